@@ -25,7 +25,7 @@ LISTED, ASKED = WORK / "listed.json", WORK / "asked.json"
 
 # Who may notice: not the gate's lints, and no count that is pinned. What is asked is
 # whether a change of behaviour is seen.
-LIBRARY = ["-p", "webhook-serializer", "--lib", "--features=ingest,scheduler,orders,internals"]
+LIBRARY = ["-p", "webhook-serializer", "--lib", "--features=ingest,scheduler"]
 TESTS = ["-p", "tests", "--test=end_to_end", "--test=forward", "--test=logs", "--test=sources", "--test=template"]
 PAGES = ["-p", "webhook-serializer-cli", "--lib"]
 COMMAND = ["-p", "webhook-serializer-cli", "--test=command"]
@@ -115,10 +115,6 @@ def copy():
     run(".ci/copy", str(TREE))
     # No mutant is in a dependency: they are built once, and the tests take half the time.
     (TREE / ".cargo/config.toml").write_text('[profile.dev.package."*"]\nopt-level = 2\n')
-    library = TREE / "shared/src/lib.rs"
-    # Declared twice, public or not, a module's mutants would be listed twice.
-    text = re.sub(r'^#\[cfg\(.*not\(feature = "internals"\).*\n.*\n', "", library.read_text(), flags=re.M)
-    library.write_text(text)
     # What a test starts with an environment of its own is asked as well.
     for one in run("git", "grep", "-l", r"\.env_clear()", "--", "*.rs").split():
         asked = '.env_clear().envs(std::env::vars().filter(|(name, _)| name.starts_with("MUTANT")))'

@@ -44,7 +44,7 @@ use webhook_serializer::{
 
 use crate::local::samples::DevelopmentKeys;
 
-pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
+pub use engines::{Engines, MAX_RECEIVES, QUEUE, Served, TOTALS_TABLE};
 pub use event_source::{AtWork, BATCH, EventSource, Function, GROWTH};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
@@ -279,7 +279,7 @@ fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)
         ("AWS_ENDPOINT_URL_SQS", engines.queue_endpoint()),
         ("ENTITIES_TABLE", entities_table),
         ("INBOX_TABLE", inbox_table),
-        ("ORDERS_TABLE", ORDERS_TABLE.to_owned()),
+        ("TOTALS_TABLE", TOTALS_TABLE.to_owned()),
         ("QUEUE_URL", queue_url),
         ("RETENTION_DAYS", (retention.as_secs() / 86_400).max(1).to_string()),
         ("LEASE_SECONDS", drain.lease.as_secs().max(1).to_string()),

@@ -1,5 +1,4 @@
-//! An invoice run of which only one may work on a subscription, however many
-//! are started: the others skip it.
+//! An invoice run that only one process may do per subscription. Others skip it.
 //!
 //! While `cargo run -- local --env-file .env.local` runs in another terminal:
 //!

@@ -1,4 +1,4 @@
-//! A worker of your own, whole. Try it:
+//! A whole worker function. Try it:
 //!
 //! ```sh
 //! cargo build --example my_worker

@@ -1,5 +1,5 @@
-//! A user's request that needs an order now, while its webhooks are being
-//! worked off: the worker lets it in after the delivery that it is at.
+//! A user's request that changes an order while its webhooks are being handled. The worker
+//! yields the lease after its current delivery.
 //!
 //! While `cargo run -- local --env-file .env.local` runs in another terminal:
 //!
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let leases = Leases::from_env().await?.held_by("a user's request");
     let order = EntityKey::parse(&std::env::args().nth(1).unwrap_or("shopify/order/450789469".into()))?;
 
-    // A function would say here how much of its time is left.
+    // A function would pass the time that it has left.
     let terms = Terms::default().within(Duration::from_secs(10));
     let change_address = async |lease: Lease| {
         println!("the order is ours, under token {}", lease.token());

@@ -1,8 +1,8 @@
-//! The AWS clients of a function: built once, small, and quick to start.
+//! AWS clients: built once per process, small and quick to start.
 //!
-//! Region, credentials and endpoints come from the environment that Lambda
-//! sets; `aws-config`, which can find them elsewhere too, is for the command
-//! line. TLS is rustls on ring: aws-lc gathers entropy for hundreds of
+//! Region, credentials and endpoints come from Lambda's environment variables.
+//! `aws-config`, which looks in other places too, is slower and used only with the
+//! feature `credentials`. TLS is rustls on ring: aws-lc gathers entropy for hundreds of
 //! milliseconds at a small function's share of a processor.
 
 pub(crate) mod boot;
@@ -16,7 +16,6 @@ mod found;
 pub mod meter;
 pub mod signed;
 pub mod sqs;
-#[cfg(feature = "internals")]
 pub mod stored;
 mod warm;
 
@@ -42,51 +41,40 @@ use crate::{
 use connections::Connections;
 use endpoints::Variant;
 
-/// By default a call may last for ever; one that never returns would outlive
-/// every promise we make. One try, as `store.rs` repeats calls.
+/// The SDK sets no timeout by default. One attempt only: `store.rs` repeats calls.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Connections that clients share.
 pub type Http = SharedHttpClient;
 
-/// Where AWS is and who we are there.
+/// A region, credentials, and how to reach the services there.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// The region.
     pub region: Region,
-    /// Whose requests they are.
     pub credentials: SharedCredentialsProvider,
-    /// Another DynamoDB than the region's.
+    /// Replaces the region's DynamoDB. The other endpoints likewise.
     pub dynamodb_endpoint: Option<String>,
-    /// Another SQS than the region's.
     pub sqs_endpoint: Option<String>,
-    /// Another Parameter Store than the region's.
     pub ssm_endpoint: Option<String>,
-    /// Another Secrets Manager than the region's.
     pub secrets_endpoint: Option<String>,
-    /// Another Lambda than the region's.
     pub lambda_endpoint: Option<String>,
-    /// Which names services have where no other endpoint is given.
+    /// The endpoint names to use where no endpoint is given.
     pub variant: Variant,
-    /// The certificate authorities to believe; those of AWS in the region if
-    /// not said.
+    /// The trusted certificate authorities. `None`: those that AWS uses in the region.
     pub roots: Option<Roots>,
 }
 
 impl Account {
-    /// As Lambda's environment says.
+    /// Reads Lambda's environment variables.
     pub fn from_env() -> Result<Self, InvalidConfig> {
         Self::from(&Environment)
     }
 
-    /// Of someone known otherwise, whose connections believe `roots`; endpoints
-    /// as the environment says.
+    /// Takes endpoints from the environment, and trusts `roots`.
     pub fn of(region: Region, credentials: SharedCredentialsProvider, roots: Roots) -> Self {
-        Self::reached_as_said(&Environment, region, credentials, Some(roots))
+        Self::with_endpoints(&Environment, region, credentials, Some(roots))
     }
 
-    /// Endpoints as `variables` say.
-    fn reached_as_said(
+    fn with_endpoints(
         variables: &impl Variables,
         region: Region,
         credentials: SharedCredentialsProvider,
@@ -118,11 +106,10 @@ impl Account {
         );
         let roots = bundle(variables)?;
         let region = Region::new(region.map_or_else(|| needed(variables, "AWS_REGION"), Ok)?);
-        Ok(Self::reached_as_said(variables, region, SharedCredentialsProvider::new(credentials), roots))
+        Ok(Self::with_endpoints(variables, region, SharedCredentialsProvider::new(credentials), roots))
     }
 
-    /// An embedded DynamoDB and queue on this machine, which ask for no
-    /// credentials.
+    /// Embedded engines on this machine, which check no credentials.
     pub fn local(dynamodb: impl Into<String>, sqs: impl Into<String>) -> Self {
         Self {
             region: Region::from_static("us-east-1"),
@@ -137,19 +124,18 @@ impl Account {
         }
     }
 
-    /// Where `service` is in the account's region.
     fn endpoint_of(&self, service: &str) -> String {
         self.variant.endpoint(service, self.region.as_ref())
     }
 
-    /// Where `service` is, if not where its client finds it. The clients know
-    /// variants too; to have them asked makes a function 7 KB larger.
+    /// Returns the endpoint of a FIPS or dual-stack variant. The SDK's clients resolve
+    /// these too, but that code makes a function 7 KB larger.
     fn variant_of(&self, service: &str) -> Option<String> {
         (self.variant != Variant::default()).then(|| self.endpoint_of(service))
     }
 
-    /// Of a program that may be behind a proxy, which the functions of a stack
-    /// are not: they carry neither the code for it nor the time.
+    /// Also trusts the machine's authorities: a program outside a function may be behind a
+    /// proxy. Functions have neither the code nor the time for that.
     pub(crate) fn outside(mut self) -> Self {
         if self.roots.is_none() && !self.has_other_roots() {
             self.roots = Some(Roots::amazon_or_machine());
@@ -157,14 +143,14 @@ impl Account {
         self
     }
 
-    /// Whether AWS's certificates are not Amazon's there: other partitions have
-    /// other roots.
+    /// Returns whether AWS's certificates there are not issued by Amazon's authorities:
+    /// other partitions have others.
     fn has_other_roots(&self) -> bool {
         let region = self.region.as_ref();
         region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-")
     }
 
-    /// One pool of connections for all clients.
+    /// Creates a connection pool for all clients.
     pub fn http_client(&self) -> SharedHttpClient {
         let roots = match &self.roots {
             Some(roots) => roots.clone(),
@@ -174,7 +160,6 @@ impl Account {
         SharedHttpClient::new(Connections::new(roots))
     }
 
-    /// A DynamoDB client.
     pub fn dynamodb(&self, http: &SharedHttpClient) -> aws_sdk_dynamodb::Client {
         let mut config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
@@ -187,7 +172,6 @@ impl Account {
         aws_sdk_dynamodb::Client::from_conf(config.build())
     }
 
-    /// An SQS client.
     pub fn sqs(&self, http: &SharedHttpClient) -> aws_sdk_sqs::Client {
         let mut config = aws_sdk_sqs::Config::builder()
             .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
@@ -201,25 +185,22 @@ impl Account {
     }
 }
 
-/// Store and queue, connected.
+/// A connected store and queue.
 #[derive(Debug, Clone)]
 pub struct Parts {
-    /// The two tables, and any a handler names.
     pub store: Store,
-    /// Wake-ups through the queue.
     pub waker: Waker,
-    /// The queue itself.
     pub queue: Arc<SqsQueue>,
 }
 
 impl Parts {
-    /// Connects to what `config` names. With a `meter`, counts requests and
+    /// Connects to the tables and the queue in `config`. `meter` counts requests and
     /// consumed capacity.
     pub fn connect(account: &Account, config: &StoreConfig, env: &Env, meter: Option<Arc<Meter>>) -> Self {
         Self::connect_over(&account.http_client(), account, config, env, meter)
     }
 
-    /// As [`Parts::connect`], over connections that are shared with others.
+    /// Like [`Parts::connect`], on a connection pool that others use too.
     pub fn connect_over(
         http: &SharedHttpClient,
         account: &Account,
@@ -239,12 +220,11 @@ impl Parts {
     }
 }
 
-/// The certificate authorities in the file that `AWS_CA_BUNDLE` names, if it is
-/// set.
+/// Reads the certificate authorities in the file that `AWS_CA_BUNDLE` names.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or holds none.
+/// The file cannot be read, or holds no certificate.
 pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidConfig> {
     let Some(path) = variables.value("AWS_CA_BUNDLE") else { return Ok(None) };
     let invalid = |reason: String| InvalidConfig::new("AWS_CA_BUNDLE", format!("{path} {reason}"));
@@ -252,12 +232,11 @@ pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidConfig
     Roots::in_pem(&pem).map(Some).map_err(invalid)
 }
 
-/// Why a request got no answer.
 pub(crate) fn no_connection(error: Option<&ConnectorError>) -> String {
     error.map_or_else(|| "no connection".to_owned(), |error| format!("no connection: {}", innermost(error)))
 }
 
-/// The innermost cause of an error: the ones around it say no more.
+/// Returns the innermost cause: the outer ones add nothing.
 fn innermost(mut error: &dyn std::error::Error) -> String {
     while let Some(inner) = error.source() {
         error = inner;
@@ -285,7 +264,7 @@ mod tests {
     use super::*;
     use crate::tls::endpoint::{Endpoint, Reply};
 
-    /// Each has run out as soon as it is given.
+    /// Provides credentials that have already expired.
     #[derive(Debug, Default)]
     struct Short(AtomicUsize);
 
@@ -300,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn credentials_that_have_run_out_are_asked_for_anew() {
+    async fn expired_credentials_are_renewed() {
         let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
         let account = Account {
             credentials: SharedCredentialsProvider::new(Short::default()),
@@ -317,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_is_asked_for_where_no_endpoint_is_given() {
+    fn variant_applies_without_an_endpoint() {
         let given = |more: &[(&str, &str)]| {
             let account = account(&[BASE.as_slice(), more].concat()).unwrap();
             let http = account.http_client();
@@ -341,7 +320,7 @@ mod tests {
         [("AWS_REGION", "eu-central-1"), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
 
     #[test]
-    fn a_service_s_own_endpoint_comes_before_the_common_one() {
+    fn service_endpoint_overrides_common_endpoint() {
         let common = ("AWS_ENDPOINT_URL", "http://127.0.0.1:1");
         let own = ("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:2");
         let account = account(&[BASE.as_slice(), &[common, own]].concat()).unwrap();
@@ -350,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_of_roots_that_is_of_no_use_is_named() {
+    fn ca_bundle_without_certificates_is_named() {
         let bundle = ("AWS_CA_BUNDLE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
         let refused = account(&[BASE.as_slice(), &[bundle]].concat()).unwrap_err().to_string();
         assert!(refused.starts_with("AWS_CA_BUNDLE: ") && refused.ends_with("Cargo.toml holds no certificate"));

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_main_returns_is_shown_in_words() {
+    fn error_from_main_shows_its_message() {
         let refused = InvalidConfig::new("INBOX_TABLE", "is not set");
         assert_eq!(format!("Error: {refused:?}"), "Error: INBOX_TABLE: is not set");
     }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_shorter_than_its_function_s_time_and_that_shorter_than_the_message_is_hidden() {
+    fn lease_is_shorter_than_timeout_and_visibility() {
         assert_eq!(refused([("LEASE_SECONDS", "60")]), "LEASE_SECONDS: must be less than FUNCTION_TIMEOUT_SECONDS");
         assert_eq!(
             refused([("FUNCTION_TIMEOUT_SECONDS", "90")]),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_without_the_time_to_give_up_a_place_is_refused() {
+    fn timeout_too_short_for_tombstones_is_refused() {
         let sources = Sources::default();
         let read = |time| {
             WorkerConfig::read(&[("FUNCTION_TIMEOUT_SECONDS", time), ("LEASE_SECONDS", "1")].as_slice(), &sources)
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_that_would_never_be_started_is_refused() {
+    fn timeout_too_short_for_handler_is_refused() {
         assert_eq!(
             refused([("FUNCTION_TIMEOUT_SECONDS", "24")]),
             "FUNCTION_TIMEOUT_SECONDS: leaves source `shop` no time for its handler: handler_timeout must be less than 20 s"
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sources_stand_in_exactly_one_place() {
+    fn sources_have_exactly_one_origin() {
         let read = |set: &[(&str, &str)]| SourcesOrigin::read(&set).map_err(|error| error.to_string());
         let (file, parameter) = (("SOURCES_FILE", "a.toml"), ("SOURCES_PARAMETER", "/webhooks/sources"));
         let secret = ("SOURCES_SECRET", "arn:aws:secretsmanager:eu-central-1:1:secret:s");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_told_no_end_that_is_still_to_come_ends_with_the_function_s_time() {
+    fn past_deadline_falls_back_to_function_timeout() {
         let config = WorkerConfig::read(&[].as_slice(), &sources()).unwrap();
         let now = Timestamp::from_millis(1_767_621_602_614);
         let told = now + Duration::from_secs(7);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_no_number_is_named() {
+    fn invalid_number_names_its_variable() {
         assert_eq!(refused([("LEASE_SECONDS", "soon")]), "LEASE_SECONDS: \"soon\" is no whole number from 1 to 900");
         let missing = StoreConfig::read(&[("ENTITIES_TABLE", "e")].as_slice()).unwrap_err();
         assert_eq!(missing.to_string(), "INBOX_TABLE: is not set");

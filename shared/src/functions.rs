@@ -1,5 +1,4 @@
-//! The functions, as Lambda runs them: configured by their environment, started
-//! in one way.
+//! The Lambda functions. Their environment configures them.
 
 #[cfg(feature = "ingest")]
 pub mod ingest;
@@ -19,28 +18,27 @@ use crate::{
     traces,
 };
 
-/// Runs a function from its start to its end; how it ended is logged.
+/// Runs a function and logs an error that ends it.
 fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
     telemetry::init_log();
-    // One thread is all that a small function's share of a processor can use.
+    // A small function's share of a processor keeps no second thread busy.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     telemetry::ended(runtime.block_on(function))
 }
 
-/// The log, at the level, and with the metrics and their namespace, that the
-/// environment names.
+/// Creates the log with the environment's level, metrics and namespace.
 fn log(env: &Env) -> Arc<JsonLog> {
     let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
     let log = JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), env.clone());
     Arc::new(log.detailed(config::detailed_metrics(&Environment)))
 }
 
-/// Traces are sent to where the environment says, if it does.
+/// Starts tracing if the environment names a collector.
 fn trace(env: &Env) {
     traces::begin(&|name| Environment.value(name), env);
 }
 
-/// Answers one invocation, whose lines in the log name it.
+/// Runs one invocation. Its log lines carry the request id.
 async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: impl Future<Output = T>) -> T {
     log.begin(&context.request_id);
     traces::invoked(context.deadline);
@@ -49,9 +47,8 @@ async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: imp
     answer
 }
 
-/// Runs a function, and sends its traces after each answer, before another event is
-/// asked for.
-#[cfg(feature = "otel")]
+/// Runs a function. After each answer its traces are sent, before the next event is
+/// requested.
 async fn traced<S>(runtime: lambda_runtime::Runtime<S>) -> Result<(), Error>
 where
     S: lambda_runtime::tower::Service<lambda_runtime::LambdaInvocation, Response = (), Error = Error>,

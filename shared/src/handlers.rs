@@ -20,9 +20,7 @@ mod excerpt;
 pub mod forward;
 #[cfg(feature = "invoke")]
 pub mod invoke;
-#[cfg(any(test, feature = "orders"))]
-#[path = "../examples/orders/mod.rs"]
-pub mod orders;
+pub mod log;
 #[cfg(all(test, any(feature = "forward", feature = "invoke")))]
 mod sample;
 

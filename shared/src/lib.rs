@@ -1,29 +1,40 @@
-//! Webhooks in order, one order at a time: deliveries of a shop's order (or any
-//! other entity) are handled one after the other, in the order in which they
-//! arrived, each settled exactly once, on Lambda, DynamoDB and SQS. The same
-//! leases for everything else that touches an entity: a user's request, a job,
-//! a script.
+//! Handles webhooks one order at a time, in order of arrival, on AWS Lambda,
+//! DynamoDB and SQS.
 //!
-//! The boundary of *exactly once*: what a handler returns in
-//! [`Outcome::Commit`] lands exactly once, in one transaction with the settling
-//! of its delivery. What it does elsewhere it does at least once, and sends the
-//! fencing token along, so that a late effect can be refused.
+//! Each delivery is verified, stored in the inbox of the order that it is about, and
+//! answered. A worker then takes a lease on the order and runs your [`Handler`] on its
+//! deliveries, one after the other. Different orders run in parallel. Instead of an
+//! order, the *entity* can be anything that a key names: a customer, an invoice, a
+//! subscription.
 //!
-//! # A worker, whole
+//! - **Writes that land exactly once.** What a handler returns in [`Outcome::commit`]
+//!   is written in the transaction that settles its delivery. Other effects happen at
+//!   least once; a receiver can refuse late ones by the [fencing token](Context::token).
+//! - **Failures stay with their order.** A failing delivery is retried, then parked or
+//!   its order blocked. Other orders go on.
+//! - **One lease for everything.** Requests, jobs and scripts take the same lease on an
+//!   order, with [`Leases`] and `scheduler`.
+//!
+//! # Example
+//!
+//! A worker function that keeps each order's newest total:
 //!
 #![cfg_attr(feature = "worker", doc = "```no_run")]
 #![cfg_attr(not(feature = "worker"), doc = "```ignore")]
-//! use webhook_serializer::{Context, Delivery, Handler, HandlerError, Key, Outcome, Row, Write, worker};
+//! use webhook_serializer::{Age, Context, Delivery, Handler, HandlerError, Key, Outcome, Row, Write, worker};
 //!
 //! struct Totals;
 //!
 //! impl Handler for Totals {
-//!     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+//!     async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+//!         // Providers do not keep the order in which things happened.
+//!         if delivery.age() == Age::Older {
+//!             return Ok(Outcome::Done);
+//!         }
 //!         let order: serde_json::Value = delivery.json()?;
 //!         let Some(total) = order["total_price"].as_str() else {
-//!             return Ok(Outcome::retry("no total yet"));
+//!             return Ok(Outcome::Reject("the order has no total".into()));
 //!         };
-//!         println!("{} costs {total}, under token {}", delivery.entity(), context.token());
 //!         let key = Key::named("totals", "order", delivery.entity().as_str());
 //!         Ok(Outcome::commit([Write::put(key, Row::new().with("total", total))]))
 //!     }
@@ -34,12 +45,11 @@
 //! }
 //! ```
 //!
-//! That is a Lambda function, which the project's template deploys with the
-//! others. On your own machine the command `serializer`, of the package
-//! `webhook-serializer-cli`, runs it against embedded engines:
-//! `serializer local --worker target/debug/my-worker`.
+//! The command `serializer`, of the package `webhook-serializer-cli`, runs it on your
+//! machine, on embedded engines: `serializer local --worker target/debug/my-worker`.
+//! The project's template deploys it.
 //!
-//! # A lease
+//! Code that no webhook starts takes an order's lease itself:
 //!
 #![cfg_attr(feature = "aws", doc = "```no_run")]
 #![cfg_attr(not(feature = "aws"), doc = "```ignore")]
@@ -49,68 +59,50 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let leases = Leases::from_env().await?;
 //! let order = EntityKey::parse("shopify/order/450789469")?;
-//! let change = async |_| Ok::<_, Infallible>("nobody else is here");
+//! let change = async |_lease| Ok::<_, Infallible>("changed, while no worker had the order");
 //! println!("{}", leases.run(&order, Terms::default(), change).await?);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What is for what
+//! # Map
 //!
-//! | you want to | look at |
+//! | to | use |
 //! |---|---|
-//! | handle deliveries | [`Handler`], what it is given ([`Delivery`], [`Context`]), what it answers ([`Outcome`]) |
-//! | write exactly once | [`Outcome::commit`], [`Write`], [`Condition`] |
-//! | several at once, several handlers | [`Handler::handle_all`], [`handlers::Handlers`] |
-//! | take an order's lease from anywhere else | [`Leases`], [`Guard`] |
-//! | put deliveries into an inbox yourself | [`Inbox`], [`Incoming`] |
-//! | run something on a schedule | `scheduler`, with that feature |
-//! | test a handler | `testing`, with that feature |
+//! | handle deliveries | [`Handler`], which gets a [`Delivery`] and a [`Context`] and returns an [`Outcome`] |
+//! | write exactly once | [`Outcome::commit`] with [`Write`], [`Change`] and [`Condition`] |
+//! | handle several deliveries at once | [`Handler::handle_all`] |
+//! | choose among several handlers by name | [`handlers::Handlers`] |
+//! | hold an order's lease elsewhere | [`Leases`], [`Guard`] |
+//! | append deliveries yourself | [`Deployment`], [`Inbox`], [`Incoming`] |
+//! | run a function on a schedule | `scheduler`, with that feature |
+//! | test a handler under faults | `testing`, with that feature |
 //!
 //! # Features
 //!
-//! | feature | what it is | brings |
+//! | feature | adds | enables |
 //! |---|---|---|
-//! | `worker` (default) | a function around a handler of your own | `aws`, `forward`, `invoke` |
-//! | `scheduler` | a function around jobs that run once a tick | `aws`, `jobs` |
-//! | `ingest` | the function that webhooks are posted to | `aws`, `verify` |
-//! | `aws` | `Leases::from_env`, `Deployment`: clients of DynamoDB and SQS | |
-//! | `credentials` | both outside Lambda: credentials of a profile, a container or an instance, renewed | `aws` |
-//! | `forward` | the handler that posts deliveries to an HTTP endpoint | |
-//! | `invoke` | the handler that calls a Lambda function with them | `aws` |
-//! | `orders` | the handler of `examples/orders`, by that name: what the project's own worker and command run | |
-//! | `verify` (default) | how each sender signs, and what its webhooks are about: without it a function reads its sources, and verifies nothing | |
-//! | `jobs` | cron expressions, and the time zones of the world | |
-//! | `otel` | one trace for each delivery, sent to an OpenTelemetry collector |  |
-//! | `testing` | a kit to test handlers with; for `dev-dependencies` | |
-//! | `internals` | the rooms below, for the project's own command and tests; without any promise | |
+//! | `worker` (default) | the worker function | `aws`, `forward`, `invoke` |
+//! | `verify` (default) | how each provider signs and what its webhooks are about | |
+//! | `ingest` | the function that receives webhooks | `aws`, `verify` |
+//! | `scheduler` | the function that runs jobs | `aws`, `jobs` |
+//! | `aws` | clients of DynamoDB and SQS: `Leases::from_env`, `Deployment` | |
+//! | `credentials` | credentials from profiles, containers and instances, outside Lambda | `aws` |
+//! | `forward` | a handler that posts deliveries to an HTTP endpoint | |
+//! | `invoke` | a handler that calls a Lambda function | `aws` |
+//! | `jobs` | cron expressions and time zones | |
+//! | `otel` | a trace for each delivery, sent to an OpenTelemetry collector | |
+//! | `testing` | a test kit for handlers, for `dev-dependencies` | |
 //!
-//! A script that only takes leases is best served by `default-features = false,
-//! features = ["aws"]`, or `["credentials"]` where its environment holds no keys.
+//! A script that only takes leases needs `default-features = false` and the feature
+//! `aws`, or `credentials` if its environment variables hold no keys.
 //!
-//! # The rooms
-//!
-//! For those who read on in the source. Every operation of the protocol is a
-//! pure function that makes a conditional write, a value; everything else
-//! carries such values out.
-//!
-//! | room | what lives there |
-//! |---|---|
-//! | `time`, `tls`, `config` | clock and chance as arguments; certificates; the environment |
-//! | `protocol` | rows, writes, operations and what their replies mean. No input or output |
-//! | `providers`, `sources` | who sends webhooks, and how they are verified and routed |
-//! | `telemetry` | what is logged about it: events, log lines, metrics |
-//! | `traces` | spans, and the place in a trace that goes with a delivery; empty without `otel` |
-//! | `engine` | the protocol done: appends, drains, sweeps |
-//! | `operator` | what people do: look at an entity, stop it, let it go on, put back, erase |
-//! | `handler`, [`handlers`] | what runs for a delivery, and the handlers that come ready |
-//! | `leases`, `jobs` | the same leases for everybody else; functions on a schedule |
-//! | `aws` | everything that names an AWS client, and start-up |
-//! | `functions` | ingest, worker and scheduler, as Lambda runs them |
+//! Modules that this page does not list are the project's own and may change in any
+//! release.
 
 #![cfg_attr(
-    not(feature = "internals"),
-    allow(dead_code, unused_imports, reason = "the command and the tests use what a function does not")
+    not(all(feature = "ingest", feature = "scheduler", feature = "worker")),
+    allow(dead_code, unused_imports, reason = "some features need only a part of a module")
 )]
 
 // Handlers.
@@ -143,8 +135,8 @@ pub use protocol::{format::CorruptRow, table::TableError};
 
 pub mod handlers;
 
-/// The ingest function: it verifies webhooks, appends them to their entity's
-/// inbox and wakes a worker.
+/// The ingest function, which verifies webhooks, appends them to their entity's inbox and
+/// wakes a worker.
 ///
 /// ```no_run
 /// fn main() -> Result<(), webhook_serializer::ingest::Error> {
@@ -159,8 +151,7 @@ pub mod ingest {
     pub use crate::functions::ingest::run;
 }
 
-/// The worker function around a [`Handler`] of your own: see the [crate's
-/// first example](crate).
+/// The worker function, which runs your [`Handler`]: see the [example](crate#example).
 #[cfg(feature = "worker")]
 pub mod worker {
     #[doc(no_inline)]
@@ -169,9 +160,8 @@ pub mod worker {
     pub use crate::functions::worker::{Setup, run, run_with};
 }
 
-/// The scheduler function around [`Jobs`](scheduler::Jobs) of your own: each
-/// tick of a job runs once, however many schedulers there are and however often
-/// they are invoked.
+/// The scheduler function, which runs your [`Jobs`](scheduler::Jobs). Each tick of a job
+/// runs once, however many schedulers there are and however often they are invoked.
 ///
 /// ```no_run
 /// use webhook_serializer::scheduler::{self, Context, Job, JobError, Jobs, OnCrash};
@@ -203,75 +193,37 @@ pub mod scheduler {
 #[cfg(feature = "testing")]
 pub mod testing;
 
-// The rooms. Written out one by one, so that formatters and editors find them.
-#[cfg(all(feature = "aws", feature = "internals"))]
+// The project's own modules, which its command and tests use.
+#[cfg(feature = "aws")]
 #[doc(hidden)]
 pub mod aws;
-#[cfg(all(feature = "aws", not(feature = "internals")))]
-mod aws;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod config;
-#[cfg(not(feature = "internals"))]
-mod config;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod engine;
-#[cfg(not(feature = "internals"))]
-mod engine;
-#[cfg(all(any(feature = "ingest", feature = "scheduler", feature = "worker"), feature = "internals"))]
+#[cfg(any(feature = "ingest", feature = "scheduler", feature = "worker"))]
 #[doc(hidden)]
 pub mod functions;
-#[cfg(all(any(feature = "ingest", feature = "scheduler", feature = "worker"), not(feature = "internals")))]
-mod functions;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod handler;
-#[cfg(not(feature = "internals"))]
-mod handler;
-#[cfg(all(feature = "jobs", feature = "internals"))]
+#[cfg(feature = "jobs")]
 #[doc(hidden)]
 pub mod jobs;
-#[cfg(all(feature = "jobs", not(feature = "internals")))]
-mod jobs;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod leases;
-#[cfg(not(feature = "internals"))]
-mod leases;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod operator;
-#[cfg(not(feature = "internals"))]
-mod operator;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod protocol;
-#[cfg(not(feature = "internals"))]
-mod protocol;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod providers;
-#[cfg(not(feature = "internals"))]
-mod providers;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod sources;
-#[cfg(not(feature = "internals"))]
-mod sources;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod telemetry;
-#[cfg(not(feature = "internals"))]
-mod telemetry;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod time;
-#[cfg(not(feature = "internals"))]
-mod time;
-#[cfg(all(any(feature = "aws", feature = "forward", feature = "otel"), feature = "internals"))]
+#[cfg(any(feature = "aws", feature = "forward", feature = "otel"))]
 #[doc(hidden)]
 pub mod tls;
-#[cfg(all(any(feature = "aws", feature = "forward", feature = "otel"), not(feature = "internals")))]
-mod tls;
 mod traces;

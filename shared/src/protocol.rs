@@ -13,11 +13,6 @@
 //! | [`memory`] | the in-memory table |
 //! | [`history`], [`budget`] | checks of an entity's receipts; the cost of each path |
 
-#![cfg_attr(
-    feature = "internals",
-    expect(missing_docs, reason = "users see the documented modules only; names say the rest")
-)]
-
 pub mod attempt;
 pub mod budget;
 #[warn(missing_docs)]

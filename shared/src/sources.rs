@@ -271,11 +271,6 @@ impl Sources {
         self.0.values()
     }
 
-    /// Returns whether a source uses `handler`.
-    pub fn names_handler(&self, handler: &str) -> bool {
-        self.iter().any(|source| source.handler == handler)
-    }
-
     /// Returns the longest time limit of the sources' handlers.
     pub fn longest_handler_timeout(&self) -> Duration {
         self.iter().map(|source| source.handler_timeout).max().unwrap_or(DEFAULT_HANDLER_TIMEOUT)

@@ -1,11 +1,10 @@
-//! What is told about each decision, once: to the log, and to whoever else
-//! watches.
+//! Events: one for each decision, sent to the log and to other observers.
 //!
-//! What an event says is put together in one place (`line.rs`); the functions'
-//! log (`log.rs`) and that of other programs (`plain.rs`) write it down.
+//! `line.rs` renders an event; `log.rs` writes the functions' JSON log, `plain.rs` passes
+//! events to `tracing` in other programs.
 //!
-//! No body, signature or secret is in an event's own words; observers must not
-//! take them from a delivery either.
+//! An event's own text never holds a body, signature or secret; observers must not take
+//! them from a delivery either.
 
 mod event;
 mod json;
@@ -13,27 +12,24 @@ mod line;
 mod log;
 mod metric;
 mod plain;
-#[cfg(feature = "ingest")]
 mod refusals;
 #[cfg(all(test, feature = "ingest"))]
 mod tests;
 
 use tracing::level_filters::LevelFilter;
 
-#[cfg(feature = "ingest")]
-pub use event::Refusal;
-pub use event::{Event, RequeueReason, Swept};
+pub use event::{Event, Refusal, RequeueReason, Swept};
 pub use log::JsonLog;
 pub use metric::{Metric, NAMESPACE, Scope};
 pub use plain::Log;
 
-/// Somebody who watches.
+/// A receiver of events.
 pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
-    /// Takes notice. Called in the middle of the work: be quick.
+    /// Receives an event, in the middle of the work: it must return quickly.
     fn observe(&self, event: &Event<'_>);
 }
 
-/// Says nothing.
+/// Ignores every event.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Quiet;
 
@@ -54,23 +50,22 @@ impl Observer for std::sync::Arc<dyn Observer> {
     }
 }
 
-/// Logs, where a function cannot start or go on, why not: what it prints besides
-/// is no JSON, which filters of the log pass over.
+/// Logs why a function cannot start or continue. Text that it prints otherwise is not JSON,
+/// and filters of the log do not match it.
 pub fn ended<T, E: std::fmt::Display>(ended: Result<T, E>) -> Result<T, E> {
     ended.inspect_err(|error| tracing::error!(reason = %error, "cannot start"))
 }
 
-/// The level that the text names, `INFO` where it names none; `DEBUG` at most:
-/// below it the AWS clients log what they send and receive, bodies of webhooks
-/// among it.
+/// Parses a level; `INFO` if the text names none. `DEBUG` is the lowest: below it the AWS
+/// clients log requests and replies, which hold webhooks' bodies.
 pub fn log_level(text: Option<&str>) -> LevelFilter {
     text.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO).min(LevelFilter::DEBUG)
 }
 
-/// Writes the log to standard output as one JSON object a line, from the level
-/// that `AWS_LAMBDA_LOG_LEVEL` names on, as [`log_level`] reads it.
+/// Writes `tracing`'s events to standard output as JSON lines, from the level in
+/// `AWS_LAMBDA_LOG_LEVEL` on.
 pub fn init_log() {
-    // The default hook prints the panic's own text, which may quote a body.
+    // The default hook prints the panic's text, which may quote a body.
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(at, "panicked");

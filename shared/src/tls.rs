@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amazon_s_roots_are_the_published_ones() {
+    fn amazon_roots_have_published_fingerprints() {
         // The fingerprints listed at <https://www.amazontrust.com/repository/>.
         let published = [
             "8ecde6884f3d87b1125ba31ac3fcb13d7016de7f57cc904fe1cb97c6ae98196e",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_without_a_certificate_is_refused() {
+    fn pem_without_certificate_is_refused() {
         assert_eq!(Roots::in_pem(b"").unwrap_err(), "holds no certificate");
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(Roots::amazon().add(broken.as_bytes()).is_err());

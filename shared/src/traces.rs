@@ -1,26 +1,25 @@
-//! One trace for each delivery, by OpenTelemetry, where the feature `otel` is on and
-//! the environment names a collector ([docs/traces.md](../../docs/traces.md)).
+//! OpenTelemetry traces, one for each delivery, with the feature `otel` and a collector in
+//! the environment ([docs/traces.md](../../docs/traces.md)).
 //!
 //! ```text
 //! POST /webhooks/shopify          its parent: the request's traceparent, or none
 //! ├ verify
 //! ├ append
 //! └ process shopify               in the worker; linked to `drain`, a trace of its own
-//!   ├ run orders                  what the handler sees, `forward` and `invoke` pass on
+//!   ├ run log                     the handler; `forward` and `invoke` pass this span on
 //!   └ settle
 //! ```
 //!
-//! The door's span goes with the delivery, in its row or its deferred message
-//! ([`Trace`](crate::protocol::trace::Trace)). What is under way is OpenTelemetry's current context: whoever
-//! appends or sends asks for it ([`current`]), and a handler's own spans come beneath its
-//! run.
+//! The first span's ids are stored with the delivery, in its row or deferred message
+//! ([`Trace`](crate::protocol::trace::Trace)). Within a process, spans are passed on as
+//! OpenTelemetry's current context ([`current`]), so a handler's own spans become children of
+//! its run.
 //!
-//! Nothing here can fail, nor change what is answered or decided. Spans tell what the
-//! log tells: no body, no secret, no signature, and no error's text, which may quote one. A
-//! request that is not believed makes no span: whoever can reach the door could fill a
-//! trace store with them.
+//! Tracing never fails and changes no answer or decision. Like the log, spans hold no body,
+//! secret, signature or error text, which may quote one. Requests that fail verification
+//! make no span, or anybody could fill a trace store.
 //!
-//! Without the feature each of these types is empty and each function does nothing.
+//! Without the feature, the types are empty and the functions do nothing.
 
 #[cfg(feature = "otel")]
 mod export;
@@ -40,15 +39,14 @@ pub use off::*;
 #[cfg(feature = "otel")]
 pub use span::{Door, current, kept, taken_up};
 
-/// How the write of a decision ended.
+/// The result of writing a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// It stands.
     Stands,
-    /// It does not: the store has refused it, or it was not written at all.
+    /// The store refused it, or it was not written.
     Refused,
-    /// Whoever has the lease now decides.
+    /// Another holder has the lease.
     Lost,
-    /// Nobody knows.
+    /// The result is unknown.
     InDoubt,
 }

@@ -1,17 +1,17 @@
-//! The functions carry no emulator and no command-line code, alone or when the
-//! whole workspace is built at once.
+//! The functions depend on no emulator and no command-line code, even when the whole
+//! workspace is built at once.
 
 use std::{path::Path, process::Command};
 
-/// What is only for the laptop.
+/// Crates for local runs only.
 const LOCAL: [&str; 5] = ["dynoxide-rs", "rusqlite", "clap", "axum", "webhook-serializer-cli"];
 
 const FUNCTIONS: [&str; 3] = ["ingest", "worker", "scheduler"];
 
-/// The library as no function needs more of it.
+/// The library with everything.
 const LIBRARY: [&str; 3] = ["-p", "webhook-serializer", "--all-features"];
 
-/// What depends on `package`, of what `selection` builds.
+/// Returns what depends on `package` in a build of `selection`.
 fn dependents(selection: &[&str], package: &str) -> String {
     let cargo = std::env::var_os("CARGO").expect("cargo runs this");
     let output = Command::new(cargo)
@@ -30,7 +30,7 @@ fn dependents(selection: &[&str], package: &str) -> String {
 }
 
 #[test]
-fn no_function_depends_on_what_is_for_the_laptop() {
+fn no_function_depends_on_local_crates() {
     for function in FUNCTIONS {
         for package in LOCAL {
             assert_eq!(dependents(&["-p", function], package), "", "{function}, {package}");
@@ -39,14 +39,14 @@ fn no_function_depends_on_what_is_for_the_laptop() {
     for package in LOCAL {
         assert_eq!(dependents(&LIBRARY, package), "", "{package}");
     }
-    // The check sees it where it is.
+    // The check finds such a dependency.
     assert!(dependents(&["-p", "webhook-serializer-cli"], "dynoxide-rs").contains("webhook-serializer-cli "));
     assert!(dependents(&LIBRARY, "lambda_runtime").contains("webhook-serializer "));
 }
 
-/// Each has the time to start of what it does, and no more.
+/// Every dependency costs start time.
 #[test]
-fn a_function_depends_on_what_it_does_only() {
+fn function_depends_only_on_what_it_uses() {
     for (function, others) in
         [("ingest", &["jiff", "httpdate"][..]), ("worker", &["jiff"]), ("scheduler", &["httpdate"])]
     {
@@ -58,9 +58,9 @@ fn a_function_depends_on_what_it_does_only() {
     assert!(dependents(&["-p", "worker"], "httpdate").contains("worker "));
 }
 
-/// Off by default, and by whatever else is built: `docs/traces.md`.
+/// Off by default, and not turned on by other packages of the build: `docs/traces.md`.
 #[test]
-fn no_function_has_what_traces_need_unless_it_is_built_for_them() {
+fn traces_crates_are_off_by_default() {
     for package in ["opentelemetry", "opentelemetry_sdk", "opentelemetry-otlp", "prost"] {
         assert_eq!(dependents(&["--workspace"], package), "", "{package}");
         for function in ["ingest", "worker"] {
@@ -72,7 +72,7 @@ fn no_function_has_what_traces_need_unless_it_is_built_for_them() {
 }
 
 #[test]
-fn nor_when_the_whole_workspace_is_built_at_once() {
+fn workspace_build_adds_no_local_crates() {
     for package in LOCAL {
         let dependents = dependents(&["--workspace"], package);
         assert!(!dependents.is_empty(), "{package} is in the workspace");

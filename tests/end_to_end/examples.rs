@@ -1,4 +1,4 @@
-//! The handlers of `shared/examples`, under faults.
+//! The handlers of `shared/examples` under faults.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,6 @@ use order_totals::Totals;
 #[expect(dead_code, reason = "its main")]
 pub(crate) mod order_totals;
 
-/// Appends a delivery about the one order.
 async fn append(world: &World, id: &str, happened: u64, body: &str) {
     let mut incoming = world.incoming("shopify/order/1", id);
     incoming.event_time = Some(Timestamp::from_secs(1_767_000_000 + happened));
@@ -22,10 +21,10 @@ async fn append(world: &World, id: &str, happened: u64, body: &str) {
     world.inbox().append(&incoming).await.expect("it is appended");
 }
 
-/// Each write in turn lands and its reply is lost; two of the deliveries come
-/// twice, and the last one tells what was true before.
+/// Each write in turn lands and loses its reply. Two deliveries are sent twice, and the last
+/// one is older than the one before.
 #[tokio::test(start_paused = true)]
-async fn the_totals_count_each_delivery_once_and_keep_the_newest_whatever_reply_is_lost() {
+async fn totals_stay_right_whichever_reply_is_lost() {
     for lost in 1..=24 {
         let mut world = World::new();
         let plan = move |call: &Call<'_>| if call.write == lost { Fault::ReplyLost } else { Fault::None };

@@ -1,9 +1,7 @@
-//! The functions' log: what it costs, what it tells, and that no secret, no
-//! signature and no body is in any line of a run in which everything that can
-//! go wrong does, logged at the finest level there is.
+//! The functions' log: its cost, its content, and that no secret, signature or body is in any
+//! line of a run with every kind of failure, at the finest level.
 //!
-//! Counted is every line and every byte that the functions write, metrics
-//! included: they stand in the same lines.
+//! All lines and bytes are counted, including metrics.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +30,7 @@ use webhook_serializer::{
 };
 
 const SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZA==";
-/// Of a sender that is known by its URL.
+/// The secret of a sender that authenticates by its URL.
 const TOKEN: &str = "a-token-0123456789";
 const FORMER_SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZCBlaXRoZXI=";
 const MARK: &str = "not-to-be-logged-either";
@@ -71,7 +69,7 @@ secrets = ["a-token-0123456789"]
 handler = "test"
 "#;
 
-/// Logs, and counts what was settled or blocked.
+/// Writes the log, and counts settled and blocked deliveries.
 #[derive(Debug, Clone)]
 struct Decided(watch::Sender<usize>, Arc<JsonLog>);
 
@@ -81,9 +79,9 @@ impl Decided {
     }
 
     fn by(log: JsonLog) -> Self {
-        // As the template names it.
+        // The namespace in the template.
         let log = log.measuring(format!("{NAMESPACE}/webhook-serializer"));
-        // As long as Lambda's are.
+        // As long as Lambda's request ids.
         log.begin("8c2ea3a5-6d2e-4a5a-9d1c-0f5f0a1b2c3d");
         Self(watch::Sender::new(0), Arc::new(log))
     }
@@ -103,13 +101,13 @@ impl Observer for Decided {
     }
 }
 
-/// A body with the mark in it, about an order.
+/// A marked body about an order.
 fn body(order: &str) -> String {
     format!(r#"{{"type":"order.updated","note":"{MARK}","data":{{"order_id":"{order}"}}}}"#)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_secret_and_no_body_is_in_any_log_line() {
+async fn no_log_line_holds_secret_or_body() {
     let lines = Lines::default();
     let writer = lines.clone();
     tracing_subscriber::fmt().with_max_level(log_level(Some("TRACE"))).with_writer(move || writer.clone()).init();
@@ -140,7 +138,7 @@ async fn nothing_secret_and_no_body_is_in_any_log_line() {
         let webhook = signed(&lane.sources, source, id, body, now);
         let signatures = webhook.headers.iter().filter(|(name, _)| name == "webhook-signature");
         hidden.extend(signatures.map(|(_, value)| value.trim_start_matches("v1,").to_owned()));
-        // As a store's requests have it.
+        // Bodies are stored in base64.
         hidden.push(STANDARD.encode(&webhook.body));
         assert_eq!(lane.post(&webhook).await.status, 200, "{id}");
         let mut forged = webhook.clone();
@@ -182,10 +180,10 @@ async fn nothing_secret_and_no_body_is_in_any_log_line() {
     }
 }
 
-/// What may be declared a dimension, and nothing else.
+/// The only allowed dimensions.
 const DIMENSIONS: [&str; 2] = ["source", "outcome"];
 
-/// The metrics of a line, each declared and there.
+/// Returns a line's metrics, each declared and present.
 fn metrics_of(line: &Value) -> BTreeMap<String, u64> {
     let Some(declared) = line.get("_aws") else { return BTreeMap::new() };
     assert!(declared["Timestamp"].as_u64() > Some(1_700_000_000_000), "{line}");
@@ -209,7 +207,7 @@ fn metrics_of(line: &Value) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delivery_that_goes_well_costs_two_lines_and_800_bytes_metrics_included() {
+async fn successful_delivery_logs_two_lines_of_800_bytes() {
     const ORDERS: usize = 5;
     const EACH: usize = 8;
     let lines = Lines::default();
@@ -227,7 +225,7 @@ async fn a_delivery_that_goes_well_costs_two_lines_and_800_bytes_metrics_include
     let now = lane.env.now();
     for number in 0..EACH {
         for order in 0..ORDERS {
-            // As long as Shopify's, the longest of the providers'.
+            // As long as Shopify's ids, the longest of all providers.
             let id = format!("b54557e4-bdd9-4b37-8a5f-bf7d70b{order:02}{number:03}");
             let order = format!("45078946{order}");
             let body = update(&order);
@@ -239,7 +237,7 @@ async fn a_delivery_that_goes_well_costs_two_lines_and_800_bytes_metrics_include
     lane.local.stop().await.expect("nothing had failed");
     decided.1.end();
 
-    // A minute may have passed, at which the scheduler tells of its sweep: no delivery's line.
+    // Excludes the sweep's line, which is written if a minute has passed.
     let text: String =
         lines.text().split_inclusive('\n').filter(|line| !line.contains("OldestWaitingSeconds")).collect();
     let json: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -248,7 +246,7 @@ async fn a_delivery_that_goes_well_costs_two_lines_and_800_bytes_metrics_include
     assert!(json.len() <= 2 * deliveries, "{} lines for {deliveries}", json.len());
     assert!(text.len() <= 800 * deliveries, "{} bytes for {deliveries}", text.len());
 
-    // One delivery is found from its request to its settling by any of three ids.
+    // Any of three ids finds a delivery from its request to its settle.
     for (id, sequence) in &*started.lock().unwrap() {
         let of_it: Vec<_> = json.iter().filter(|line| line["delivery"] == id.as_str()).collect();
         let [accepted, settled] = of_it.as_slice() else { panic!("{id}: {of_it:?}") };
@@ -259,7 +257,7 @@ async fn a_delivery_that_goes_well_costs_two_lines_and_800_bytes_metrics_include
             assert!(line["request"].is_string() && line["level"] == "INFO");
         }
         assert_eq!((&accepted["message"], &settled["message"]), (&"accepted".into(), &"settled".into()));
-        // The one that is counted by source; the rest is said, for people and for queries.
+        // Only this metric is counted by source; the rest is for people and queries.
         assert_eq!(metrics_of(accepted), BTreeMap::from([("Accepted".to_owned(), 1)]));
         assert_eq!((metrics_of(settled), &settled["Delivered"]), (BTreeMap::new(), &1.into()));
         assert!(settled["LagMs"].is_u64() && settled["HandlerMs"].is_u64(), "{settled}");
@@ -267,7 +265,7 @@ async fn a_delivery_that_goes_well_costs_two_lines_and_800_bytes_metrics_include
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_outcome_is_measured_whatever_the_level() {
+async fn outcomes_are_counted_at_every_level() {
     let lines = Lines::default();
     let log = JsonLog::to(lines.clone(), log_level(Some("ERROR")), Env::system());
     let decided = Decided::by(log.detailed(true));
@@ -319,7 +317,7 @@ async fn every_outcome_is_measured_whatever_the_level() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_is_counted_and_told_by_what_its_source_is_configured_as_and_a_flood_by_a_few_lines() {
+async fn refusals_are_logged_by_source_in_few_lines() {
     let lines = Lines::default();
     let lane = Lane::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
     let now = lane.env.now();
@@ -343,7 +341,7 @@ async fn a_refusal_is_counted_and_told_by_what_its_source_is_configured_as_and_a
     assert_eq!((&early["level"], &early["source"]), (&"WARN".into(), &"early".into()));
     let zero = |line: &Value| metrics_of(line).get("Accepted").copied();
     assert_eq!((zero(early), metrics_of(early)["Refused"]), (Some(0), 1));
-    // Counted a minute at most, where this machine is slow: a line every ten seconds.
+    // At most a minute on a slow machine: a line every ten seconds.
     let refused = of("not verified");
     assert!((1..=7).contains(&refused.len()) && refused.iter().all(|line| zero(line) == Some(0)), "{refused:?}");
     assert!(refused[0]["reason"].as_str().is_some_and(|reason| reason.contains("no configured secret")));
@@ -353,9 +351,9 @@ async fn a_refusal_is_counted_and_told_by_what_its_source_is_configured_as_and_a
     assert_eq!(unknown[0]["reason"], "its URL names `made-up`");
 }
 
-/// WooCommerce disables a webhook after more than five.
+/// WooCommerce disables a webhook after more than five consecutive failures.
 #[tokio::test(flavor = "multi_thread")]
-async fn half_of_a_provider_s_limit_of_failures_in_a_row_is_told_at_once_and_what_is_accepted_ends_the_row() {
+async fn half_of_failure_limit_is_reported_until_acceptance() {
     let lines = Lines::default();
     let lane = Lane::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
     let now = lane.env.now();
@@ -376,7 +374,7 @@ async fn half_of_a_provider_s_limit_of_failures_in_a_row_is_told_at_once_and_wha
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_of_requests_and_scripts_are_measured_too() {
+async fn exclusive_leases_are_measured() {
     let (world, lines) = (World::new(), Lines::default());
     let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.env.clone()).detailed(true));
     let key = EntityKey::parse("test/a").expect("a key");
@@ -400,7 +398,7 @@ async fn leases_of_requests_and_scripts_are_measured_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_fails_or_crashes_is_counted_and_its_error_is_not_told() {
+async fn failed_job_is_counted_without_its_error() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (world, lines) = (World::new(), Lines::default());
     let log = Arc::new(JsonLog::to(lines.clone(), log_level(Some("DEBUG")), world.env.clone()));
@@ -434,7 +432,7 @@ async fn a_job_that_fails_or_crashes_is_counted_and_its_error_is_not_told() {
     let failures = told.iter().filter(|line| line["JobsFailed"] == 1);
     let failures: Vec<(&str, &str)> =
         failures.map(|line| (line["job"].as_str().unwrap(), line["message"].as_str().unwrap())).collect();
-    // One that is not run again is missed by its next tick; one that is, by the fourth start that is not made.
+    // The next tick reports a missed job; a fourth start that is not made, a crashed one.
     let expected =
         [("fails", "job failed"), ("fails", "job failed"), ("again", "job crashed"), ("skips", "job crashed")];
     assert_eq!(failures, expected);
@@ -444,7 +442,7 @@ async fn a_job_that_fails_or_crashes_is_counted_and_its_error_is_not_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tick_that_is_left_out_tells_who_holds_its_job() {
+async fn skipped_tick_names_its_jobs_holder() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (world, lines) = (World::new(), Lines::default());
     let writer = lines.clone();
@@ -462,7 +460,7 @@ async fn a_tick_that_is_left_out_tells_who_holds_its_job() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ticks_that_nobody_was_there_for_are_told_by_their_number() {
+async fn missed_ticks_are_reported_by_number() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (world, lines) = (World::new(), Lines::default());
     let writer = lines.clone();

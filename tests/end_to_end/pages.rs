@@ -85,7 +85,6 @@ fn every_rust_block_is_compiled_and_needs_no_room_of_the_library() {
     for page in pages() {
         for block in blocks(&page, "rust") {
             assert!(compiled.contains(&format!("include_str!(\"../../{page}\")")), "{page} is missing in pages.rs");
-            // The doc tests have `internals` on; a user has not.
             for room in ["aws", "config", "engine", "functions", "handler", "jobs", "protocol", "sources", "telemetry"]
             {
                 assert!(!block.contains(&format!("webhook_serializer::{room}::")), "{page}: {room} is hidden");

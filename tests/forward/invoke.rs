@@ -9,7 +9,7 @@ use tests::{invoke_types, not_run::not_run, settled::Settled, stage::Stage};
 use webhook_serializer::{
     aws::{
         Account,
-        signed::{Asked, Signed},
+        signed::{Call, Signed},
     },
     handler::{Context, Deliveries, Handler, Outcome},
     handlers::{event, invoke::Invoke},
@@ -154,7 +154,7 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     ] {
         let body = event::json(&deliveries.iter().collect::<Vec<_>>(), FencingToken(token));
         let path = "/2015-03-31/functions/orders/invocations";
-        let asked = Asked { method: "POST", path, headers: &[], body: &body };
+        let asked = Call { method: "POST", path, headers: &[], body: &body };
         let answered = lambda(function.url()).send(asked, Duration::from_secs(10)).await.unwrap();
         let answered: Value = serde_json::from_slice(&answered.body).unwrap();
         let judged = (answered["outcome"].as_str(), answer.objections(&answered));

@@ -1,5 +1,5 @@
-//! A worker whose handler takes its process with it when the delivery says so, or
-//! blocks its thread for good, takes seconds, or rejects it, and keeps a journal of its starts in the file that `JOURNAL` names.
+//! A worker that aborts its process, blocks its thread, takes seconds or rejects, as the
+//! delivery says. It records its starts in the file `JOURNAL`.
 
 use std::{io::Write, path::PathBuf};
 
@@ -12,7 +12,7 @@ struct Aborting {
 impl Aborting {
     fn note(&self, what: &str, delivery: &Delivery) -> std::io::Result<()> {
         let mut file = std::fs::File::options().create(true).append(true).open(&self.journal)?;
-        // One write: several threads append.
+        // One write, because several threads append.
         file.write_all(format!("{what} {}\n", delivery.delivery_id()).as_bytes())
     }
 }

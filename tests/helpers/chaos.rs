@@ -1,46 +1,42 @@
-//! Real processes under faults, for as long as one likes:
-//! `cargo run -p tests --bin chaos -- --minutes 10`. The processes are this same
-//! program, in the roles of `tests::chaos::roles`.
+//! Real processes under faults: `cargo run -p tests --bin chaos -- --minutes 10`. The
+//! processes run this same program in the roles of `tests::chaos::roles`.
 
 use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
 use tests::chaos::{FAILING, Loss, Plan, Receiver, TEST, UNWELL, WorkerKind, roles, run};
 
-/// Kills and freezes workers, ingests and store until the time is over, then
-/// audits what was done.
+/// Kills and freezes workers, ingests and the store, then audits the results
 #[derive(Debug, Parser)]
 struct Options {
-    /// For how long.
+    /// How long to run
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
-    /// What decides the faults; the machine decides the rest.
+    /// The seed of the faults; the machine decides the rest
     #[arg(long)]
     seed: Option<u64>,
-    /// For how many seconds the store cannot be reached, and the queue can: what comes
-    /// meanwhile is answered 202.
+    /// Seconds in which only the queue can be reached: new deliveries are answered 202
     #[arg(long)]
     outage: Option<u64>,
-    /// Loses the tables, and restores a copy of them.
+    /// Loses the tables and restores a copy of them
     #[arg(long)]
     loses_tables: bool,
-    /// Loses the tables, and uses a copy of them as it is: a negative control.
+    /// Negative control: loses the tables and uses a copy without restoring it
     #[arg(long)]
     unrestored: bool,
-    /// For how many seconds what the handlers of one source need is out of reach, while
-    /// those of another fail: the negative control, whose mistakes are told apart.
+    /// Negative control: seconds in which one source's destination is down while another's handlers fail
     #[arg(long)]
     unwell: Option<u64>,
-    /// How many orders.
+    /// Number of orders
     #[arg(long, default_value_t = 12)]
     orders: usize,
-    /// How many workers.
+    /// Number of workers
     #[arg(long, default_value_t = 6)]
     workers: usize,
-    /// Audits a receiver that ignores tokens: the negative control.
+    /// Negative control: audits a receiver that ignores tokens
     #[arg(long)]
     ignore_tokens: bool,
-    /// Has workers that ignore their token: the other negative control.
+    /// Negative control: runs workers that ignore their token
     #[arg(long)]
     careless: bool,
 }

@@ -1,9 +1,8 @@
-//! What a function weighs and what its start costs, beside a hello world built
-//! the same way: size, instructions as callgrind counts them, times.
+//! Measures the functions beside a hello world built the same way: size, instructions counted
+//! by callgrind, and times.
 //!
-//! Ends with failure when a size or a count of instructions is above what has
-//! been reached, and says where the goal is not.
-//! Times depend on the machine and are only told.
+//! Fails if a size or an instruction count exceeds its limit, and reports those above their
+//! goal. Times depend on the machine and are only reported.
 
 use std::{
     net::SocketAddr,
@@ -37,26 +36,23 @@ use tokio_rustls::{
 };
 use webhook_serializer::{sources::Sources, time::Env};
 
-/// What is aimed at. See docs/cold-start.md.
+/// The goals of docs/cold-start.md.
 const INIT_RATIO: f64 = 5.0;
 const TLS_CALL: u64 = 6_000_000;
 
-/// More fails. The machine's own libraries have a say in the ratio, hence some
-/// room above what is aimed at.
+/// The limits. The machine's own libraries affect the ratio, so it has some room above the goal.
 const INIT_RATIO_ALLOWED: f64 = 5.6;
 
-/// More fails, of each function. What is aimed at are 5.7 MB for arm64, as which
-/// they are deployed; for x86-64 the same code is a tenth larger.
+/// In bytes. The goal is 5.7 MB for arm64, as deployed; the same code for x86-64 is a tenth larger.
 const LARGEST_ALLOWED: [u64; 3] =
     if cfg!(target_arch = "aarch64") { [5_700_000; 3] } else { [6_000_000, 6_500_000, 5_800_000] };
 
-/// What the first request is.
 const SAMPLE: &str = include_str!("../../events/shopify-orders-create.json");
 
-/// How often a time is taken; the middle one counts.
+/// Times are medians of this many runs.
 const ROUNDS: usize = 15;
 
-/// Sizes and starts of the functions, beside a hello world.
+/// Measures sizes and starts of the functions, beside a hello world
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Where the release binaries are
@@ -67,16 +63,16 @@ struct Arguments {
     no_gate: bool,
 }
 
-/// Until when a process is measured.
+/// The end of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
-    /// It asks for its first event.
+    /// The process requests its first event.
     Next,
-    /// It has answered it.
+    /// The process has answered it.
     Answer,
 }
 
-/// What is known of the function at work, for the stand-in of Lambda.
+/// The state of the Lambda stand-in.
 struct Lambda {
     event: String,
     until: Until,
@@ -135,7 +131,7 @@ async fn tls(acceptor: TlsAcceptor, behind: String) -> Result<String> {
     Ok(address)
 }
 
-/// One function's run, as far as `until`.
+/// Runs one function until `until`.
 async fn run(
     program: &Path,
     environment: &[(String, String)],
@@ -172,7 +168,7 @@ async fn run(
         status = child.wait() => bail!("{} ended by itself: {}", program.display(), status?),
         () = env().sleep(Duration::from_secs(120)) => bail!("{} does not come so far", program.display()),
     }
-    // Callgrind writes its totals when it is asked to end.
+    // Callgrind writes its totals on SIGTERM.
     let process = child.id().context("it runs")?.to_string();
     std::process::Command::new("kill").args(["-TERM", &process]).status()?;
     child.wait().await?;
@@ -238,7 +234,6 @@ async fn main() -> Result<ExitCode> {
             ("AWS_ENDPOINT_URL_SQS", sqs),
             ("ENTITIES_TABLE", &config.entities_table),
             ("INBOX_TABLE", &config.inbox_table),
-            ("ORDERS_TABLE", "orders"),
             ("QUEUE_URL", &config.queue_url),
             ("SOURCES_FILE", &sources.to_string_lossy()),
         ]
@@ -246,7 +241,7 @@ async fn main() -> Result<ExitCode> {
         .into()
     };
     const NOBODY: &str = "http://127.0.0.1:1";
-    // Alone it is to trust what it will trust in Lambda.
+    // Without a bundle it trusts what it trusts in Lambda.
     let alone = environment(NOBODY, NOBODY);
     let trusting = |dynamodb: &str, sqs: &str| {
         let bundle = ("AWS_CA_BUNDLE".to_owned(), bundle.to_string_lossy().into_owned());
@@ -331,8 +326,7 @@ async fn main() -> Result<ExitCode> {
     Ok(if failed.is_empty() || arguments.no_gate { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Of the samples' sources those that a shop may have side by side: each that a
-/// document has more takes time to read.
+/// Returns the sources that one shop may have, because reading each takes time.
 fn a_shop_s_sources() -> String {
     let of_a_shop = |part: &&str| {
         let table = part.split(']').next().unwrap_or_default();

@@ -1,12 +1,11 @@
-//! The pictures of `docs/console.md`, taken in a real browser of a shop that
-//! trades: `cargo run -p tests --bin console-pictures [-- FOLDER]`.
+//! Takes the pictures of `docs/console.md` in a real browser:
+//! `cargo run -p tests --bin console-pictures [-- FOLDER]`.
 
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use tests::{browser::Browser, shop::Shop};
 
-/// No picture weighs more.
 const LARGEST: usize = 150_000;
 
 #[tokio::main]
@@ -26,7 +25,7 @@ async fn main() -> Result<()> {
     browser.open(&shop.console.url).await;
     browser.open(&at("/lanes")).await;
     browser.run("(document.getElementById('window').value = '30', document.getElementById('window').dispatchEvent(new Event('change')))").await;
-    // Orders as they come over half a minute.
+    // Orders that arrive over half a minute.
     let orders: Vec<u32> = (1000..1030).collect();
     for some in orders.chunks(2) {
         futures_util::future::join_all(some.iter().map(|order| shop.trade(*order..order + 1))).await;

@@ -1,4 +1,4 @@
-//! Makes the types of the sample handlers from `docs/invoke.schema.json`.
+//! Generates the types of the sample handlers from `docs/invoke.schema.json`.
 
 use std::fs;
 

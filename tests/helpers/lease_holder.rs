@@ -1,6 +1,6 @@
-//! Takes the lease of `test/frozen` for a second at a time, says so, and goes on
-//! when a line comes in: commits a note, and writes another by a transaction of
-//! its own. Prints what became of both.
+//! Takes the lease of `test/frozen` for one second, prints it, and continues after a line on
+//! standard input: commits a note and writes another in a transaction of its own. Prints both
+//! results.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use webhook_serializer::{
     time::Env,
 };
 
-/// A note on an entity's row, as any row that is written under a lease.
+/// A row that is written under the lease.
 fn note(who: &str) -> Write {
     Write {
         key: Key { table: TableName::Entities, partition: ("entity".into(), "test/note".into()), sort: None },

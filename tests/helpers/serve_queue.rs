@@ -1,4 +1,4 @@
-//! Serves one queue out of a file until it is killed: `serve_queue FILE` prints the queue's URL.
+//! Serves one queue from a file until it is killed: `serve_queue FILE` prints the queue's URL.
 
 use std::path::PathBuf;
 use std::sync::Arc;

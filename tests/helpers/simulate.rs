@@ -1,5 +1,4 @@
-//! Runs many seeds of the simulation, and tells the short story of those that
-//! fail.
+//! Runs many seeds of the simulation and prints shortened traces of those that fail.
 
 use std::{
     collections::BTreeMap,
@@ -15,35 +14,34 @@ use clap::Parser;
 use tests::simulation::{Plan, mutation::REACHED, profile::Profile, run, shrink::shrink};
 use webhook_serializer::time::{Clock, SystemClock};
 
-/// Simulates seeds; the code of a failing one is printed with its story.
+/// Simulates seeds; the exit code is 1 if one fails
 #[derive(Debug, Parser)]
 struct Options {
-    /// How many seeds.
+    /// Number of seeds
     #[arg(long, default_value_t = 10_000)]
     seeds: u64,
-    /// The first one.
+    /// The first seed
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// How many run side by side.
+    /// Seeds that run in parallel
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Leaves a rule out, by its number in the protocol's table, from 1.
+    /// Removes a rule, by its number in the protocol's table
     #[arg(long)]
     mutation: Option<usize>,
-    /// Has the misfortunes that this one's counterexample needs, without
-    /// leaving the rule out.
+    /// Injects the faults of this rule's counterexample and keeps the rule
     #[arg(long)]
     focus: Option<usize>,
-    /// Runs fifty orders through nine minutes of failing inbox queries.
+    /// Runs fifty orders through nine minutes of failing inbox queries
     #[arg(long)]
     queries_fail: bool,
-    /// Prints the whole trace of the first seed.
+    /// Prints the whole trace of the first seed
     #[arg(long)]
     trace: bool,
-    /// Goes on after this many failures.
+    /// Stops after this many failures
     #[arg(long, default_value_t = 1)]
     failures: usize,
-    /// Does not shrink.
+    /// Prints traces without shrinking them
     #[arg(long)]
     raw: bool,
 }

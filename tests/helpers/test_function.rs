@@ -1,4 +1,4 @@
-//! A function that does what its event says, so that tests see how the runner takes it.
+//! A function that does what its event says, to test the runner.
 
 use lambda_runtime::{Error, LambdaEvent, run, service_fn};
 use serde_json::{Value, json};

@@ -30,7 +30,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value as Json;
 use serializer::{
     local::{
-        EventSource, Function, ORDERS_TABLE, QUEUE,
+        EventSource, Function, QUEUE, TOTALS_TABLE,
         function_pool::FunctionPool,
         function_process::{FunctionSettings, Logs, ProcessIds},
         queue::queue_url,
@@ -245,7 +245,7 @@ impl EnginesProcess {
             ("AWS_ENDPOINT_URL_SQS", self.url(1)),
             ("ENTITIES_TABLE", config.entities_table),
             ("INBOX_TABLE", config.inbox_table),
-            ("ORDERS_TABLE", ORDERS_TABLE.to_owned()),
+            ("TOTALS_TABLE", TOTALS_TABLE.to_owned()),
             ("QUEUE_URL", config.queue_url),
             ("LEASE_SECONDS", LEASE.as_secs().to_string()),
             ("FUNCTION_TIMEOUT_SECONDS", FUNCTION_TIMEOUT.as_secs().to_string()),

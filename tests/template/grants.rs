@@ -55,7 +55,7 @@ impl Asked {
         let resource = match table {
             TableName::Entities => "EntitiesTable",
             TableName::Inbox => "InboxTable",
-            TableName::Named(_) => "OrdersTable",
+            TableName::Named(name) => name,
         };
         self.note(&format!("dynamodb:{action}"), resource);
     }

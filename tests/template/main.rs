@@ -33,7 +33,6 @@ fn the_outputs_and_parameters_are_those_that_the_command_asks_a_stack_for() {
     for (variable, value) in [
         ("ENTITIES_TABLE", "${EntitiesTable}"),
         ("INBOX_TABLE", "${InboxTable}"),
-        ("ORDERS_TABLE", "${OrdersTable}"),
         ("QUEUE_URL", "${WakeUps}"),
         ("RETENTION_DAYS", "${RetentionDays}"),
         ("PARKED_RETENTION_DAYS", "${ParkedRetentionDays}"),

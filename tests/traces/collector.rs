@@ -1,4 +1,4 @@
-//! Whoever takes spans, and whoever deliveries are handed on to: one server on loopback.
+//! A collector of spans and a receiver of deliveries, in one server on loopback.
 
 use std::{
     collections::BTreeMap,
@@ -21,18 +21,17 @@ use prost::Message;
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch};
 
-/// A span as it arrived.
+/// A received span.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// `service.name`.
     pub service: String,
     pub name: String,
     pub kind: SpanKind,
     pub trace: String,
     pub span: String,
-    /// Empty: it has none.
+    /// Empty for none.
     pub parent: String,
-    /// Traces and spans.
+    /// Trace and span ids.
     pub links: Vec<(String, String)>,
     pub attributes: BTreeMap<String, String>,
     pub is_error: bool,
@@ -65,12 +64,11 @@ impl Seen {
         }
     }
 
-    /// Where it is.
     pub fn place(&self) -> (String, String) {
         (self.trace.clone(), self.span.clone())
     }
 
-    /// As whatever it causes is told.
+    /// The `traceparent` of this span's children.
     pub fn traceparent(&self) -> String {
         format!("00-{}-{}-01", self.trace, self.span)
     }
@@ -89,7 +87,7 @@ fn text(attribute: &KeyValue) -> Option<(String, String)> {
     Some((attribute.key.clone(), text))
 }
 
-/// What was handed on: the header `traceparent`, and the body.
+/// A received delivery.
 #[derive(Debug, Clone)]
 pub struct Received {
     pub traceparent: Option<String>,
@@ -101,9 +99,9 @@ pub struct Collector {
     pub url: String,
     spans: watch::Sender<Vec<Seen>>,
     received: watch::Sender<Vec<Received>>,
-    /// Whether it answers nobody who sends spans.
+    /// While set, requests with spans get no answer.
     pub shut: watch::Sender<bool>,
-    /// All that was sent here as spans, in its own form.
+    /// All received spans in protobuf.
     raw: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -139,7 +137,6 @@ async fn receive(State(collector): State<Collector>, headers: HeaderMap, body: B
 }
 
 impl Collector {
-    /// Listens at a port of its choice.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let collector = Self { url: format!("http://{}", listener.local_addr().unwrap()), ..Self::default() };
@@ -152,31 +149,31 @@ impl Collector {
         collector
     }
 
-    /// All spans, once they are as asked for.
+    /// Returns all spans once they satisfy `so`.
     pub async fn until(&self, so: impl Fn(&[Seen]) -> bool) -> Vec<Seen> {
         let mut spans = self.spans.subscribe();
         // The sender lives in `self`, so the channel is open.
         spans.wait_for(|spans| so(spans)).await.unwrap().clone()
     }
 
-    /// All spans, once so many drains have ended, which are the last to.
+    /// Returns all spans once this many drains have ended, which end last.
     pub async fn drained(&self, drains: usize) -> Vec<Seen> {
         self.until(|spans| spans.iter().filter(|span| span.name == "drain").count() >= drains).await
     }
 
-    /// What was handed on, once it is so much.
+    /// Returns the received deliveries once there are this many.
     pub async fn received(&self, count: usize) -> Vec<Received> {
         let mut received = self.received.subscribe();
         received.wait_for(|received| received.len() >= count).await.unwrap().clone()
     }
 
-    /// Whether anything that was sent here as spans holds this text.
+    /// Returns whether any received span holds `text`.
     pub fn holds(&self, text: &str) -> bool {
         self.raw.lock().unwrap().windows(text.len()).any(|some| some == text.as_bytes())
     }
 }
 
-/// The one span of that name, and of that trace where it says one.
+/// Returns the only span of that name, in the trace if one is given.
 pub fn one<'a>(spans: &'a [Seen], name: &str, trace: &str) -> &'a Seen {
     let found: Vec<_> = spans.iter().filter(|span| span.name == name && span.trace.starts_with(trace)).collect();
     match found[..] {

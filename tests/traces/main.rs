@@ -1,5 +1,5 @@
-//! Traces: the real functions in processes of their own, with the feature `otel`, on the
-//! embedded engines; and a collector. `cargo test -p tests --features otel --test traces`.
+//! Traces of the real functions, built with the feature `otel`, run as processes on the
+//! embedded engines: `cargo test -p tests --features otel --test traces`.
 
 mod collector;
 #[path = "../../cli/src/document/reference/tests/validator.rs"]
@@ -29,10 +29,10 @@ use webhook_serializer::{
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// So long that nobody waits until it is over.
+/// Longer than any test.
 const FUNCTION_TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// Of the second and the fourth, a start gets up to three.
+/// A start of `bursts` and of `together` gets up to three deliveries.
 fn sources(url: &str) -> String {
     let source = |name: &str, handler: &str, more: &str| {
         format!(
@@ -55,7 +55,7 @@ fn sources(url: &str) -> String {
         + &source("together", "invoke", &format!("{invoke}\ndeliver = {{ up_to = 3 }}"))
 }
 
-/// Engines, and the two functions as processes.
+/// Engines and the two functions.
 struct Deployed {
     lane: Lane,
     ingest: FunctionProcess,
@@ -66,7 +66,7 @@ struct Deployed {
 }
 
 impl Deployed {
-    /// Spans go to `traces`, and what is handled to `receiver`.
+    /// Spans go to `traces`, deliveries to `receiver`.
     async fn start(receiver: &str, traces: &[(&str, &str)]) -> Self {
         let sources = sources(receiver);
         let lane = Lane::start(&sources).await;
@@ -81,7 +81,6 @@ impl Deployed {
         Self { lane, ingest, environment, log, lines, _directory: directory }
     }
 
-    /// Posts an order's update, with this `traceparent`.
     async fn post(&mut self, source: &str, order: &str, id: &str, traceparent: Option<&str>) -> u16 {
         self.post_body(source, &update(order), id, traceparent).await
     }
@@ -94,21 +93,21 @@ impl Deployed {
         serde_json::from_slice::<Response>(&answer).unwrap().status_code
     }
 
-    /// Has a worker handle what waits.
+    /// Starts a worker and waits until the queue is empty.
     async fn work(&mut self) {
         let pool = FunctionPool::new(settings("worker", &self.environment, &self.lines), NonZeroUsize::MIN);
         self.lane.local.feed(Function::Processes(Arc::new(pool)));
         self.lane.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await.expect("there is that queue");
     }
 
-    /// How many deliveries of an order wait, are held, and are parked.
+    /// Returns how many deliveries wait, whether a lease is held, and how many are parked.
     async fn left(&self, order: &str) -> (u64, bool, usize) {
         let inspected = self.lane.operator().inspect(&EntityKey::parse(order).unwrap()).await.expect("it is answered");
         let state = inspected.state.expect("there is such an order");
         (state.waiting(), state.held.is_some(), inspected.parked.len())
     }
 
-    /// What the functions logged until now, from warnings on.
+    /// Returns the functions' warnings and errors so far.
     fn warnings(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         while let Ok(line) = self.log.try_recv() {
@@ -148,7 +147,7 @@ fn named(spans: &[Seen], trace: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_trace_goes_from_the_door_to_the_settle_and_on_to_the_receiver() {
+async fn one_trace_spans_request_settle_and_receiver() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     assert_eq!(deployed.post("shop", "7", "a delivery", Some(&traceparent("01"))).await, 200);
@@ -178,7 +177,7 @@ async fn one_trace_goes_from_the_door_to_the_settle_and_on_to_the_receiver() {
     let run = one(&spans, "run forward", TRACE);
     assert!(run.to <= one(&spans, "settle", TRACE).from);
 
-    // The lane's trace is another, and each knows of the other.
+    // The drain has a trace of its own, linked both ways.
     let drain = one(&spans, "drain", "");
     assert_eq!((drain.parent.as_str(), drain.trace != TRACE), ("", true));
     assert_eq!((&process.links, &drain.links), (&vec![drain.place()], &vec![process.place()]));
@@ -194,7 +193,7 @@ async fn one_trace_goes_from_the_door_to_the_settle_and_on_to_the_receiver() {
 
     let received = collector.received(1).await;
     assert_eq!(received[0].traceparent, Some(run.traceparent()));
-    // The delivery's id is seen to be found where it is.
+    // The search finds an id that is there.
     assert!(collector.holds("a delivery"));
     for hidden in ["c2VjcmV0", "v1,", "order_id", "whoever"] {
         assert!(!collector.holds(hidden), "{hidden}");
@@ -203,7 +202,7 @@ async fn one_trace_goes_from_the_door_to_the_settle_and_on_to_the_receiver() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_function_is_told_of_each_delivery_its_own_run_and_a_group_has_one_in_the_lanes_trace() {
+async fn group_has_run_spans_per_delivery_and_together() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     assert_eq!(deployed.post("called", "1", "alone", Some(&traceparent("01"))).await, 200);
@@ -242,7 +241,7 @@ async fn a_function_is_told_of_each_delivery_its_own_run_and_a_group_has_one_in_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_traceparent_that_cannot_be_read_begins_a_trace_as_none_does() {
+async fn invalid_traceparent_begins_a_new_trace() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let two = format!("{0},{0}", traceparent("01"));
@@ -265,7 +264,7 @@ async fn a_traceparent_that_cannot_be_read_begins_a_trace_as_none_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_its_sender_does_not_sample_is_passed_on_and_not_sent_to_the_collector() {
+async fn unsampled_trace_is_passed_on_but_not_sent() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     assert_eq!(deployed.post("shop", "1", "1", Some(&traceparent("00"))).await, 200);
@@ -277,9 +276,9 @@ async fn what_its_sender_does_not_sample_is_passed_on_and_not_sent_to_the_collec
     assert_eq!(named(&spans, TRACE), [""; 0]);
 }
 
-/// A wrong signature costs whoever sends it nothing: their spans must not cost us.
+/// Anybody can send wrong signatures.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_believed_makes_no_span() {
+async fn unverified_request_makes_no_span() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let webhook = signed(&deployed.lane.sources, "shop", "1", update("1"), deployed.lane.env.now());
@@ -295,7 +294,7 @@ async fn what_is_not_believed_makes_no_span() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_attempt_and_each_repeat_is_told_and_an_errors_text_is_not() {
+async fn attempts_and_repeats_have_spans_without_error_text() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let body = r#"{"type":"order.updated","data":{"order_id":"1","note":"fails once"}}"#;
@@ -315,7 +314,7 @@ async fn each_attempt_and_each_repeat_is_told_and_an_errors_text_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_run_again_goes_on_with_its_trace_and_what_is_put_back_begins_one() {
+async fn rewind_keeps_trace_and_redrive_begins_one() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let gone = r#"{"type":"order.updated","data":{"order_id":"1","note":"is gone once"}}"#;
@@ -345,14 +344,13 @@ async fn what_is_run_again_goes_on_with_its_trace_and_what_is_put_back_begins_on
     assert!(of_delivery(&spans, "applied").all(|span| span.trace == applied.trace && span.parent == applied.parent));
 }
 
-/// What workers did with a delivery.
 fn of_delivery<'a>(spans: &'a [Seen], id: &'a str) -> impl Iterator<Item = &'a Seen> {
     spans.iter().filter(move |span| span.name == "process shop" && span.attribute("delivery_id") == id)
 }
 
-/// The store is out when it comes in; not when it is taken up.
+/// The store is down when the delivery arrives, and back when it is appended.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waited_in_the_queue_goes_on_with_its_trace() {
+async fn deferred_delivery_keeps_its_trace() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -372,10 +370,8 @@ async fn what_waited_in_the_queue_goes_on_with_its_trace() {
     assert_eq!((&process.parent, process.attribute("outcome")), (&taken_up.span, "applied"));
 }
 
-/// One that is not there, one that takes connections and says nothing, one that
-/// refuses, and one that cannot be one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_takes_nothing_changes_no_answer_and_no_outcome() {
+async fn failing_collector_changes_no_answer_or_outcome() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
     for (traces, warned) in [
@@ -394,16 +390,15 @@ async fn a_collector_that_takes_nothing_changes_no_answer_and_no_outcome() {
         deployed.work().await;
         assert_eq!(receiver.received(3).await.len(), 3, "{traces}");
         assert_eq!(deployed.left("shop/order/1").await, (0, false, 0), "{traces}");
-        // The worker's last word may still be under way; ingest has told at its second event.
+        // The worker's last warning may be on its way; ingest has warned at its second event.
         let warnings = deployed.warnings();
         let told = warnings.iter().filter(|line| line.contains(warned)).count();
         assert!((1..=4).contains(&told), "{traces}: each function tells twice at most: {warnings:#?}");
     }
 }
 
-/// As long as the collector likes, where it may.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sender_is_answered_before_the_collector_is() {
+async fn sender_is_answered_before_spans_are_sent() {
     let collector = Collector::start().await;
     collector.shut.send_replace(true);
     let variables = [
@@ -421,7 +416,7 @@ async fn a_sender_is_answered_before_the_collector_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_endpoint_nothing_is_traced_stored_or_passed_on() {
+async fn without_endpoint_nothing_is_traced() {
     let collector = Collector::start().await;
     for off in [&[][..], &[("OTEL_SDK_DISABLED", "true")], &[("OTEL_TRACES_EXPORTER", "none")]] {
         let mut variables = off.to_vec();

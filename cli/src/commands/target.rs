@@ -45,9 +45,6 @@ pub struct Target {
     /// The table with deliveries and receipts
     #[arg(long, env = "INBOX_TABLE", value_name = "NAME")]
     inbox_table: Option<String>,
-    /// The table of the handler `orders`, where it is used
-    #[arg(long, env = "ORDERS_TABLE", value_name = "NAME")]
-    orders_table: Option<String>,
     /// The queue of wake-ups
     #[arg(long, env = "QUEUE_URL", value_name = "URL")]
     queue_url: Option<String>,
@@ -84,7 +81,6 @@ pub struct Deployment {
     pub config: StoreConfig,
     pub retention: Duration,
     pub env: Env,
-    pub orders_table: Option<String>,
     /// Names it on a command line: ` --local`, ` --stack …`, or nothing.
     pub option: String,
     /// Its functions' environment; empty if only tables and queue were named.
@@ -119,11 +115,10 @@ impl Target {
         };
         let is_named = self.local.is_some() || stack.is_some();
         let config = if is_named { self.named_by(&said)? } else { self.config()? };
-        let orders_table = if is_named { said.get("ORDERS_TABLE").cloned() } else { self.orders_table.clone() };
         let parts = Parts::connect(&account, &config, &env, None);
         let (option, is_local) = (self.option(), self.local.is_some());
         let retention = config.retention;
-        Ok(Deployment { parts, config, retention, env, orders_table, option, said, account, stack, is_local })
+        Ok(Deployment { parts, config, retention, env, option, said, account, stack, is_local })
     }
 
     fn option(&self) -> String {

@@ -102,7 +102,7 @@ const GROUPED: &str = "
 provider = 'shopify'
 secrets = 'shopify-development-secret'
 entity = 'shopify/{entity}'
-handler = 'orders'
+handler = 'log'
 deliver = { up_to = 10 }
 ";
 
@@ -207,7 +207,7 @@ async fn play_act(
     let runs = stagehand.journal.runs().split_off(runs_before);
     let verdict = Verdict::of(&sent, &runs, &excused);
     let starts = stagehand.journal.starts().split_off(starts_before);
-    let report = ActReport::new(verdict, orders, &runs, &starts, &stagehand.story, stagehand.orders()).await;
+    let report = ActReport::new(verdict, orders, &runs, &starts, &stagehand.story, &*stagehand.table()).await;
     say!("{report}");
     Ok(report)
 }

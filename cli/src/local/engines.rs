@@ -27,8 +27,8 @@ use super::{
     stopped,
 };
 
-/// The table of the handler that comes ready.
-pub const ORDERS_TABLE: &str = "orders";
+/// A table with the key attribute `order`, for handlers that commit rows of their own.
+pub const TOTALS_TABLE: &str = "totals";
 
 const ENTITIES_TABLE: &str = "entities";
 const INBOX_TABLE: &str = "inbox";
@@ -198,7 +198,7 @@ impl Engines {
         for (table, keys) in [
             (ENTITIES_TABLE, &[("entity", KeyType::Hash)][..]),
             (INBOX_TABLE, &[("entity", KeyType::Hash), ("item", KeyType::Range)][..]),
-            (ORDERS_TABLE, &[("order", KeyType::Hash)][..]),
+            (TOTALS_TABLE, &[("order", KeyType::Hash)][..]),
         ] {
             if !held.iter().any(|name| name == table) {
                 create_table(&client, table, keys).await.with_context(|| format!("table {table}"))?;

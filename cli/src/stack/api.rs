@@ -9,7 +9,7 @@ use webhook_serializer::{
     aws::{
         Account,
         call::Answer,
-        signed::{Asked, Signed},
+        signed::{Call, Signed},
     },
     config::{Environment, Variables},
     time::Env,
@@ -101,7 +101,7 @@ impl Services {
             body += &format!("&{name}={}", encoded(value));
         }
         let headers = [("content-type", "application/x-www-form-urlencoded")];
-        let asked = Asked { method: "POST", path: "/", headers: &headers, body: &body };
+        let asked = Call { method: "POST", path: "/", headers: &headers, body: &body };
         let answer = self.ask(service, asked, &permission(service, action)).await?;
         let what = Element::parse(&String::from_utf8_lossy(&answer.body));
         let what = what.map_err(|error| Refusal::Silent(format!("{}: {error:#}", service.0)))?;
@@ -116,7 +116,7 @@ impl Services {
     pub async fn json(&self, service: Service, target: &str, question: &Value) -> Result<Value, Refusal> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
         let body = question.to_string();
-        let asked = Asked { method: "POST", path: "/", headers: &headers, body: &body };
+        let asked = Call { method: "POST", path: "/", headers: &headers, body: &body };
         let action = target.rsplit('.').next().unwrap_or_default();
         let answer = self.ask(service, asked, &permission(service, action)).await?;
         parsed(service, &answer)
@@ -128,12 +128,12 @@ impl Services {
     ///
     /// [`Refusal`].
     pub async fn get(&self, service: Service, action: &str, path: &str) -> Result<Value, Refusal> {
-        let asked = Asked { method: "GET", path, headers: &[], body: "" };
+        let asked = Call { method: "GET", path, headers: &[], body: "" };
         parsed(service, &self.ask(service, asked, &permission(service, action)).await?)
     }
 
     /// Repeats a request until it is answered; only for idempotent requests.
-    async fn ask(&self, service: Service, asked: Asked<'_>, needed: &str) -> Result<Answer, Refusal> {
+    async fn ask(&self, service: Service, asked: Call<'_>, needed: &str) -> Result<Answer, Refusal> {
         let signed = self.signed(service);
         for tries_left in (0..TRIES).rev() {
             match signed.send(asked, LIMIT).await {

@@ -157,7 +157,7 @@ impl Stack {
             let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
             value.expect(name).to_owned()
         };
-        for name in ["ENTITIES_TABLE", "INBOX_TABLE", "ORDERS_TABLE", "QUEUE_URL", "RETENTION_DAYS"] {
+        for name in ["ENTITIES_TABLE", "INBOX_TABLE", "QUEUE_URL", "RETENTION_DAYS"] {
             stack += &format!(" {name}={}", named(name));
         }
         let line =
@@ -199,14 +199,13 @@ fn a_stack_s_outputs_name_tables_queue_and_sources() {
     stack.local.until(|told| told["what"] == "settled");
     let inspected = stack.ran(&["show", "shopify/order/450789469"]);
     assert!(printed(&inspected).contains("All deliveries are settled."), "{inspected:?}");
-    assert!(printed(&inspected).contains("kept by the handler `orders`"), "{inspected:?}");
     let asked = stack.aws.asked("DescribeStacks");
     assert_eq!(asked, ["Action=DescribeStacks&Version=2010-05-15&StackName=shop"]);
     // The next command names it too.
     let nothing = stack.ran(&["show", "shopify/order/0"]);
     let next = "`serializer lease list --stack shop --region eu-central-1 --all --raw`";
     assert!(printed(&nothing).contains(next), "{nothing:?}");
-    let document = r#"{"Parameter":{"Name":"/shop","Type":"SecureString","Version":3,"Value":"[sources.mine]\nprovider='stripe'\nsecrets=['s']\nhandler='orders'"}}"#;
+    let document = r#"{"Parameter":{"Name":"/shop","Type":"SecureString","Version":3,"Value":"[sources.mine]\nprovider='stripe'\nsecrets=['s']\nhandler='log'"}}"#;
     stack.aws.answer("AmazonSSM.GetParameter", 200, document);
     let listed = stack.ran(&["source", "list"]);
     assert!(printed(&listed).contains("mine"), "{listed:?}");

@@ -28,7 +28,7 @@ fn read(path: &Path) -> String {
 }
 
 const SHOP: &str =
-    "# The shop.\n[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"old\"] # of May\nhandler = \"orders\"\n";
+    "# The shop.\n[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"old\"] # of May\nhandler = \"log\"\n";
 
 #[test]
 fn a_source_is_added_rolled_listed_and_removed_and_no_secret_is_ever_shown() {
@@ -77,7 +77,7 @@ fn a_source_is_added_rolled_listed_and_removed_and_no_secret_is_ever_shown() {
     assert_eq!(read(&path), before, "the rest of the document is as it was");
     assert!(run(&["resume", "pay", "--yes"], "").contains("pay is not paused"));
     run(&["remove", "pay", "--yes"], "");
-    run(&["add", "late", "--provider", "stripe", "--handler", "orders", "--no-secret", "--yes"], "");
+    run(&["add", "late", "--provider", "stripe", "--handler", "log", "--no-secret", "--yes"], "");
     let first = run(&["rotate", "late", "--yes"], "whsec_hush");
     assert!(first.contains("has its first secret in") && !first.contains("--finish"), "{first}");
     run(&["remove", "late", "--yes"], "");
@@ -92,15 +92,15 @@ fn what_cannot_be_done_is_said_in_a_sentence_and_changes_nothing() {
     let add = ["add", "pay", "--provider", "stripe", "--handler"];
     let with = |more: &'static [&'static str]| [add.as_slice(), more].concat();
     for (arguments, input, said) in [
-        (with(&["orders", "--yes"]), "", "nothing was given as the secret of stripe"),
-        (with(&["orders", "--yes"]), "sk_live_hush", "it is an API key"),
-        (with(&["orders"]), "whsec_hush", "add --yes to do it without asking"),
+        (with(&["log", "--yes"]), "", "nothing was given as the secret of stripe"),
+        (with(&["log", "--yes"]), "sk_live_hush", "it is an API key"),
+        (with(&["log"]), "whsec_hush", "add --yes to do it without asking"),
         (with(&["forward", "--yes"]), "whsec_hush", "--handler forward=https://"),
         (with(&["forward=http://127.0.0.1/", "--yes"]), "whsec_hush", "http:// needs allow_private = true"),
         (with(&["orders=x", "--yes"]), "whsec_hush", "only `forward` has a URL"),
-        (with(&["orders", "--option", "secrets=hush", "--yes"]), "whsec_hush", "a secret is no option"),
-        (with(&["orders", "--option", "no_such=1", "--yes"]), "whsec_hush", "unknown field `no_such`"),
-        (with(&["orders", "--entity", "{order}", "--yes"]), "whsec_hush", "there is no field {order}"),
+        (with(&["log", "--option", "secrets=hush", "--yes"]), "whsec_hush", "a secret is no option"),
+        (with(&["log", "--option", "no_such=1", "--yes"]), "whsec_hush", "unknown field `no_such`"),
+        (with(&["log", "--entity", "{order}", "--yes"]), "whsec_hush", "there is no field {order}"),
         (vec!["rotate", "shop", "--yes"], "old", "`shop` has that one already"),
         (vec!["rotate", "shop", "--finish", "--yes"], "", "there is no old one to take out"),
         (vec!["rotate", "pay", "--yes"], "hush", "has no source `pay`; it has `shop`"),
@@ -134,7 +134,7 @@ fn a_local_run_reads_its_document_again_and_tells_what_it_ignores() {
         |name: &str| -> Value { serde_json::from_str(&printed(&piped(&["test", name, "--json"], ""))).unwrap() };
     assert_eq!(tested("shop")["status"], 200);
     // The document is asked for before a source is refused that it may have by now.
-    piped(&["add", "woo", "--provider", "woocommerce", "--handler", "orders", "--take", "order.created", "--yes"], "s");
+    piped(&["add", "woo", "--provider", "woocommerce", "--handler", "log", "--take", "order.created", "--yes"], "s");
     let made = tested("woo");
     assert_eq!((&made["status"], &made["entity"]), (&200.into(), &"woo/order/727".into()), "{made}");
     assert_eq!(local.until(|told| told["what"] == "sources changed")["sources"], 2);

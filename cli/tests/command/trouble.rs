@@ -3,7 +3,7 @@
 //! order on hold, skipped, tried at once, and what is told of that.
 
 use std::{
-    io::{Read, Write as _},
+    io::{BufRead, BufReader, Read, Write as _},
     net::TcpListener,
     process::Output,
 };
@@ -27,7 +27,8 @@ const SOURCES: &str = r#"
 [sources.shopify]
 provider = "shopify"
 secrets = ["shopify-development-secret"]
-handler = "orders"
+handler = "forward"
+forward = { url = "http://ENDPOINT/shop", secret = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==", allow_private = true }
 retry = { attempts = 1 }
 
 [sources.warehouse]
@@ -49,17 +50,23 @@ retry = { attempts = 8, first = "1h", longest = "2h" }
 const BLOCKED: &str = "warehouse/order/450789469";
 const PARKED: &str = "shopify/order/450789469";
 
-/// The address of an endpoint that answers every delivery with 500.
-fn failing_endpoint() -> String {
+/// Returns the address of an endpoint that answers 200 to what is posted to `/shop` with a
+/// price, and 500 to everything else.
+fn endpoint() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
+            let mut reader = BufReader::new(&stream);
+            let (mut head, mut body) = (String::new(), Vec::new());
+            while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
+            let head = head.to_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
             // Unread bytes would reset the connection before the answer is read.
-            let mut request = [0; 65_536];
-            let _ = stream.read(&mut request);
-            let _ = stream
-                .write_all(b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let _ = reader.take(length.unwrap_or(0)).read_to_end(&mut body);
+            let is_fine = head.starts_with("post /shop ") && String::from_utf8_lossy(&body).contains("total_price");
+            let status = if is_fine { "200 OK" } else { "500 Internal Server Error" };
+            let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         }
     });
     address
@@ -74,7 +81,7 @@ struct Trouble {
 impl Trouble {
     fn start() -> Self {
         let folder = folder();
-        let sources = file(&folder, "sources.toml", &SOURCES.replace("ENDPOINT", &failing_endpoint()));
+        let sources = file(&folder, "sources.toml", &SOURCES.replace("ENDPOINT", &endpoint()));
         let environment = folder.path().join("environment");
         let options = ["--sources", sources.to_str().unwrap(), "--env-file", environment.to_str().unwrap()];
         Self { local: Local::start(&options), folder }
@@ -91,7 +98,6 @@ impl Trouble {
         self.local.until(|told| told["what"] == what || told["outcome"] == what);
     }
 
-    /// One that the handler `orders` refuses; `id` is its delivery's own.
     fn park(&mut self, order: &str, id: &str) {
         let broken =
             |text: String| text.replace("total_price", "no_price").replace("450789469", order).replace("15e8d2f1", id);
@@ -208,7 +214,7 @@ fn list_sorts_by_age_with_reason_and_next_command() {
     assert_eq!(listed(&["--parked"]), ["parked shopify"]);
     assert_eq!(listed(&["--source", "stripe"]), ["failing stripe"]);
     assert_eq!(listed(&["--blocked", "--source", "stripe"]), [""; 0]);
-    assert_eq!(listed(&["--error", "500"]), ["blocked warehouse", "failing stripe"]);
+    assert_eq!(listed(&["--error", "500"]), ["blocked warehouse", "parked shopify", "failing stripe"]);
     let shown = trouble.said(&["list", "--since", "1h"]);
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[1].contains("order.shipped "), "{shown}");
@@ -345,9 +351,9 @@ fn a_redrive_of_many_lists_them_first_and_goes_on_where_it_was_stopped() {
         "{nothing:?}"
     );
 
-    // Its body is as wrong as before, so each is parked again behind the others.
+    // The endpoint fails as before, so each is parked again behind the others.
     let mut places = Vec::new();
-    for options in [&["--error", "the body is not", "--limit", "1"][..], &["--all"]] {
+    for options in [&["--error", "500", "--limit", "1"][..], &["--all"]] {
         let done = printed(&trouble.ran(&[&["redrive", "--yes", "--json"], options].concat()));
         for line in done.lines() {
             let line: Value = serde_json::from_str(line).unwrap();

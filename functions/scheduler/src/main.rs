@@ -1,4 +1,4 @@
-//! The scheduler function's binary, with the one job that every deployment has.
+//! The scheduler function's binary, with the sweep as its only job.
 
 use webhook_serializer::scheduler::{self, Jobs};
 

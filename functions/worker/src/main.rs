@@ -1,4 +1,4 @@
-//! The worker function's binary, with the handlers that come ready.
+//! The worker function's binary, with the ready-made handlers.
 
 use webhook_serializer::worker;
 

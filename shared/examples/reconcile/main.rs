@@ -1,6 +1,5 @@
-//! A scheduler of your own, whole: a job that asks a provider for its recent
-//! orders every quarter of an hour, and appends to their inboxes what no webhook
-//! told. Try it:
+//! A scheduler with a job that asks a provider for its recent orders every 15 minutes, and
+//! appends those whose webhooks did not arrive. Try it:
 //!
 //! ```sh
 //! cargo build --release --example reconcile
@@ -8,7 +7,7 @@
 //! cargo run --release -- jobs run reconcile --local     # in another terminal; then `jobs --local`
 //! ```
 //!
-//! The provider is a stub: a file with what its API would answer.
+//! A file with the provider's answer stands in for its API.
 
 use serde_json::Value;
 use webhook_serializer::{
@@ -16,14 +15,13 @@ use webhook_serializer::{
     scheduler::{self, Context, Job, JobError, Jobs},
 };
 
-/// What the provider's API answers when it is asked for orders changed since a
-/// day ago: each as it would stand in a webhook's body.
+/// Returns the orders that changed in the last day, each like a webhook's body.
 async fn recent_orders() -> Result<Vec<Value>, JobError> {
     Ok(serde_json::from_str(include_str!("orders.json"))?)
 }
 
-/// The order as a delivery that its webhook might have been. Its id is made of
-/// what is told, so that telling it again is a repeat.
+/// Converts an order to the delivery that its webhook would have been. The id is derived from
+/// the content, so that appending it again is a repeat.
 fn as_delivery(order: &Value, now: Timestamp) -> Result<Incoming, JobError> {
     let updated_at = order["updated_at"].as_str().ok_or("an order without a time")?;
     let time = humantime::parse_rfc3339(updated_at)?.duration_since(std::time::UNIX_EPOCH)?;
@@ -49,8 +47,8 @@ async fn reconcile(context: Context, inbox: Inbox) -> Result<(), JobError> {
     for order in recent_orders().await? {
         let delivery = as_delivery(&order, context.env().now())?;
         let newest = inbox.newest_event_time(&delivery.entity, &delivery.family).await?;
-        // What is older than what was applied, or the same, is known. Should it be on its way
-        // meanwhile, the order's handler is told that this one is not newer.
+        // An older or equal one is already applied. If a newer one is on its way, the handler learns
+        // that this one is older.
         if newest < delivery.event_time {
             inbox.append(&delivery).await?;
             println!("{} was not up to date", delivery.entity);

@@ -1,5 +1,4 @@
-//! Start-up, the same for every function and for a script: what the environment
-//! names is read, checked and connected.
+//! Start-up of functions and scripts: reads the environment and connects.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -19,8 +18,7 @@ use crate::{
     time::Env,
 };
 
-/// What the environment says of a deployment, and connections to it that
-/// nothing was asked over yet.
+/// A configured deployment whose connections are not open yet.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) config: StoreConfig,
@@ -40,7 +38,6 @@ impl Start {
         Ok(Self { config, env: Env::system(), account, http })
     }
 
-    /// Opens the connections.
     pub(crate) async fn warm(&self) {
         self.account.warm(&self.http, &self.env).await;
     }
@@ -58,9 +55,8 @@ impl Start {
         sources.map_err(|reason| InvalidConfig::new(variable, reason))
     }
 
-    /// Whose requests are made, and over which connections.
     #[cfg(feature = "worker")]
-    pub(crate) fn own(&self) -> (Account, SharedHttpClient) {
+    pub(crate) fn account_and_http(&self) -> (Account, SharedHttpClient) {
         (self.account.clone(), self.http.clone())
     }
 
@@ -70,11 +66,10 @@ impl Start {
     }
 }
 
-/// A deployment, connected: its tables and its queue, as the environment names
-/// them.
+/// A connected deployment: its tables and its queue.
 ///
-/// `worker::run_with` and `scheduler::run_with` give a function its own; a
-/// script makes one.
+/// `worker::run_with` and `scheduler::run_with` pass it to a function's `make`; a
+/// script calls [`Deployment::from_env`].
 #[derive(Debug, Clone)]
 pub struct Deployment {
     pub(crate) parts: Parts,
@@ -83,30 +78,30 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// Reads `ENTITIES_TABLE`, `INBOX_TABLE`, `QUEUE_URL`, `RETENTION_DAYS` (30
-    /// by default), and from the variables that every AWS SDK knows the region,
-    /// the credentials and other endpoints; with the feature `credentials`, where
-    /// no variable holds keys, from a profile, container or instance. Then opens
-    /// the connections. What
-    /// cannot be reached is told by whoever needs it first.
+    /// Connects to the deployment that the environment describes, and opens the
+    /// connections. A service that cannot be reached shows at its first request.
+    ///
+    /// Reads `ENTITIES_TABLE`, `INBOX_TABLE`, `QUEUE_URL`, `RETENTION_DAYS` (30 by default),
+    /// and the AWS SDKs' variables for region, credentials and endpoints. If no variable
+    /// holds keys, the feature `credentials` looks in profiles, containers and instances.
     ///
     /// # Errors
     ///
-    /// Names the first variable that is not set or wrong.
+    /// Names the first variable that is missing or invalid.
     pub async fn from_env() -> Result<Self, InvalidConfig> {
         let start = Start::by(&Environment, account(&Environment).await?)?;
         start.warm().await;
         Ok(start.connect(Arc::new(Log)))
     }
 
-    /// Its leases. `holder` tells people who has one, in at most 60 bytes. A
-    /// worker is woken after a release where deliveries wait.
+    /// Returns the deployment's leases. `holder` tells people who holds one, in at most 60
+    /// bytes. A release wakes a worker if deliveries wait.
     pub fn leases(&self, holder: &str) -> Leases {
         let Parts { store, waker, .. } = self.parts.clone();
         Leases::new(store, holder).waking(waker).kept_for(self.retention).observed_by(self.observer.clone())
     }
 
-    /// Its inboxes, for deliveries that no webhook brings.
+    /// Returns the deployment's inboxes, to append deliveries that no webhook brings.
     pub fn inbox(&self) -> Inbox {
         let Parts { store, waker, .. } = self.parts.clone();
         Inbox::new(store, waker, self.retention, self.observer.clone())
@@ -114,26 +109,26 @@ impl Deployment {
 }
 
 impl Leases {
-    /// Leases in the table that `ENTITIES_TABLE` names; region, credentials and
-    /// other endpoints from the variables that every AWS SDK knows; with the
-    /// feature `credentials`, where no variable holds keys, from a profile,
-    /// container or instance. Opens the connections. Nothing else is needed; where they are set, `QUEUE_URL` has
-    /// a worker woken after a release where deliveries wait, and
-    /// `RETENTION_DAYS` keeps idle entities' rows as their deployment does.
+    /// Connects to the leases in the table that `ENTITIES_TABLE` names, and opens the
+    /// connections.
     ///
-    /// The holder's name is the function's, or the program's: see
-    /// [`Leases::held_by`].
+    /// Reads the AWS SDKs' variables for region, credentials and endpoints. If no variable
+    /// holds keys, the feature `credentials` looks in profiles, containers and instances.
+    /// With `QUEUE_URL`, a release wakes a worker if deliveries wait; with
+    /// `RETENTION_DAYS`, idle rows are kept as long as the deployment keeps them.
+    ///
+    /// The holder's name is the function's or the program's: see [`Leases::held_by`].
     ///
     /// # Errors
     ///
-    /// Names the first variable that is not set or wrong.
+    /// Names the first variable that is missing or invalid.
     pub async fn from_env() -> Result<Self, InvalidConfig> {
         let program = std::env::args().next().unwrap_or_default();
         Self::from(&Environment, &program).await
     }
 
     async fn from(variables: &impl Variables, program: &str) -> Result<Self, InvalidConfig> {
-        // Of leases nothing is in an inbox: its name is not needed.
+        // Leases never touch an inbox.
         let names = TableNames { entities: needed(variables, "ENTITIES_TABLE")?, inbox: String::new() };
         let retention = retention(variables)?;
         let account = account(variables).await?;
@@ -154,8 +149,8 @@ impl Leases {
     }
 }
 
-/// Who a program is that may be no function. A function's environment always
-/// says; whatever is found otherwise would only slow its start.
+/// Finds the account of a program that may run outside Lambda. In a function the
+/// variables are always set; looking elsewhere would only slow its start.
 async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
     #[cfg(feature = "credentials")]
     if variables.value("AWS_ACCESS_KEY_ID").is_none() {
@@ -168,7 +163,7 @@ async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
 mod tests {
     use super::*;
 
-    /// Nothing listens on that port.
+    /// Nothing listens on this port.
     const BASE: [(&str, &str); 5] = [
         ("AWS_REGION", "eu-central-1"),
         ("AWS_ACCESS_KEY_ID", "a"),
@@ -186,9 +181,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn leases_need_a_table_a_region_and_credentials_and_name_what_is_not_set() {
+    async fn leases_name_the_missing_variable() {
         leases(&BASE).await.unwrap();
-        // Without the second, others are looked for where that feature is on.
+        // With the feature `credentials`, a missing key is looked for elsewhere.
         let needed = if cfg!(feature = "credentials") { &[0, 2, 4][..] } else { &[0, 1, 2, 4] };
         for &needed in needed {
             let mut set = BASE.to_vec();
@@ -198,20 +193,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_leases_can_do_without_is_still_named_where_it_is_wrong() {
+    async fn optional_variable_is_named_when_invalid() {
         let refused = leases(&[BASE.as_slice(), &[("RETENTION_DAYS", "a month")]].concat()).await.unwrap_err();
         assert_eq!(refused, "RETENTION_DAYS: \"a month\" is no whole number from 1 to 3650");
     }
 
     #[tokio::test]
-    async fn the_holder_is_the_program_or_the_function() {
+    async fn holder_is_named_after_program_or_function() {
         assert!(holder(&[]).await.contains("\"invoice-run\""));
         let function = [("AWS_LAMBDA_FUNCTION_NAME", "billing"), ("AWS_LAMBDA_LOG_STREAM_NAME", "7")];
         assert!(holder(&function).await.contains("\"billing 7\""));
     }
 
     #[test]
-    fn a_deployment_needs_its_queue_too() {
+    fn deployment_needs_its_queue() {
         assert_eq!(Start::read(&BASE.as_slice()).unwrap_err().to_string(), "INBOX_TABLE: is not set");
     }
 }

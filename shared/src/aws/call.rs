@@ -1,6 +1,5 @@
-//! Single calls to AWS services whose whole client would weigh more than what
-//! is asked of them: over the clients' own pool of connections, by their own
-//! signer.
+//! Single calls to AWS services whose SDK client would be large for what is asked:
+//! through the clients' connection pool and with their signer.
 
 use std::{convert::Infallible, fmt, time::Duration};
 
@@ -13,44 +12,36 @@ use aws_smithy_runtime_api::client::{orchestrator::OrchestratorError, result::Sd
 
 use super::{connections, innermost};
 
-/// An answer, whatever its status.
+/// An answer with any status.
 #[derive(Clone, Default)]
 pub struct Answer {
-    /// The status.
     pub status: u16,
-    /// The body.
     pub body: Vec<u8>,
-    /// When it was given, by the clock at the other end.
-    #[cfg(feature = "internals")]
+    /// The server's `Date`.
     pub date: Option<String>,
-    /// What REST services call a refusal.
-    #[cfg(feature = "internals")]
+    /// `x-amzn-errortype`, the error code of REST services.
     pub error_type: Option<String>,
-    /// How a function failed, where Lambda could call it.
-    #[cfg(feature = "invoke")]
+    /// `x-amz-function-error`: the function ran and failed.
     pub function_error: Option<String>,
-    /// How long to wait, in seconds.
-    #[cfg(feature = "invoke")]
+    /// In seconds.
     pub retry_after: Option<String>,
 }
 
-/// Not the body: it may hold secrets.
+/// Omits the body, which may hold secrets.
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
     }
 }
 
-/// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoAnswer {
-    /// Whether the request may have been received.
+    /// The request may have been received.
     pub is_sent: bool,
-    /// The innermost cause.
     pub cause: String,
 }
 
-/// Sends `request` to `endpoint`, once.
+/// Sends `request` to `endpoint` once.
 ///
 /// # Errors
 ///
@@ -72,18 +63,13 @@ pub(super) async fn send(
         .serializer(Ok)
         .deserializer(|response: &HttpResponse| {
             let body = response.body().bytes().unwrap_or_default().to_vec();
-            #[cfg(any(feature = "internals", feature = "invoke"))]
             let header = |name: &str| response.headers().get(name).map(str::to_owned);
             Ok::<_, OrchestratorError<Infallible>>(Answer {
                 status: response.status().as_u16(),
                 body,
-                #[cfg(feature = "internals")]
                 date: header("date"),
-                #[cfg(feature = "internals")]
                 error_type: header("x-amzn-errortype"),
-                #[cfg(feature = "invoke")]
                 function_error: header("x-amz-function-error"),
-                #[cfg(feature = "invoke")]
                 retry_after: header("retry-after"),
             })
         })

@@ -1,10 +1,8 @@
-//! The connections that all clients share: HTTP/1.1, which is what DynamoDB and
-//! SQS speak.
+//! A pool of HTTP/1.1 connections for all clients. DynamoDB and SQS speak only that.
 //!
-//! The SDK's own connector can more, HTTP/2 and proxies among it, and each
-//! client builds three of them while it starts. What the SDK asks of a connector
-//! this one does: it keeps to a read timeout, and closes a connection over which
-//! a server answered that it is not well.
+//! The SDK's own connector supports HTTP/2 and proxies too, and each client builds three
+//! of them at start. This one does what the SDK requires of a connector: it keeps the
+//! read timeout, and closes a connection after a server error on it.
 
 use std::time::Duration;
 
@@ -31,13 +29,11 @@ use hyper_util::{
 
 use crate::tls::Roots;
 
-/// A pool of connections. Clones are the same.
 #[derive(Debug, Clone)]
 pub(super) struct Connections(legacy::Client<HttpsConnector<connect::HttpConnector>, Full<Bytes>>);
 
 impl Connections {
-    /// No connection yet; those to come believe `roots`. Connecting takes its
-    /// time from the attempt that it is part of.
+    /// Connecting takes its time from the attempt that it is part of.
     pub(super) fn new(roots: Roots) -> Self {
         let mut tcp = connect::HttpConnector::new();
         tcp.enforce_http(false);
@@ -57,7 +53,7 @@ impl HttpClient for Connections {
     }
 }
 
-/// The connections, for a client that waits so long for an answer.
+/// The pool, with one client's read timeout.
 #[derive(Debug)]
 struct Connector {
     connections: Connections,
@@ -66,7 +62,7 @@ struct Connector {
 
 impl HttpConnector for Connector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let request = match whole(request) {
+        let request = match buffered(request) {
             Ok(request) => request,
             Err(error) => return HttpConnectorFuture::ready(Err(error)),
         };
@@ -87,14 +83,13 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Returns whether no connection was made, so that the request was not sent.
 pub(super) fn is_unconnected(error: &ConnectorError) -> bool {
     let source = std::error::Error::source(error);
     source.and_then(|source| source.downcast_ref::<legacy::Error>()).is_some_and(legacy::Error::is_connect)
 }
 
-/// `request` with its body at hand, as it always is with these services.
-fn whole(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, ConnectorError> {
+/// Converts a request whose body is in memory, as it always is with these services.
+fn buffered(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, ConnectorError> {
     let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
     let (head, body) = request.into_parts();
     let bytes = body.bytes().ok_or_else(|| ConnectorError::user("its body is a stream".into()))?;
@@ -106,7 +101,7 @@ fn whole(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, ConnectorEr
     Ok(request)
 }
 
-/// The connection that a request was sent over, for whoever wants it closed.
+/// Returns a handle that closes the connection a request was sent on.
 fn closable(used: &CaptureConnection) -> Option<ConnectionMetadata> {
     used.connection_metadata().as_ref()?;
     let used = used.clone();
@@ -144,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_connection_serves_one_call_after_another() {
+    async fn calls_reuse_one_connection() {
         let mut endpoint = Endpoint::start(|post| Reply::status(if post == 1 { 400 } else { 200 }).body(9000)).await;
         let http = SharedHttpClient::new(Connections::new(Roots::amazon()));
         for status in [200, 400, 200] {
@@ -155,11 +150,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_whose_server_is_not_well_is_closed() {
+    async fn server_error_closes_its_connection() {
         let endpoint = Endpoint::start(|post| Reply::status(if post == 0 { 500 } else { 200 }).body(2)).await;
         let account = Account::local(endpoint.url(), endpoint.url());
         let dynamodb = account.dynamodb(&account.http_client());
-        // The first is answered 500.
+        // The first answer is 500.
         for accepted in [1, 2, 2] {
             let _ = dynamodb.list_tables().send().await;
             assert_eq!(endpoint.accepted(), accepted);
@@ -185,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tls_believes_the_given_authorities_and_no_others() {
+    async fn tls_trusts_only_given_authorities() {
         let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let endpoint = Endpoint::start_tls(&certificate, |_| Reply::status(200)).await;
         let believing = |roots| SharedHttpClient::new(Connections::new(roots));

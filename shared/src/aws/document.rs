@@ -1,5 +1,5 @@
-//! The sources document in Parameter Store or Secrets Manager: one signed
-//! request each, as their clients would make it, without the clients' weight.
+//! Reads the sources document from Parameter Store or Secrets Manager with one signed
+//! request, without the size of their SDK clients.
 
 use aws_sdk_dynamodb::config::SharedHttpClient;
 use futures_util::future::BoxFuture;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     ATTEMPT_TIMEOUT, Account, call,
-    signed::{Asked, Signed},
+    signed::{Call, Signed},
 };
 use crate::{
     config::{FileDocument, SourcesOrigin},
@@ -16,7 +16,6 @@ use crate::{
     time::Env,
 };
 
-/// A service, and how the document is asked for there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
     /// A parameter, by name or ARN.
@@ -26,7 +25,7 @@ pub(super) enum Service {
 }
 
 impl Service {
-    /// Its name, for signatures and in its endpoint.
+    /// The name in signatures and in the endpoint.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Parameters => "ssm",
@@ -49,7 +48,7 @@ impl Service {
         .to_string()
     }
 
-    /// The document in an answer of status 200.
+    /// Extracts the document from an answer with status 200.
     fn document(self, answer: &[u8]) -> Option<String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
@@ -73,7 +72,6 @@ impl Service {
     }
 }
 
-/// The document behind one of the two services.
 pub(super) struct Remote {
     pub(super) service: Service,
     pub(super) name: String,
@@ -81,7 +79,6 @@ pub(super) struct Remote {
 }
 
 impl Account {
-    /// The sources document at `origin`.
     pub fn document(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Box<dyn Document> {
         let (service, name) = match origin {
             SourcesOrigin::File(path) => return Box::new(FileDocument(path)),
@@ -102,8 +99,6 @@ impl Account {
 }
 
 impl Remote {
-    /// Where it is asked for.
-    #[cfg(feature = "internals")]
     pub(super) fn endpoint(&self) -> &str {
         self.signed.endpoint()
     }
@@ -118,15 +113,15 @@ impl Remote {
             .ok_or_else(|| format!("{} answers without a text that could be the document", self.service.name()))
     }
 
-    /// Asks for `target`, once, by a `body` in JSON; whatever is answered.
+    /// Calls `target` once and returns any answer.
     pub(super) async fn call(&self, target: &str, body: String) -> Result<call::Answer, String> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
-        let asked = Asked { method: "POST", path: "/", headers: &headers, body: &body };
+        let asked = Call { method: "POST", path: "/", headers: &headers, body: &body };
         self.signed.send(asked, ATTEMPT_TIMEOUT).await.map_err(|_| format!("{} does not answer", self.service.name()))
     }
 }
 
-/// What the service calls its refusal: a word, such as `ParameterNotFound`.
+/// Returns the error code, such as `ParameterNotFound`, or the status without one.
 pub(super) fn error_code(answer: &call::Answer) -> String {
     #[derive(Deserialize)]
     struct Refusal {

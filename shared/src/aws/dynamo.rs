@@ -1,9 +1,7 @@
-//! Tables in DynamoDB. This file and `dynamo/` are the only ones that name its
-//! client.
+//! Tables in DynamoDB. Only this file and `dynamo/` use its client.
 //!
-//! The client's own retries are off: `store.rs` repeats calls, knows which
-//! errors to repeat, and is what simulations run. The client's timeouts are
-//! set where it is built, in `aws.rs`.
+//! The client does not retry: `store.rs` repeats calls, knows which errors to repeat, and
+//! is what simulations run. `aws.rs` sets the client's timeouts.
 
 mod expression;
 
@@ -31,16 +29,12 @@ use crate::{
 };
 use expression::{Expression, attributes, row_of};
 
-/// The names of our two tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableNames {
-    /// One row for each entity.
     pub entities: String,
-    /// Deliveries, receipts, what is parked.
     pub inbox: String,
 }
 
-/// Tables in DynamoDB.
 #[derive(Debug, Clone)]
 pub struct DynamoTable {
     client: Client,
@@ -49,12 +43,11 @@ pub struct DynamoTable {
 }
 
 impl DynamoTable {
-    /// Tables reached through `client`.
     pub fn new(client: Client, names: TableNames) -> Self {
         Self { client, names, meter: None }
     }
 
-    /// The same, counting requests and consumed capacity in `meter`.
+    /// Counts requests and consumed capacity in `meter`.
     #[must_use]
     pub fn metered(mut self, meter: Arc<Meter>) -> Self {
         self.meter = Some(meter);
@@ -69,8 +62,7 @@ impl DynamoTable {
         }
     }
 
-    /// Whether `write` names one of our two tables as a handler's own, by name
-    /// or ARN: what stands there is the protocol's.
+    /// Returns whether a handler's write names one of the protocol's tables, by name or ARN.
     fn intrudes(&self, write: &Write) -> bool {
         let TableName::Named(name) = &write.key.table else { return false };
         let name = name.rsplit('/').next().unwrap_or_default();
@@ -93,8 +85,8 @@ impl DynamoTable {
         }
     }
 
-    /// DynamoDB reports no capacity with a refusal; it costs what writing the
-    /// item that was met would.
+    /// DynamoDB reports no capacity for a refused write. It costs as much as writing the
+    /// item that was found.
     fn count_refusal(&self, met: Option<&Row>) {
         if let Some(meter) = &self.meter {
             meter.refused(met.map_or(1, Row::write_units));
@@ -314,8 +306,8 @@ impl DynamoTable {
         }
     }
 
-    /// A cancelled transaction: conditions that failed are a refusal, whatever
-    /// else may be wrong besides.
+    /// Reads why a transaction was cancelled. A failed condition makes it a refusal, whatever
+    /// other reasons there are.
     fn cancellation(&self, reasons: Vec<CancellationReason>) -> Result<Transacted, TableError> {
         let codes: Vec<&str> = reasons.iter().map(|reason| reason.code().unwrap_or("None")).collect();
         if codes.contains(&"ConditionalCheckFailed") {
@@ -359,7 +351,7 @@ impl DynamoTable {
         let table = self.name(&first.table);
         let mut wanted: Vec<_> = keys.iter().map(|key| attributes(&key.to_row())).collect();
         let mut rows = Vec::new();
-        // Each answer brings at least one row, or throttles: at most as many rounds as keys.
+        // Each answer brings at least one row or throttles, so there are at most as many rounds as keys.
         for _ in 0..keys.len() {
             let request = KeysAndAttributes::builder().set_keys(Some(wanted)).consistent_read(true);
             let sent = self
@@ -404,7 +396,7 @@ impl DynamoTable {
 
     async fn scan_once(&self, table: &TableName, segment: &Segment) -> Result<Scanned, TableError> {
         let whole = |number| i32::try_from(number).unwrap_or(i32::MAX);
-        // The embedded one goes over all rows for each page of a part, be it the only one.
+        // The embedded DynamoDB scans all rows for each page of a segment, even of a single one.
         let part = (segment.of > 1).then(|| (whole(segment.number), whole(segment.of)));
         let sent = self
             .client
@@ -425,8 +417,8 @@ impl DynamoTable {
     }
 }
 
-/// What an error asks us to do. Whatever may have reached the service without
-/// its answer reaching us is unknown.
+/// Classifies an error by what to do about it. The result of a request that may have
+/// reached the service without an answer is unknown.
 fn classify<E: ProvideErrorMetadata>(error: &SdkError<E>) -> TableError {
     let SdkError::ServiceError(service) = error else {
         return match error {

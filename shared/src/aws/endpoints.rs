@@ -1,14 +1,13 @@
-//! What AWS calls its services in a region.
+//! The names of AWS's endpoints.
 
 use crate::config::Variables;
 
-/// Which of a service's names is used, where it has several.
+/// The variant of an endpoint's name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Variant {
-    /// Those with validated cryptography at AWS's end, by
-    /// `AWS_USE_FIPS_ENDPOINT`.
+    /// `AWS_USE_FIPS_ENDPOINT`
     pub fips: bool,
-    /// Those that have addresses of IPv6 too, by `AWS_USE_DUALSTACK_ENDPOINT`.
+    /// `AWS_USE_DUALSTACK_ENDPOINT`
     pub dual_stack: bool,
 }
 
@@ -18,9 +17,8 @@ impl Variant {
         Self { fips: is_on("AWS_USE_FIPS_ENDPOINT"), dual_stack: is_on("AWS_USE_DUALSTACK_ENDPOINT") }
     }
 
-    /// Where `service` is in `region`.
     pub(super) fn endpoint(self, service: &str, region: &str) -> String {
-        // There the plain names of most are validated, and others do not exist.
+        // In GovCloud most plain endpoints are FIPS-validated and have no `-fips` name.
         let is_plain = region.starts_with("us-gov-")
             && !self.dual_stack
             && !matches!(service, "lambda" | "kms" | "secretsmanager");
@@ -30,8 +28,8 @@ impl Variant {
     }
 }
 
-/// What names end with in the partition of `region`, as the clients' own tables
-/// have it; the second those with addresses of IPv6.
+/// Returns the suffixes of IPv4 and dual-stack names in the region's partition, as in the
+/// SDK's tables.
 fn suffixes(region: &str) -> (&'static str, &'static str) {
     const PARTITIONS: [(&str, &str, &str); 6] = [
         ("cn-", "amazonaws.com.cn", "api.amazonwebservices.com.cn"),
@@ -52,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// Where both clients would ask, by their own tables.
+    /// Returns the endpoints that the SDK's clients resolve.
     async fn asked(region: &str, variant: Variant) -> [String; 2] {
         let Variant { fips, dual_stack } = variant;
         let params = dynamodb::Params::builder().region(region.to_owned()).use_fips(fips).use_dual_stack(dual_stack);
@@ -65,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_partition_s_names_are_those_that_the_clients_have() {
+    async fn endpoints_equal_those_of_the_sdk() {
         for region in ["eu-central-1", "us-east-2", "us-gov-west-1", "us-gov-east-1", "cn-north-1", "eusc-de-east-1"] {
             for (fips, dual_stack) in [(false, false), (true, false), (false, true), (true, true)] {
                 let variant = Variant { fips, dual_stack };
@@ -80,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_said_as_every_aws_sdk_has_it() {
+    fn variant_follows_the_sdks_variables() {
         let read = |set: &[(&str, &str)]| Variant::read(&set);
         assert_eq!(read(&[("AWS_USE_FIPS_ENDPOINT", "false")]), Variant::default());
         assert_eq!(read(&[("AWS_USE_FIPS_ENDPOINT", "True")]), Variant { fips: true, dual_stack: false });
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_government_s_regions_have_names_of_their_own_for_some() {
+    fn govcloud_has_fips_names_for_some_services() {
         let fips = Variant { fips: true, dual_stack: false };
         assert_eq!(fips.endpoint("ssm", "us-gov-west-1"), "https://ssm.us-gov-west-1.amazonaws.com");
         assert_eq!(fips.endpoint("kms", "us-gov-west-1"), "https://kms-fips.us-gov-west-1.amazonaws.com");

@@ -1,7 +1,6 @@
-//! Who a program is in AWS where no function's environment says so: as every
-//! AWS SDK finds out. A profile, a web identity (as on EKS), a container's role
-//! (ECS, EKS), an instance's role (EC2). What expires is asked for anew before
-//! it does, by the clients.
+//! Finds credentials outside Lambda as every AWS SDK does: a profile, a web identity (EKS),
+//! a container's role (ECS, EKS) or an instance's role (EC2). The clients renew them before
+//! they expire.
 
 use super::{Account, bundle};
 use crate::{
@@ -9,13 +8,11 @@ use crate::{
     tls::Roots,
 };
 
-/// Finds out.
-///
 /// # Errors
 ///
-/// There is no region, or nobody to be.
+/// No region or no credentials were found.
 pub(super) async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
-    // In no hurry to start, and a company's proxy is known to its machines.
+    // Start time does not matter here, and the machine's authorities include a company's proxy.
     let roots = bundle(variables)?.unwrap_or_else(Roots::machine);
     let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
     let found = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;

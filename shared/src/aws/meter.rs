@@ -1,11 +1,10 @@
-//! Counting requests and capacity: what benchmarks report and tests assert.
+//! Counts requests and consumed capacity, for benchmarks and tests.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters that a store and a queue can be given.
 #[derive(Debug, Default)]
 pub struct Meter {
-    // Halves: an eventually consistent read costs half a unit.
+    // In halves: an eventually consistent read costs half a unit.
     write_halves: AtomicU64,
     read_halves: AtomicU64,
     writes: AtomicU64,
@@ -16,24 +15,20 @@ pub struct Meter {
     hidden: AtomicU64,
 }
 
-/// What a [`Meter`] counted.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Reading {
-    /// Write units, those of refused conditions included.
+    /// Includes refused writes.
     pub write_units: f64,
-    /// Read units.
     pub read_units: f64,
     /// Write requests that landed.
     pub writes: u64,
-    /// Read requests.
     pub reads: u64,
-    /// Write requests whose condition did not hold.
+    /// Write requests whose condition failed.
     pub refusals: u64,
     /// Requests without an answer, throttled or in conflict.
     pub failures: u64,
-    /// Queue messages sent.
     pub sends: u64,
-    /// Requests that kept a batch's messages hidden.
+    /// Requests that extended the visibility timeout of a batch.
     pub hidden: u64,
 }
 
@@ -65,7 +60,6 @@ impl Meter {
         self.hidden.fetch_add(1, Relaxed);
     }
 
-    /// What was counted so far.
     pub fn reading(&self) -> Reading {
         Reading {
             write_units: self.write_halves.load(Relaxed) as f64 / 2.0,
@@ -81,7 +75,6 @@ impl Meter {
 }
 
 impl Reading {
-    /// All requests to the store.
     pub fn requests(&self) -> u64 {
         self.writes + self.reads + self.refusals + self.failures
     }

@@ -1,5 +1,4 @@
-//! Signed requests to one service, as its client would make them, without the
-//! client's weight.
+//! Signed requests to a service without its SDK client.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use aws_sigv4::{
 use super::{Account, call, call::NoAnswer};
 use crate::time::Env;
 
-/// A service in a region, and who asks it.
+/// A service's endpoint and a signer for it.
 pub struct Signed {
     service: &'static str,
     endpoint: String,
@@ -23,22 +22,20 @@ pub struct Signed {
     env: Env,
 }
 
-/// What is asked for.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct Call<'a> {
     /// `GET` or `POST`.
     pub method: &'a str,
-    /// Path and query, from the slash on.
+    /// Path and query.
     pub path: &'a str,
-    /// Besides those of the signature.
+    /// In addition to the signature's.
     pub headers: &'a [(&'a str, &'a str)],
-    /// The body; empty where there is none.
+    /// Empty for none.
     pub body: &'a str,
 }
 
 impl Account {
-    /// Requests to `service`, by the name that signatures and endpoints have for
-    /// it; `endpoint`: another than the region's.
+    /// `service` is the name in signatures and endpoints; `endpoint` replaces the region's.
     pub fn signed(
         &self,
         http: &SharedHttpClient,
@@ -58,25 +55,23 @@ impl Account {
 }
 
 impl Signed {
-    /// Where it is asked.
-    #[cfg(any(feature = "internals", feature = "invoke"))]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Asks once, for at most `limit`; whatever is answered.
+    /// Sends one request and returns any answer.
     ///
     /// # Errors
     ///
-    /// There was no whole answer in time.
-    pub async fn send(&self, asked: Asked<'_>, limit: Duration) -> Result<call::Answer, NoAnswer> {
+    /// No whole answer came within `limit`.
+    pub async fn send(&self, asked: Call<'_>, limit: Duration) -> Result<call::Answer, NoAnswer> {
         let unsigned = || NoAnswer { is_sent: false, cause: "the request could not be signed".into() };
         let request = self.request(asked).await.ok_or_else(unsigned)?;
         call::send(&self.http, &self.endpoint, request, limit).await
     }
 
-    async fn request(&self, asked: Asked<'_>) -> Option<HttpRequest> {
-        let Asked { method, path, headers, body } = asked;
+    async fn request(&self, asked: Call<'_>) -> Option<HttpRequest> {
+        let Call { method, path, headers, body } = asked;
         let identity = self.credentials.provide_credentials().await.ok()?.into();
         let params = SigningParams::builder()
             .identity(&identity)

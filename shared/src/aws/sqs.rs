@@ -1,4 +1,4 @@
-//! Messages through SQS. The only file that names its client.
+//! Messages through SQS. Only this file uses its client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,6 @@ use futures_util::future::BoxFuture;
 use crate::aws::{meter::Meter, no_connection};
 use crate::engine::queue::{Depth, LONGEST_DELAY, Message, Queue, QueueError, Visibility};
 
-/// A queue in SQS.
 #[derive(Debug, Clone)]
 pub struct SqsQueue {
     client: Client,
@@ -21,12 +20,11 @@ pub struct SqsQueue {
 }
 
 impl SqsQueue {
-    /// The queue at `url`.
     pub fn new(client: Client, url: impl Into<String>) -> Self {
         Self { client, url: url.into(), meter: None }
     }
 
-    /// The same, counting what is sent in `meter`.
+    /// Counts requests in `meter`.
     #[must_use]
     pub fn metered(mut self, meter: Arc<Meter>) -> Self {
         self.meter = Some(meter);
@@ -105,7 +103,7 @@ fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
     })
 }
 
-// A function carries only what it uses of these.
+// Several traits, so that a function contains only the code that it uses.
 
 impl Queue for SqsQueue {
     fn send<'a>(&'a self, message: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {

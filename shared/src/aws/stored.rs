@@ -1,12 +1,10 @@
-//! The sources document in Parameter Store or Secrets Manager, for whoever
-//! changes it: read with its version, and replaced so that nobody else's change
-//! is lost.
+//! Changes the sources document in Parameter Store or Secrets Manager without losing a
+//! concurrent change.
 //!
-//! A secret is replaced on a condition: the new version is written beside the
-//! current one, and made current only if the one that was read still is. A
-//! parameter knows no condition. Its versions are numbered, so that who replaces
-//! one can tell afterwards that another was written in between; that one is
-//! handed back, to be changed in its turn.
+//! For a secret, the new version is written beside the current one and made current only
+//! if the version that was read still is. Parameters have no such condition, but numbered
+//! versions: the number shows afterwards that another version was written in between.
+//! That version is returned, for the same change to be made to it.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,22 +16,20 @@ use super::{
 use crate::{config::SourcesOrigin, time::Env};
 use aws_sdk_dynamodb::config::SharedHttpClient;
 
-/// What a parameter holds, and with the tier Advanced, in bytes.
+/// The largest parameter in bytes, and the largest of the tier Advanced.
 pub const PARAMETER_BYTES: [usize; 2] = [4096, 8192];
 
-/// What a secret holds, in bytes.
+/// The largest secret in bytes.
 pub const SECRET_BYTES: usize = 65_536;
 
-/// The label that a secret's new version has until it is current.
+/// The staging label of a secret's new version until it is current.
 const PENDING: &str = "SERIALIZERPENDING";
 
-/// The most pages of parameters that are looked through for one.
 const PAGES: u32 = 50;
 
-/// How often a request is made that is not answered.
+/// Requests sent until one is answered.
 const TRIES: u32 = 3;
 
-/// The document, where it stands.
 pub struct Stored(Remote);
 
 impl std::fmt::Debug for Stored {
@@ -42,64 +38,57 @@ impl std::fmt::Debug for Stored {
     }
 }
 
-/// A version of it.
+/// A version of the document.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The document.
     pub text: String,
-    /// The version, as the service calls it.
     pub version: String,
-    /// Whether another stands in its place already, by the number above.
+    /// A newer version has already replaced this one.
     pub is_replaced: bool,
-    /// What a parameter is besides: its own name, and its type.
+    /// A parameter's own name and type.
     parameter: Option<(String, String)>,
 }
 
-/// Without the text, which holds secrets.
+/// Omits the text, which holds secrets.
 impl std::fmt::Debug for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Held").field("version", &self.version).finish_non_exhaustive()
     }
 }
 
-/// What became of a replacement.
+/// The outcome of a replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replaced {
-    /// It is in place, as this version.
+    /// This version is current.
     Done(String),
-    /// Somebody else wrote meanwhile. This is what they wrote, to be changed in
-    /// its turn and to replace what is there now.
+    /// Somebody else wrote this version in between. Make the change to it and replace it.
     Overtaken(Held),
 }
 
-/// Why it could not be done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The account may not do that.
+    /// The permission that is missing.
     #[error("it is not allowed: who runs this needs {0}")]
     Denied(&'static str),
-    /// The document is larger than what it is put into.
     #[error("the document has {bytes} bytes, and {place} holds {limit}: {instead}")]
     TooLarge {
-        /// The document's size.
         bytes: usize,
-        /// What it is put into.
+        /// The kind of resource.
         place: &'static str,
-        /// That one's.
         limit: usize,
-        /// What to do.
+        /// What to do instead.
         instead: &'static str,
     },
-    /// There is nothing of that name to put it into.
+    /// There is no such parameter or secret.
     #[error("there is none of that name in this region and account")]
     Missing,
-    /// Anything else, in the service's words.
+    /// The service's own message.
     #[error("{0}")]
     Other(String),
 }
 
 impl Account {
-    /// The sources document at `origin`, to be changed; `None`: that is a file.
+    /// Returns the stored document, or `None` if `origin` is a file.
     pub fn stored(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Option<Stored> {
         let (service, name) = match origin {
             SourcesOrigin::File(_) => return None,
@@ -112,7 +101,7 @@ impl Account {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Got {
+struct ParameterReply {
     parameter: Parameter,
 }
 
@@ -142,24 +131,20 @@ struct Put {
 #[serde(rename_all = "PascalCase")]
 struct Described {
     #[serde(default)]
-    parameters: Vec<Kept>,
+    parameters: Vec<ParameterSettings>,
     next_token: Option<String>,
 }
 
-/// How a parameter is kept, which every new version has to say again.
+/// Settings of a parameter, which every new version repeats.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
-struct Kept {
+struct ParameterSettings {
     key_id: Option<String>,
     tier: Option<String>,
 }
 
 impl Stored {
-    /// Reads it; `None`: there is none yet.
-    ///
-    /// # Errors
-    ///
-    /// It could not be read.
+    /// Returns the current version, or `None` if there is none.
     pub async fn read(&self) -> Result<Option<Held>, Refused> {
         let read = match self.0.service {
             Service::Parameters => self.parameter(&self.0.name).await,
@@ -175,7 +160,7 @@ impl Stored {
     async fn parameter(&self, name: &str) -> Result<Held, Refused> {
         let question = json!({ "Name": name, "WithDecryption": true });
         let needed = "ssm:GetParameter on the parameter, and kms:Decrypt on its key";
-        let Got { parameter } = self.ask("AmazonSSM.GetParameter", question, needed).await?;
+        let ParameterReply { parameter } = self.ask("AmazonSSM.GetParameter", question, needed).await?;
         let Parameter { name, r#type, value, version } = parameter;
         Ok(Held { text: value, version: version.to_string(), is_replaced: false, parameter: Some((name, r#type)) })
     }
@@ -187,12 +172,12 @@ impl Stored {
         Ok(Held { text: secret.secret_string, version: secret.version_id, is_replaced: false, parameter: None })
     }
 
-    /// Makes it, with this text, where there is none.
+    /// Creates the parameter with this text.
     ///
     /// # Errors
     ///
-    /// It could not be made. A secret is made by whoever chooses its name, since
-    /// the functions know it by its ARN.
+    /// It could not be created. A secret is never created: its ARN, which the functions need,
+    /// would be new.
     pub async fn create(&self, text: &str) -> Result<Replaced, Refused> {
         if self.0.service == Service::Secrets {
             let words = "there is no such secret in this region and account; make it first, with `aws secretsmanager \
@@ -210,11 +195,11 @@ impl Stored {
         }
     }
 
-    /// Puts `text` in the place of `held`.
+    /// Replaces `held` by `text`.
     ///
     /// # Errors
     ///
-    /// It could not be put there; what was there is there still.
+    /// The current version is unchanged.
     pub async fn replace(&self, held: &Held, text: &str) -> Result<Replaced, Refused> {
         match &held.parameter {
             Some((name, kind)) => self.put_parameter(held, name, kind, text).await,
@@ -223,20 +208,20 @@ impl Stored {
     }
 
     async fn put_parameter(&self, held: &Held, name: &str, kind: &str, text: &str) -> Result<Replaced, Refused> {
-        let kept = self.kept(name).await?;
-        match kept.tier.as_deref() {
-            // With the second SSM itself chooses what is needed.
+        let settings = self.settings(name).await?;
+        match settings.tier.as_deref() {
+            // With Intelligent-Tiering SSM chooses the tier that is needed.
             Some("Advanced" | "Intelligent-Tiering") => fits(text, "a parameter", PARAMETER_BYTES[1], MOVED)?,
             _ => fits(text, "a standard parameter", PARAMETER_BYTES[0], LARGER)?,
         }
         let mut question = json!({ "Name": name, "Type": kind, "Value": text, "Overwrite": true });
-        if let Some(tier) = kept.tier {
+        if let Some(tier) = settings.tier {
             question["Tier"] = tier.into();
         }
-        if let (Some(key), "SecureString") = (kept.key_id, kind) {
+        if let (Some(key), "SecureString") = (settings.key_id, kind) {
             question["KeyId"] = key.into();
         }
-        // As late as can be: what comes behind this look is told by the number.
+        // As late as possible: only a write after this read has to be detected by its number.
         let now = self.parameter(name).await?;
         if now.version != held.version {
             return Ok(Replaced::Overtaken(now));
@@ -249,22 +234,22 @@ impl Stored {
         if put.version == expected {
             return Ok(Replaced::Done(put.version.to_string()));
         }
-        // The last of what others wrote has been replaced: it is to be changed, and to replace ours.
+        // The other writer's last version has just been replaced: return it, to be changed and written again.
         let theirs = self.parameter(&format!("{name}:{}", put.version - 1)).await?;
         let own_name = Some((name.to_owned(), kind.to_owned()));
         let version = put.version.to_string();
         Ok(Replaced::Overtaken(Held { text: theirs.text, version, is_replaced: true, parameter: own_name }))
     }
 
-    /// How the parameter is kept. A page may be empty and not be the last.
-    async fn kept(&self, name: &str) -> Result<Kept, Refused> {
+    /// Reads a parameter's settings. A page may be empty without being the last.
+    async fn settings(&self, name: &str) -> Result<ParameterSettings, Refused> {
         let filter = json!([{ "Key": "Name", "Option": "Equals", "Values": [name] }]);
         let needed = "ssm:DescribeParameters, so that the parameter keeps its key and its tier";
         let mut question = json!({ "ParameterFilters": filter });
         for _ in 0..PAGES {
             let described: Described = self.ask("AmazonSSM.DescribeParameters", question.clone(), needed).await?;
             match (described.parameters.into_iter().next(), described.next_token) {
-                (Some(kept), _) => return Ok(kept),
+                (Some(settings), _) => return Ok(settings),
                 (None, Some(token)) => question["NextToken"] = token.into(),
                 (None, None) => break,
             }
@@ -274,7 +259,7 @@ impl Stored {
 
     async fn put_secret(&self, held: &Held, text: &str) -> Result<Replaced, Refused> {
         fits(text, "a secret", SECRET_BYTES, "leave sources out, or give some a stack of their own")?;
-        // The text's hash: the same request again is the same version.
+        // Derived from the text, so that a repeated request writes the same version.
         let digest = <sha2::Sha256 as sha2::Digest>::digest([held.version.as_bytes(), b" ", text.as_bytes()].concat());
         let token: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let question = json!({
@@ -293,7 +278,7 @@ impl Stored {
             Err(refused @ Refused::Denied(_)) => return Err(refused),
             Err(refused) => refused,
         };
-        // Also after an answer that was lost.
+        // The reply to the move may have been lost.
         let now = self.secret().await?;
         match now.version {
             version if version == token => Ok(Replaced::Done(token)),
@@ -302,7 +287,7 @@ impl Stored {
         }
     }
 
-    /// An answer may be lost after what was asked for was done.
+    /// Returns success if the parameter holds `text`: the reply to the write may have been lost.
     async fn unless_it_is_there(&self, text: &str, refused: Refused) -> Result<Replaced, Refused> {
         match self.read().await {
             Ok(Some(held)) if held.text == text => Ok(Replaced::Done(held.version)),

@@ -1,5 +1,4 @@
-//! Connections opened while a function initialises, when it has the most of a
-//! processor, so that its first request need not.
+//! Opens connections during a function's initialisation, when it has the most CPU.
 
 use std::time::Duration;
 
@@ -8,21 +7,20 @@ use aws_sdk_dynamodb::config::{SharedHttpClient, http::HttpRequest};
 use super::{Account, call};
 use crate::time::Env;
 
-/// Longer than a handshake takes anywhere near; a start is not held up longer
-/// by a service that is out.
+/// Longer than a TLS handshake within a region; a service that is down delays a start no
+/// longer.
 const PATIENCE: Duration = Duration::from_millis(700);
 
 impl Account {
-    /// Opens a connection each to DynamoDB and SQS and leaves it in the pool of
-    /// `http`, where the clients find it. Neither needs a permission nor is
-    /// charged for the question whether it is there. That one cannot be reached
-    /// is for those to tell who need it.
+    /// Opens one connection to DynamoDB and one to SQS in the pool of `http`. The request
+    /// needs no permission and is free. Errors are ignored: the first real request reports
+    /// them.
     pub async fn warm(&self, http: &SharedHttpClient, env: &Env) {
         let queue = self.open(http, env, "sqs", &self.sqs_endpoint);
         tokio::join!(self.warm_table(http, env), queue);
     }
 
-    /// As [`Account::warm`], without SQS.
+    /// Like [`Account::warm`], without SQS.
     pub(super) async fn warm_table(&self, http: &SharedHttpClient, env: &Env) {
         self.open(http, env, "dynamodb", &self.dynamodb_endpoint).await;
     }

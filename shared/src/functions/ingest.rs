@@ -1,9 +1,9 @@
-//! The ingest function: verify a webhook, find its entity, put it in the inbox,
-//! wake a worker, answer.
+//! The ingest function: verifies a webhook, finds its entity, appends it to the inbox,
+//! wakes a worker and answers.
 //!
-//! What is answered 200 is durable in its inbox; 202, in the queue. What cannot be
-//! believed is answered 4xx and nothing of it is kept; what is believed is never
-//! refused for what it says.
+//! A webhook that is answered 200 is durable in its inbox; 202, in the queue. One that
+//! fails verification is answered 4xx and not stored. A verified one is never refused
+//! for its content.
 
 mod http;
 pub mod keys;
@@ -32,7 +32,7 @@ pub use http::{Http, Request, RequestContext, Response};
 use keys::PublishedKeys;
 pub use origin::Origin;
 
-/// The function, ready for requests.
+/// The ingest function.
 #[derive(Debug, Clone)]
 pub struct Ingest {
     sources: LiveSources,
@@ -42,40 +42,39 @@ pub struct Ingest {
     env: Env,
 }
 
-/// The longest that an answer may take, beside the fetch of a key
-/// ([`keys::PATIENCE`]): senders give up after five seconds at the earliest.
+/// The longest time to an answer, in addition to fetching a key ([`keys::PATIENCE`]).
+/// Senders give up after five seconds at the earliest.
 const ANSWER: Duration = Duration::from_millis(2500);
 
-/// What is to be done with a request, as far as some sources tell.
+/// What to do with a request, according to one version of the sources.
 enum Judged {
-    /// Append it; then answer with this body, if its sender demands one.
+    /// Append it. The text is the body of the answer that some senders require.
     Delivery(Box<Incoming>, Option<&'static str>),
-    /// Tell that it is ignored; then answer as for [`Judged::Delivery`].
+    /// Its topic is ignored. The text is as in [`Judged::Delivery`].
     Ignored(Box<Incoming>, Option<&'static str>),
-    /// Answer this: it is no delivery, and nothing is wrong with it.
+    /// A valid request that carries no delivery.
     Answer(Response),
-    /// Refuse it, whatever else is configured.
+    /// Refused, whatever a newer document says.
     Refused(Refused),
-    /// Refuse it, unless a newer document says otherwise: its source may have
-    /// been added, its secret rolled, its provider corrected.
+    /// Refused, unless a newer document accepts it: its source may have been added, its
+    /// secret rolled or its provider corrected.
     Unless(Refused),
 }
 
-/// Why a request is refused, and what it is answered.
 struct Refused {
     refusal: Refusal,
-    /// For the log, in a sentence.
+    /// Logged as a sentence.
     reason: String,
     response: Response,
 }
 
 impl Refused {
-    /// Its sender is told what the log is told.
-    fn saying(refusal: Refusal, status_code: u16, reason: &str) -> Self {
+    /// The sender gets the reason that is logged.
+    fn with_status(refusal: Refusal, status_code: u16, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::refused(status_code, reason) }
     }
 
-    /// There is no such source; the log names it if it could be one.
+    /// Logs the name only if it could be one.
     fn unknown(name: Option<&str>) -> Self {
         let name = name.filter(|name| SourceName::parse(name).is_ok());
         let reason = name.map_or("its URL names none".to_owned(), |name| format!("its URL names `{name}`"));
@@ -83,30 +82,28 @@ impl Refused {
         Self { refusal: Refusal::UnknownSource, reason, response }
     }
 
-    /// Its sender is told to try again.
-    fn for_now(refusal: Refusal, reason: &str) -> Self {
+    /// Asks the sender to try again.
+    fn retry_later(refusal: Refusal, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::unavailable(reason) }
     }
 }
 
 impl Ingest {
-    /// An ingest of `sources` into `inbox`.
     pub fn new(sources: impl Into<LiveSources>, inbox: Inbox, env: Env) -> Self {
         let keys = PublishedKeys::new(env.clone());
         Self { sources: sources.into(), inbox, keys, origin: Origin::default(), env }
     }
 
-    /// As it is, for requests that come through `origin` alone.
+    /// Refuses requests that do not come through `origin`.
     pub fn behind(self, origin: Origin) -> Self {
         Self { origin, ..self }
     }
 
-    /// As it is, with the keys of senders that publish theirs from `keys`.
+    /// Takes the keys that senders publish from `keys`.
     pub fn with_keys(self, keys: PublishedKeys) -> Self {
         Self { keys, ..self }
     }
 
-    /// Answers one request.
     pub async fn answer(&self, request: &Request) -> Response {
         let asked = self.env.monotonic();
         self.sources.beside(self.take(request, asked)).await
@@ -116,13 +113,13 @@ impl Ingest {
         let door = Door::opens(&request.headers, &self.env);
         let mut answer_by = asked + ANSWER;
         let known = self.sources.current();
-        if !self.origin.sent(request) {
-            let refused = Refused::saying(Refusal::PastOrigin, 403, "webhooks come in by another URL");
+        if !self.origin.admits(request) {
+            let refused = Refused::with_status(Refusal::PastOrigin, 403, "webhooks come in by another URL");
             return self.refuse(&known, request, refused);
         }
-        let (incoming, demanded) = match self.judge(&known, request, &mut answer_by).await {
-            Judged::Delivery(incoming, demanded) => (incoming, demanded),
-            Judged::Ignored(incoming, demanded) => return self.ignore(&incoming, demanded),
+        let (incoming, required_body) = match self.judge(&known, request, &mut answer_by).await {
+            Judged::Delivery(incoming, required_body) => (incoming, required_body),
+            Judged::Ignored(incoming, required_body) => return self.ignore(&incoming, required_body),
             Judged::Answer(response) => return response,
             Judged::Refused(refused) => return self.refuse(&known, request, refused),
             Judged::Unless(refused) => match self.judge_by_newest(&known, request, refused, &mut answer_by).await {
@@ -136,9 +133,9 @@ impl Ingest {
         let on_outage = source.map_or(OnOutage::Refuse, |source| source.on_outage());
         let entered = door.verified(&incoming);
         let (outcome, response) = match entered.within(self.inbox.accept(&incoming, linger, on_outage, left)).await {
-            Ok(Accepted::Deferred) => ("deferred", Response::deferred(&incoming.entity).saying(demanded)),
+            Ok(Accepted::Deferred) => ("deferred", Response::deferred(&incoming.entity).with_body(required_body)),
             Ok(Accepted::Appended(appended)) => {
-                ("accepted", Response::accepted(&incoming.entity, appended.sequence).saying(demanded))
+                ("accepted", Response::accepted(&incoming.entity, appended.sequence).with_body(required_body))
             }
             Err(error) => {
                 tracing::error!(source = %incoming.identity.source, %error, "not stored");
@@ -149,9 +146,9 @@ impl Ingest {
         response
     }
 
-    fn ignore(&self, incoming: &Incoming, demanded: Option<&'static str>) -> Response {
+    fn ignore(&self, incoming: &Incoming, required_body: Option<&'static str>) -> Response {
         self.inbox.tell(&Event::Ignored { incoming });
-        Response::ignored(&incoming.topic).saying(demanded)
+        Response::ignored(&incoming.topic).with_body(required_body)
     }
 
     fn refuse(&self, sources: &Sources, request: &Request, refused: Refused) -> Response {
@@ -165,8 +162,8 @@ impl Ingest {
         refused.response
     }
 
-    /// For a request that `known` would answer with `refused`: nothing is
-    /// refused that the newest document, which is asked for first, would take.
+    /// Judges a request by the newest document, read for this, that `known` would answer
+    /// with `refused`.
     async fn judge_by_newest(
         &self,
         known: &Arc<Sources>,
@@ -180,8 +177,8 @@ impl Ingest {
             refused
         } else {
             match self.judge(&current, request, answer_by).await {
-                Judged::Delivery(incoming, demanded) => return Ok((incoming, demanded)),
-                Judged::Ignored(incoming, demanded) => return Err(self.ignore(&incoming, demanded)),
+                Judged::Delivery(incoming, required_body) => return Ok((incoming, required_body)),
+                Judged::Ignored(incoming, required_body) => return Err(self.ignore(&incoming, required_body)),
                 Judged::Answer(response) => return Err(response),
                 Judged::Refused(refused) => return Err(self.refuse(&current, request, refused)),
                 Judged::Unless(refused) => refused,
@@ -189,13 +186,13 @@ impl Ingest {
         };
         let refused = match newest {
             Newest::Known => refused,
-            Newest::Unknown => Refused::for_now(Refusal::SourcesUnread, "it cannot be verified now; send it again"),
+            Newest::Unknown => Refused::retry_later(Refusal::SourcesUnread, "it cannot be verified now; send it again"),
         };
         Err(self.refuse(&current, request, refused))
     }
 
-    /// What to do with `request`. Puts `answer_by` off by what the fetch of a key
-    /// takes: the store has its whole time all the same.
+    /// Judges a request. Moves `answer_by` by the time a key's fetch took, so that the store
+    /// keeps all of its time.
     async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
         let is_post = request.request_context.http.method == "POST";
         let Some(name) = request.source() else {
@@ -212,21 +209,21 @@ impl Ingest {
                     Judged::Answer(Response::challenged(parameter, &value))
                 }
                 _ => {
-                    let refused = Refused::saying(Refusal::NotPosted, 405, "webhooks are posted");
+                    let refused = Refused::with_status(Refusal::NotPosted, 405, "webhooks are posted");
                     Judged::Refused(Refused { response: Response::wrong_method(), ..refused })
                 }
             };
         }
         if let Some(coding) = request.compression() {
-            let refused = Refused::saying(Refusal::Compressed, 415, &format!("its body is compressed ({coding})"));
+            let refused = Refused::with_status(Refusal::Compressed, 415, &format!("its body is compressed ({coding})"));
             return Judged::Refused(Refused { response: Response::compressed(coding), ..refused });
         }
         let Some(body) = request.bytes() else {
             let reason = "the body is not the base64 it is said to be";
-            return Judged::Refused(Refused::saying(Refusal::Damaged, 400, reason));
+            return Judged::Refused(Refused::with_status(Refusal::Damaged, 400, reason));
         };
         if body.len() > LARGEST_BODY {
-            return Judged::Refused(Refused::saying(Refusal::TooLarge, 413, "the body is larger than 6 MB"));
+            return Judged::Refused(Refused::with_status(Refusal::TooLarge, 413, "the body is larger than 6 MB"));
         }
         let headers = request.headers();
         let webhook = providers::Request { headers: &headers, body: &body };
@@ -235,35 +232,35 @@ impl Ingest {
         *answer_by += self.env.monotonic().saturating_sub(began);
         match verified {
             Ok(Verified::Delivery) => {
-                let (incoming, demanded) = (Box::new(source.delivery(webhook, now)), source.answer());
+                let (incoming, required_body) = (Box::new(source.delivery(webhook, now)), source.answer());
                 match source.takes(&incoming.topic) {
-                    true => Judged::Delivery(incoming, demanded),
-                    false => Judged::Ignored(incoming, demanded),
+                    true => Judged::Delivery(incoming, required_body),
+                    false => Judged::Ignored(incoming, required_body),
                 }
             }
             Ok(Verified::Ping) => Judged::Answer(Response::fine()),
-            // The secret that it is signed with may be on its way here.
+            // The secret may be on its way to this instance.
             Err(Unverified::Mismatch) if !source.has_secret() => {
                 let reason = "this source has no secret yet; send it again";
-                Judged::Unless(Refused::for_now(Refusal::NoSecret, reason))
+                Judged::Unless(Refused::retry_later(Refusal::NoSecret, reason))
             }
             Err(reason @ Unverified::Stale(_)) => {
-                Judged::Refused(Refused::saying(Refusal::NotVerified, 401, &reason.to_string()))
+                Judged::Refused(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string()))
             }
             Err(reason @ (Unverified::Unfetched(_) | Unverified::Unusable(..))) => {
                 let told = "the key that it is signed with is not at hand; send it again";
-                Judged::Refused(Refused { reason: reason.to_string(), ..Refused::for_now(Refusal::NoKey, told) })
+                Judged::Refused(Refused { reason: reason.to_string(), ..Refused::retry_later(Refusal::NoKey, told) })
             }
-            Err(reason) => Judged::Unless(Refused::saying(Refusal::NotVerified, 401, &reason.to_string())),
+            Err(reason) => Judged::Unless(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string())),
         }
     }
 }
 
-/// Runs the function in Lambda, configured by its environment.
+/// Runs the function in Lambda.
 ///
 /// # Errors
 ///
-/// The configuration is wrong, or Lambda's runtime API cannot be reached.
+/// The configuration is invalid, or Lambda's runtime API cannot be reached.
 pub fn run() -> Result<(), Error> {
     super::start(async {
         let start = Start::read(&Environment)?;
@@ -279,9 +276,6 @@ pub fn run() -> Result<(), Error> {
                 Ok::<_, Error>(response)
             }
         });
-        #[cfg(not(feature = "otel"))]
-        return lambda_runtime::run(answered).await;
-        #[cfg(feature = "otel")]
         super::traced(lambda_runtime::Runtime::new(answered)).await
     })
 }

@@ -1,8 +1,5 @@
-//! The scheduler function: invoked once a minute, it runs the ticks that are due
-//! of the registered jobs. One of them is its own: the sweep of the entities, a
-//! minute's worth of it.
-//!
-//! A user's own scheduler is this function around jobs of their own.
+//! The scheduler function: invoked once a minute, it runs the jobs' ticks that are due.
+//! The sweep is one of these jobs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,16 +18,16 @@ use crate::{
 use lambda_runtime::Error;
 use serde::{Deserialize, Serialize};
 
-/// What EventBridge sends.
+/// EventBridge's event.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 pub struct ScheduledEvent {
-    /// When it was due, as RFC 3339.
+    /// The due time, as RFC 3339.
     #[serde(default)]
     pub time: String,
 }
 
 impl ScheduledEvent {
-    /// When it was due; `None`: the event does not say.
+    /// Returns the due time, if the event has a valid one.
     pub fn scheduled(&self) -> Option<Timestamp> {
         let time = humantime::parse_rfc3339(&self.time).ok()?;
         let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
@@ -41,15 +38,14 @@ impl ScheduledEvent {
 /// The name of the job that every scheduler has.
 pub const SWEEP: &str = "sweep";
 
-/// How long a tick sweeps at most: so much less than a minute that it ends
-/// before the next one comes, whatever it was waiting for last.
+/// The longest sweep of one tick. Whatever it waits for last, it ends before the next
+/// tick.
 pub const SWEEP_TIME: Duration = Duration::from_secs(50);
 
-/// What is left of the function's time, at least, to remember how far it came.
+/// Function time that is left to store the sweep's position.
 const TIME_TO_END: Duration = Duration::from_secs(5);
 
-/// The job that sweeps on each minute. What a minute without a scheduler left
-/// out, and what one was too short for, is made up for by those that follow.
+/// The job that sweeps in each minute. Later ticks make up for a missed or short one.
 pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
     let sweep = move |context: Context| {
         let (sweeper, observer) = (sweeper.clone(), observer.clone());
@@ -61,27 +57,25 @@ pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
             ended
         }
     };
-    // Where it goes on is its own to remember: of ticks that were missed it needs none.
+    // The sweep stores its own position, so it needs no missed ticks.
     Job::new(SWEEP, "every minute", sweep).missed(Missed::Skip).always_on()
 }
 
-/// The function, ready for its schedule.
+/// The scheduler function.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     ticker: Ticker,
     env: Env,
 }
 
-/// How a scheduler is set up, besides its jobs.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How long one invocation lasts at most.
+    /// The longest invocation.
     pub function_time: Duration,
-    /// How many rows a tick sweeps at most.
+    /// The most rows that one tick sweeps.
     pub sweep_rows: u64,
-    /// Which jobs are on.
     pub switch: Switch,
-    /// Who it is, for people.
+    /// The holder's name, for people.
     pub info: HolderInfo,
 }
 
@@ -90,7 +84,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Names the variable that is wrong.
+    /// Names the variable that is invalid.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Ok(Self {
             function_time: scheduler_time(variables)?,
@@ -102,11 +96,9 @@ impl Settings {
 }
 
 impl Scheduler {
-    /// A scheduler of `jobs` and of the sweep that `sweeper` does.
-    ///
     /// # Errors
     ///
-    /// Names the first job that is not right.
+    /// Names the first invalid job.
     pub fn new(
         store: Store,
         sweeper: Sweeper,
@@ -121,12 +113,12 @@ impl Scheduler {
         Ok(Self { ticker, env })
     }
 
-    /// Does what is due at the event's time, until `deadline`.
+    /// Runs the ticks that are due at the event's time, until `deadline`.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, for all jobs or for one: called again, it
-    /// does what is left. Or the event is dated far ahead.
+    /// The store could not be reached, for all jobs or one: a repeated call does what is left.
+    /// Or the event's time is far in the future.
     pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.env.now());
         let time = deadline.since(self.env.now());
@@ -138,21 +130,20 @@ impl Scheduler {
     }
 }
 
-/// Runs the function in Lambda with `jobs`, configured by its environment.
+/// Runs the function in Lambda with `jobs`.
 ///
 /// # Errors
 ///
-/// The configuration or a job is wrong, or Lambda's runtime API cannot be
-/// reached.
+/// The configuration or a job is invalid, or Lambda's runtime API cannot be reached.
 pub fn run(jobs: Jobs) -> Result<(), Error> {
     run_with(|_| Ok(jobs))
 }
 
-/// As [`run`], for jobs that are made from the connected deployment.
+/// Like [`run`], with jobs that `make` creates from the connected deployment.
 ///
 /// # Errors
 ///
-/// As [`run`]; and what `make` says.
+/// Those of [`run`] and of `make`.
 pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result<(), Error> {
     super::start(async {
         let start = Start::read(&Environment)?;

@@ -1,10 +1,6 @@
-//! The worker function: a batch of wake-ups in, inboxes drained, the wake-ups
-//! to keep out. Deliveries that were deferred while the store was out come in the
-//! same batches, and are appended.
-//!
-//! The entities of a batch are drained side by side; several wake-ups of one
-//! entity are one job. A user's own worker is this function around a handler
-//! of their own.
+//! The worker function: receives a batch of wake-ups, drains the inboxes of their orders in
+//! parallel, and returns the messages to receive again. Several wake-ups of one order are
+//! one job. Deferred deliveries come in the same batches and are appended.
 
 pub mod batch;
 mod deferred;
@@ -29,7 +25,7 @@ use crate::{
         queue::Visibility,
     },
     handler::Handler,
-    handlers::{Handlers, forward::Forward, invoke::Invoke},
+    handlers::{Handlers, forward::Forward, invoke::Invoke, log::Log},
     protocol::{entity::EntityKey, state::HolderInfo},
     sources::{LiveSources, Sources, deliver::Deliver},
     telemetry::Event,
@@ -43,7 +39,7 @@ use lambda_runtime::{Error, Runtime, tower::util::ThenLayer};
 
 pub use sqs::{Attributes, BatchResponse, Failure, Record, SqsEvent};
 
-/// The function, ready for batches.
+/// The worker function.
 #[derive(Clone)]
 pub struct Worker {
     drainer: Drainer,
@@ -58,26 +54,23 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// A worker that drains with `drainer`, fed from `queue`.
     pub fn new(drainer: Drainer, queue: Arc<dyn Visibility>, env: Env) -> Self {
         Self { drainer, queue, env }
     }
 
-    /// Attends to a batch until `deadline`; says which messages are to be
-    /// delivered again.
+    /// Handles a batch until `deadline`. Returns the messages that SQS is to deliver again.
     pub async fn process(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
         self.drainer.sources().beside(self.drain(event, deadline)).await
     }
 
-    /// Starts no handler from now on: deliveries that wait are handed over,
-    /// uncharged.
+    /// Starts no more handlers: waiting deliveries are handed over without counting an attempt.
     pub fn close(&self) {
         self.drainer.threads().close();
     }
 
-    /// Whether this process is to end between two batches, so that a fresh one
-    /// replaces it: it was closed, or handlers that were given up block too many
-    /// of its threads. Until then it hands over, uncharged, what it is given.
+    /// Returns whether this process should end before the next batch, so that a fresh one
+    /// replaces it: it was closed, or abandoned handlers block too many of its threads. Until
+    /// it ends, it hands over every delivery without counting an attempt.
     pub async fn is_spent(&self) -> bool {
         let threads = self.drainer.threads();
         if threads.are_closed() {
@@ -109,7 +102,7 @@ impl Worker {
         }
         let jobs = batch.jobs();
         let gate = SuspectGate::new(jobs.len());
-        // One that does not come back is kept, and does not keep the others from being told.
+        // A drain that does not return keeps its messages; the answer for the others does not wait.
         let limit = time.saturating_sub(LAST_WORD);
         let attended = jobs.iter().map(async |job| {
             let token = batch.token(&job.entity);
@@ -143,17 +136,15 @@ impl Worker {
     }
 }
 
-/// Time to answer before the function is stopped and its whole batch comes
-/// again.
+/// Time to answer before Lambda stops the function and SQS delivers the whole batch again.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
-/// The process has lost too many threads to go on.
 #[derive(Debug, thiserror::Error)]
 #[error("handlers block too many threads for good")]
-struct Spent;
+struct ThreadsExhausted;
 
-/// Checks that every source's handler is one that `handler` answers to, and takes
-/// as many deliveries at once as the source has it get.
+/// Checks that `handler` answers to the handler name of every source, and takes as many
+/// deliveries at once as the source asks for.
 ///
 /// # Errors
 ///
@@ -175,18 +166,19 @@ pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), S
     Ok(())
 }
 
-/// Runs the function in Lambda around `handler`, configured by its environment.
+/// Runs the function in Lambda with `handler`.
+///
+/// Returns without an error when handlers block too many threads for good. Return from
+/// `main`, and Lambda starts a fresh process.
 ///
 /// # Errors
 ///
-/// The configuration is wrong, or Lambda's runtime API cannot be reached. That it
-/// returns without an error means that handlers block too many of its threads
-/// for good: leave `main`, and Lambda starts a fresh process.
+/// The configuration is invalid, or Lambda's runtime API cannot be reached.
 pub fn run(handler: impl Handler) -> Result<(), Error> {
     run_with(|_| Ok(handler))
 }
 
-/// What a worker's handler is made from.
+/// A connected worker before its handler is created.
 #[derive(Debug)]
 pub struct Setup {
     deployment: Deployment,
@@ -197,49 +189,30 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The connected deployment.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
-    /// The handlers that come ready: `forward` and `invoke`; and with the feature
-    /// `orders` the example of that name, where `ORDERS_TABLE` names its table.
-    /// [`Handlers::with`] puts others beside them.
+    /// Returns the ready-made handlers `log`, `forward` and `invoke`;
+    /// [`Handlers::with`] adds yours.
     ///
     /// # Errors
     ///
-    /// `FORWARD_CA_BUNDLE` is wrong; or `ORDERS_TABLE` is not set, and a
-    /// source's handler is `orders`.
+    /// `FORWARD_CA_BUNDLE` is wrong.
     pub fn handlers(&self) -> Result<Handlers, InvalidConfig> {
         let Self { sources, account, http, env, .. } = self;
-        let handlers = Handlers::new()
+        Ok(Handlers::new()
+            .with("log", Log)
             .with("forward", Forward::configured(sources, &Environment)?)
-            .with("invoke", Invoke::new(sources, account, http, env));
-        #[cfg(feature = "orders")]
-        let handlers = self.with_orders(handlers)?;
-        Ok(handlers)
-    }
-
-    #[cfg(feature = "orders")]
-    fn with_orders(&self, handlers: Handlers) -> Result<Handlers, InvalidConfig> {
-        use crate::{config::Variables, handlers::orders::Orders};
-
-        match Environment.value("ORDERS_TABLE") {
-            // Also where no source names it yet: one may, while this runs.
-            Some(table) => Ok(handlers.with("orders", Orders::new(self.deployment.parts.store.table().clone(), table))),
-            None if self.sources.current().names_handler("orders") => {
-                Err(InvalidConfig::new("ORDERS_TABLE", "is not set, and a source's handler is `orders`"))
-            }
-            None => Ok(handlers),
-        }
+            .with("invoke", Invoke::new(sources, account, http, env)))
     }
 }
 
-/// As [`run`], for a handler that is made from the connected deployment.
+/// Like [`run`], with a handler that `make` creates from the connected deployment.
 ///
 /// # Errors
 ///
-/// As [`run`]; and what `make` says.
+/// Those of [`run`] and of `make`.
 pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Result<(), Error> {
     super::start(async {
         let start = Start::read(&Environment)?;
@@ -247,13 +220,13 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
         super::trace(&start.env);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
         let config = WorkerConfig::read(&Environment, &sources.current())?;
-        let (account, http) = start.own();
+        let (account, http) = start.account_and_http();
         let env = start.env.clone();
         let setup = Setup { deployment: start.connect(log.clone()), sources, account, http, env };
         let handler = Arc::new(make(&setup)?);
         let Setup { deployment: Deployment { parts, .. }, sources, .. } = setup;
         let handlers = handler.clone();
-        // What is read later must fit this worker as well.
+        // Later versions of the sources must fit this worker too.
         sources.demand(move |sources| {
             WorkerConfig::read(&Environment, sources).map_err(|error| error.to_string())?;
             check_handlers(sources, &handlers)
@@ -277,15 +250,15 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
                 Ok::<_, Error>(response)
             }
         }));
-        // After the answer to a batch was posted and before another is asked for: one that was taken
-        // would be gone until its visibility timeout.
+        // Between the answer to a batch and the request for the next one: a batch that was received
+        // and then lost would stay hidden until its visibility timeout.
         let runtime = answered.layer(ThenLayer::new(|posted: Result<(), Error>| async {
             posted?;
             traces::flush().await;
-            if worker.is_spent().await { Err(Spent.into()) } else { Ok(()) }
+            if worker.is_spent().await { Err(ThreadsExhausted.into()) } else { Ok(()) }
         }));
         match runtime.run().await {
-            Err(reason) if reason.is::<Spent>() => Ok(()),
+            Err(reason) if reason.is::<ThreadsExhausted>() => Ok(()),
             ended => ended,
         }
     })
@@ -299,7 +272,7 @@ mod tests {
         protocol::delivery::Delivery,
     };
 
-    /// Takes several at once by the name `many`.
+    /// Answers to `one` and `many`, and takes several deliveries at once as `many`.
     struct Either;
 
     impl Handler for Either {
@@ -321,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_delivers_several_needs_a_handler_that_takes_them() {
+    fn source_with_groups_needs_fitting_handler() {
         let check = |options: &str| {
             let sources = Sources::parse(&format!("[sources.shop]\nprovider = 'shopify'\n{options}\n")).unwrap();
             let handlers = Handlers::new().with("one", Either).with("many", Either);
@@ -339,7 +312,7 @@ mod tests {
         }
     }
 
-    /// What `main` begins with, of a deployment that is nowhere: nothing is asked of it here.
+    /// A setup for a deployment that does not exist.
     fn setup(handler: &str) -> Setup {
         let variables: &[(&str, &str)] = &[
             ("AWS_REGION", "us-east-1"),
@@ -353,26 +326,17 @@ mod tests {
         let start = Start::read(&variables).expect("all of it is set");
         let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = '{handler}'\n");
         let sources = Arc::new(Sources::parse(&document).unwrap());
-        let (account, http) = start.own();
+        let (account, http) = start.account_and_http();
         let (deployment, env) = (start.connect(Arc::new(crate::telemetry::Log)), start.env);
         Setup { deployment, sources: sources.into(), account, http, env }
     }
 
     #[tokio::test]
-    async fn the_handlers_that_come_ready_are_forward_and_invoke() {
+    async fn setup_offers_ready_made_handlers() {
         let handlers = setup("printer").handlers().unwrap();
-        for (name, is_ready) in [("forward", true), ("invoke", true), ("orders", false), ("printer", false)] {
+        for (name, is_ready) in [("log", true), ("forward", true), ("invoke", true), ("printer", false)] {
             assert_eq!(handlers.answers_to(name), is_ready, "{name}");
         }
         assert!(handlers.with("printer", Either).answers_to("printer"));
-    }
-
-    /// Where no source's handler is `orders`, nobody asks for its table.
-    #[cfg(feature = "orders")]
-    #[tokio::test]
-    async fn a_source_whose_handler_is_orders_needs_its_table_to_be_named() {
-        let refused = setup("orders").handlers().unwrap_err();
-        assert_eq!(refused.to_string(), "ORDERS_TABLE: is not set, and a source's handler is `orders`");
-        setup("printer").handlers().unwrap();
     }
 }

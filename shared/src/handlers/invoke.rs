@@ -19,7 +19,7 @@ use crate::{
     aws::{
         Account, Http,
         call::NoAnswer,
-        signed::{Asked, Signed},
+        signed::{Call, Signed},
     },
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     handlers::event,
@@ -65,7 +65,7 @@ impl Invoke {
         let time = context.time_left();
         let limit = time.saturating_sub(HEADROOM.min(time / 10));
         let path = self.path(function);
-        let asked = Asked {
+        let asked = Call {
             method: "POST",
             path: &path,
             headers: &[("content-type", "application/json"), ("x-amz-invocation-type", "RequestResponse")],

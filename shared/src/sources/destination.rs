@@ -57,7 +57,6 @@ impl Destination {
     /// # Errors
     ///
     /// The URL or a secret is invalid. The message does not repeat it.
-    #[cfg(feature = "internals")]
     pub fn elsewhere(to: &str, secrets: Vec<Secret>) -> Result<Self, String> {
         let url = url(to, Reach::Anywhere).map_err(|reason| format!("the URL {reason}"))?;
         match secrets.iter().all(is_usable) {

@@ -1,4 +1,4 @@
-//! What there is to be told.
+//! The events.
 
 use std::time::Duration;
 
@@ -13,254 +13,142 @@ use crate::{
     time::Timestamp,
 };
 
-/// One decision.
+/// A decision to report.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event<'a> {
     /// A delivery is durable in its inbox.
     Accepted {
-        /// What.
         incoming: &'a Incoming,
-        /// Where.
         sequence: Sequence,
-        /// Whether a wake-up was owed and could not be sent.
+        /// A wake-up was due and could not be sent.
         is_wake_up_lost: bool,
     },
-    /// A delivery that the store did not take waits in the queue.
-    Deferred {
-        /// What.
-        incoming: &'a Incoming,
-        /// Why the store did not take it.
-        reason: &'a str,
-    },
-    /// A delivery that waited in the queue is durable in its inbox.
+    /// A delivery was deferred to the queue, because the store did not take it.
+    Deferred { incoming: &'a Incoming, reason: &'a str },
+    /// A deferred delivery is durable in its inbox.
     TakenUp {
-        /// What.
         incoming: &'a Incoming,
-        /// Where.
         sequence: Sequence,
-        /// How long after its arrival.
+        /// Since its arrival.
         after: Duration,
-        /// Whether a wake-up was owed and could not be sent.
+        /// A wake-up was due and could not be sent.
         is_wake_up_lost: bool,
     },
-    /// A message that must be a delivery cannot be read: it is kept, and goes to
-    /// the dead letters in the end.
+    /// A deferred delivery cannot be read. Its message is kept and ends among the dead letters.
     UnreadableDelivery {
-        /// The queue's id for it.
         message_id: &'a str,
-        /// Why, without anything of what it holds.
+        /// Quotes nothing of the message.
         reason: &'a str,
     },
-    /// A delivery was verified and is of a topic that its source does not take:
-    /// nothing of it is kept.
-    Ignored {
-        /// What.
-        incoming: &'a Incoming,
-    },
-    /// A request is answered with an error, for its own sake or for want of what
-    /// verifies it: nothing of it is kept. Told by ingest alone: the other
-    /// functions' programs are without.
-    #[cfg(feature = "ingest")]
+    /// A verified delivery has an ignored topic and was not stored.
+    Ignored { incoming: &'a Incoming },
+    /// A request was refused and not stored.
     Refused {
-        /// The configured source that it is for; `None`: it names none.
+        /// `None`: its URL names no configured source.
         source: Option<&'a SourceName>,
-        /// Why.
         refusal: Refusal,
-        /// The same in a sentence, without anything of the body or its signature.
+        /// A sentence that quotes neither body nor signature.
         reason: &'a str,
-        /// So many failures in a row make the source's provider switch it off;
-        /// `None`: none is known.
+        /// The number of consecutive failures at which the provider disables the source, if
+        /// known.
         limit: Option<u32>,
     },
-    /// A handler is started. Of a group each is told, under the same token.
-    Started {
-        /// With what.
-        delivery: &'a Delivery,
-        /// Under this token.
-        token: FencingToken,
-    },
-    /// A sequence is decided.
+    /// A handler starts. Each delivery of a group has an event of its own, under the same token.
+    Started { delivery: &'a Delivery, token: FencingToken },
+    /// A sequence was settled.
     Settled {
-        /// Whose.
         entity: &'a EntityKey,
-        /// Which.
         sequence: Sequence,
-        /// How.
         settlement: Settlement,
-        /// The delivery; a void has none.
+        /// `None` for a tombstone.
         delivery: Option<&'a Delivery>,
-        /// How long the handler took, where one ran; of a group, the last tells.
+        /// The handler's run time, if it ran; of a group, in the last delivery's event.
         took: Option<Duration>,
     },
-    /// An attempt failed and is to be repeated.
-    Failed {
-        /// With what.
-        delivery: &'a Delivery,
-        /// When it is tried again.
-        retry_in: Duration,
-        /// Why.
-        error: &'a str,
-    },
-    /// An entity waits for an operator.
+    /// An attempt failed and will be retried.
+    Failed { delivery: &'a Delivery, retry_in: Duration, error: &'a str },
+    /// An order was blocked.
     Blocked {
-        /// Which.
         entity: &'a EntityKey,
-        /// Why.
         reason: BlockReason,
-        /// The delivery it stopped at, where that is known.
+        /// The delivery in front, if it is known.
         delivery: Option<&'a Delivery>,
     },
-    /// A wake-up was replaced by one for later.
-    Requeued {
-        /// Of which entity.
-        entity: &'a EntityKey,
-        /// For how long.
-        delay: Duration,
-        /// Why.
-        reason: RequeueReason,
-    },
-    /// A drain waited for a lease that was held exclusively.
+    /// A wake-up was replaced by a later one.
+    Requeued { entity: &'a EntityKey, delay: Duration, reason: RequeueReason },
+    /// A drain waited for an exclusive lease.
     Waited {
-        /// On what.
         entity: &'a EntityKey,
-        /// How long.
         waited: Duration,
-        /// How often it looked.
+        /// Reads of the lease meanwhile.
         polls: u32,
     },
-    /// A lease that its holder let expire was taken over.
-    TakenOver {
-        /// On what.
-        entity: &'a EntityKey,
-        /// The new token.
-        token: FencingToken,
-    },
-    /// A lease was lost: its holder was too slow, or it was taken away.
-    Lost {
-        /// On what.
-        entity: &'a EntityKey,
-        /// The token it was held under.
-        token: FencingToken,
-    },
-    /// A lease was granted to somebody who is no worker.
+    /// An expired lease was taken over.
+    TakenOver { entity: &'a EntityKey, token: FencingToken },
+    /// A lease was lost: it expired or was taken away.
+    Lost { entity: &'a EntityKey, token: FencingToken },
+    /// An exclusive lease was granted.
     LeaseGranted {
-        /// On what.
         entity: &'a EntityKey,
-        /// Its token.
         token: FencingToken,
-        /// How long that took.
         waited: Duration,
-        /// How often the lease was looked at meanwhile.
+        /// Reads of the lease meanwhile.
         polls: u32,
     },
-    /// Such a lease was ended by its holder.
-    LeaseEnded {
-        /// On what.
-        entity: &'a EntityKey,
-        /// Its token.
-        token: FencingToken,
-        /// How long it was held.
-        held: Duration,
-    },
-    /// Such a lease was dropped without being released: it is left to run out.
-    LeaseDropped {
-        /// On what.
-        entity: &'a EntityKey,
-        /// Its token.
-        token: FencingToken,
-    },
-    /// A holder's last write was not answered: whether it landed is not known.
-    LeaseInDoubt {
-        /// On what.
-        entity: &'a EntityKey,
-        /// Its token.
-        token: FencingToken,
-    },
-    /// A wake-up that was owed could not be sent; the queue's own redelivery or
-    /// the sweep finds the entity.
-    WakeUpFailed {
-        /// Of which entity.
-        entity: &'a EntityKey,
-    },
-    /// Several orders of a source failed in a row for its handler's sake:
-    /// nothing of it starts in this process for a while.
-    BreakerOpened {
-        /// Which source.
-        source: &'a SourceName,
-        /// For how long.
-        wait: Duration,
-    },
-    /// A start of such a source ended well: it goes on.
-    BreakerClosed {
-        /// Which source.
-        source: &'a SourceName,
-    },
-    /// A source's destination is unavailable: its breaker opened, or an order has
-    /// waited for it for a minute. Reported once by each process.
-    DestinationUnavailable {
-        /// Which source.
-        source: &'a SourceName,
-        /// Why.
-        error: &'a str,
-    },
-    /// A start of such a source ended well.
+    /// An exclusive lease was released.
+    LeaseEnded { entity: &'a EntityKey, token: FencingToken, held: Duration },
+    /// An exclusive lease was dropped without a release. It will expire.
+    LeaseDropped { entity: &'a EntityKey, token: FencingToken },
+    /// The release of a lease had no reply: it may have landed.
+    LeaseInDoubt { entity: &'a EntityKey, token: FencingToken },
+    /// A wake-up that was due could not be sent. SQS's redelivery or the sweep finds the order.
+    WakeUpFailed { entity: &'a EntityKey },
+    /// A breaker opened: several orders of its source failed in a row because of their handler.
+    /// This process starts none of its deliveries for a while.
+    BreakerOpened { source: &'a SourceName, wait: Duration },
+    /// A start of such a source succeeded, and its breaker closed.
+    BreakerClosed { source: &'a SourceName },
+    /// A source's destination is unavailable: its breaker opened, or an order has waited for it
+    /// for a minute. Reported once by each process.
+    DestinationUnavailable { source: &'a SourceName, error: &'a str },
+    /// A start of such a source succeeded.
     DestinationAvailable {
-        /// Which source.
         source: &'a SourceName,
-        /// How long after it was reported.
+        /// Since it was reported.
         after: Duration,
     },
-    /// A message that is no wake-up was deleted.
-    NoWakeUp {
-        /// The queue's id for it.
-        message_id: &'a str,
-    },
-    /// A handler's event is older than one applied before it.
-    Inversion {
-        /// Which delivery.
-        delivery: &'a Delivery,
-    },
+    /// A foreign message was deleted.
+    NoWakeUp { message_id: &'a str },
+    /// A delivery's event is older than one applied before it.
+    Inversion { delivery: &'a Delivery },
     /// A segment of the entities was swept.
-    Swept {
-        /// What was found and done.
-        swept: &'a Swept,
-    },
-    /// A job's tick is recorded.
+    Swept { swept: &'a Swept },
+    /// A job's tick was recorded.
     JobEnded {
-        /// Which job.
         job: &'a str,
-        /// Which tick.
         tick: Timestamp,
-        /// How it ended.
         ending: Ending,
-        /// How long it ran; of one that crashed nobody knows.
+        /// `None` for a crashed tick.
         took: Option<Duration>,
     },
-    /// Handlers that were given up still block their threads at a batch's end.
+    /// Abandoned handlers still block their threads at a batch's end.
     ThreadsLost {
-        /// How many of this process's.
         lost: usize,
-        /// Whether the process ends for it.
+        /// The process ends because of them.
         is_end: bool,
     },
-    /// Another sources document is in use.
-    SourcesChanged {
-        /// How many sources it has.
-        count: usize,
-    },
-    /// The sources document could not be read again, or is wrong; the last good
-    /// one stays in use.
+    /// The sources document has changed.
+    SourcesChanged { count: usize },
+    /// The sources document could not be read, or is invalid. The last valid one stays in use.
     SourcesKept {
-        /// Why, without a value of the document's.
+        /// Quotes no value of the document.
         reason: &'a str,
-        /// Whether it was another reason, or none, the last time.
+        /// The reason differs from the last one reported.
         is_news: bool,
     },
 }
 
-/// Why a request was refused.
-#[cfg(feature = "ingest")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -268,28 +156,26 @@ pub enum Refusal {
     NotVerified,
     /// Its source has no secret yet.
     NoSecret,
-    /// The key that its sender publishes is not at hand.
+    /// The key that its sender publishes is not available.
     NoKey,
-    /// Whether it can be verified is not known: the newest sources document
-    /// cannot be read.
+    /// The newest sources document, which might accept it, cannot be read.
     SourcesUnread,
     /// There is no such source.
     UnknownSource,
-    /// It is no `POST`.
+    /// Its method is not `POST`.
     NotPosted,
-    /// Its body is not the base64 that it is said to be.
+    /// Its body is invalid base64.
     Damaged,
     /// Its body is too large.
     TooLarge,
     /// Its body is compressed.
     Compressed,
-    /// It did not come through what stands in front of the door.
+    /// It bypassed the proxy in front of the function.
     PastOrigin,
 }
 
-#[cfg(feature = "ingest")]
 impl Refusal {
-    /// In a few words: the line's message, and the metrics' outcome.
+    /// The line's message, and the metrics' outcome.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotVerified => "not verified",
@@ -305,66 +191,62 @@ impl Refusal {
         }
     }
 
-    /// Whether a sender takes it for a failed delivery: a `GET` is none.
+    /// Returns whether the sender counts it as a failed delivery: a `GET` is none.
     pub(super) fn is_failure(self) -> bool {
         self != Self::NotPosted
     }
 }
 
-/// Why a wake-up was put off.
+/// Why a wake-up was requeued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequeueReason {
-    /// Another worker drains the entity.
+    /// Another worker drains the order.
     Drained,
-    /// Somebody holds the entity exclusively.
+    /// Another holder has an exclusive lease.
     Held,
     /// The delivery waits for its next attempt.
     Retry,
-    /// An exclusive waiter is to be let in.
+    /// A lease request has precedence.
     Yielding,
     /// The function's time is up.
     OutOfTime,
-    /// It has had its slice of time; others wait for a slot.
+    /// The drain's time slice is over; other orders wait for a slot.
     Slice,
-    /// The wake-up may have come back, and been let go by another worker.
+    /// The message may have become visible before, and another worker may have deleted it.
     MayBeBack,
     /// The store does not answer.
     StoreOut,
-    /// The lease was lost; whoever has it now may not know of what waits.
+    /// The lease was lost, and its new holder may not know of waiting deliveries.
     Lost,
-    /// The next row was written by a newer version, or is damaged.
+    /// The next row is damaged, or was written by a newer version.
     Unreadable,
-    /// The delivery's source may have been configured since the sources were
-    /// last read, and they cannot be read now.
+    /// The delivery's source may be in a newer sources document, which cannot be read now.
     UnknownSource,
-    /// There was no thread for its handler: too many are blocked for good.
+    /// No thread was free for its handler: too many are blocked for good.
     NoThread,
-    /// The delivery's source is held back: its handler is unwell, and the
-    /// delivery is not charged for that.
+    /// The breaker of the delivery's source is open. No attempt is counted.
     BreakerOpen,
     /// The delivery's source is paused.
     Paused,
 }
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// Segments that were swept to their end.
+    /// Segments swept to their end.
     pub segments: u64,
-    /// Entities looked at.
+    /// Rows read.
     pub seen: u64,
     /// Wake-ups sent.
     pub woken: u64,
-    /// Pending rows kept from being deleted.
+    /// Waiting rows whose retention was extended.
     pub kept: u64,
-    /// Rows that could not be read. They are left as they are.
+    /// Unreadable rows, left unchanged.
     pub unreadable: u64,
-    /// Rows that could be read and not be served: the queue does not take their
-    /// wake-up, or what waits there could not be kept.
+    /// Readable rows whose wake-up could not be sent or whose retention not extended.
     pub unserved: u64,
-    /// Whether wake-ups were held back since the queue lags.
+    /// Wake-ups were withheld because the queue lags.
     pub lagging: bool,
-    /// How long the oldest delivery has waited that waits for us, and not for
-    /// an operator.
+    /// The age of the oldest delivery that waits for a worker, not for an operator.
     pub oldest: Duration,
 }

@@ -1,11 +1,10 @@
-//! One line of the log: a JSON object, with metrics in it where there are any.
+//! Renders a log line: a JSON object that can hold metrics.
 //!
 //! Metrics are in CloudWatch's embedded metric format
-//! (<https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>),
-//! which lets a line be both: what is not declared a metric or a dimension is
-//! for people. Where detail is asked for, each is counted twice, once over
-//! everything and once by source and outcome; otherwise only what alarms look at
-//! is counted, once ([`Scope`]).
+//! (<https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>).
+//! Members that are declared neither metric nor dimension are for people. With detailed
+//! metrics each is counted twice, overall and by source and outcome; without, only those
+//! that an alarm uses are counted, once ([`Scope`]).
 
 use std::fmt::Write;
 
@@ -14,7 +13,7 @@ use tracing::Level;
 use super::metric::{Dimensions, Metric, Scope};
 use crate::{protocol::format::visible, time::Timestamp};
 
-/// What of the metrics CloudWatch is to count, and where.
+/// The metrics that CloudWatch counts, and their namespace.
 #[derive(Debug)]
 pub(super) struct Counting {
     pub(super) namespace: String,
@@ -27,14 +26,13 @@ impl Counting {
     }
 }
 
-/// A line in the making.
+/// An unfinished line.
 #[derive(Debug)]
 pub(super) struct Json(String);
 
 impl Json {
-    /// A line that says `message`. Its time is what CloudWatch stamps it with;
-    /// a warning has its own besides, since Lambda takes for information what
-    /// has none
+    /// CloudWatch stamps a line with its time. A warning carries its own `timestamp` as well:
+    /// Lambda takes a line without one for `INFO`
     /// (<https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html>).
     pub(super) fn new(level: Level, message: &str, at: Timestamp) -> Self {
         let mut line = Self("{".to_owned());
@@ -46,7 +44,6 @@ impl Json {
         line
     }
 
-    /// A member whose value is a text.
     pub(super) fn text(&mut self, name: &str, value: impl std::fmt::Display) {
         self.name(name);
         self.0.push('"');
@@ -54,7 +51,7 @@ impl Json {
         let _ = write!(self.0, "{value}");
         if self.0.as_bytes().iter().skip(from).any(|byte| matches!(byte, b'"' | b'\\' | 0..0x20)) {
             let quoted = serde_json::Value::from(self.0.split_off(from)).to_string();
-            // Without its opening quotation mark, which is there, and its closing one, which follows.
+            // Both quotation marks are written elsewhere.
             self.0.push_str(quoted.get(1..quoted.len() - 1).unwrap_or_default());
         }
         if !self.0[from..].is_ascii() || self.0[from..].contains('\u{7f}') {
@@ -65,14 +62,12 @@ impl Json {
         self.0.push('"');
     }
 
-    /// A member whose value is a number.
     pub(super) fn number(&mut self, name: &str, value: u64) {
         self.name(name);
         let _ = write!(self.0, "{value}");
     }
 
-    /// The metrics, and what declares those that CloudWatch is to count: all of
-    /// them where `detailed`. Nothing where there is none.
+    /// Adds the metrics, and the declaration of those that CloudWatch counts.
     pub(super) fn metrics(
         &mut self,
         counting: &Counting,
@@ -122,7 +117,6 @@ impl Json {
         self.0.push_str("]}");
     }
 
-    /// The whole line, its end included.
     pub(super) fn end(mut self) -> String {
         self.0.push_str("}\n");
         self.0
@@ -143,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_an_object_whatever_its_texts_hold() {
+    fn line_is_valid_json_for_any_text() {
         let mut line = Json::new(Level::INFO, "said", Timestamp::from_millis(7));
         for text in ["", "plain", "a \"b\" \\ c", "line\nbreak\u{1}", "größer"] {
             line.text(&format!("name {}", text.len()), text);
@@ -168,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_says_when_and_is_left_a_warning() {
+    fn warning_carries_timestamp_and_keeps_its_level() {
         let at = Timestamp::from_millis(1_767_225_600_007);
         let line = Json::new(Level::WARN, "said", at).end();
         assert_eq!(line, "{\"timestamp\":\"2026-01-01T00:00:00.007Z\",\"level\":\"WARN\",\"message\":\"said\"}\n");
@@ -188,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_declared_with_and_without_dimensions_where_detail_is_asked_for() {
+    fn detailed_metrics_are_declared_twice() {
         let parsed = declared(true, &[(Metric::Delivered, 1), (Metric::LagMs, 5)]);
         let both = directive(&json!([[], ["source", "outcome"]]), &["Delivered", "LagMs"]);
         assert_eq!(parsed["_aws"], json!({ "Timestamp": 7, "CloudWatchMetrics": [both] }));
     }
 
     #[test]
-    fn without_detail_only_what_an_alarm_looks_at_is_declared_and_the_rest_is_said() {
+    fn only_alarm_metrics_are_declared_by_default() {
         let parsed = declared(false, &[(Metric::Delivered, 1), (Metric::LagMs, 5)]);
         assert_eq!(parsed.get("_aws"), None);
         assert_eq!((&parsed["Delivered"], &parsed["LagMs"]), (&json!(1), &json!(5)));
@@ -205,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accepted_is_counted_by_its_source_whatever_else_its_line_counts() {
+    fn accepted_is_counted_by_source() {
         let parsed = declared(false, &[(Metric::FailedWakeUps, 1), (Metric::Accepted, 1)]);
         let directives = [directive(&json!([["source"]]), &["Accepted"]), directive(&json!([[]]), &["FailedWakeUps"])];
         assert_eq!(parsed["_aws"]["CloudWatchMetrics"], json!(directives));

@@ -1,10 +1,9 @@
-//! What each event says: the one place that knows. Sinks write it down.
+//! Renders events as log lines.
 
 use std::{borrow::Cow, time::Duration};
 
 use tracing::Level;
 
-#[cfg(feature = "ingest")]
 use super::event::Refusal;
 use super::{
     event::{Event, RequeueReason},
@@ -17,7 +16,7 @@ use crate::protocol::{
     tick::Ending,
 };
 
-/// What an event says.
+/// The content of a log line.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     pub(super) level: Level,
@@ -28,29 +27,27 @@ pub(super) struct Line<'a> {
     pub(super) measures: Measures<'a>,
 }
 
-/// What a line says that only has measurements.
+/// The message of a line that holds only measurements.
 pub(super) const MEASURED: &str = "measured";
 
-/// Stands for the source of what names none that is configured. No source can
-/// have this name.
-#[cfg(feature = "ingest")]
+/// The source in lines about requests that name no configured one. No source can have this
+/// name.
 const NO_SOURCE: &str = "(none)";
 
-/// What a line says of one thing.
 #[derive(Debug)]
 pub(super) enum Field<'a> {
     Text(Cow<'a, str>),
     Number(u64),
 }
 
-/// How its metrics are counted.
+/// The line that reports a line's metrics.
 #[derive(Debug)]
 pub(super) enum Measures<'a> {
-    /// As they are.
+    /// Its own.
     Own,
-    /// With what was measured of the entity on the way here.
+    /// Its own, together with the entity's earlier measurements.
     WithThoseOf(&'a EntityKey),
-    /// With the entity's next line, which tells of this as well.
+    /// The entity's next line. This one is not written.
     WithTheNextOf(&'a EntityKey),
 }
 
@@ -94,8 +91,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// As it is, with `count` of a metric that it has.
-    #[cfg(feature = "ingest")]
+    /// Replaces the count of a metric.
     pub(super) fn counting(mut self, metric: Metric, count: u64) -> Self {
         self.metrics.iter_mut().filter(|(known, _)| *known == metric).for_each(|(_, held)| *held = count);
         self
@@ -111,15 +107,14 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// What was measured in an invocation and no event's line has.
+    /// A line for measurements that no event's line reported.
     pub(super) fn measured_besides(metrics: Vec<(Metric, u64)>) -> Self {
         Self { metrics, ..Self::new(Level::INFO, MEASURED) }
     }
 
-    /// What so many refusals of one kind say.
-    #[cfg(feature = "ingest")]
+    /// A line for `count` refusals of one kind.
     pub(super) fn of_refusals(source: Option<&'a str>, refusal: Refusal, count: u64) -> Self {
-        // Anybody can make names up, or look with a browser.
+        // Anybody can make up names, or look with a browser.
         let is_failure = source.is_some() && refusal.is_failure();
         let level = if is_failure { Level::WARN } else { Level::INFO };
         let line = Self::new(level, refusal.as_str()).counted(Metric::Refused, count);
@@ -127,7 +122,6 @@ impl<'a> Line<'a> {
         line.by(source.unwrap_or(NO_SOURCE), refusal.as_str())
     }
 
-    /// What `event` says.
     pub(super) fn of(event: &Event<'a>) -> Self {
         use Level as L;
         match *event {
@@ -177,7 +171,6 @@ impl<'a> Line<'a> {
                 .counted(Metric::Accepted, 1)
                 .counted(Metric::Ignored, 1)
                 .by(incoming.identity.source.as_str(), "ignored"),
-            #[cfg(feature = "ingest")]
             Event::Refused { source, refusal, reason, .. } => {
                 Self::of_refusals(source.map(|source| source.as_str()), refusal, 1).text("reason", reason)
             }
@@ -202,7 +195,7 @@ impl<'a> Line<'a> {
                 line.metrics.extend(took.map(|took| (Metric::HandlerMs, millis(took))));
                 line.measured(Measures::WithThoseOf(entity))
             }
-            // Not the error: its text is the handler's, and may quote the body. It stands on the row.
+            // Without the error, which may quote the body. The row holds it.
             Event::Failed { delivery, retry_in, error: _ } => Self::new(L::WARN, "attempt failed")
                 .of_entity(delivery.entity())
                 .of_delivery(delivery)
@@ -219,7 +212,7 @@ impl<'a> Line<'a> {
                 line.text("reason", reason.as_str()).counted(Metric::Blocked, 1).measured(Measures::WithThoseOf(entity))
             }
             Event::Requeued { entity, delay, reason } => {
-                // The common ones, of which another line tells already.
+                // Frequent, and other lines report the same.
                 let is_common = matches!(
                     reason,
                     RequeueReason::Drained | RequeueReason::Retry | RequeueReason::BreakerOpen | RequeueReason::Paused
@@ -266,7 +259,7 @@ impl<'a> Line<'a> {
                 .counted(Metric::BreakersOpened, 1)
                 .by(source.as_str(), "held back"),
             Event::BreakerClosed { source } => Self::new(L::INFO, "source goes on").text("source", source.as_str()),
-            // Not the error, which may quote anything.
+            // Without the error, which may quote anything.
             Event::DestinationUnavailable { source, error: _ } => Self::new(L::WARN, "destination unavailable")
                 .counted(Metric::UnavailableSeconds, 0)
                 .by(source.as_str(), "unavailable"),
@@ -295,7 +288,7 @@ impl<'a> Line<'a> {
             Event::JobEnded { job, tick, ending, took } => {
                 let (level, message) = match ending {
                     Ending::Done => (L::INFO, "job done"),
-                    // Not the error: its text is the function's, and may quote anything. It stands on the row.
+                    // Without the error, which may quote anything. The row holds it.
                     Ending::Failed => (L::ERROR, "job failed"),
                     Ending::Crashed => (L::ERROR, "job crashed"),
                 };
@@ -305,7 +298,7 @@ impl<'a> Line<'a> {
                 }
                 if ending == Ending::Done { line } else { line.counted(Metric::JobsFailed, 1) }
             }
-            // Counted when its batch was over.
+            // Already counted at its batch's end.
             Event::ThreadsLost { lost, is_end: true } => {
                 Self::new(L::ERROR, "ends: handlers block its threads").number("lost", lost as u64)
             }

@@ -1,9 +1,8 @@
-//! The functions' log: a line for each decision that matters, its metrics in
-//! the same line.
+//! The functions' log: a line for each decision, with its metrics.
 //!
-//! A delivery that goes well has two lines: accepted, settled. What was
-//! measured on the way, such as its lag, waits for the line that decides it.
-//! Metrics do not depend on the level: below it, a line holds only them.
+//! A delivery that succeeds has two lines, accepted and settled. Measurements on the way,
+//! such as its lag, go into the line that settles it. Metrics do not depend on the level:
+//! below it, a line holds nothing else.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +14,6 @@ use std::{
 
 use tracing::{Level, level_filters::LevelFilter};
 
-#[cfg(feature = "ingest")]
 use super::refusals::Refusals;
 use super::{
     Observer,
@@ -29,7 +27,7 @@ use crate::{
     time::Env,
 };
 
-/// Writes one JSON object a line.
+/// Writes one JSON object per line.
 pub struct JsonLog {
     env: Env,
     level: LevelFilter,
@@ -40,23 +38,22 @@ pub struct JsonLog {
 struct State {
     sink: Box<dyn Write + Send>,
     request: String,
-    under_way: BTreeMap<EntityKey, UnderWay>,
-    #[cfg(feature = "ingest")]
+    entities: BTreeMap<EntityKey, EntityMetrics>,
     refusals: Refusals,
 }
 
-/// What is known of an entity that this invocation works on.
+/// An entity's measurements in this invocation.
 #[derive(Default)]
-struct UnderWay {
-    /// When its last delivery was settled.
+struct EntityMetrics {
+    /// The time of its last settle.
     settled: Option<Duration>,
-    /// What waits for a line.
+    /// Measurements that no line has reported yet.
     metrics: Vec<(Metric, u64)>,
 }
 
 impl JsonLog {
-    /// To standard output, from `level` on, with metrics in `namespace`;
-    /// `None`: in [`NAMESPACE`].
+    /// Writes to standard output, from `level` on, with metrics in `namespace` or
+    /// [`NAMESPACE`].
     pub fn new(level: LevelFilter, namespace: Option<String>, env: Env) -> Self {
         let log = Self::to(std::io::stdout(), level, env);
         match namespace {
@@ -65,7 +62,6 @@ impl JsonLog {
         }
     }
 
-    /// To `sink`, from `level` on.
     pub fn to(sink: impl Write + Send + 'static, level: LevelFilter, env: Env) -> Self {
         let sink = Box::new(sink);
         Self {
@@ -75,40 +71,37 @@ impl JsonLog {
             state: Mutex::new(State {
                 sink,
                 request: String::new(),
-                under_way: BTreeMap::new(),
-                #[cfg(feature = "ingest")]
+                entities: BTreeMap::new(),
                 refusals: Refusals::default(),
             }),
         }
     }
 
-    /// The same, with metrics in `namespace`, which is a JSON string's inside.
+    /// Replaces the metrics' namespace. It is written into a JSON string unquoted.
     #[must_use]
     pub fn measuring(mut self, namespace: impl Into<String>) -> Self {
         self.counting.namespace = namespace.into();
         self
     }
 
-    /// The same; `detailed`: every metric is counted, by source and outcome
-    /// besides, and not only what the alarms look at.
+    /// With `detailed`, counts every metric overall and by source and outcome, instead of only
+    /// those that alarms use.
     #[must_use]
     pub fn detailed(mut self, detailed: bool) -> Self {
         self.counting.detailed = detailed;
         self
     }
 
-    /// An invocation begins, which Lambda calls `request`. What the one before
-    /// it measured and no line took is written.
+    /// Begins the invocation with the id `request`. Writes the previous one's remaining
+    /// measurements.
     pub fn begin(&self, request: &str) {
         self.end();
-        #[cfg(feature = "ingest")]
-        self.tell_overdue();
+        self.report_overdue();
         self.state().request = request.to_owned();
     }
 
-    /// Of refusals that were only counted for too long. They are of many requests.
-    #[cfg(feature = "ingest")]
-    fn tell_overdue(&self) {
+    /// Reports refusals that were only counted for too long. They belong to many requests.
+    fn report_overdue(&self) {
         let overdue = {
             let mut state = self.state();
             state.request.clear();
@@ -119,13 +112,13 @@ impl JsonLog {
         }
     }
 
-    /// The invocation ends.
+    /// Ends the invocation.
     pub fn end(&self) {
-        let under_way = std::mem::take(&mut self.state().under_way);
-        let mut left: Vec<_> = under_way.into_values().flat_map(|one| one.metrics).collect();
+        let entities = std::mem::take(&mut self.state().entities);
+        let mut left: Vec<_> = entities.into_values().flat_map(|one| one.metrics).collect();
         if !left.is_empty() {
             left.sort_unstable();
-            // A metric's values in one line are one value: the sum of counts, the longest of times.
+            // A line holds one value per metric: the sum of counts, the maximum of times.
             let mut summed: Vec<(Metric, u64)> = Vec::new();
             for (metric, value) in left {
                 match summed.last_mut() {
@@ -138,16 +131,16 @@ impl JsonLog {
         }
     }
 
-    /// Writes a line; below the level, only its metrics.
+    /// Writes a line, or below the level only its metrics.
     fn write(&self, line: &Line<'_>) {
         let is_counted = line.metrics.iter().any(|(metric, _)| self.counting.counts(*metric));
-        // A line that only measures has nothing else to say.
+        // A line that only measures has no other content.
         let is_said = line.level <= self.level && (is_counted || line.message != MEASURED);
         if !is_said && !is_counted {
             return;
         }
         let at = self.env.now();
-        // Lambda drops what is below its level, by what the line says.
+        // Lambda filters lines by the level that they name.
         let mut json = Json::new(if is_said { line.level } else { Level::INFO }, line.message, at);
         let mut state = self.state();
         if is_said {
@@ -162,7 +155,7 @@ impl JsonLog {
             }
         }
         json.metrics(&self.counting, at, &line.metrics, line.dimensions);
-        // Nobody is there to be told that the log cannot be written.
+        // There is nowhere to report that the log cannot be written.
         let _ = state.sink.write_all(json.end().as_bytes());
     }
 
@@ -172,26 +165,24 @@ impl JsonLog {
 
     /// Leaves a measurement to the entity's next line.
     fn measure(&self, entity: &EntityKey, metric: Metric, value: u64) {
-        self.state().under_way.entry(entity.clone()).or_default().metrics.push((metric, value));
+        self.state().entities.entry(entity.clone()).or_default().metrics.push((metric, value));
     }
 
-    /// What was measured of the entity and no line has yet, behind `own`: of each
-    /// metric one, since a line has room for one. Those of a group's others wait for
-    /// the lines of these.
+    /// Adds the entity's pending measurements to `own`, one of each metric, because a line has
+    /// room for one. Those of a group's other deliveries wait for their own lines.
     fn measured(&self, entity: &EntityKey, own: Vec<(Metric, u64)>) -> Vec<(Metric, u64)> {
         let mut metrics = own;
-        if let Some(under_way) = self.state().under_way.get_mut(entity) {
-            for (metric, value) in std::mem::take(&mut under_way.metrics) {
+        if let Some(entities) = self.state().entities.get_mut(entity) {
+            for (metric, value) in std::mem::take(&mut entities.metrics) {
                 let is_there = metrics.iter().any(|(other, _)| *other == metric);
-                let to = if is_there { &mut under_way.metrics } else { &mut metrics };
+                let to = if is_there { &mut entities.metrics } else { &mut metrics };
                 to.push((metric, value));
             }
         }
         metrics
     }
 
-    /// Of a flood of refusals `None` but of some, which tell of the others too.
-    #[cfg(feature = "ingest")]
+    /// Returns `None` for most of many refusals; the others report their number.
     fn sampled<'a>(&self, event: &Event<'_>, line: Line<'a>) -> Option<Line<'a>> {
         match *event {
             Event::Accepted { incoming, .. } | Event::Deferred { incoming, .. } | Event::Ignored { incoming } => {
@@ -210,11 +201,11 @@ impl JsonLog {
 
     fn started(&self, delivery: &Delivery) {
         let entity = delivery.entity();
-        let settled = self.state().under_way.get_mut(entity).and_then(|under_way| under_way.settled.take());
+        let settled = self.state().entities.get_mut(entity).and_then(|entities| entities.settled.take());
         if let Some(settled) = settled {
             self.measure(entity, Metric::HandoverMs, millis(self.env.monotonic().saturating_sub(settled)));
         }
-        // One that a person has run again has not waited since it arrived.
+        // A rewound delivery has not waited since its arrival.
         if delivery.attempt() == 1 && delivery.run_before().is_none() {
             self.measure(entity, Metric::LagMs, millis(self.env.now().since(delivery.received_at())));
         }
@@ -226,12 +217,7 @@ impl Observer for JsonLog {
         if let Event::Started { delivery, .. } = event {
             self.started(delivery);
         }
-        let mut line = Line::of(event);
-        #[cfg(feature = "ingest")]
-        match self.sampled(event, line) {
-            Some(sampled) => line = sampled,
-            None => return,
-        }
+        let Some(mut line) = self.sampled(event, Line::of(event)) else { return };
         match line.measures {
             Measures::Own => {}
             Measures::WithThoseOf(entity) => line.metrics = self.measured(entity, line.metrics),
@@ -240,7 +226,7 @@ impl Observer for JsonLog {
             }
         }
         if let Event::Settled { entity, .. } = event {
-            self.state().under_way.entry((*entity).clone()).or_default().settled = Some(self.env.monotonic());
+            self.state().entities.entry((*entity).clone()).or_default().settled = Some(self.env.monotonic());
         }
         self.write(&line);
     }

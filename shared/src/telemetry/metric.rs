@@ -1,39 +1,35 @@
-//! What is counted and measured, and what it belongs to.
+//! Metrics and their dimensions.
 
-/// The namespace of every metric, where `METRICS_NAMESPACE` names no other:
-/// what two deployments measure in one account are two things.
+/// The default of `METRICS_NAMESPACE`. Each deployment in an account has its own.
 pub const NAMESPACE: &str = "WebhookSerializer";
 
-/// Where a metric is counted. Each combination of dimensions is a metric of its
-/// own on the bill, 30 cents a month; the first ten of an account cost nothing.
+/// The dimensions under which a metric is counted. Each combination is a metric on the bill,
+/// 30 cents a month; the first ten of an account are free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Over everything: what an alarm looks at.
+    /// Overall, for an alarm.
     Overall,
-    /// By the configured source: its alarm is about each by itself.
+    /// By source, for an alarm on each.
     BySource,
-    /// Over everything and by source and outcome, only where detail is asked
-    /// for. Without, its line holds the value for people.
+    /// Overall, and by source and outcome, only with detailed metrics. Otherwise the log line
+    /// holds the value for people.
     Detailed,
 }
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident: $scope:ident,)*) => {
-        /// What is counted and measured.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Metric { $($(#[$doc])* $name,)* }
 
         impl Metric {
-            /// All of them.
             pub const ALL: &'static [Metric] = &[$(Metric::$name,)*];
 
-            /// Its name in CloudWatch, which ends in the unit where it is no count.
-            /// A unit of its own would be a tenth of each line.
+            /// The name in CloudWatch. It ends in the unit, except for counts: a unit of its own would
+            /// be a tenth of each line.
             pub fn name(self) -> &'static str {
                 match self { $(Metric::$name => stringify!($name),)* }
             }
 
-            /// Where it is counted.
             pub fn scope(self) -> Scope {
                 match self { $(Metric::$name => Scope::$scope,)* }
             }
@@ -42,68 +38,66 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Deliveries verified, and answered 2xx. A refusal of a configured source
-    /// counts as zero of them: where the greatest of a time is zero, the source is
-    /// refused and accepts nothing.
+    /// Verified deliveries that were answered 2xx. A refusal of a configured source counts as
+    /// zero: a maximum of zero means that the source is refused and accepts nothing.
     Accepted: BySource,
-    /// Deliveries that the store did not take, put on the queue and answered 202.
-    /// Counted while it is out, and on no bill otherwise.
+    /// Deliveries that were deferred to the queue. Counted only while the store is down, so it
+    /// costs nothing otherwise.
     Deferred: Overall,
-    /// Requests refused.
+    /// Refused requests.
     Refused: Overall,
-    /// Times that a source's refusals in a row came halfway to the number at which
-    /// its provider switches it off.
+    /// Times that a source's consecutive refusals reached half of the number at which its
+    /// provider disables it.
     RefusedInARow: Overall,
-    /// Deliveries applied.
+    /// Applied deliveries.
     Delivered: Detailed,
-    /// Deliveries recognised as repeats.
+    /// Repeats.
     Repeated: Detailed,
-    /// Deliveries set aside.
+    /// Parked deliveries.
     Parked: Overall,
-    /// Deliveries of a topic that their source does not take.
+    /// Deliveries of ignored topics.
     Ignored: Detailed,
-    /// Entities stopped for an operator.
+    /// Orders that were blocked.
     Blocked: Overall,
-    /// Attempts that failed and are to be repeated.
+    /// Failed attempts that are retried.
     Retries: Detailed,
-    /// Times that a source was held back because its handler is unwell.
+    /// Times that a source's breaker opened.
     BreakersOpened: Detailed,
-    /// How long a source's destination was unavailable: zero when that is noticed,
-    /// and the whole when it is over.
+    /// How long a source's destination was unavailable: zero at the beginning, the whole time
+    /// at the end.
     UnavailableSeconds: Detailed,
     /// Deliveries whose event is older than one applied before.
     Inversions: Overall,
     /// From a delivery's arrival to its handler's first start.
     LagMs: Detailed,
-    /// A handler's time.
+    /// A handler's run time.
     HandlerMs: Detailed,
-    /// From one delivery's settling to the next one's start.
+    /// From one delivery's settle to the next one's start.
     HandoverMs: Detailed,
-    /// The wait for a lease that another holds.
+    /// The wait for a lease that another holder has.
     WaitMs: Detailed,
-    /// Looks at such a lease.
+    /// Reads of such a lease while waiting.
     Polls: Detailed,
-    /// How long a lease was held by somebody who is no worker.
+    /// How long an exclusive lease was held.
     HoldMs: Detailed,
-    /// Ends of such a lease that were not answered.
+    /// Releases of an exclusive lease without a reply.
     InDoubt: Detailed,
     /// Leases lost by their holder.
     Lost: Detailed,
-    /// Leases taken over from a holder that vanished.
+    /// Expired leases taken over.
     TakenOver: Detailed,
     /// Wake-ups that could not be sent.
     FailedWakeUps: Overall,
-    /// Threads that handlers still blocked when their batch was over.
+    /// Threads that handlers still blocked at their batch's end.
     LostThreads: Detailed,
-    /// Ticks of jobs that failed, or crashed and are given up.
+    /// Ticks of jobs that failed or finally crashed.
     JobsFailed: Overall,
-    /// Readings of the sources document that were of no use.
+    /// Failed or invalid reads of the sources document.
     SourcesNotRead: Overall,
-    /// How long the oldest delivery of a swept segment has waited.
+    /// How long the oldest delivery in a swept segment has waited.
     OldestWaitingSeconds: Overall,
 }
 
-/// What a line's metrics belong to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dimensions<'a> {
     pub(super) source: &'a str,

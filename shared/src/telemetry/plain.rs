@@ -1,4 +1,4 @@
-//! The log of programs that are no function: whatever they do with `tracing`.
+//! The log of programs that are not functions, through `tracing`.
 
 use tracing::Level;
 
@@ -9,26 +9,25 @@ use super::{
     metric::Metric,
 };
 
-/// Writes one line for each decision to whatever subscriber of `tracing` the
-/// program has. The functions have [`JsonLog`](super::JsonLog).
+/// Passes events to the program's `tracing` subscriber. The functions use
+/// [`JsonLog`](super::JsonLog).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Log;
 
-/// A subscriber is told of an event's fields by their names in the source: here
-/// are all that any line has.
-macro_rules! tell {
+/// `tracing` needs the field names at compile time: these are all that any line has.
+macro_rules! event {
     ($line:ident at $level:expr) => {
-        tell!($line at $level, texts: entity delivery topic wake_up reason queue job tick message_id,
+        event!($line at $level, texts: entity delivery topic wake_up reason queue job tick message_id,
             numbers: sequence token attempt retry_in_ms after_ms delay_ms wait_ms held_ms took_ms segments seen woken kept
                 unreadable unserved lost sources)
     };
     ($line:ident at $level:expr, texts: $($text:ident)*, numbers: $($number:ident)*) => {
         tracing::event!(
             $level,
-            $($text = $line.said(stringify!($text)),)*
+            $($text = $line.text_of(stringify!($text)),)*
             source = $line.source(),
             outcome = $line.outcome(),
-            $($number = $line.counts(stringify!($number)),)*
+            $($number = $line.number_of(stringify!($number)),)*
             handler_ms = $line.value(Metric::HandlerMs),
             waited_ms = $line.value(Metric::WaitMs),
             polls = $line.value(Metric::Polls),
@@ -42,11 +41,11 @@ impl Observer for Log {
     fn observe(&self, event: &Event<'_>) {
         let line = Line::of(event);
         match line.level {
-            Level::ERROR => tell!(line at Level::ERROR),
-            Level::WARN => tell!(line at Level::WARN),
-            Level::INFO => tell!(line at Level::INFO),
-            Level::DEBUG => tell!(line at Level::DEBUG),
-            Level::TRACE => tell!(line at Level::TRACE),
+            Level::ERROR => event!(line at Level::ERROR),
+            Level::WARN => event!(line at Level::WARN),
+            Level::INFO => event!(line at Level::INFO),
+            Level::DEBUG => event!(line at Level::DEBUG),
+            Level::TRACE => event!(line at Level::TRACE),
         }
     }
 }
@@ -56,14 +55,14 @@ impl Line<'_> {
         self.fields.iter().find(|(known, _)| *known == name).map(|(_, field)| field)
     }
 
-    fn said(&self, name: &str) -> Option<&str> {
+    fn text_of(&self, name: &str) -> Option<&str> {
         match self.field(name)? {
             Field::Text(text) => Some(text),
             Field::Number(_) => None,
         }
     }
 
-    fn counts(&self, name: &str) -> Option<u64> {
+    fn number_of(&self, name: &str) -> Option<u64> {
         match self.field(name)? {
             Field::Text(_) => None,
             Field::Number(number) => Some(*number),
@@ -71,11 +70,11 @@ impl Line<'_> {
     }
 
     fn source(&self) -> Option<&str> {
-        self.dimensions.map(|of| of.source).or_else(|| self.said("source"))
+        self.dimensions.map(|of| of.source).or_else(|| self.text_of("source"))
     }
 
     fn outcome(&self) -> Option<&str> {
-        self.dimensions.map(|of| of.outcome).or_else(|| self.said("outcome"))
+        self.dimensions.map(|of| of.outcome).or_else(|| self.text_of("outcome"))
     }
 
     fn value(&self, metric: Metric) -> Option<u64> {

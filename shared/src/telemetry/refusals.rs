@@ -1,47 +1,47 @@
-//! Refusals, counted. Anybody can cause them, so they must not cost a line each:
-//! the first of a kind has a line at once, those behind it one every ten seconds.
+//! Counts refusals. Anybody can cause them, so they must not cost a line each: the first of a
+//! kind is logged at once, later ones together every ten seconds.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::event::Refusal;
 use crate::protocol::entity::SourceName;
 
-/// For how long refusals of one kind are only counted once a line has told of
-/// one. What was counted in the last of these of a process is never told.
+/// The time between two lines about one kind of refusal. What a process counted after its
+/// last line is never logged.
 pub(super) const SPACING: Duration = Duration::from_secs(10);
 
-/// A configured source, or none of them, and why it was refused. There are no
-/// more kinds than sources and reasons: no name that a stranger made up is one.
+/// A configured source, or none, and a reason. There are no more kinds than sources and
+/// reasons, because made-up names are none.
 type Kind = (Option<SourceName>, Refusal);
 
-/// What was refused in this process.
+/// The refusals in this process.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    kinds: BTreeMap<Kind, Untold>,
-    /// Of each source, since it last accepted something.
+    kinds: BTreeMap<Kind, Unreported>,
+    /// For each source, consecutive failures since its last accepted delivery.
     in_a_row: BTreeMap<SourceName, u32>,
 }
 
 #[derive(Debug, Default)]
-struct Untold {
+struct Unreported {
     count: u64,
-    /// When a line last told of this kind.
-    told: Option<Duration>,
+    /// The time of the last line about this kind.
+    reported: Option<Duration>,
 }
 
-/// What one more refusal comes to.
+/// The effect of one more refusal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// How many a line is to tell of; zero: it can wait.
+    /// The number of refusals for a line to report; zero for no line yet.
     pub(super) due: u64,
-    /// Whether with this one the source has come halfway to its provider's limit
-    /// of failures in a row.
+    /// With this one the source has reached half of its provider's limit of consecutive
+    /// failures.
     pub(super) is_near_limit: bool,
 }
 
 impl Refusals {
-    /// Counts one more, at `now` of a clock that never goes back. `limit`: so
-    /// many failures in a row make the source's provider switch it off.
+    /// Counts a refusal at the monotonic time `now`. At `limit` consecutive failures the
+    /// source's provider disables it.
     pub(super) fn refused(
         &mut self,
         source: Option<&SourceName>,
@@ -55,31 +55,30 @@ impl Refusals {
             *in_a_row
         });
         let is_near_limit = limit.zip(in_a_row).is_some_and(|(limit, in_a_row)| in_a_row == limit.div_ceil(2));
-        let untold = self.kinds.entry((source.cloned(), refusal)).or_default();
-        untold.count += 1;
-        let is_due = is_near_limit || untold.told.is_none_or(|told| now >= told + SPACING);
-        let due = if is_due { untold.take(now) } else { 0 };
+        let unreported = self.kinds.entry((source.cloned(), refusal)).or_default();
+        unreported.count += 1;
+        let is_due = is_near_limit || unreported.reported.is_none_or(|reported| now >= reported + SPACING);
+        let due = if is_due { unreported.take(now) } else { 0 };
         Counted { due, is_near_limit }
     }
 
-    /// The source accepted something: its row of failures ends.
+    /// Ends the source's consecutive failures.
     pub(super) fn accepted(&mut self, source: &SourceName) {
         self.in_a_row.remove(source);
     }
 
-    /// The kinds that were only counted for too long, with how many there were.
+    /// Takes the kinds that no line has reported for too long, with their counts.
     pub(super) fn overdue(&mut self, now: Duration) -> Vec<(Kind, u64)> {
-        let overdue = self
-            .kinds
-            .iter_mut()
-            .filter(|(_, untold)| untold.count > 0 && untold.told.is_none_or(|told| now >= told + SPACING));
-        overdue.map(|(kind, untold)| (kind.clone(), untold.take(now))).collect()
+        let overdue = self.kinds.iter_mut().filter(|(_, unreported)| {
+            unreported.count > 0 && unreported.reported.is_none_or(|reported| now >= reported + SPACING)
+        });
+        overdue.map(|(kind, unreported)| (kind.clone(), unreported.take(now))).collect()
     }
 }
 
-impl Untold {
+impl Unreported {
     fn take(&mut self, now: Duration) -> u64 {
-        self.told = Some(now);
+        self.reported = Some(now);
         std::mem::take(&mut self.count)
     }
 }
@@ -97,24 +96,24 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_kind_is_told_at_once_and_a_flood_by_a_line_every_ten_seconds() {
+    fn first_refusal_is_logged_at_once_others_together() {
         let mut refusals = Refusals::default();
-        let (mut lines, mut told) = (0, 0);
+        let (mut lines, mut reported) = (0, 0);
         for second in 0..60 {
             for _ in 0..100 {
                 let due = refusals.refused(Some(&shop()), Refusal::NotVerified, None, at(second)).due;
                 lines += u64::from(due > 0);
-                told += due;
+                reported += due;
             }
         }
         assert_eq!(lines, 6);
         let left: u64 = refusals.overdue(at(60)).into_iter().map(|(_, count)| count).sum();
-        assert_eq!(told + left, 6000, "none is lost");
+        assert_eq!(reported + left, 6000, "none is lost");
         assert_eq!(refusals.overdue(at(80)), []);
     }
 
     #[test]
-    fn a_flood_of_made_up_names_hides_no_refusal_of_a_configured_source() {
+    fn made_up_names_hide_no_configured_source() {
         let mut refusals = Refusals::default();
         for _ in 0..1000 {
             refusals.refused(None, Refusal::UnknownSource, None, at(0));
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_failures_in_a_row_that_a_provider_allows_are_told_at_once() {
+    fn half_of_allowed_failures_is_reported_at_once() {
         let mut refusals = Refusals::default();
         let refuse = |refusals: &mut Refusals| {
             let counted = refusals.refused(Some(&shop()), Refusal::NotVerified, Some(5), at(0));
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_by_a_browser_is_no_failure_of_the_source() {
+    fn get_request_counts_as_no_failure() {
         let mut refusals = Refusals::default();
         for _ in 0..8 {
             assert!(!refusals.refused(Some(&shop()), Refusal::NotPosted, Some(5), at(0)).is_near_limit);

@@ -1,4 +1,4 @@
-//! What each event says, to the functions' log and to `tracing`.
+//! Every event, as the functions' log and `tracing` render it.
 
 use std::{
     io::Write,
@@ -24,10 +24,10 @@ use crate::{
 
 const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
 
-/// A clock that stands still.
-struct Still;
+/// A clock that never advances.
+struct FrozenClock;
 
-impl Clock for Still {
+impl Clock for FrozenClock {
     fn now(&self) -> Timestamp {
         NOW
     }
@@ -41,11 +41,11 @@ impl Clock for Still {
     }
 }
 
-/// A clock that goes on when it is told to, in seconds.
+/// A clock that the test advances, in seconds.
 #[derive(Clone, Default)]
-struct Ticking(Arc<std::sync::atomic::AtomicU64>);
+struct TestClock(Arc<std::sync::atomic::AtomicU64>);
 
-impl Clock for Ticking {
+impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         NOW
     }
@@ -105,8 +105,8 @@ fn delivery() -> Delivery {
     unpacked.complete(&[]).unwrap()
 }
 
-/// Has `observer` told of each event, those of one delivery one after the other.
-fn tell(observer: &dyn Observer) {
+/// Sends every event to `observer`.
+fn observe_all(observer: &dyn Observer) {
     let (incoming, delivery, entity) = (&incoming(), &delivery(), &incoming().entity);
     let (sequence, token, source) = (Sequence(9), FencingToken(3), &incoming.identity.source);
     let second = Duration::from_secs(1);
@@ -175,20 +175,18 @@ fn tell(observer: &dyn Observer) {
     }
 }
 
-/// What the functions' log has of them.
-fn told_by_functions(detailed: bool) -> String {
+fn function_log(detailed: bool) -> String {
     let functions = Sink::default();
-    let env = Env::new(Still, SeededRandom::new(1));
+    let env = Env::new(FrozenClock, SeededRandom::new(1));
     let log = JsonLog::to(functions.clone(), log_level(Some("DEBUG")), env).detailed(detailed);
     log.begin("r");
-    tell(&log);
+    observe_all(&log);
     log.end();
     functions.text()
 }
 
-/// What the functions' log has of them, in detail, and what a program's own.
-fn told() -> String {
-    let (functions, program) = (told_by_functions(true), Sink::default());
+fn all_lines() -> String {
+    let (functions, program) = (function_log(true), Sink::default());
     let writer = program.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::DEBUG)
@@ -197,26 +195,26 @@ fn told() -> String {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    tracing::subscriber::with_default(subscriber, || tell(&Log));
+    tracing::subscriber::with_default(subscriber, || observe_all(&Log));
     format!("{functions}\n{}", program.text())
 }
 
-/// Filters, dashboards and people read them.
+/// Filters, dashboards and people depend on these lines.
 #[test]
-fn each_event_says_what_it_has_always_said() {
-    let (told, expected) = (told(), include_str!("told.txt"));
-    for (number, (told, expected)) in told.lines().zip(expected.lines()).enumerate() {
-        assert_eq!(told, expected, "line {}", number + 1);
+fn log_lines_of_all_events_are_unchanged() {
+    let (logged, expected) = (all_lines(), include_str!("lines.txt"));
+    for (number, (logged, expected)) in logged.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(logged, expected, "line {}", number + 1);
     }
-    assert_eq!(told.lines().count(), expected.lines().count());
+    assert_eq!(logged.lines().count(), expected.lines().count());
 }
 
-/// The first ten of an account cost nothing. One source; each further one has a
-/// metric more. One besides is there only while the store is out.
+/// An account's first ten metrics are free. Each further source adds one; another exists
+/// only while the store is down.
 #[test]
-fn ten_metrics_are_counted_where_no_detail_is_asked_for() {
+fn ten_metrics_are_counted_by_default() {
     let mut counted = std::collections::BTreeSet::new();
-    for line in told_by_functions(false).lines() {
+    for line in function_log(false).lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         for directive in line["_aws"]["CloudWatchMetrics"].as_array().into_iter().flatten() {
             for metric in directive["Metrics"].as_array().unwrap() {
@@ -233,8 +231,8 @@ fn ten_metrics_are_counted_where_no_detail_is_asked_for() {
 }
 
 #[test]
-fn a_flood_of_refusals_is_counted_by_the_next_invocation_that_comes_behind_its_ten_seconds() {
-    let (sink, clock) = (Sink::default(), Ticking::default());
+fn next_invocation_reports_refusals_after_ten_seconds() {
+    let (sink, clock) = (Sink::default(), TestClock::default());
     let log = JsonLog::to(sink.clone(), log_level(None), Env::new(clock.clone(), SeededRandom::new(1)));
     let source = &incoming().identity.source;
     for _ in 0..1000 {
@@ -246,8 +244,8 @@ fn a_flood_of_refusals_is_counted_by_the_next_invocation_that_comes_behind_its_t
     assert_eq!(sink.text().lines().count(), 1, "{}", sink.text());
     clock.0.fetch_add(11, std::sync::atomic::Ordering::Relaxed);
     log.begin("later");
-    let told = sink.text();
-    let lines: Vec<serde_json::Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let logged = sink.text();
+    let lines: Vec<serde_json::Value> = logged.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let counts: Vec<_> = lines.iter().map(|line| (&line["Refused"], &line["Accepted"], &line["source"])).collect();
     let shop = &serde_json::json!("shop");
     assert_eq!(counts, [(&1.into(), &0.into(), shop), (&999.into(), &0.into(), shop)]);
@@ -256,10 +254,10 @@ fn a_flood_of_refusals_is_counted_by_the_next_invocation_that_comes_behind_its_t
 
 /// CloudWatch takes one value of a name in a line, and JSON one of a key.
 #[test]
-fn each_of_a_group_has_a_line_with_its_own_lag() {
+fn each_delivery_of_a_group_logs_its_lag() {
     let (incoming, entity, token) = (incoming(), &incoming().entity, FencingToken(3));
     let sink = Sink::default();
-    let log = JsonLog::to(sink.clone(), log_level(None), Env::new(Still, SeededRandom::new(1)));
+    let log = JsonLog::to(sink.clone(), log_level(None), Env::new(FrozenClock, SeededRandom::new(1)));
     let of = |place| Delivery::detached(incoming.clone(), Sequence(place));
     let group: Vec<_> = (9..12).map(of).collect();
     let started = |delivery| log.observe(&Event::Started { delivery, token });
@@ -268,10 +266,14 @@ fn each_of_a_group_has_a_line_with_its_own_lag() {
         let (sequence, settlement) = (delivery.sequence(), Settlement::Applied);
         log.observe(&Event::Settled { entity, sequence, settlement, delivery: Some(delivery), took: None });
     }
-    let told = sink.text();
-    assert_eq!(told.lines().map(|line| line.matches("\"LagMs\":42").count()).collect::<Vec<_>>(), [1, 1, 1], "{told}");
+    let logged = sink.text();
+    assert_eq!(
+        logged.lines().map(|line| line.matches("\"LagMs\":42").count()).collect::<Vec<_>>(),
+        [1, 1, 1],
+        "{logged}"
+    );
 
-    // Since it arrived it has been applied once.
+    // A rewound delivery.
     let mut again = of(12);
     again.run_before = Some(token);
     started(&again);

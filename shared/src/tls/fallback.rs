@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_issuer_that_the_first_do_not_know_is_looked_for_among_the_others_which_are_loaded_once() {
+    async fn unknown_issuer_is_looked_up_among_others_once() {
         let (own, strange) = (certificate(), certificate());
         let proxy = Endpoint::start_tls(&own, |_| Reply::status(200)).await;
         let stranger = Endpoint::start_tls(&strange, |_| Reply::status(200)).await;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whom_the_first_know_nobody_else_is_asked_about() {
+    async fn known_issuer_asks_no_other_roots() {
         let own = certificate();
         let server = Endpoint::start_tls(&own, |_| Reply::status(200)).await;
         let config = Arc::new(trusting(store(&own), || panic!("the others are asked")));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_with_a_certificate_but_its_issuer_is_no_question_for_others() {
+    async fn other_certificate_errors_ask_no_other_roots() {
         let elsewhere = rcgen::generate_simple_self_signed(["aws.example".to_owned()]).unwrap();
         let server = Endpoint::start_tls(&elsewhere, |_| Reply::status(200)).await;
         let config = Arc::new(trusting(store(&elsewhere), || panic!("the others are asked")));

@@ -1,11 +1,10 @@
-//! Sending spans to a collector: after an invocation was answered, all that it made,
-//! once, for a short time.
+//! Sends spans to a collector, once for each invocation and after its answer.
 //!
-//! The SDK's own processors send from a thread, which Lambda would freeze between two
-//! invocations, halfway. Here nothing runs beside the work: [`flush`] is called when the
-//! answer has been posted, before another event is asked for. So a collector costs the
-//! sender of a webhook nothing; one that does not answer costs the function up to
-//! its patience, and is then left alone for a while.
+//! The SDK's processors send from a thread of their own, which Lambda freezes between
+//! invocations, and their `force_flush` blocks the function's only thread, which the export
+//! needs. So [`flush`] awaits the SDK's exporter between an answer and the request for the
+//! next event. A collector costs the sender of a webhook no time. One that does not answer
+//! costs the function its timeout once and is then left alone for a while.
 
 mod client;
 mod outbox;
@@ -31,14 +30,13 @@ use crate::time::{Env, Timestamp};
 
 static TRACING: OnceLock<Tracing> = OnceLock::new();
 
-/// Where the process's spans go.
 struct Tracing {
     tracer: SdkTracer,
     outbox: Outbox<SpanExporter>,
 }
 
-/// Begins to trace, if `variables` name a collector; once in a process. What is wrong with
-/// them is logged, and nothing is traced: no delivery is to wait for that.
+/// Starts tracing if `variables` name a collector. Invalid variables are logged and disable
+/// tracing: no delivery waits for it.
 pub fn begin(variables: Variables<'_>, env: &Env) {
     match Tracing::configured(variables, env) {
         Ok(Some(tracing)) => drop(TRACING.set(tracing)),
@@ -51,15 +49,14 @@ pub(super) fn tracer() -> Option<&'static SdkTracer> {
     TRACING.get().map(|tracing| &tracing.tracer)
 }
 
-/// An invocation begins, which is to have ended at `deadline`, in milliseconds since the
-/// epoch.
+/// Notes the deadline of an invocation, in milliseconds since the epoch.
 pub fn invoked(deadline: u64) {
     if let Some(tracing) = TRACING.get() {
         tracing.outbox.invoked(Timestamp::from_millis(deadline));
     }
 }
 
-/// Sends what has ended. Never fails; what could not be sent is dropped.
+/// Sends the spans that have ended. Those that cannot be sent are dropped.
 pub async fn flush() {
     if let Some(tracing) = TRACING.get() {
         tracing.outbox.send().await;
@@ -67,7 +64,7 @@ pub async fn flush() {
 }
 
 impl Tracing {
-    /// As the standard's variables say; `None`: they name no collector.
+    /// Returns `None` if the variables name no collector.
     fn configured(variables: Variables<'_>, env: &Env) -> Result<Option<Self>, String> {
         let Some(settings) = Settings::read(variables)? else { return Ok(None) };
         let Settings { endpoint, host, patience, resource, roots } = settings;
@@ -75,31 +72,30 @@ impl Tracing {
             .with_http()
             .with_http_client(Client::new(roots, patience))
             .with_endpoint(endpoint)
-            // The one that is built in.
+            // The only protocol that is compiled in.
             .with_protocol(Protocol::HttpBinary)
             .with_timeout(patience)
-            // A retry would wait by blocking the thread.
+            // A retry would block the thread while it waits.
             .with_retry_policy(RetryPolicy::disabled())
             .build();
         let mut exporter = exporter.map_err(|error| error.to_string())?;
         exporter.set_resource(&resource);
         let outbox = Outbox::new(exporter, host, patience, env.clone());
-        // The sampler, and limits, are read by the SDK.
+        // The SDK itself reads the variables for sampler and limits.
         let provider = SdkTracerProvider::builder()
             .with_span_processor(outbox.ended.clone())
             .with_id_generator(Ids { random: RandomIdGenerator::default(), env: env.clone() })
             .with_resource(resource)
             .build();
-        // So that a handler's own spans go the same way.
+        // For handlers' own spans.
         global::set_tracer_provider(provider.clone());
         let tracer = provider.tracer("webhook-serializer");
         Ok(Some(Self { tracer, outbox }))
     }
 }
 
-/// Traces are named as X-Ray wants them named, by the second in which they begin and at
-/// random behind that: it drops others, depending on who sends them there. Nobody else
-/// minds.
+/// Generates trace ids that begin with the time in seconds: X-Ray requires that of some
+/// senders.
 #[derive(Debug)]
 struct Ids {
     random: RandomIdGenerator,
@@ -124,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_named_by_its_second_and_at_random() {
+    fn trace_id_begins_with_the_second() {
         let env = Env::system();
         let ids = Ids { random: RandomIdGenerator::default(), env: env.clone() };
         let second = |id: &TraceId| u32::from_be_bytes(id.to_bytes()[..4].try_into().unwrap());

@@ -1,4 +1,4 @@
-//! A drain's own trace, and those of the deliveries that it handles.
+//! The spans of a drain and of its deliveries.
 
 use opentelemetry::{
     Context, KeyValue,
@@ -19,18 +19,17 @@ use crate::{
     },
 };
 
-/// The spans of a drain. What is open when it is dropped ends then.
+/// A drain's spans. Dropping it ends those that are open.
 #[derive(Debug)]
 pub struct Lane {
     drain: Context,
     open: Vec<Open>,
-    /// What is current while the handler runs.
+    /// The current context while the handler runs.
     run: Context,
-    /// The handler failed.
     has_failed: bool,
 }
 
-/// A delivery in the handler's hands, or on its way out of them.
+/// A delivery that was started and not decided.
 #[derive(Debug)]
 struct Open {
     sequence: Sequence,
@@ -39,7 +38,7 @@ struct Open {
     settle: Option<Settle>,
 }
 
-/// A decision that is being written. It is told of once it stands.
+/// A decision that is being written. Its outcome is recorded once it has landed.
 #[derive(Debug)]
 struct Settle {
     span: Context,
@@ -49,7 +48,6 @@ struct Settle {
 }
 
 impl Lane {
-    /// A drain of `entity` begins, under this token.
     pub fn granted(entity: &EntityKey, token: FencingToken) -> Self {
         let attributes =
             [KeyValue::new("serializer.entity_key", entity.to_string()), number("serializer.fencing_token", token.0)];
@@ -57,7 +55,8 @@ impl Lane {
         Self { drain, open: Vec::new(), run: Context::new(), has_failed: false }
     }
 
-    /// `handler` is started with these, at least one. Each gets the place of its own run.
+    /// Starts the runs of `deliveries`, at least one. Each delivery gets the trace of its own
+    /// run.
     pub fn starts(&mut self, handler: &str, token: FencingToken, deliveries: &mut [Delivery]) {
         self.ends();
         let run = || SpanBuilder::from_name(format!("run {handler}"));
@@ -71,7 +70,7 @@ impl Lane {
         }
         self.run = match &self.open[..] {
             [one] => one.run.clone(),
-            // One start of several is none of theirs alone.
+            // A start for several deliveries belongs to none of them alone.
             several => {
                 let links = several.iter().map(|one| Link::with_context(one.run.span().span_context().clone()));
                 let together = begun(run().with_links(links.collect()), &self.drain);
@@ -81,12 +80,12 @@ impl Lane {
         };
     }
 
-    /// Something of the handler's run.
+    /// Runs a future in the context of the handler's run.
     pub fn within<F: Future>(&self, run: F) -> impl Future<Output = F::Output> + use<F> {
         run.with_context(self.run.clone())
     }
 
-    /// The handler answered; `None`: it was not begun.
+    /// Ends the handler's run; `None`: no handler was started.
     pub fn ran(&mut self, outcome: Option<&Outcome>) {
         let (outcome, is_error) = match outcome {
             Some(Outcome::Done) => ("done", false),
@@ -98,7 +97,7 @@ impl Lane {
             Some(Outcome::Reject(_)) => ("reject", true),
             None => ("no thread", true),
         };
-        // Of one alone, its own run is what is current.
+        // A single delivery's own run is the current context.
         let together = (self.open.len() > 1).then_some(&self.run);
         for run in self.open.iter().map(|one| &one.run).chain(together) {
             became(run, outcome, is_error);
@@ -108,11 +107,11 @@ impl Lane {
         self.has_failed = is_error;
     }
 
-    /// What ran is being settled, or its failure counted.
+    /// A decision is about to be written.
     pub fn decides(&mut self, outcome: &'static str) {
         let is_error = match outcome {
             "parked" | "blocked" => true,
-            // What is put off without being charged has not failed.
+            // Requeueing without counting an attempt is not a failure.
             "retry" => self.has_failed,
             _ => false,
         };
@@ -122,7 +121,6 @@ impl Lane {
         }
     }
 
-    /// That was written, or not.
     pub fn decided(&mut self, written: Written) {
         for one in &mut self.open {
             let Some(Settle { span, outcome, is_error, stands }) = one.settle.take() else { continue };
@@ -137,7 +135,7 @@ impl Lane {
         }
     }
 
-    /// A place is settled that `delivery` stands at: one that ran, or that needed no run.
+    /// Records a settled sequence: one that ran, or one that needed no run.
     pub fn settled(&mut self, delivery: &Delivery, settlement: Settlement) {
         let ran = self.open.iter_mut().find(|one| one.sequence == delivery.sequence());
         if let Some(settle) = ran.map(|one| &mut one.settle) {
@@ -149,9 +147,9 @@ impl Lane {
         }
     }
 
-    /// Nothing follows any more from what ran.
+    /// Ends every open span.
     pub fn ends(&mut self) {
-        // Where a decision is still being written, time ran out.
+        // Time ran out during the write.
         self.decided(Written::InDoubt);
         for Open { process, run, .. } in self.open.drain(..) {
             run.span().end();
@@ -160,7 +158,7 @@ impl Lane {
         self.run.span().end();
     }
 
-    /// What this drain does with `delivery`, as a part of its trace.
+    /// Starts the span of a delivery in the delivery's own trace.
     fn process(&self, delivery: &Delivery) -> Context {
         let source = delivery.source();
         let mut attributes = about(source, delivery.topic(), delivery.entity(), delivery.delivery_id());
@@ -176,7 +174,6 @@ impl Lane {
 }
 
 impl Open {
-    /// Its run has come to this.
     fn became(&self, settle: &Context, outcome: &'static str, is_error: bool) {
         became(settle, outcome, false);
         became(&self.process, outcome, is_error);

@@ -1,4 +1,4 @@
-//! Without the feature `otel`: nothing, at no cost.
+//! The same interface without the feature `otel`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Spans, and what is current.
+//! Spans and trace context.
 
 use std::collections::BTreeMap;
 
@@ -21,17 +21,16 @@ use crate::{
     time::{Env, Timestamp},
 };
 
-/// What to store with a delivery that is appended now, or to send along with a request.
+/// Returns the trace to store with a delivery, or to send along with a request.
 pub fn current() -> Trace {
     here(&Context::current())
 }
 
-/// `future` as part of what is current now, wherever it runs.
+/// Runs `future` in the context that is current now, on whatever thread.
 pub fn kept<F: Future>(future: F) -> impl Future<Output = F::Output> {
     future.with_current_context()
 }
 
-/// The place of a context's span.
 pub(super) fn here(context: &Context) -> Trace {
     let span = context.span();
     let at = span.span_context();
@@ -43,17 +42,16 @@ pub(super) fn here(context: &Context) -> Trace {
     TraceParent { trace: u128::from_be_bytes(trace), span: u64::from_be_bytes(span), flags }.into()
 }
 
-/// The context in which that place's span is current, which is another process's.
+/// Returns a context whose current span is another process's.
 pub(super) fn there(trace: Trace) -> Context {
     let Some(parent) = trace.parent() else { return Context::new() };
     let (trace, span) = (TraceId::from(parent.trace), SpanId::from(parent.span));
-    // Of the flags, this version knows one.
+    // Trace Context version 00 defines only this flag.
     let flags = TraceFlags::default().with_sampled(parent.flags & 1 == 1);
     Context::new().with_remote_span_context(SpanContext::new(trace, span, flags, true, TraceState::NONE))
 }
 
-/// A span beneath the one of `parent`, begun; it ends when it is told to. Where traces
-/// are sent nowhere, none.
+/// Starts a child span of `parent`; an empty context without a collector.
 pub(super) fn begun(span: SpanBuilder, parent: &Context) -> Context {
     match tracer() {
         Some(tracer) => parent.with_span(tracer.build_with_context(span, parent)),
@@ -61,7 +59,6 @@ pub(super) fn begun(span: SpanBuilder, parent: &Context) -> Context {
     }
 }
 
-/// What a span has of the delivery that it is about.
 pub(super) fn about(source: &SourceName, topic: &str, entity: &EntityKey, id: &DeliveryId) -> Vec<KeyValue> {
     vec![
         KeyValue::new("serializer.source", source.to_string()),
@@ -75,13 +72,13 @@ pub(super) fn number(name: &'static str, number: u64) -> KeyValue {
     KeyValue::new(name, i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// What became of a span's work: a text of ours, since the error's own may quote a body.
+/// The outcome is a constant: an error's own text may quote a body.
 pub(super) fn became(context: &Context, outcome: &'static str, is_error: bool) {
     context.span().set_attribute(KeyValue::new("serializer.outcome", outcome));
     context.span().set_status(if is_error { Status::error("") } else { Status::Unset });
 }
 
-/// A request at the door.
+/// A received request.
 #[derive(Debug)]
 pub struct Door {
     parent: Trace,
@@ -89,12 +86,11 @@ pub struct Door {
 }
 
 impl Door {
-    /// It came with these headers.
     pub fn opens(headers: &BTreeMap<String, String>, env: &Env) -> Self {
         Self { parent: Trace::parse(headers.get("traceparent").map(String::as_str)), began: env.now() }
     }
 
-    /// It is its sender's, and this is what it brought: its span has begun when it came.
+    /// Starts the request's span, from when the request arrived.
     pub fn verified(self, incoming: &Incoming) -> Entered {
         let Incoming { entity, identity, topic, .. } = incoming;
         let mut attributes = about(&identity.source, topic, entity, &identity.delivery_id);
@@ -110,12 +106,12 @@ impl Door {
     }
 }
 
-/// A delivery that came in.
+/// The span of a verified request.
 #[derive(Debug)]
 pub struct Entered(Context);
 
 impl Entered {
-    /// What puts it into its inbox: it is stored with this span as its trace.
+    /// Runs `append` in this span, which is stored with the delivery.
     pub async fn within<F: Future>(&self, append: F) -> F::Output {
         let span = begun(SpanBuilder::from_name("append"), &self.0);
         let output = append.with_context(self.0.clone()).await;
@@ -123,7 +119,6 @@ impl Entered {
         output
     }
 
-    /// It is answered so.
     pub fn ends(self, outcome: &'static str, status: u16) {
         became(&self.0, outcome, status >= 500);
         self.0.span().set_attribute(number("http.response.status_code", status.into()));
@@ -131,8 +126,7 @@ impl Entered {
     }
 }
 
-/// What puts a delivery into its inbox that waited in the queue until now. `trace` is
-/// where it came in.
+/// Runs `append` for a deferred delivery as a child of `trace`.
 pub async fn taken_up<T, E>(
     incoming: &Incoming,
     trace: Trace,

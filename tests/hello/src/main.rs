@@ -1,5 +1,4 @@
-//! The least that a function can be: what the others' size and start are
-//! compared with.
+//! The smallest function, which the others' size and start are compared with.
 
 use lambda_runtime::{Error, LambdaEvent, run, service_fn};
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
-use serializer::local::{Engines, ORDERS_TABLE, Served, queue::Faults};
+use serializer::local::{Engines, Served, TOTALS_TABLE, queue::Faults};
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     jobs::Jobs,
@@ -138,7 +138,7 @@ fn freeze() -> std::io::Result<()> {
 
 /// The key of the row in which a delivery's committed effect is counted.
 pub fn effect_row(id: &str) -> Key {
-    Key::named(ORDERS_TABLE, "order", id)
+    Key::named(TOTALS_TABLE, "order", id)
 }
 
 impl Handler for Journaling {

@@ -11,7 +11,7 @@ use super::{Case, Objections};
 const LINES: (usize, usize) = (9, 14);
 
 /// What the functions' lines say.
-const TOLD: &str = include_str!("../../../shared/src/telemetry/told.txt");
+const TOLD: &str = include_str!("../../../shared/src/telemetry/lines.txt");
 
 pub fn check(case: &Case, objections: &mut Objections) {
     objections.unless_at(&case.deployed, "Dashboard Type", "AWS::CloudWatch::Dashboard");

@@ -6,12 +6,7 @@ use webhook_serializer::protocol::format::attribute;
 use super::{Case, Objections};
 
 pub fn check(case: &Case, objections: &mut Objections) {
-    let mut tables = vec![
-        ("EntitiesTable", vec!["entity"], true),
-        ("InboxTable", vec!["entity", "item"], true),
-        // The handler keeps its orders for as long as it likes.
-        ("OrdersTable", vec!["order"], false),
-    ];
+    let mut tables = vec![("EntitiesTable", vec!["entity"]), ("InboxTable", vec!["entity", "item"])];
     // What is there already is left as it is.
     tables.retain(|(table, ..)| case.table(table) == *table);
     let deployed = &case.deployed;
@@ -24,7 +19,7 @@ pub fn check(case: &Case, objections: &mut Objections) {
         none if none.is_empty() => json!({ "SSEEnabled": "true" }),
         key => json!({ "SSEEnabled": "true", "SSEType": "KMS", "KMSMasterKeyId": key }),
     };
-    for (table, keys, is_purged) in tables {
+    for (table, keys) in tables {
         let mut at = |path: &str, value| objections.unless_at(deployed, &format!("{table} {path}"), value);
         let kinds = ["HASH", "RANGE"];
         let schema = keys.iter().zip(kinds).map(|(key, kind)| json!({ "AttributeName": key, "KeyType": kind }));
@@ -33,8 +28,7 @@ pub fn check(case: &Case, objections: &mut Objections) {
         at("Properties AttributeDefinitions", types.collect());
         // What is not purged would be kept, and paid for, for ever; deleted by
         // another attribute, a delivery could go before it is settled.
-        let ttl =
-            if is_purged { json!({ "AttributeName": attribute::PURGE_AT, "Enabled": "true" }) } else { json!(null) };
+        let ttl = json!({ "AttributeName": attribute::PURGE_AT, "Enabled": "true" });
         at("Properties TimeToLiveSpecification", ttl);
         // What was answered 2xx is there still when the stack is not.
         at("DeletionPolicy", json!("Retain"));

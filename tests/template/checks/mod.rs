@@ -69,7 +69,6 @@ const WAYS: [Given; 6] = [
         ("TableKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/of-the-tables"),
         ("EntitiesTableName", "restored-entities"),
         ("InboxTableName", "restored-inbox"),
-        ("OrdersTableName", "restored-orders"),
         ("Stage", "staging"),
         ("Jobs", "report"),
         ("AlarmTopicArn", "arn:aws:sns:eu-central-1:123456789012:alarms"),

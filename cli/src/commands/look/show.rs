@@ -2,7 +2,6 @@
 
 mod delivery;
 mod history;
-mod kept;
 mod order;
 
 use std::process::ExitCode;

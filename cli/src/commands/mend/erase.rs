@@ -6,12 +6,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serializer::say;
 use webhook_serializer::{
-    handlers::orders::KEY_ATTRIBUTE,
     operator::{Erased, OperatorError},
-    protocol::{
-        entity::EntityKey,
-        table::{Action, Condition, Key, Write},
-    },
+    protocol::entity::EntityKey,
 };
 
 use crate::commands::target::Target;
@@ -41,15 +37,6 @@ impl Erase {
             Erased::Numbers { rows } => say!("{order}: {rows} rows are gone"),
             Erased::Newer { rows } => {
                 say!("{order}: {rows} rows are gone; what came meanwhile stays, ask again when it is handled");
-            }
-        }
-        match deployment.orders_table {
-            None => say!("no --orders-table was given: what the handler `orders` keeps, if it is used, stays"),
-            Some(table) => {
-                let key = Key::named(table.clone(), KEY_ATTRIBUTE, order.as_str());
-                let delete = Write { key, condition: Condition::Always, action: Action::Delete };
-                deployment.parts.store.table().write(&delete).await?;
-                say!("{order}: nothing is left in the table {table} of the handler `orders`");
             }
         }
         Ok(match erased {

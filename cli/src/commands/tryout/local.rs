@@ -18,8 +18,7 @@ use serializer::{
     console::{Console, Watched},
     document,
     local::{
-        DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options, OwnScheduler,
-        SLOTS, demo,
+        DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, Options, OwnScheduler, SLOTS, demo,
         function_pool::FunctionPool,
         function_process::{FunctionSettings, Logs, ProcessIds},
         runtime_api::InvokeError,
@@ -40,7 +39,7 @@ use webhook_serializer::{
     config::{Environment, FileDocument},
     engine::{append::Inbox, drain::DrainSettings, store::Store},
     functions::worker::check_handlers,
-    handlers::{Handlers, forward::Forward, invoke::Invoke, orders::Orders},
+    handlers::{Handlers, forward::Forward, invoke::Invoke, log::Log},
     operator::Operator,
     sources::{LiveSources, Sources},
     telemetry::Quiet,
@@ -219,14 +218,9 @@ impl Local {
             None => {
                 let forward = Forward::configured(&sources, &Environment)?;
                 let invoke = self.invoke_handler(&deployment, &sources);
-                let make = |parts: &Parts| {
-                    Handlers::new()
-                        .with("orders", Orders::new(parts.store.table().clone(), ORDERS_TABLE))
-                        .with("forward", forward.clone())
-                        .with("invoke", invoke.clone())
-                };
-                let parts = deployment.engines.connect(&Env::system(), None);
-                let handlers = make(&parts);
+                let handlers = Handlers::new().with("log", Log).with("forward", forward).with("invoke", invoke);
+                let make = |_: &Parts| handlers.clone();
+                let handlers = handlers.clone();
                 // Later versions of the document must fit these workers as well.
                 let demanded = sources.demand(move |sources| {
                     document::fits(sources, FUNCTION_TIMEOUT.as_secs()).map_err(|error| format!("{error:#}"))?;

@@ -100,8 +100,8 @@ pub(super) const SOURCE: Table = Table {
             name: "handler",
             form: Form::Text(ANY),
             absent: Absent::Required,
-            example: "\"orders\"",
-            about: "Which handler its deliveries go to: `orders`, `forward`, `invoke`, or the name of one in a worker of yours.",
+            example: "\"log\"",
+            about: "Which handler its deliveries go to: `log`, `forward`, `invoke`, or the name of one in a worker of yours.",
         },
         Field {
             name: "handler_timeout",

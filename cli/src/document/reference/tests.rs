@@ -91,8 +91,8 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
             // A value that goes with a table brings it along.
             let tables = match (field, value) {
                 ("generic", Some(_)) => body.replace("provider = \"shopify\"", "provider = \"generic\""),
-                ("forward", Some(_)) => body.replace("handler = \"orders\"", "handler = \"forward\""),
-                ("invoke", Some(_)) => body.replace("handler = \"orders\"", "handler = \"invoke\""),
+                ("forward", Some(_)) => body.replace("handler = \"log\"", "handler = \"forward\""),
+                ("invoke", Some(_)) => body.replace("handler = \"log\"", "handler = \"invoke\""),
                 ("webhook_id", Some(_)) => body.replace("\"shopify\"", "\"paypal\""),
                 ("client_id", Some(_)) => body.replace("\"shopify\"", "\"adobe-io-events\""),
                 ("url", Some(_)) => body.replace("provider = \"shopify\"", "provider = \"square\""),
@@ -105,13 +105,13 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
             format!("[sources.shop]\n{tables}")
         }
         "[sources.NAME.topics]" => {
-            format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'orders'\n[sources.shop.topics]\n{body}")
+            format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'log'\n[sources.shop.topics]\n{body}")
         }
         "[sources.NAME.retry]" => {
-            format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'orders'\n[sources.shop.retry]\n{body}")
+            format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'log'\n[sources.shop.retry]\n{body}")
         }
         "[sources.NAME.generic]" => {
-            format!("[sources.shop]\nprovider = 'generic'\nhandler = 'orders'\n[sources.shop.generic]\n{body}")
+            format!("[sources.shop]\nprovider = 'generic'\nhandler = 'log'\n[sources.shop.generic]\n{body}")
         }
         "[sources.NAME.forward]" => {
             format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'forward'\n[sources.shop.forward]\n{body}")
@@ -226,7 +226,7 @@ fn the_reader_and_the_schema_take_each_example_and_each_word_and_refuse_what_is_
 #[test]
 fn the_schema_refuses_what_the_reader_refuses_of_a_document_as_a_whole() {
     let schema = Validator::new(&schema());
-    let source = |rest: &str| format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'orders'\n{rest}");
+    let source = |rest: &str| format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'log'\n{rest}");
     for wrong in [
         String::new(),
         "[sources]\n".into(),
@@ -238,7 +238,7 @@ fn the_schema_refuses_what_the_reader_refuses_of_a_document_as_a_whole() {
         source("url = 'https://example.com/'"),
         source("").replace("'shopify'", "'square'"),
         source("").replace("'shopify'", "'generic'"),
-        source("").replace("'orders'", "'forward'"),
+        source("").replace("'log'", "'forward'"),
         source("[other]"),
     ] {
         assert!(read(&wrong).is_err(), "{wrong}");

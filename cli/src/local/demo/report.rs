@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use webhook_serializer::{handlers::orders::Orders, protocol::entity::EntityKey};
+use webhook_serializer::protocol::{entity::EntityKey, table::Table as Store};
 
+use super::stagehand::committed;
 use crate::{
     local::handler_log::{Ending, Run},
     output::{self, Table},
@@ -31,8 +32,8 @@ pub struct OrderReport {
     pub waited: Duration,
     /// The time in handlers, all together.
     pub handled: Duration,
-    /// What the `orders` handler made of it.
-    pub state: String,
+    /// How many deliveries the handler's commits have counted; `None` if it was not read.
+    pub committed: Option<u64>,
 }
 
 /// An act, judged.
@@ -52,7 +53,7 @@ impl ActReport {
         runs: &[Run],
         starts: &[EntityKey],
         story: &Story,
-        table: Orders,
+        table: &dyn Store,
     ) -> Self {
         let mut by_entity: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();
         for run in runs {
@@ -71,7 +72,7 @@ impl ActReport {
             let first = runs.first().map(|run| name(run)).unwrap_or_default();
             let mine = arrived.values().find(|names| names.contains(&first)).cloned().unwrap_or_default();
             let shown = orders.len() < SHOWN;
-            let state = if shown { table.order(entity).await.ok().flatten() } else { None };
+            let committed = if shown { committed(table, entity).await } else { None };
             orders.push(OrderReport {
                 entity: entity.clone(),
                 arrived: mine,
@@ -85,7 +86,7 @@ impl ActReport {
                     .max()
                     .unwrap_or_default(),
                 handled: handled(&runs),
-                state: state.map(|order| order.state().to_string()).unwrap_or_default(),
+                committed,
             });
         }
         Self { orders, verdict }
@@ -100,7 +101,7 @@ fn handled(runs: &[&Run]) -> Duration {
 
 impl fmt::Display for ActReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(&["order", "arrived", "ran", ">starts", ">waited", ">handled", "state"]);
+        let mut table = Table::new(&["order", "arrived", "ran", ">starts", ">waited", ">handled", ">committed"]);
         for order in self.orders.iter().take(SHOWN) {
             table.row([
                 order.entity.to_string(),
@@ -109,7 +110,7 @@ impl fmt::Display for ActReport {
                 order.starts.to_string(),
                 output::duration(order.waited),
                 output::duration(order.handled),
-                order.state.clone(),
+                order.committed.map(|count| count.to_string()).unwrap_or_default(),
             ]);
         }
         write!(f, "{table}")?;
@@ -141,7 +142,7 @@ mod tests {
             starts: 3,
             waited: Duration::ZERO,
             handled: Duration::ZERO,
-            state: String::new(),
+            committed: None,
         }
     }
 

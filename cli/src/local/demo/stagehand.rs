@@ -12,16 +12,19 @@ use webhook_serializer::{
     aws::Parts,
     engine::append::Inbox,
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
-    handlers::orders::Orders,
     operator::Operator,
-    protocol::delivery::Delivery,
+    protocol::{
+        delivery::Delivery,
+        entity::EntityKey,
+        table::{Change, Key, Table, Write},
+    },
     telemetry::Observer,
     time::Env,
 };
 
 use crate::{
     local::{
-        Local, ORDERS_TABLE,
+        Local, TOTALS_TABLE,
         handler_log::{Journal, Journaled},
         sender::Sender,
     },
@@ -39,10 +42,10 @@ pub(crate) struct Script {
     pub(crate) rejects: Vec<&'static str>,
 }
 
-/// The handler of the demonstration: `orders`, after the script had its way.
+/// The handler of the demonstration: follows the script, and commits how many deliveries of
+/// the order it has handled.
 #[derive(Debug, Clone)]
 struct Scripted {
-    orders: Arc<Orders>,
     script: Arc<Mutex<Script>>,
     story: Story,
 }
@@ -62,23 +65,37 @@ impl Handler for Scripted {
         if rejects && delivery.redrive() == 0 {
             return Ok(Outcome::Reject("the warehouse knows no such article".into()));
         }
-        self.orders.handle(delivery, context).await
+        Ok(counted(delivery.entity(), 1))
     }
 
     async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
         let takes = self.script.lock().expect("no one panics while holding this").takes;
         context.env().sleep(takes).await;
-        self.orders.handle_all(deliveries, context).await
+        Ok(counted(deliveries.first().entity(), deliveries.iter().count() as u64))
     }
 
-    fn handles_all(&self, name: &str) -> bool {
-        self.orders.handles_all(name)
+    fn handles_all(&self, _: &str) -> bool {
+        true
     }
 }
 
-fn scripted(parts: &Parts, script: &Arc<Mutex<Script>>, story: &Story, journal: &Journal) -> Journaled<Scripted> {
-    let orders = Arc::new(Orders::new(parts.store.table().clone(), ORDERS_TABLE));
-    Journaled::new(Scripted { orders, script: script.clone(), story: story.clone() }, journal.clone())
+fn counted(order: &EntityKey, deliveries: u64) -> Outcome {
+    Outcome::commit([Write::update(row(order), [Change::add(DELIVERIES, deliveries)])])
+}
+
+const DELIVERIES: &str = "deliveries";
+
+fn row(order: &EntityKey) -> Key {
+    Key::named(TOTALS_TABLE, "order", order.as_str())
+}
+
+/// Returns how many deliveries of `order` the handlers' commits have counted.
+pub(super) async fn committed(table: &dyn Table, order: &EntityKey) -> Option<u64> {
+    table.get(&row(order)).await.ok()??.number(DELIVERIES)
+}
+
+fn scripted(script: &Arc<Mutex<Script>>, story: &Story, journal: &Journal) -> Journaled<Scripted> {
+    Journaled::new(Scripted { script: script.clone(), story: story.clone() }, journal.clone())
 }
 
 /// All that an act plays with.
@@ -95,7 +112,7 @@ impl Stagehand {
     pub(crate) fn new(mut local: Local, story: Story, journal: Journal) -> Self {
         let sender = Sender::new(format!("http://{}", local.webhooks));
         let script = Arc::new(Mutex::new(Script::default()));
-        let workers = local.work(|parts| scripted(parts, &script, &story, &journal));
+        let workers = local.work(|_| scripted(&script, &story, &journal));
         Self { local, story, journal, sender, script, workers }
     }
 
@@ -111,7 +128,7 @@ impl Stagehand {
             worker.abort();
         }
         let (script, story, journal) = (&self.script, &self.story, &self.journal);
-        self.workers = self.local.work(|parts| scripted(parts, script, story, journal));
+        self.workers = self.local.work(|_| scripted(script, story, journal));
     }
 
     /// An operator of the deployment.
@@ -123,9 +140,7 @@ impl Stagehand {
         Operator::new(store, waker, inbox, retention)
     }
 
-    /// A reader of the orders' own table.
-    pub(crate) fn orders(&self) -> Orders {
-        let Parts { store, .. } = self.local.engines.connect(&Env::system(), None);
-        Orders::new(store.table().clone(), ORDERS_TABLE)
+    pub(crate) fn table(&self) -> Arc<dyn Table> {
+        self.local.engines.connect(&Env::system(), None).store.table().clone()
     }
 }

@@ -1,5 +1,5 @@
-//! Conditions and changes as DynamoDB expressions, values as its attribute
-//! values. The only place that builds expression text.
+//! Renders conditions, changes and values for DynamoDB. The only place that builds
+//! expression text.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 
 use crate::protocol::table::{Change, Comparison, Condition, Operand, Range, Row, Value};
 
-/// The names and values that the expressions of one request refer to. Every
-/// name has a placeholder, so that no reserved word can be met.
+/// The placeholders of one request's expressions. Every name has one, because DynamoDB
+/// reserves many words.
 #[derive(Debug, Default)]
 pub(super) struct Expression {
     names: HashMap<String, String>,
@@ -39,9 +39,9 @@ impl Expression {
         placeholder
     }
 
-    /// `None` where nothing is asked.
+    /// Returns `None` if the condition always holds.
     pub(super) fn condition(&mut self, condition: &Condition) -> Option<String> {
-        // First: a name that no expression refers to is refused.
+        // Checked first: DynamoDB refuses names that no expression uses.
         if condition.always_holds() {
             return None;
         }
@@ -71,7 +71,7 @@ impl Expression {
         })
     }
 
-    /// What holds of no item. There is no word for it.
+    /// Returns a condition that never holds: DynamoDB has no constant for it.
     fn never(&mut self) -> String {
         let name = self.name("v");
         format!("(attribute_exists({name}) AND attribute_not_exists({name}))")
@@ -81,7 +81,7 @@ impl Expression {
         let mut parts: Vec<String> = parts.iter().filter_map(|part| self.condition(part)).collect();
         match parts.len() {
             0 => None,
-            // DynamoDB refuses parentheses around parentheses.
+            // DynamoDB refuses redundant parentheses.
             1 => parts.pop(),
             _ => Some(format!("({})", parts.join(word))),
         }
@@ -121,12 +121,10 @@ impl Expression {
     }
 }
 
-/// A row as DynamoDB's attributes.
 pub(super) fn attributes(row: &Row) -> HashMap<String, AttributeValue> {
     row.iter().map(|(name, value)| (name.to_string(), attribute(value))).collect()
 }
 
-/// DynamoDB's attributes as a row.
 pub(super) fn row_of(attributes: HashMap<String, AttributeValue>) -> Row {
     attributes.into_iter().map(|(name, attribute)| (name.into(), value_of(attribute))).collect()
 }
@@ -159,7 +157,7 @@ fn value_of(attribute: AttributeValue) -> Value {
         AttributeValue::Bs(blobs) => {
             Value::L(blobs.into_iter().map(|blob| Value::B(blob.into_inner().into())).collect())
         }
-        // Null, and kinds of values that may be added to DynamoDB later.
+        // Null, and types that DynamoDB may add later.
         _ => Value::Null,
     }
 }
@@ -169,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_named_once_and_a_value_each_time() {
+    fn repeated_name_shares_its_placeholder() {
         let mut expression = Expression::default();
         let condition =
             expression.condition(&Condition::All(vec![Condition::exists("token"), Condition::equal("token", 7_u64)]));
@@ -183,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn one_part_has_no_parentheses_of_its_own() {
+    fn single_part_has_no_parentheses() {
         let both = Condition::All(vec![Condition::exists("a"), Condition::exists("b")]);
         let nested = Condition::Any(vec![Condition::All(vec![Condition::Always, both])]);
         let text = Expression::default().condition(&nested);
@@ -191,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_is_no_expression() {
+    fn condition_that_always_holds_has_no_expression() {
         let mut expression = Expression::default();
         assert_eq!(expression.condition(&Condition::All(vec![Condition::Always])), None);
         let open = Condition::Any(vec![Condition::equal("a", "x"), Condition::Always]);

@@ -1,5 +1,5 @@
-//! Requests and answers as Function URLs and HTTP APIs (payload 2.0) carry
-//! them: the few fields that are needed.
+//! Requests and answers of Function URLs and HTTP APIs (payload 2.0), with the few fields
+//! that are used.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -10,49 +10,40 @@ use crate::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A request. Whatever is absent counts as empty.
+/// A request. Absent fields count as empty.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
-    /// The path as it was asked for.
     pub raw_path: String,
-    /// What stood behind the path's question mark, as it was asked for.
     #[serde(deserialize_with = "or_empty")]
     pub raw_query_string: String,
-    /// Headers, names in lower case.
+    /// Names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// The body, as text or base64.
+    /// Text or base64.
     pub body: Option<String>,
-    /// Which of the two.
     pub is_base64_encoded: bool,
-    /// Where the method stands.
     pub request_context: RequestContext,
 }
 
-/// cargo-lambda has null where there is no query.
+/// cargo-lambda sends null for an absent query.
 fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// See [`Request`].
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct RequestContext {
-    /// See [`Http`].
     pub http: Http,
 }
 
-/// See [`Request`].
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Http {
-    /// `POST`, …
     pub method: String,
 }
 
 impl Request {
-    /// The body's bytes as received; `None`: it is said to be base64 and is
-    /// not.
+    /// Returns the body's bytes as received; `None` if they are invalid base64.
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         let body = self.body.as_deref().unwrap_or_default();
         if self.is_base64_encoded {
@@ -62,47 +53,42 @@ impl Request {
         }
     }
 
-    /// How the body is compressed, if it is.
+    /// Returns the body's compression, if it has one.
     pub fn compression(&self) -> Option<&str> {
         let codings = self.headers.get("content-encoding")?.split(',').map(str::trim);
-        // Some senders name a character set there; that changes no byte.
+        // Some senders name a character set there, which changes no byte.
         codings.into_iter().find(|coding| COMPRESSIONS.iter().any(|known| known.eq_ignore_ascii_case(coding)))
     }
 
-    /// The first value of a parameter of the query, decoded; what is no text
-    /// then is replaced.
+    /// Returns the first value of a query parameter, decoded. Invalid UTF-8 is replaced.
     pub fn parameter(&self, name: &str) -> Option<String> {
         let pairs = self.raw_query_string.split('&').filter_map(|pair| pair.split_once('='));
         let value = pairs.into_iter().find_map(|(found, value)| (found == name).then_some(value))?;
         Some(String::from_utf8_lossy(&unescaped(&value.replace('+', " "))).into_owned())
     }
 
-    /// The headers and the query, for providers.
+    /// Returns headers and query, for providers.
     pub fn headers(&self) -> Headers {
         let headers: Headers = self.headers.iter().map(|(name, value)| (name, value.as_str())).collect();
         headers.with_query(self.raw_query_string.as_str())
     }
 
-    /// `shop` of `…/webhooks/shop`, whatever stage stands in front.
+    /// Returns `shop` for `…/webhooks/shop`, with any stage in front.
     pub fn source(&self) -> Option<&str> {
         let (_, source) = self.raw_path.rsplit_once("/webhooks/")?;
         Some(source.strip_suffix('/').unwrap_or(source)).filter(|source| !source.contains('/'))
     }
 }
 
-/// An answer. Carries every field that any front door asks for.
+/// An answer with every field that any of the front doors requires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Response {
-    /// The status.
     pub status_code: u16,
-    /// The headers.
     pub headers: BTreeMap<String, String>,
     /// A JSON object, for people.
     pub body: String,
-    /// Never.
     pub is_base64_encoded: bool,
-    /// None.
     pub cookies: Vec<String>,
 }
 
@@ -112,49 +98,47 @@ impl Response {
         Self { status_code, headers, body: body.to_string(), is_base64_encoded: false, cookies: Vec::new() }
     }
 
-    /// The delivery is durable, at this place of this entity's inbox.
+    /// The delivery is durable in its inbox.
     pub fn accepted(entity: &EntityKey, sequence: Sequence) -> Self {
         Self::json(200, serde_json::json!({ "accepted": sequence.0, "entity": entity }))
     }
 
-    /// The delivery is durable in the queue: it comes into this entity's inbox when
-    /// the store is back.
+    /// The delivery is durable in the queue. A worker appends it once the store is back.
     pub fn deferred(entity: &EntityKey) -> Self {
         Self::json(202, serde_json::json!({ "deferred": true, "entity": entity }))
     }
 
-    /// The same, with the JSON that its sender demands in place of the body. Who
-    /// demands one knows 200 and no other success.
+    /// Replaces the body by the JSON that the sender requires. Such senders accept no status
+    /// but 200.
     #[must_use]
-    pub(super) fn saying(self, body: Option<&str>) -> Self {
+    pub(super) fn with_body(self, body: Option<&str>) -> Self {
         match body {
             Some(body) => Self { status_code: 200, body: body.to_owned(), ..self },
             None => self,
         }
     }
 
-    /// The delivery is its sender's, and of a topic that the source does not take.
+    /// The source does not take this topic.
     pub fn ignored(topic: &str) -> Self {
         Self::json(200, serde_json::json!({ "ignored": topic }))
     }
 
-    /// There was nothing to keep.
+    /// There is nothing to store.
     pub fn fine() -> Self {
         Self::json(200, serde_json::json!({}))
     }
 
-    /// What a sender asked to be told, under the name that it asked by.
+    /// Answers a sender's challenge, under the name of its parameter.
     pub fn challenged(parameter: &str, value: &str) -> Self {
         Self::json(200, serde_json::json!({ parameter: value }))
     }
 
-    /// It is the sender's mistake.
     pub fn refused(status_code: u16, reason: &str) -> Self {
         Self::json(status_code, serde_json::json!({ "error": reason }))
     }
 
-    /// The body is compressed, and no provider's is: whether it was signed before
-    /// or after that, nobody has said, and a few bytes can stand for gigabytes.
+    /// Refuses a compressed body. No provider says whether it signs before or after
+    /// compression, and a few bytes can stand for gigabytes.
     pub fn compressed(coding: &str) -> Self {
         let reason = format!("the body is compressed ({coding}): send it as it is, without content-encoding");
         let mut response = Self::refused(415, &reason);
@@ -162,14 +146,13 @@ impl Response {
         response
     }
 
-    /// Only `POST` is spoken here.
     pub fn wrong_method() -> Self {
         let mut response = Self::refused(405, "webhooks are posted");
         response.headers.insert("allow".into(), "POST".into());
         response
     }
 
-    /// The sender is to try again.
+    /// Asks the sender to try again.
     pub fn unavailable(reason: &str) -> Self {
         let mut response = Self::refused(503, reason);
         response.headers.insert("retry-after".into(), RETRY_AFTER_SECONDS.to_string());
@@ -177,10 +160,10 @@ impl Response {
     }
 }
 
-/// What senders may compress with (RFC 9110, section 8.4.1, and its registry).
+/// Content codings (RFC 9110, section 8.4.1, and its registry).
 const COMPRESSIONS: [&str; 7] = ["gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"];
 
-/// Long enough for a store to come back, short against any sender's patience.
+/// Long enough for a store to come back, short compared with any sender's patience.
 const RETRY_AFTER_SECONDS: u32 = 5;
 
 #[cfg(test)]
@@ -188,14 +171,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_that_is_null_or_absent_is_none() {
+    fn null_or_absent_query_is_empty() {
         for event in ["{}", r#"{"rawQueryString":null}"#, r#"{"rawQueryString":""}"#] {
             assert_eq!(serde_json::from_str::<Request>(event).unwrap().raw_query_string, "", "{event}");
         }
     }
 
     #[test]
-    fn a_compression_is_found_among_other_codings() {
+    fn compression_is_found_among_other_codings() {
         let found = |value: &str| {
             let headers = BTreeMap::from([("content-encoding".to_owned(), value.to_owned())]);
             Request { headers, ..Request::default() }.compression().map(str::to_owned)
@@ -209,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_is_the_first_of_its_name_decoded() {
+    fn first_query_parameter_of_a_name_is_decoded() {
         let parameter =
             |query: &str| Request { raw_query_string: query.into(), ..Request::default() }.parameter("challenge");
         assert_eq!(parameter("a=b&challenge=c%2Bd+e%C3%A9&challenge=x").as_deref(), Some("c+d eé"));

@@ -1,10 +1,9 @@
-//! The keys that senders publish, fetched where a provider needs one.
+//! Fetches the keys that senders publish.
 //!
-//! A copy is used for an hour; where a newer one cannot be fetched, for a day.
-//! A fetch goes to a host of the provider's, over TLS that believes the
-//! authorities that browsers believe, follows no redirect, and has little time
-//! and little room. Whoever posts here can make us fetch: each address every
-//! [`SPACING`] at most, and no more addresses are remembered than [`MOST`].
+//! A copy is used for an hour, or for a day while no newer one can be fetched. A fetch goes
+//! to one of the provider's hosts, over TLS with the public authorities, follows no
+//! redirect, and is limited in time and size. Anybody who posts can cause fetches: at most
+//! one per [`SPACING`] for each address, and at most [`MOST`] addresses are remembered.
 
 #[cfg(test)]
 mod tests;
@@ -32,37 +31,36 @@ use crate::{
 
 pub use trust::key_in_certificate;
 
-/// How long a request waits for keys in all, beside the time for its answer.
+/// The longest wait of one request for all its keys.
 pub const PATIENCE: Duration = Duration::from_millis(1000);
 
-/// The least time between two fetches of one address.
+/// The shortest time between two fetches of one address.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// A copy that is older is fetched anew before it is used.
+/// An older copy is fetched again before it is used.
 pub const REFRESH: Duration = Duration::from_secs(3600);
 
-/// A copy that is older is not used, even if no newer one can be fetched.
+/// An older copy is not used, even if no newer one can be fetched.
 pub const STALE: Duration = Duration::from_secs(86_400);
 
-/// The most addresses that are remembered: more than all keys of all providers.
+/// The most addresses that are remembered: more than all providers' keys.
 pub const MOST: usize = 16;
 
-/// The largest answer that is read. Chains of certificates have some thousand
-/// bytes.
+/// The largest answer in bytes. Certificate chains have a few thousand.
 pub const LARGEST: usize = 65_536;
 
-/// How often one request has keys fetched: one more than any provider needs.
+/// The most fetches for one request: one more than any provider needs.
 const MOST_FETCHES: usize = 3;
 
-/// Published keys. Clones are the same.
+/// Published keys. Clones share their copies.
 #[derive(Clone)]
-pub struct PublishedKeys(Arc<Inner>);
+pub struct PublishedKeys(Arc<Cache>);
 
-struct Inner {
+struct Cache {
     env: Env,
-    /// In place of each provider's host.
+    /// Replaces every provider's host, in tests.
     origin: Option<String>,
-    /// Others that are known without a fetch.
+    /// Keys that are trusted without a fetch.
     known: Option<Arc<dyn Keys>>,
     roots: OnceLock<Roots>,
     client: OnceLock<Client>,
@@ -71,51 +69,47 @@ struct Inner {
 
 type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// What is known of an address.
 struct Copy {
     at: Address,
-    /// What was published there, and when it was fetched.
+    /// The published bytes and the time of their fetch.
     fetched: Option<(Bytes, Duration)>,
-    /// When the last fetch was begun.
+    /// The start of the last fetch.
     tried: Duration,
 }
 
-/// Why a key was not fetched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotFetched {
-    /// It was tried less than [`SPACING`] ago.
+    /// The last try was less than [`SPACING`] ago.
     #[error("it was tried just now")]
     TooSoon,
-    /// This went wrong.
     #[error("{0}")]
     Failed(String),
 }
 
 impl PublishedKeys {
-    /// None yet. Nothing is prepared: most functions never need one.
+    /// Creates an empty set. Nothing is prepared, because most functions never need a key.
     pub fn new(env: Env) -> Self {
         Self::of(env, None, None, OnceLock::new())
     }
 
-    /// As [`PublishedKeys::new`], but `known` are believed before they are
-    /// fetched: for development.
+    /// Trusts `known` before fetching anything, for development.
     pub fn beside(env: Env, known: Arc<dyn Keys>) -> Self {
         Self::of(env, Some(known), None, OnceLock::new())
     }
 
-    /// As [`PublishedKeys::new`], but each host's answers are those of `origin`,
-    /// such as `https://127.0.0.1:9000`, and `roots` are believed: for tests.
+    /// Sends every fetch to `origin`, such as `https://127.0.0.1:9000`, and trusts `roots`, in
+    /// tests.
     pub fn standing_in(env: Env, origin: String, roots: Roots) -> Self {
         Self::of(env, None, Some(origin), OnceLock::from(roots))
     }
 
     fn of(env: Env, known: Option<Arc<dyn Keys>>, origin: Option<String>, roots: OnceLock<Roots>) -> Self {
-        Self(Arc::new(Inner { env, origin, known, roots, client: OnceLock::new(), copies: Mutex::default() }))
+        Self(Arc::new(Cache { env, origin, known, roots, client: OnceLock::new(), copies: Mutex::default() }))
     }
 
-    /// Whether `source` believes the webhook, with what it needs fetched.
-    /// [`Unverified::Unfetched`] and [`Unverified::Unusable`] mean that it cannot
-    /// be told now.
+    /// Verifies a webhook of `source` and fetches the keys it needs.
+    /// [`Unverified::Unfetched`] and [`Unverified::Unusable`] mean that no result is possible
+    /// now.
     pub async fn verify(&self, source: &Source, webhook: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
         let asked = self.0.env.monotonic();
         let mut verified = source.verify_with(webhook, self, now);
@@ -135,11 +129,11 @@ impl PublishedKeys {
         verified
     }
 
-    /// Fetches what is published at `at`.
+    /// Fetches the key at `at`.
     ///
     /// # Errors
     ///
-    /// That was tried just now, or is in vain.
+    /// It was tried just now, or the fetch failed.
     pub async fn fetch(&self, at: &Address, patience: Duration) -> Result<(), NotFetched> {
         let begun = self.0.env.monotonic();
         if !self.begin(at, begun) {
@@ -154,7 +148,7 @@ impl PublishedKeys {
         Ok(())
     }
 
-    /// Notes that `at` is to be fetched; `false`: it was tried just now.
+    /// Records the start of a fetch; `false` if one started just now.
     fn begin(&self, at: &Address, now: Duration) -> bool {
         let mut copies = self.0.lock();
         if let Some(copy) = copies.iter_mut().find(|copy| copy.at == *at) {
@@ -165,7 +159,7 @@ impl PublishedKeys {
             return true;
         }
         if copies.len() >= MOST {
-            // What was never there goes first: anybody can name such an address.
+            // Addresses without a key go first: anybody can name such an address.
             let key = |copy: &Copy| copy.fetched.as_ref().map(|(_, when)| *when);
             let least = (0..copies.len()).min_by_key(|index| (key(&copies[*index]), copies[*index].tried));
             least.map(|index| copies.swap_remove(index));
@@ -179,7 +173,7 @@ impl PublishedKeys {
     }
 }
 
-impl Inner {
+impl Cache {
     fn roots(&self) -> &Roots {
         self.roots.get_or_init(Roots::mozilla)
     }
@@ -188,7 +182,7 @@ impl Inner {
         self.copies.lock().expect("no one panics while holding this")
     }
 
-    /// One request. The error says why there is nothing.
+    /// Sends one request. The error says what failed.
     async fn get(&self, at: &Address) -> Result<Bytes, String> {
         let url = match &self.origin {
             Some(origin) => format!("{origin}{}", at.path()),
@@ -213,12 +207,12 @@ fn client(roots: Roots) -> Client {
     let tls = HttpsConnectorBuilder::new().with_tls_config(roots.trusted());
     legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
-        // The next fetch is an hour away, and the function frozen until then.
+        // The next fetch is an hour away, and the function is frozen in between.
         .pool_max_idle_per_host(0)
         .build(tls.https_only().enable_http1().wrap_connector(tcp))
 }
 
-/// What lies under an error: the layers around it say no more.
+/// Returns the innermost cause: the outer ones add nothing.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
@@ -227,15 +221,15 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     cause.to_string()
 }
 
-impl Inner {
-    /// The copy that was fetched from there, if it is still to be used.
+impl Cache {
+    /// Returns the copy if it may still be used.
     fn copy(&self, at: &Address) -> Option<Bytes> {
         let now = self.env.monotonic();
         let copies = self.lock();
         let copy = copies.iter().find(|copy| copy.at == *at)?;
         let (bytes, when) = copy.fetched.as_ref()?;
         let age = now.saturating_sub(*when);
-        // Tried since, and in vain.
+        // A later fetch has failed.
         let has_failed = copy.tried > *when && now.saturating_sub(copy.tried) < SPACING;
         (age < REFRESH || (age < STALE && has_failed)).then(|| bytes.clone())
     }

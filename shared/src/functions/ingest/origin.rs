@@ -1,5 +1,5 @@
-//! What stands in front of the door, such as CloudFront with a firewall: it
-//! proves itself by a header, so that nobody goes around it.
+//! A shared secret that proves that a request came through the proxy in front of the
+//! function, such as CloudFront with a firewall.
 
 use std::fmt;
 
@@ -8,23 +8,23 @@ use subtle::ConstantTimeEq;
 use super::Request;
 use crate::config::{InvalidConfig, Variables};
 
-/// The header that it adds to every request.
+/// The header that the proxy adds to every request.
 const HEADER: &str = "x-origin-secret";
 
-/// A shorter one could be guessed.
+/// Shorter ones could be guessed.
 const SHORTEST: usize = 32;
 
-/// What the header must say; by default nothing stands in front.
+/// The accepted values of the header. None by default, for no proxy.
 #[derive(Clone, Default)]
 pub struct Origin(Vec<String>);
 
 impl Origin {
-    /// `ORIGIN_SECRET`: one value, or while it is changed two with a comma
-    /// between them. Where it is not set, every request is looked at.
+    /// Reads `ORIGIN_SECRET`: one value, or two with a comma between them while it is
+    /// changed. Without it, every request is accepted.
     ///
     /// # Errors
     ///
-    /// It is set and holds no value, or one shorter than 32 bytes.
+    /// It holds no value, or one shorter than 32 bytes.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         let text = variables.value("ORIGIN_SECRET").unwrap_or_default();
         let secrets: Vec<_> = text.split(',').filter(|secret| !secret.is_empty()).map(str::to_owned).collect();
@@ -37,16 +37,15 @@ impl Origin {
         Ok(Self(secrets))
     }
 
-    /// Whether the request came through it. In a time that does not tell how much
-    /// of a value was right.
-    pub(super) fn sent(&self, request: &Request) -> bool {
+    /// Returns whether the request came through the proxy. Compares in constant time.
+    pub(super) fn admits(&self, request: &Request) -> bool {
         let said = request.headers.get(HEADER).map(String::as_bytes).unwrap_or_default();
         let fits = |secret: &String| bool::from(secret.as_bytes().ct_eq(said));
         self.0.is_empty() || self.0.iter().any(fits)
     }
 }
 
-/// Not the values.
+/// Omits the values.
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Origin({})", self.0.len())
@@ -70,19 +69,19 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_went_around_the_front_is_known_and_either_secret_of_a_change_is_taken() {
+    fn bypassed_proxy_is_detected_and_both_secrets_accepted() {
         let origin = origin(&format!("{NEW},{OLD}")).unwrap();
         for (said, is_let_in) in
             [(Some(NEW), true), (Some(OLD), true), (Some("x"), false), (Some(""), false), (None, false)]
         {
-            assert_eq!(origin.sent(&request(said)), is_let_in, "{said:?}");
+            assert_eq!(origin.admits(&request(said)), is_let_in, "{said:?}");
         }
         assert!(!format!("{origin:?}").contains(NEW));
     }
 
     #[test]
-    fn where_nothing_stands_in_front_every_request_is_looked_at() {
-        assert!(origin("").unwrap().sent(&request(None)));
+    fn every_request_passes_without_origin_secret() {
+        assert!(origin("").unwrap().admits(&request(None)));
     }
 
     #[test]
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_could_be_guessed_is_refused() {
+    fn short_origin_secret_is_refused() {
         let refused = origin(&format!("{NEW},short")).unwrap_err().to_string();
         assert_eq!(refused, "ORIGIN_SECRET: has fewer than 32 characters");
     }

@@ -1,5 +1,4 @@
-//! A batch of queue messages: which entities to look at, and which messages to
-//! keep. Pure.
+//! Sorts a batch of queue messages into jobs. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +11,12 @@ use crate::{
     protocol::entity::{EntityKey, FencingToken},
 };
 
-/// One message of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The queue's id for it.
+    /// The message id.
     pub id: String,
-    /// Its body.
     pub body: String,
-    /// How often it was received, this time included.
+    /// The receive count, including this time.
     pub times: u32,
 }
 
@@ -34,8 +31,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Sorts messages. One that is nothing of ours is counted and let go: received
-    /// again, it would be none either. A delivery that cannot be read is kept.
+    /// Sorts messages. Foreign messages are counted and deleted; they would stay unreadable. An
+    /// unreadable delivery is kept.
     pub fn sort(messages: impl IntoIterator<Item = Message>) -> Self {
         let mut batch = Self::default();
         for message in messages {
@@ -55,7 +52,6 @@ impl Batch {
         batch
     }
 
-    /// What is to be attended to.
     pub fn jobs(&self) -> Vec<Received> {
         let job = |(entity, messages): (&EntityKey, &Vec<(String, u32)>)| Received {
             entity: entity.clone(),
@@ -64,34 +60,31 @@ impl Batch {
         self.jobs.iter().map(job).collect()
     }
 
-    /// The token that all messages of `entity` say.
+    /// Returns the token that all messages of `entity` carry.
     pub fn token(&self, entity: &EntityKey) -> Option<FencingToken> {
         self.tokens.get(entity).copied().flatten()
     }
 
-    /// The ids of the messages of `entity`.
     pub fn ids(&self, entity: &EntityKey) -> impl Iterator<Item = &String> {
         self.jobs.get(entity).into_iter().flatten().map(|(id, _)| id)
     }
 
-    /// The deliveries that are to be appended, in the order in which they arrived,
-    /// with their messages' ids.
+    /// Returns the deliveries to append, in order of arrival, with their message ids.
     pub fn deferred(&self) -> &[(String, Deferred)] {
         &self.deferred
     }
 
-    /// The ids of messages that must be deliveries and cannot be read, and why.
+    /// Returns the ids of unreadable deliveries, with reasons.
     pub fn undeliverable(&self) -> &[(String, String)] {
         &self.undeliverable
     }
 
-    /// The ids of messages that were nothing of ours.
+    /// Returns the ids of foreign messages.
     pub fn unreadable(&self) -> &[String] {
         &self.unreadable
     }
 
-    /// The ids of the wake-ups to report as failed, given what became of each
-    /// job. A job that nothing is known of is kept.
+    /// Returns the ids of the wake-ups to report as failed. A job without a result is kept.
     pub fn failures(&self, attended: &BTreeMap<EntityKey, Acknowledgement>) -> Vec<String> {
         self.jobs
             .iter()
@@ -110,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn wake_ups_of_one_entity_are_one_job_and_share_its_fate() {
+    fn wake_ups_of_one_entity_are_one_job() {
         let a = EntityKey::parse("n/a").unwrap();
         let batch = Batch::sort([
             message("1", r#"{"entity":"n/a"}"#, 1),
@@ -124,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_say_different_tokens_or_none_say_none_together() {
+    fn messages_with_differing_tokens_give_none() {
         let a = EntityKey::parse("n/a").unwrap();
         let of = |bodies: &[&str]| Batch::sort(bodies.iter().map(|body| message("1", body, 1))).token(&a);
         let (seven, eight, none) =
@@ -136,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_wake_up_is_let_go() {
+    fn foreign_message_is_deleted() {
         let batch = Batch::sort([message("1", "not json", 1), message("2", r#"{"entity":"no-namespace"}"#, 1)]);
         assert_eq!(batch.unreadable(), ["1", "2"]);
         assert!(batch.failures(&BTreeMap::new()).is_empty());

@@ -1,4 +1,4 @@
-//! What was deferred while the store was out: appended now, or deferred again.
+//! Appends deferred deliveries, or defers them again while the store is down.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,16 +18,16 @@ use crate::{
     traces,
 };
 
-/// How long the queue is tried for, where the store is still out.
+/// How long to try to reach the queue while the store is down.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Appends what `batch` has of it, within `limit`; the ids of the messages to
-/// keep, those that cannot be read among them. The others may be deleted: each is
-/// durable in its inbox, or in a message that comes later.
+/// Appends the deferred deliveries of `batch` within `limit`, and returns the ids of the
+/// messages to keep, including unreadable ones. The other messages may be deleted: each
+/// delivery is durable in its inbox or in a later message.
 ///
-/// One after the other, in the order in which they arrived: so no more than one
-/// body is unpacked at a time. A store that does not answer is asked once, and
-/// one that throttles an order once for that order.
+/// Appends one after the other, in order of arrival, so that only one body is unpacked at a
+/// time. After a store that does not answer, no other is tried; after a throttled order,
+/// no other of that order.
 pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -> BTreeSet<String> {
     let mut kept: BTreeSet<String> = batch.undeliverable().iter().map(|(id, _)| id.clone()).collect();
     kept.extend(batch.deferred().iter().map(|(id, _)| id.clone()));
@@ -44,12 +44,12 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
     kept
 }
 
-/// How long to leave deliveries of this batch alone that were not tried.
+/// Delays of this batch's deliveries that are not tried.
 #[derive(Default)]
 struct Pauses<'a> {
-    /// All of them: the store did not answer.
+    /// For every delivery: the store did not answer.
     store: Option<Duration>,
-    /// Those of an order whose row the store throttles.
+    /// For deliveries of an order whose row is throttled.
     orders: BTreeMap<&'a EntityKey, Duration>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Pauses<'a> {
     }
 }
 
-/// Whether its message may be deleted.
+/// Returns whether the message may be deleted.
 async fn take_up_one<'a>(
     drainer: &Drainer,
     inbox: &Inbox,

@@ -1,6 +1,6 @@
-//! A batch's messages, kept hidden for little more than a lease at a time while
-//! its drains go on: those of a worker that dies come back when its leases have
-//! run out, whatever the queue's own visibility timeout.
+//! Extends the visibility timeout of a batch's messages by little more than a lease at a
+//! time while its drains run. If the worker dies, its messages come back soon after its
+//! leases expire, whatever the queue's own visibility timeout.
 
 use std::{
     convert::Infallible,
@@ -14,13 +14,12 @@ use crate::{
     time::Env,
 };
 
-/// Hides one batch's messages.
 pub(super) struct Hiding<'a> {
     pub(super) queue: &'a Arc<dyn Visibility>,
     pub(super) env: &'a Env,
-    /// How long a lease of this worker runs.
+    /// The worker's lease duration.
     pub(super) lease: Duration,
-    /// Those that are kept hidden.
+    /// The receipt handles to extend.
     pub(super) receipts: Mutex<Vec<String>>,
 }
 
@@ -29,9 +28,9 @@ impl Hiding<'_> {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets these come back after a lease, while the others are kept: what kept a
-    /// drain from its work may be over by then. Where that fails they come back
-    /// all the same, only later.
+    /// Makes messages visible again after one lease, and stops extending them: whatever kept
+    /// the drain from its work may be over by then. If the request fails, they come back
+    /// later.
     pub(super) async fn give_back(&self, receipts: &[String]) {
         self.receipts().retain(|receipt| !receipts.contains(receipt));
         if !receipts.is_empty() {
@@ -39,10 +38,9 @@ impl Hiding<'_> {
         }
     }
 
-    /// Keeps them hidden from the first grant on, by one request for all,
-    /// again at a fifth of a lease, until dropped. So what a worker leaves behind
-    /// that dies comes back about a lease and a second after its death at the soonest,
-    /// when its leases have run out, and a fifth of a lease later at the latest.
+    /// Extends all messages in one request from the first grant on, again every fifth of a lease,
+    /// until dropped. A dead worker's messages come back at the soonest a second after its
+    /// leases expire, and a fifth of a lease later at the latest.
     pub(super) async fn keep(&self, in_flight: &InFlight) -> Infallible {
         in_flight.wanted().await;
         let pause = (self.lease / 5).max(Duration::from_secs(1));
@@ -60,8 +58,8 @@ impl Hiding<'_> {
         }
     }
 
-    /// Hides messages for `time`; whether the queue says so. Tries once: whoever
-    /// needs it asks again soon.
+    /// Sets the visibility timeout, trying once: the callers ask again soon. Returns whether
+    /// SQS confirmed it.
     async fn hide(&self, receipts: &[String], time: Duration) -> bool {
         match self.env.within(ATTEMPT, self.queue.hide(receipts, time)).await {
             Some(Ok(())) => true,

@@ -1,4 +1,4 @@
-//! The connections to the collector.
+//! The exporter's HTTP client.
 
 use std::{pin::Pin, time::Duration};
 
@@ -14,14 +14,13 @@ use opentelemetry_http::{HttpClient, HttpError};
 
 use crate::tls::Roots;
 
-/// Longer than the pauses between the sends of a busy function, shorter than a
-/// collector keeps a connection.
+/// Longer than the pauses between a busy function's sends, shorter than a collector keeps a
+/// connection.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// More than any answer that is one.
+/// More than any valid answer.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// Posts spans over HTTP.
 #[derive(Debug)]
 pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 

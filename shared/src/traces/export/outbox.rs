@@ -1,4 +1,4 @@
-//! What has ended and is to be sent, and when it is.
+//! Collects ended spans and sends them.
 
 use std::{
     sync::{
@@ -16,20 +16,20 @@ use opentelemetry_sdk::{
 
 use crate::time::{Env, Timestamp};
 
-/// Less time than this is not begun to be sent in.
+/// With less time than this, nothing is sent.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// How long one is left alone that said nothing in all its time, or refused twice in a
-/// row: once may have been a connection that had ended. What ends meanwhile is dropped.
+/// How long to send nothing to a collector that did not answer within its timeout, or refused
+/// twice in a row: one refusal may have been a closed connection. Spans that end meanwhile
+/// are dropped.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// No more spans than this are kept, should an invocation make so many.
+/// The most spans kept for one invocation.
 const MOST: usize = 4096;
 
-/// What is left of an invocation's time when the last of it is sent.
+/// Time that is left of the invocation after the last send.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// Spans that have ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ended(Arc<Mutex<Vec<SpanData>>>);
 
@@ -58,23 +58,21 @@ impl SpanProcessor for Ended {
     }
 }
 
-/// What has ended, and who takes it.
+/// Ended spans, and an exporter for them.
 pub(super) struct Outbox<E> {
     pub(super) ended: Ended,
     exporter: E,
     host: String,
     patience: Duration,
     env: Env,
-    /// Until when the invocation may last, in milliseconds since the epoch.
     deadline: AtomicU64,
     mood: Mutex<Mood>,
 }
 
-/// What the collector has done last.
 #[derive(Debug, Default)]
 struct Mood {
     has_refused: bool,
-    /// Until when it is left alone, by our monotonic clock.
+    /// On the monotonic clock.
     paused: Duration,
 }
 
@@ -88,7 +86,7 @@ impl<E: Exporter> Outbox<E> {
         self.mood.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A moment that is past tells nothing: `cargo lambda watch` names one of 1970.
+    /// Ignores a deadline in the past: `cargo lambda watch` gives one in 1970.
     pub(super) fn invoked(&self, deadline: Timestamp) {
         let told = if deadline > self.env.now() { deadline.as_millis() } else { u64::MAX };
         self.deadline.store(told, Relaxed);
@@ -98,7 +96,7 @@ impl<E: Exporter> Outbox<E> {
         let deadline = Timestamp::from_millis(self.deadline.load(Relaxed));
         let left = deadline.since(self.env.now()).saturating_sub(MARGIN);
         if left < LEAST {
-            // They go with those of the next invocation.
+            // The spans are sent after the next invocation.
             return;
         }
         let spans = std::mem::take(&mut *self.ended.lock());
@@ -113,7 +111,7 @@ impl<E: Exporter> Outbox<E> {
                 let had_refused = std::mem::replace(&mut self.mood().has_refused, answer.is_err());
                 had_refused && answer.is_err()
             }
-            // It had all its time, not what was left of the invocation's.
+            // The collector had its whole timeout.
             None => self.patience <= left,
         };
         if is_paused {
@@ -140,7 +138,7 @@ mod tests {
 
     use super::{super::settings::PATIENCE, *};
 
-    /// Takes what it is sent, refuses it, or says nothing, and counts.
+    /// An exporter that accepts, refuses or never answers.
     #[derive(Debug, Default)]
     struct Taker {
         asked: AtomicUsize,
@@ -187,7 +185,7 @@ mod tests {
             Self { outbox, taker, tracer: provider.build().tracer("test"), env }
         }
 
-        /// A span ends, and what has ended is sent, with so long left of the invocation.
+        /// Ends a span and sends, with this much of the invocation left.
         async fn sends(&self, left: Duration) -> (usize, usize) {
             drop(self.tracer.build(SpanBuilder::from_name("one")));
             self.outbox.invoked(self.env.now() + left);
@@ -199,7 +197,6 @@ mod tests {
             *self.taker.does.lock().unwrap() = does;
         }
 
-        /// The pause is over.
         fn later(&self) {
             self.outbox.mood().paused = Duration::ZERO;
         }
@@ -208,7 +205,7 @@ mod tests {
     const AMPLE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn what_has_ended_is_sent_once() {
+    async fn ended_spans_are_sent_once() {
         let case = Case::new(Sampler::AlwaysOn);
         assert_eq!(case.sends(AMPLE).await, (1, 1));
         assert_eq!(case.sends(AMPLE).await, (2, 2));
@@ -217,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_collector_that_took_nothing_is_left_alone_for_a_while() {
+    async fn failing_collector_is_left_alone_for_a_while() {
         let case = Case::new(Sampler::AlwaysOn);
         case.now(Does::Refuses);
         assert_eq!(case.sends(AMPLE).await, (1, 0));
@@ -235,10 +232,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_says_nothing_is_waited_for_no_longer_than_the_invocation_lasts() {
+    async fn silent_collector_is_limited_by_invocation_deadline() {
         let case = Case::new(Sampler::AlwaysOn);
         case.now(Does::Hangs);
-        // Without the limit this would not come back.
+        // Without the limit this would never return.
         assert_eq!(case.sends(MARGIN + LEAST * 2).await, (1, 0));
         case.now(Does::Takes);
         assert_eq!(case.sends(MARGIN + LEAST / 2).await, (1, 0), "no time is left");
@@ -249,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deadline_that_is_past_is_none() {
+    async fn past_deadline_is_ignored() {
         let case = Case::new(Sampler::AlwaysOn);
         drop(case.tracer.build(SpanBuilder::from_name("one")));
         case.outbox.invoked(Timestamp::from_millis(600_000));
@@ -258,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_sampled_is_not_kept_and_no_more_than_so_much_is() {
+    async fn unsampled_and_excess_spans_are_dropped() {
         let case = Case::new(Sampler::AlwaysOff);
         assert_eq!(case.sends(AMPLE).await, (0, 0));
         let case = Case::new(Sampler::AlwaysOn);

@@ -1,5 +1,4 @@
-//! What the standard's variables say of traces, and which of them is wrong. The sampler, and
-//! limits, are read by the SDK too.
+//! Reads and validates OpenTelemetry's environment variables.
 
 use std::time::Duration;
 
@@ -8,31 +7,26 @@ use opentelemetry_sdk::Resource;
 
 use crate::tls::Roots;
 
-/// How long a collector may take where nobody says.
+/// The default timeout of a send.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// However long somebody says: the function takes no other event meanwhile.
+/// The longest timeout: the function takes no other event meanwhile.
 const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The value of an environment variable that is set and not empty.
+/// Returns the value of a variable that is set and not empty.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Where spans go, and how.
 pub(super) struct Settings {
-    /// Where they are posted to.
     pub(super) endpoint: String,
-    /// Its host, for the log.
+    /// The endpoint's host, for the log.
     pub(super) host: String,
-    /// How long it may take.
     pub(super) patience: Duration,
-    /// What all of them have in common.
     pub(super) resource: Resource,
-    /// Whom to believe that it is it.
     pub(super) roots: Roots,
 }
 
 impl Settings {
-    /// As `variables` say; `None`: they name no collector.
+    /// Returns `None` if the variables name no collector.
     pub(super) fn read(variables: Variables<'_>) -> Result<Option<Self>, String> {
         let is = |name: &str, value: &str| variables(name).is_some_and(|is| is.eq_ignore_ascii_case(value));
         let Some((name, endpoint)) = first(variables, ENDPOINT) else { return Ok(None) };
@@ -45,7 +39,7 @@ impl Settings {
             Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) => uri.host().unwrap_or_default().to_owned(),
             _ => return Err(format!("{name}: not an http:// or https:// URL")),
         };
-        // The crates would trace everything, or send without what is wrong, and say nothing.
+        // The SDK silently ignores invalid values.
         sampler(variables)?;
         headers(variables)?;
         let (patience, roots, resource) = (patience(variables)?, roots(variables)?, resource(variables));
@@ -53,7 +47,7 @@ impl Settings {
     }
 }
 
-/// What is said of traces goes before what is said of everything.
+/// A variable for traces, and the one for all signals that it overrides.
 type Names = [&'static str; 2];
 
 const ENDPOINT: Names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
@@ -61,7 +55,6 @@ const TIMEOUT: Names = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP
 const CERTIFICATE: Names = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
 const HEADERS: Names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
 
-/// The first that is set, by its name.
 fn first(variables: Variables<'_>, names: Names) -> Option<(&'static str, String)> {
     names.into_iter().find_map(|name| Some((name, variables(name)?)))
 }
@@ -69,14 +62,14 @@ fn first(variables: Variables<'_>, names: Names) -> Option<(&'static str, String
 fn patience(variables: Variables<'_>) -> Result<Duration, String> {
     let Some((name, value)) = first(variables, TIMEOUT) else { return Ok(PATIENCE) };
     match value.parse() {
-        // The standard's word for no limit.
+        // OpenTelemetry's value for no limit.
         Ok(0) => Ok(MOST_PATIENCE),
         Ok(millis) => Ok(Duration::from_millis(millis).min(MOST_PATIENCE)),
         Err(_) => Err(format!("{name}: {value:?} is not a number of milliseconds")),
     }
 }
 
-/// Whether the SDK knows the sampler, and what it is to go by.
+/// Checks that the SDK knows the sampler and its argument.
 fn sampler(variables: Variables<'_>) -> Result<(), String> {
     let (name, argument) = ("OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG");
     let said = variables(name);
@@ -91,7 +84,7 @@ fn sampler(variables: Variables<'_>) -> Result<(), String> {
     }
 }
 
-/// Whether each header has a name. They may be secret: no word of them is said.
+/// Checks that each header has a name. Headers may be secret, so the error quotes none.
 fn headers(variables: Variables<'_>) -> Result<(), String> {
     let Some((name, headers)) = first(variables, HEADERS) else { return Ok(()) };
     let is_one = |header: &str| header.split_once('=').is_some_and(|(name, _)| !name.trim().is_empty());
@@ -103,7 +96,7 @@ fn headers(variables: Variables<'_>) -> Result<(), String> {
     }
 }
 
-/// Mozilla's, and those in a file of one's own.
+/// Returns Mozilla's authorities and those in a configured file.
 fn roots(variables: Variables<'_>) -> Result<Roots, String> {
     let mut roots = Roots::mozilla();
     if let Some((name, path)) = first(variables, CERTIFICATE) {
@@ -113,8 +106,8 @@ fn roots(variables: Variables<'_>) -> Result<Roots, String> {
     Ok(roots)
 }
 
-/// What all spans have in common: what `OTEL_RESOURCE_ATTRIBUTES` says, and a name, which
-/// is the function's where nobody gave another.
+/// Returns the resource of all spans: `OTEL_RESOURCE_ATTRIBUTES`, and as service name by
+/// default the function's.
 fn resource(variables: Variables<'_>) -> Resource {
     let is_name = |one: &str| one.trim_start().starts_with("service.name=");
     let named = variables("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|all| all.split(',').any(is_name));
@@ -129,7 +122,6 @@ fn resource(variables: Variables<'_>) -> Resource {
 mod tests {
     use super::*;
 
-    /// As an environment has it in which these are set.
     fn variable(set: &[(&str, &str)], name: &str) -> Option<String> {
         set.iter().find(|(held, _)| *held == name).map(|(_, value)| (*value).to_owned())
     }
@@ -140,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standards_variables_decide_and_the_wrong_one_is_named() {
+    fn invalid_otel_variable_is_named() {
         let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318/");
         let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://collector.example/otlp");
         for off in [&[][..], &[base, ("OTEL_SDK_DISABLED", "True")], &[traces, ("OTEL_TRACES_EXPORTER", "none")]] {
@@ -171,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_the_functions_where_nobody_gave_another_name() {
+    fn service_name_defaults_to_the_function() {
         let name = |set: &[(&str, &str)]| {
             resource(&|name| variable(set, name)).get(&"service.name".into()).unwrap().to_string()
         };

@@ -24,7 +24,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::{Show, kept::Kept};
+use super::Show;
 use crate::commands::{print_json, setup::source::whereabouts, target::Deployment};
 
 /// Returns the next delivery's source if it is paused; `None` too if the sources document cannot be read.
@@ -37,7 +37,6 @@ async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<SourceNa
 
 struct Seen {
     timeline: Timeline,
-    kept: Option<Kept>,
     paused: Option<SourceName>,
 }
 
@@ -54,25 +53,13 @@ impl Show {
 
     async fn look(&self, deployment: &Deployment) -> Result<Seen> {
         let timeline = Timeline::read(&deployment.operator(), &self.order, self.settled).await?;
-        let kept = match &deployment.orders_table {
-            None => None,
-            Some(table) => {
-                // The inbox is worth showing even if the handler's table cannot be read.
-                Kept::read(deployment.parts.store.table(), table, &self.order).await.unwrap_or_else(|error| {
-                    output::complain(format_args!(
-                        "what the handler `orders` keeps in {table} cannot be read: {error}"
-                    ));
-                    None
-                })
-            }
-        };
         let paused = paused(&timeline, deployment).await;
-        Ok(Seen { timeline, kept, paused })
+        Ok(Seen { timeline, paused })
     }
 
     fn print_order(&self, seen: &Seen, deployment: &Deployment) {
         let now = deployment.env.now();
-        let Seen { timeline: Timeline { inspected, settled, has_older }, kept, paused } = seen;
+        let Seen { timeline: Timeline { inspected, settled, has_older }, paused } = seen;
         let name = style(self.order.as_str()).bold();
         match &inspected.state {
             None => {
@@ -103,9 +90,6 @@ impl Show {
                     .dim()
                 );
             }
-        }
-        if let Some(kept) = kept {
-            say!("\n{kept}");
         }
         print_waiting(&inspected.waiting, &inspected.again, now);
         if !inspected.again.is_empty() {
@@ -181,7 +165,7 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>) {
 fn as_json(entity: &EntityKey, seen: &Seen, deployment: &Deployment) -> serde_json::Value {
     let status = seen.timeline.status(deployment.env.now());
     let next = status.next.iter().map(|next| next.line(&deployment.option, entity));
-    let Seen { timeline: Timeline { inspected, settled, .. }, kept, paused } = seen;
+    let Seen { timeline: Timeline { inspected, settled, .. }, paused } = seen;
     let state = inspected.state.as_ref().map(|state| {
         json!({
             "tail": state.tail, "head": state.head, "waiting": state.waiting(), "token": state.token,
@@ -218,14 +202,9 @@ fn as_json(entity: &EntityKey, seen: &Seen, deployment: &Deployment) -> serde_js
         }
         value
     });
-    let (order, row) = match kept {
-        Some(kept @ Kept::Order(_)) => (Some(kept.as_json()), None),
-        Some(kept @ Kept::Row(_)) => (None, Some(kept.as_json())),
-        None => (None, None),
-    };
     json!({
         "entity": entity, "kind": status.kind.as_str(), "causes": status.causes, "next": next.collect::<Vec<_>>(),
-        "state": state, "order": order, "row": row, "waiting": waiting.collect::<Vec<_>>(),
+        "state": state, "waiting": waiting.collect::<Vec<_>>(),
         "parked": parked.collect::<Vec<_>>(), "settled": settled.collect::<Vec<_>>(), "paused_source": paused,
     })
 }

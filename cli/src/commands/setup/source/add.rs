@@ -27,7 +27,7 @@ pub(super) struct Add {
     /// The provider whose rules it signs by
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
     provider: String,
-    /// The handler: `orders`, `forward=URL`, `invoke=FUNCTION`, or one of your own worker's
+    /// The handler: `log`, `forward=URL`, `invoke=FUNCTION`, or one of your own worker's
     #[arg(long, value_name = "HANDLER")]
     handler: String,
     /// With forward: allow a URL on this machine or in a private network

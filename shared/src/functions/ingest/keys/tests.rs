@@ -1,5 +1,4 @@
-//! What senders publish is fetched over real TLS from an endpoint of the test's;
-//! time is the test's too.
+//! Fetches over real TLS from a test endpoint, with a clock that the test controls.
 
 use std::{
     sync::{Arc, Mutex},
@@ -19,12 +18,12 @@ use crate::{
     tls::endpoint::{Endpoint, Reply},
 };
 
-/// 2026-01-05T14:01:40Z.
+/// 2026-01-05T14:01:40Z
 const NOW: u64 = 1_767_621_700;
 const DAY: u64 = 86_400;
 const BODY: &[u8] = br#"{"id":"WH-1","event_type":"CHECKOUT.ORDER.APPROVED","recipient_client_id":"ours"}"#;
 
-/// Time stands still, and whoever waits for it waits until it is said to be over.
+/// Time passes only when the test says so.
 #[derive(Clone, Default)]
 struct Stopped {
     passed: Arc<Mutex<Duration>>,
@@ -43,7 +42,7 @@ impl Clock for Stopped {
     }
 
     fn monotonic(&self) -> Duration {
-        // Not the beginning of all time, when nothing could have been long ago.
+        // Late enough for timestamps in the past.
         *self.passed.lock().unwrap() + Duration::from_secs(1_000_000)
     }
 
@@ -53,7 +52,7 @@ impl Clock for Stopped {
     }
 }
 
-/// The key that is known to everyone, as its owner has it.
+/// The private half of the development key.
 fn private() -> KeyPair {
     let pem = include_str!("../../../../../events/keys/private.pem");
     KeyPair::from_pkcs8_pem_and_sign_algo(pem, &PKCS_RSA_SHA256).unwrap()
@@ -74,7 +73,7 @@ fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A certificate of the key for `name`, from `from` until `until` days from now.
+/// A certificate of the key for `name`, valid between two days from now.
 fn certificate(issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, from: i32, until: i32) -> Vec<u8> {
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     let start = rcgen::date_time_ymd(2026, 1, 5);
@@ -88,14 +87,14 @@ fn certificate(issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, from: i32
 
 const LIVE: &str = "messageverificationcerts.paypal.com";
 
-/// A sender's host, an instance that fetches from it, and what it believes.
+/// A sender's host, an instance that fetches from it, and the trusted authorities.
 struct World {
     endpoint: Endpoint,
     keys: PublishedKeys,
     clock: Stopped,
 }
 
-/// The certificate that the endpoint has, and its authority.
+/// The endpoint's certificate and authority.
 fn server() -> rcgen::CertifiedKey<KeyPair> {
     rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap()
 }
@@ -124,9 +123,9 @@ impl World {
 const PAYPAL: &str = "provider = 'paypal'\nwebhook_id = ['former', 'ours']";
 const CERTIFICATE: &str = "https://api.paypal.com/v1/notifications/certs/CERT-1";
 
-/// A transmission of PayPal's for the webhook `id`.
+/// A PayPal transmission for the webhook `id`.
 fn transmission(id: &str, body: &[u8]) -> [(&'static str, String); 5] {
-    // The CRC-32 as zlib has it.
+    // The CRC-32 as computed by zlib.
     let crc = match body {
         BODY => 2_259_714_119_u32,
         other => panic!("what is the CRC of {other:?}?"),
@@ -146,7 +145,7 @@ fn borrowed<'a, const N: usize>(headers: &'a [(&'static str, String); N]) -> [(&
 }
 
 #[tokio::test]
-async fn paypal_is_believed_by_its_certificate_which_is_fetched_once() {
+async fn paypal_certificate_is_fetched_once() {
     let issuer = authority("an authority");
     let pem = certificate(&issuer, LIVE, -1, 30);
     let mut world = World::new(&[issuer.pem().as_bytes()], move |_| Reply::of(&pem)).await;
@@ -173,7 +172,7 @@ async fn certificate_validity_ignores_the_tolerance() {
 }
 
 #[tokio::test]
-async fn paypal_is_not_believed_where_anything_that_is_signed_differs() {
+async fn paypal_signature_covers_every_part() {
     let issuer = authority("an authority");
     let pem = certificate(&issuer, LIVE, -1, 30);
     let world = World::new(&[issuer.pem().as_bytes()], move |_| Reply::of(&pem)).await;
@@ -209,7 +208,7 @@ async fn paypal_is_not_believed_where_anything_that_is_signed_differs() {
 }
 
 #[tokio::test]
-async fn a_certificate_speaks_for_its_key_if_it_is_paypal_s_valid_and_of_a_known_authority() {
+async fn paypal_certificate_needs_name_validity_and_trusted_issuer() {
     let (known, unknown) = (authority("a known one"), authority("an unknown one"));
     let headers = transmission("ours", BODY);
     let other_key = {
@@ -254,7 +253,7 @@ async fn adobe(world: &World, source: &str, values: [&str; 4], body: &[u8]) -> R
 }
 
 #[tokio::test]
-async fn either_of_adobe_s_signatures_is_enough() {
+async fn either_adobe_signature_suffices() {
     let good = signature(BODY);
     let bad = signature(b"another body");
     let (one, two) = ("/prod/keys/pub-key-1.pem", "/prod/keys/pub-key-2.pem");
@@ -278,7 +277,7 @@ async fn either_of_adobe_s_signatures_is_enough() {
 }
 
 #[tokio::test]
-async fn what_adobe_signs_for_another_client_is_not_believed() {
+async fn adobe_signature_for_another_client_is_refused() {
     let world = World::new(&[], |_| Reply::of(public())).await;
     let path = "/prod/keys/pub-key-1.pem";
     for body in [&br#"{"recipient_client_id":"theirs"}"#[..], b"{}", b"", br#"{"recipient_client_id":"our"}"#] {
@@ -293,7 +292,7 @@ async fn what_adobe_signs_for_another_client_is_not_believed() {
 }
 
 #[tokio::test]
-async fn what_is_no_key_says_nothing_about_adobe_s_webhook() {
+async fn invalid_key_leaves_adobe_webhook_undecided() {
     let world = World::new(&[], |_| Reply::of(b"<html>")).await;
     let refused = adobe(&world, ADOBE, [&signature(BODY), "/prod/keys/a.pem", "", ""], BODY).await;
     assert!(matches!(refused, Err(Unverified::Unusable(..))), "{refused:?}");
@@ -301,7 +300,7 @@ async fn what_is_no_key_says_nothing_about_adobe_s_webhook() {
 
 const SHIPSTATION: &str = "provider = 'shipstation-v2'";
 
-/// The set of keys with the test's own under `id`.
+/// A JWKS with the test key under `id`.
 fn set(id: &str) -> Vec<u8> {
     let key = key_in_certificate(&certificate(&authority("any"), LIVE, 0, 1)).unwrap();
     let (modulus, exponent) = key.numbers();
@@ -324,7 +323,7 @@ fn shipstation(id: &str, time: &str, body: &[u8]) -> [(&'static str, String); 3]
 }
 
 #[tokio::test]
-async fn shipstation_is_believed_by_the_key_of_its_set_that_it_names() {
+async fn shipstation_key_is_found_by_its_id() {
     let mut world = World::new(&[], |_| Reply::of(&set("k-1"))).await;
     let good = shipstation("k-1", "2026-01-05T14:01:00Z", BODY);
     assert_eq!(world.verify(SHIPSTATION, &borrowed(&good), BODY).await, Ok(Verified::Delivery));
@@ -352,7 +351,7 @@ async fn shipstation_is_believed_by_the_key_of_its_set_that_it_names() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_new_in_a_set_is_found_when_it_is_first_named() {
+async fn new_key_in_set_is_found_at_first_use() {
     let world = World::new(&[], |number| Reply::of(&set(if number == 0 { "k-1" } else { "k-2" }))).await;
     let verify =
         async |id| world.verify(SHIPSTATION, &borrowed(&shipstation(id, "2026-01-05T14:01:00Z", BODY)), BODY).await;
@@ -361,7 +360,7 @@ async fn a_key_that_is_new_in_a_set_is_found_when_it_is_first_named() {
     assert!(outdated(verify("k-2").await), "it was fetched just now");
     world.clock.pass(SPACING);
     assert_eq!(verify("k-2").await, Ok(Verified::Delivery));
-    // Made up: one look for each SPACING, not for each request.
+    // Unknown key ids cause one fetch per SPACING, not one per request.
     for _ in 0..3 {
         assert!(outdated(verify("k-3").await));
     }
@@ -373,7 +372,7 @@ async fn one(world: &World) -> Result<Verified, Unverified> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_fetched_says_so_and_is_left_alone_for_a_moment() {
+async fn failed_fetch_is_reported_and_paused() {
     type Answer = fn() -> Reply;
     let refused: [(&str, Answer); 7] = [
         ("closed", || Reply::Raw(Vec::new())),
@@ -399,7 +398,7 @@ async fn what_cannot_be_fetched_says_so_and_is_left_alone_for_a_moment() {
 }
 
 #[tokio::test]
-async fn a_host_that_says_nothing_is_not_waited_for_longer_than_a_second() {
+async fn silent_host_is_given_up_after_a_second() {
     let mut world = World::new(&[], |_| Reply::Never).await;
     let (keys, clock) = (world.keys.clone(), world.clock.clone());
     let sources = Sources::parse(&format!("[sources.shop]\nhandler = 'h'\n{SHIPSTATION}")).unwrap();
@@ -415,7 +414,7 @@ async fn a_host_that_says_nothing_is_not_waited_for_longer_than_a_second() {
 }
 
 #[tokio::test]
-async fn a_host_whose_own_certificate_is_not_believed_is_not_asked() {
+async fn host_with_untrusted_certificate_gets_no_request() {
     let endpoint = Endpoint::start_tls(&server(), |_| Reply::of(&set("k-1"))).await;
     let clock = Stopped::default();
     let env = Env::new(clock.clone(), SeededRandom::new(1));
@@ -424,7 +423,7 @@ async fn a_host_whose_own_certificate_is_not_believed_is_not_asked() {
         let keys = PublishedKeys::standing_in(env.clone(), origin, Roots::mozilla());
         let world = World { endpoint: Endpoint::start(|_| Reply::Never).await, keys, clock: clock.clone() };
         let Err(Unverified::Unfetched(at)) = one(&world).await else { panic!("it is believed") };
-        // Who tries again at once is told only that it is too soon.
+        // An immediate second try would only be refused as too soon.
         world.clock.pass(SPACING);
         let refused = world.keys.fetch(&at, PATIENCE).await.unwrap_err().to_string();
         assert!(!refused.is_empty() && !refused.contains("in time"), "{refused}");
@@ -435,7 +434,7 @@ async fn a_host_whose_own_certificate_is_not_believed_is_not_asked() {
 }
 
 #[tokio::test]
-async fn a_copy_is_fetched_anew_after_an_hour_and_used_for_a_day_where_that_fails() {
+async fn key_is_refetched_hourly_and_used_a_day() {
     let world =
         World::new(&[], |number| if number % 4 == 0 { Reply::of(&set("k-1")) } else { Reply::status(500) }).await;
     let verify = async |after: Duration| {
@@ -459,7 +458,7 @@ async fn a_copy_is_fetched_anew_after_an_hour_and_used_for_a_day_where_that_fail
 }
 
 #[tokio::test]
-async fn addresses_that_anybody_makes_up_drive_out_no_key() {
+async fn made_up_addresses_evict_no_key() {
     let world = World::new(&[], |number| if number == 0 { Reply::of(public()) } else { Reply::status(404) }).await;
     let verify = async |path: &str| adobe(&world, ADOBE, [&signature(BODY), path, "", ""], BODY).await;
     assert_eq!(verify("/prod/keys/own.pem").await, Ok(Verified::Delivery));

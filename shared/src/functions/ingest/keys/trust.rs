@@ -1,4 +1,4 @@
-//! Certificates, by the code that TLS is made of.
+//! Verifies certificates with rustls's code.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use crate::{
     tls::Roots,
 };
 
-/// The authority behind PayPal's certificates since 2024, which PayPal publishes
-/// without it: *DigiCert EV RSA CA G2*, issued by *DigiCert Global Root G2*, until
-/// July 2030.
+/// The intermediate authority of PayPal's certificates since 2024, which PayPal does not
+/// publish with them: *DigiCert EV RSA CA G2*, issued by *DigiCert Global Root G2*, valid
+/// until July 2030.
 const DIGICERT_EV_G2: &[u8] = include_bytes!("../../../tls/digicert/digicert-ev-rsa-ca-g2.der");
 
 fn algorithms() -> WebPkiSupportedAlgorithms {
     ring::default_provider().signature_verification_algorithms
 }
 
-/// The key of the first certificate in `pem`, whoever made it: for one that is
-/// known otherwise to be the sender's.
+/// Returns the key of the first certificate in `pem` without verifying it, for a
+/// certificate that is already trusted.
 pub fn key_in_certificate(pem: &[u8]) -> Option<RsaKey> {
     let certificate = CertificateDer::from_pem_slice(pem).ok()?;
     key(&ParsedCertificate::try_from(&certificate).ok()?)
@@ -73,9 +73,9 @@ pub(super) fn certified(
 mod tests {
     use super::*;
 
-    /// Without it, what PayPal signs could not be believed.
+    /// PayPal's signatures depend on it.
     #[test]
-    fn the_authority_behind_paypal_s_certificates_is_one_of_a_root_that_is_believed() {
+    fn bundled_paypal_intermediate_has_a_trusted_root() {
         let authority = CertificateDer::from_slice(DIGICERT_EV_G2);
         let certificate = ParsedCertificate::try_from(&authority).unwrap();
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
@@ -83,7 +83,7 @@ mod tests {
             let roots = Roots::mozilla();
             verify_server_cert_signed_by_trust_anchor(&certificate, roots.store(), &[], at(seconds), algorithms().all)
         };
-        // It is an authority and no server, which is found out after its issuer and its time.
+        // The error for an authority in place of a server comes after issuer and dates were checked.
         assert_eq!(
             format!("{:?}", verified(1_767_621_700)),
             "Err(InvalidCertificate(Other(OtherError(CaUsedAsEndEntity))))"

@@ -1,14 +1,14 @@
-//! What the scheduler function does besides the sweep: your jobs, each tick once.
+//! The scheduler function's jobs. Each tick of a job runs once.
 
 use webhook_serializer::scheduler::{self, Context, Job, JobError, Jobs};
 
-/// Stands for a job of yours.
+/// A stand-in for a job of yours.
 async fn report(context: Context) -> Result<(), JobError> {
     println!("the report of {}, under token {}", context.tick(), context.token());
     Ok(())
 }
 
-/// Runs as the scheduler function does, in Lambda and under `serializer local`.
+/// Runs the scheduler function, in Lambda and under `serializer local`.
 ///
 /// # Errors
 ///
