@@ -10,7 +10,6 @@
 mod fields;
 mod page;
 mod providers;
-mod rules;
 mod schema;
 
 #[cfg(test)]
@@ -18,7 +17,6 @@ mod tests;
 
 pub use page::page;
 pub use providers::providers;
-pub use rules::rules;
 pub use schema::schema;
 
 /// Whether a field of that name is one of the table `generic`.

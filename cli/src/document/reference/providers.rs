@@ -1,10 +1,8 @@
-//! The page `docs/providers.md`: what is known of each provider.
+//! The page `docs/providers.md`: facts about each provider.
 
 use std::{fmt::Write, time::Duration};
 
-use webhook_serializer::providers::{self, Facts, IdPart, Payload, Reads, Resolution, Rule, Signed};
-
-use super::rules;
+use webhook_serializer::providers::{self, Facts, IdPart, Kind, Line, Payload, Reads, Resolution, Rule, Signed};
 
 /// The page, in Markdown.
 pub fn providers() -> String {
@@ -37,31 +35,29 @@ How each provider of `provider = "…"` signs, sends and repeats, and what follo
 "#;
 
 const BETWEEN: &str = r#"
-The third column says which of delivery id, topic, account and event time stand where the signature reaches. The others stand in headers that nobody signed, or are not told at all. The deadline is how long the provider waits for an answer.
+The third column names those of delivery id, topic, account and event time that the signature covers. The others come in unsigned headers or are missing. The deadline is how long the provider waits for an answer.
 
 ## What a signature is worth
 
-**An id, a topic or a time in a header that is not signed protects against nothing.** Whoever has seen one signed request can send its body again, under another id and another topic, and it is believed: the signature still fits. It is then a new delivery, not a repeat. What keeps others from seeing a request is TLS, and keeping bodies with their signatures out of logs. Where that is not enough:
+**An unsigned id, topic or time protects against nothing.** Anybody who has seen one signed request can send its body again under another id or topic, and its signature fits: it is a new delivery, not a repeat. TLS keeps others from seeing requests; keep bodies and signatures out of logs. Where that is not enough:
 
-- Believe the body. A handler that asks the topic alone what happened can be told that an order was cancelled with the body of its creation; one that reads `cancelled_at` cannot.
-- Compare the body's own time with the newest applied, as the handler is told it: an old body that is sent again is older than the order's state.
-- Fetch from the provider what an irreversible effect rests on.
+- Trust the body. A handler that trusts the topic alone can be told that an order was cancelled, with the body of its creation; one that reads `cancelled_at` cannot.
+- Compare the body's own time with the newest applied, by `delivery.age()`.
+- Before an irreversible effect, ask the provider's API.
 
-Where an id is signed, or stands in a signed body, a request that is sent again is recognised as a repeat, for as long as receipts are kept (30 days, if you did not change it). Where a time is signed too, it is refused once it is older than five minutes. Without a signed time it is a delivery again when its receipt is gone.
+A request with a signed id is recognised as a repeat for as long as receipts are kept (30 days by default). If its time is signed too, it is refused once it is older than `tolerance` (5 minutes).
 
 ## What counts as a repeat
 
-A delivery with an id counts as a repeat of another with the same id, as long as receipts are kept. Where a provider sends no id, the body's hash takes its place: an equal body counts as a repeat only while the provider may still retry the first one. After that it is another delivery, because an order can reach the same state again. It has an id of its own too: `serializer-delivery-id` and `webhook-id` differ.
+Two deliveries with the same id are repeats, as long as receipts are kept. If a provider sends no id, the body's hash replaces it: an equal body is a repeat only while the provider may still retry the first one. After that it is a new delivery with a new id (`serializer-delivery-id`, `webhook-id`), because an order can reach the same state again.
 
-- The time is that of the last retry, or 3 days where the provider's documentation does not say. It is counted in periods of this length. So an equal body is recognised for this time at least, and for twice this time at most.
-- Of a provider that never retries, each request is a delivery. Only what was [deferred](sources.md#while-the-tables-cannot-be-reached) can come twice, and it is recognised.
-- A provider that sends an id may leave it out of a delivery. Such a delivery is named by its body in the same way.
+- That time is the provider's last retry, or 3 days if it is not documented. It is counted in periods, so an equal body is recognised for at least one period and at most two.
+- If a provider never retries, each request is a delivery. Only [deferred](sources.md#while-the-tables-cannot-be-reached) deliveries can come twice, and are recognised.
+- A delivery whose provider usually sends an id, but did not, is handled the same way.
 
-No provider promises to send events in the order in which they happened. Events in one tick of a clock cannot be put in order by it: many tick in whole seconds.
+No provider promises order. Many clocks tick in whole seconds, so events of one tick cannot be compared.
 
-PayPal signs of the body no more than a CRC-32. It keeps accidents out and nobody else: what stands in such a body is signed only as long as nobody has seen a transmission.
-
-Every secret of a source is tried, in constant time; the bytes that are verified are those that were received. Of a header that comes twice the first counts, or the request is refused.
+Every secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, the first counts or the request is refused.
 "#;
 
 fn section(name: &str, rule: &Rule, page: &mut String) {
@@ -72,17 +68,13 @@ fn section(name: &str, rule: &Rule, page: &mut String) {
     };
     row("secret", facts.secret.into());
     row("signature", facts.signature.into());
-    row("the signature covers", covered(&facts.signed));
     row("delivery id", delivery_id(reads, &facts.signed));
     row("topic", places(reads.topic, &facts.signed));
     row("account", places(reads.account, &facts.signed));
     row("event time", event_time(reads, facts));
     row("payload", payload(facts.payload).into());
-    let entities = lines.iter().map(rules::line).collect::<Vec<_>>().join("; ");
+    let entities = lines.iter().map(line).collect::<Vec<_>>().join("; ");
     row("entity", entities);
-    row("deadline", facts.deadline.map_or("not documented".into(), length));
-    row("retries", retries(reads, facts));
-    row("what counts as a repeat", repeats(reads));
     row("switches an endpoint off", facts.switches_off.into());
     row("pings, challenges", facts.checks.into());
     row("besides", facts.care.into());
@@ -109,8 +101,7 @@ fn is_signed(place: &str, signed: &Signed) -> bool {
     if place.starts_with('/') { signed.body } else { signed.headers.contains(&place) }
 }
 
-/// Those of an event's four marks that the signature reaches, all places of
-/// them.
+/// Lists which of delivery id, topic, account and event time the signature covers.
 fn signed_marks(reads: &Reads, signed: &Signed) -> String {
     let all = |places: &[&str]| !places.is_empty() && places.iter().all(|place| is_signed(place, signed));
     let is_signed = |part: &IdPart| match part {
@@ -127,7 +118,7 @@ fn signed_marks(reads: &Reads, signed: &Signed) -> String {
     ];
     let marks: Vec<_> = marks.into_iter().filter_map(|(mark, is_signed)| is_signed.then_some(mark)).collect();
     let by_checksum = if signed.by_checksum { "by the CRC-32 alone: " } else { "" };
-    if marks.is_empty() { "**none of them**".to_owned() } else { format!("{by_checksum}{}", marks.join(", ")) }
+    if marks.is_empty() { "**none**".to_owned() } else { format!("{by_checksum}{}", marks.join(", ")) }
 }
 
 fn places(places: &[&str], signed: &Signed) -> String {
@@ -164,10 +155,10 @@ fn event_time(reads: &Reads, facts: &Facts) -> String {
 
 fn payload(payload: Payload) -> &'static str {
     match payload {
-        Payload::Snapshot => "the thing as it was when the event happened, also in a retry",
-        Payload::Current => "the thing as it is when it is sent",
-        Payload::Reference => "only which thing it was; the rest is to be fetched",
-        Payload::Depends => "by the event: the thing as it was, or only which it was",
+        Payload::Snapshot => "the state when the event happened, also in a retry",
+        Payload::Current => "the state when it is sent",
+        Payload::Reference => "an id only: fetch the rest",
+        Payload::Depends => "depends on the event: the state when it happened, or an id only",
     }
 }
 
@@ -197,5 +188,30 @@ fn length(time: Duration) -> String {
         seconds if seconds >= 48 * 3600 && seconds % (24 * 3600) == 0 => format!("{} days", seconds / (24 * 3600)),
         seconds if seconds >= 2 * 3600 => format!("{} h", seconds / 3600),
         seconds => format!("{seconds} s"),
+    }
+}
+
+fn line(line: &Line) -> String {
+    let families = if line.families.is_empty() { String::new() } else { format!("{}: ", families(line)) };
+    format!("{families}{} makes {}", ids(line), kind(line.kind))
+}
+
+fn ids(line: &Line) -> String {
+    line.places.iter().map(|place| format!("`{place}`")).collect::<Vec<_>>().join(", else ")
+}
+
+fn families(line: &Line) -> String {
+    line.families.iter().map(|family| format!("`{family}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn kind(kind: Kind) -> String {
+    match kind {
+        Kind::Named(kind) => format!("`{kind}/ID`"),
+        Kind::Family => "`FAMILY/ID`".to_owned(),
+        Kind::At(place) => format!("`TYPE/ID`, the type from `{place}`"),
+        Kind::Inside { word, marks } => {
+            let marks = marks.iter().map(|mark| format!("`{mark}`")).collect::<Vec<_>>().join(" or ");
+            format!("`{word}/ID`, the id behind {marks}")
+        }
     }
 }

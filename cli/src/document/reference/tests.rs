@@ -315,9 +315,3 @@ fn the_page_and_the_schema_in_docs_are_those_of_this_program() {
     assert!(stored("docs/providers.md") == providers(), "cargo run -- check --providers >docs/providers.md");
     assert!(stored("docs/sources.schema.json") == schema(), "cargo run -- check --schema >docs/sources.schema.json");
 }
-
-#[test]
-fn the_rules_in_the_page_on_sources_are_those_of_the_providers() {
-    let rules = rules();
-    assert!(stored("docs/sources.md").contains(&rules), "docs/sources.md must hold this table:\n\n{rules}");
-}
