@@ -46,7 +46,7 @@ async fn report_of(plan: Plan) -> Report {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_and_frozen_processes_lose_repeat_and_reorder_nothing() {
+async fn killed_and_frozen_processes_lose_no_delivery() {
     let report = report_of(plan(25)).await;
     assert_eq!(report.mistakes(Receiver::RemembersTokens), Vec::<String>::new(), "{report}");
     // It is shown only if it could have gone wrong: the same effects, sent to one who ignores tokens, have.
@@ -58,7 +58,7 @@ async fn killed_and_frozen_processes_lose_repeat_and_reorder_nothing() {
 /// charged as any other: what keeps its deliveries is that most starts are never made. The control: the
 /// handlers of another source fail meanwhile, and do not say why. As many attempts are too few for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_handlers_are_unwell_breakers_open_and_what_they_hold_back_keeps_its_attempts() {
+async fn breakers_open_and_deliveries_keep_their_attempts() {
     let whole = report(Plan { orders: 2, unwell: Some(Duration::from_secs(8)), ..plan(11) }, 1).await;
     let [well, unwell, failing] = [TEST, UNWELL, FAILING].map(|source| whole.of(&[source]));
     let none = Vec::<String>::new();
@@ -74,7 +74,7 @@ async fn while_handlers_are_unwell_breakers_open_and_what_they_hold_back_keeps_i
 
 /// For ten seconds the store cannot be reached, and the queue can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_answered_202_while_the_store_cannot_be_reached_is_committed_once() {
+async fn delivery_deferred_in_an_outage_commits_once() {
     let report = report_of(Plan { outage: Some(Duration::from_secs(10)), ..plan(25) }).await;
     assert_eq!(report.mistakes(Receiver::RemembersTokens), Vec::<String>::new(), "{report}");
     assert!(report.deferred() > 8, "{report}");
@@ -83,7 +83,7 @@ async fn what_is_answered_202_while_the_store_cannot_be_reached_is_committed_onc
 /// The copy is four seconds older; workers live through it, frozen. Senders send again
 /// what was answered since, and what was set aside is put back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_that_are_lost_and_restored_from_a_copy_lose_repeat_and_reorder_nothing_that_is_in_them() {
+async fn restored_tables_lose_no_delivery_of_the_copy() {
     let report = report_of(Plan { loss: Some(Loss::Restored), ..plan(18) }).await;
     assert_eq!(report.mistakes(Receiver::RemembersTokens), Vec::<String>::new(), "{report}");
     assert!(report.again() > 8, "{report}");
@@ -95,7 +95,7 @@ async fn tables_that_are_lost_and_restored_from_a_copy_lose_repeat_and_reorder_n
 
 /// The copy gives tokens and sequences out again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_restore_a_copy_of_lost_tables_is_caught() {
+async fn unrestored_copy_of_tables_is_caught() {
     let report = report(Plan { orders: 4, loss: Some(Loss::UsedAsCopied), ..plan(10) }, 1).await;
     let mistakes = report.mistakes(Receiver::RemembersTokens);
     assert!(mistakes.iter().any(|mistake| mistake.contains("its effect was not taken")), "{mistakes:?}\n{report}");

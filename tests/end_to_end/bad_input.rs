@@ -2,25 +2,18 @@
 
 use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
 use tests::{
-    handlers::Done,
     lane::{Kept, Lane},
     settled::Settled,
-    stage::{SOURCES, Stage},
+    stage::SOURCES,
     webhooks::{signed, update},
 };
-use webhook_serializer::{
-    aws::Parts,
-    engine::queue::{Message, Queue, QueueError, Visibility},
-    functions::worker::{Attributes, Record, SqsEvent, Worker},
-    protocol::entity::EntityKey,
-};
+use webhook_serializer::protocol::entity::EntityKey;
 
 type Headers = Vec<(String, String)>;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_bad_request_has_its_answer_and_leaves_nothing() {
+async fn bad_request_is_refused_and_stores_nothing() {
     let lane = Lane::start(SOURCES).await;
     let now = lane.env.now();
     let good = signed(&lane.sources, "test", "1", update("7"), now);
@@ -77,7 +70,7 @@ async fn each_bad_request_has_its_answer_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delivery_without_an_entity_is_kept_and_parked_and_can_be_put_where_it_belongs() {
+async fn delivery_without_an_order_is_parked_as_unrouted() {
     let settled = Settled::default();
     let mut lane = Lane::start_observed(SOURCES, Arc::new(settled.clone())).await;
     let kept = Kept::default();
@@ -100,63 +93,6 @@ async fn a_delivery_without_an_entity_is_kept_and_parked_and_can_be_put_where_it
     assert_eq!((deliveries[0].entity(), deliveries[0].delivery_id().as_str()), (&belongs, "2"));
     assert_eq!(operator.parked(&unrouted).await.unwrap().len(), 2);
     lane.local.stop().await.expect("nothing had failed");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wake_up_that_cannot_be_read_is_deleted_and_harms_no_other() {
-    let mut stage = Stage::start().await;
-    let client = {
-        let account = stage.engines.account();
-        account.sqs(&account.http_client())
-    };
-    for body in ["no JSON", "{}", r#"{"entity":"no-namespace"}"#, r#"{"entity":7}"#] {
-        let url = stage.engines.config().queue_url;
-        client.send_message().queue_url(url).message_body(body).send().await.expect("the queue takes it");
-    }
-    stage.inbox().append(&stage.incoming("test/a", "1")).await.unwrap();
-    stage.work(1, &Done);
-    stage.until_no_wake_ups().await;
-    stage.rest().await;
-    assert_eq!(stage.journal.runs().len(), 1);
-}
-
-/// A queue that is not there.
-struct Nowhere;
-
-impl Queue for Nowhere {
-    fn send<'a>(&'a self, _: &'a Message, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
-        Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
-    }
-}
-
-impl Visibility for Nowhere {
-    fn hide<'a>(&'a self, _: &'a [String], _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
-        Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
-    }
-}
-
-/// A message whose receive count is missing is taken for one that came before:
-/// it is not deleted before a fresh one was sent.
-#[tokio::test]
-async fn a_wake_up_without_its_receive_count_is_kept_unless_a_fresh_one_was_sent() {
-    let stage = Stage::start().await;
-    stage.inbox().append(&stage.incoming("test/a", "1")).await.unwrap();
-    let batch = |count: &str| SqsEvent {
-        records: vec![Record {
-            message_id: "m".into(),
-            receipt_handle: "m".into(),
-            body: r#"{"entity":"test/a"}"#.into(),
-            attributes: Attributes { approximate_receive_count: count.into() },
-        }],
-    };
-    let Parts { store, .. } = stage.parts();
-    let drainer = stage.drainer_on(store, stage.waker_on(Nowhere), Done, Arc::new(webhook_serializer::telemetry::Log));
-    let worker = Worker::new(drainer, Arc::new(Nowhere), stage.env().clone());
-    let deadline = stage.env().now() + Duration::from_secs(60);
-    assert_eq!(worker.process(batch(""), deadline).await.batch_item_failures.len(), 1);
-    assert!(stage.journal.runs().is_empty());
-    assert!(worker.process(batch("1"), deadline).await.batch_item_failures.is_empty());
-    assert_eq!(stage.journal.runs().len(), 1);
 }
 
 /// Starts the worker's binary with a configuration, which stops it; what it
@@ -199,7 +135,7 @@ fn md5_of(text: &str) -> u64 {
 }
 
 #[test]
-fn a_wrong_configuration_stops_the_start_and_names_what_is_wrong() {
+fn invalid_configuration_stops_the_start() {
     for (changes, named) in [
         (&[("ENTITIES_TABLE", "")][..], &["ENTITIES_TABLE", "is not set"][..]),
         (&[("QUEUE_URL", "")], &["QUEUE_URL", "is not set"]),
@@ -220,14 +156,14 @@ fn a_wrong_configuration_stops_the_start_and_names_what_is_wrong() {
 
 /// Whoever starts it must not take it for done.
 #[test]
-fn a_function_without_a_runtime_to_ask_for_events_fails() {
+fn function_without_runtime_api_fails() {
     let nowhere = "http://127.0.0.1:1";
     let said = refused(SOURCES, &[("AWS_ENDPOINT_URL_DYNAMODB", nowhere), ("AWS_ENDPOINT_URL_SQS", nowhere)]);
     assert!(said.contains("cannot start") && !said.contains("SOURCES_FILE"), "{said}");
 }
 
 #[test]
-fn a_wrong_sources_document_stops_the_start_names_the_source_and_shows_no_secret() {
+fn invalid_sources_document_stops_the_start_without_secrets() {
     let secret = "whsec_bm90IHRvIGJlIHNob3du";
     let with = |lines: &str| format!("[sources.shop]\nsecrets = [\"{secret}\"]\n{lines}\n");
     for (lines, named) in [

@@ -23,7 +23,7 @@ use webhook_serializer::{
 
 /// What a program appends by itself comes past no door.
 #[tokio::test(start_paused = true)]
-async fn a_body_that_could_not_be_read_again_is_not_appended() {
+async fn oversized_body_is_not_appended() {
     let world = World::new();
     let append = async |bytes: usize| {
         let incoming = Incoming { body: vec![b' '; bytes].into(), ..world.incoming("test/a", "1") };
@@ -57,7 +57,7 @@ async fn append_to_a_job_is_refused() {
 /// clock: without optimization the machine may need longer for them than a
 /// sender waits.
 #[tokio::test(start_paused = true)]
-async fn six_megabytes_that_do_not_shrink_reach_their_handler_as_they_were_sent() {
+async fn six_incompressible_megabytes_reach_their_handler_unchanged() {
     let world = World::new();
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let mut body = noise(&world.env, LARGEST_BODY);
@@ -82,7 +82,7 @@ async fn six_megabytes_that_do_not_shrink_reach_their_handler_as_they_were_sent(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_may_come_in_base64_or_not() {
+async fn body_is_accepted_as_text_or_base64() {
     let world = World::new();
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let body = tests::webhooks::update("7");
@@ -102,7 +102,7 @@ async fn a_body_may_come_in_base64_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_above_two_to_the_53rd_is_exact_from_ingest_to_handler() {
+async fn id_above_two_to_the_53rd_stays_exact() {
     #[derive(Deserialize)]
     struct Update {
         data: Data,
@@ -158,7 +158,7 @@ fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
 /// In two writes and one wake-up, as the smallest one: what takes its time
 /// besides is its own bytes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shopify_order_of_a_megabyte_is_accepted_as_a_small_one_is_and_every_id_in_it_is_exact() {
+async fn megabyte_order_costs_the_same_requests() {
     #[derive(Deserialize)]
     struct Order {
         id: u64,

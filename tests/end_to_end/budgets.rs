@@ -141,7 +141,7 @@ fn costs(write_units: u64, writes: u64, read_units: u64, reads: u64) -> Reading 
 }
 
 #[tokio::test]
-async fn one_delivery_costs_b_and_three_write_units_and_five_requests() {
+async fn one_delivery_costs_five_requests() {
     let scale = Scale::start().await;
     assert_eq!(scale.weigh(scale.append("1")).await, Reading { sends: 1, ..costs(append_writes(B), 2, 0, 0) });
     let drain = scale.weigh_drain(Done).await;
@@ -152,7 +152,7 @@ async fn one_delivery_costs_b_and_three_write_units_and_five_requests() {
 }
 
 #[tokio::test]
-async fn a_large_delivery_is_paid_for_once() {
+async fn large_delivery_is_written_once() {
     let scale = Scale::start().await;
     let (append, b, q) = append_large(&scale).await;
     assert_eq!(append, Reading { sends: 1, ..costs(append_writes(b), 2, 0, 0) });
@@ -174,7 +174,7 @@ async fn append_large(scale: &Scale) -> (Reading, u64, u64) {
 }
 
 #[tokio::test]
-async fn k_waiting_cost_k_times_b_and_two_and_one_more_and_one_for_each_that_the_row_has_no_room_for() {
+async fn backlog_costs_one_acquire_and_one_settle_each() {
     const K: u64 = 60;
     let scale = Scale::with_history().await;
     let appends = scale.weigh(scale.append_all(0..K)).await;
@@ -199,7 +199,7 @@ async fn k_waiting_cost_k_times_b_and_two_and_one_more_and_one_for_each_that_the
 }
 
 #[tokio::test]
-async fn k_waiting_in_groups_of_m_cost_k_times_b_and_one_and_a_settle_for_each_group() {
+async fn group_costs_one_settle() {
     const K: u64 = 12;
     const M: u64 = 5;
     let scale = Scale::delivering(M).await;
@@ -214,7 +214,7 @@ async fn k_waiting_in_groups_of_m_cost_k_times_b_and_one_and_a_settle_for_each_g
 /// Of a group that fails, what is tried by itself costs as it would have from the
 /// beginning, and the group's own start an acquire and a `fail`.
 #[tokio::test]
-async fn a_group_that_fails_costs_no_more_than_any_other_failed_attempt() {
+async fn failed_group_costs_one_failed_attempt() {
     let scale = Scale::delivering(5).await;
     scale.append_all(0..3).await;
     let fails = Slow(Duration::ZERO);
@@ -243,7 +243,7 @@ fn trickling(scale: &Scale, more: u64, appends: Arc<Mutex<Vec<Reading>>>) -> imp
 }
 
 #[tokio::test]
-async fn each_that_trickles_in_during_a_drain_costs_one_refused_write_more_and_no_wake_up() {
+async fn delivery_during_a_drain_costs_one_refused_write() {
     const MORE: u64 = 5;
     let scale = Scale::start().await;
     scale.append("1").await;
@@ -262,7 +262,7 @@ async fn each_that_trickles_in_during_a_drain_costs_one_refused_write_more_and_n
 }
 
 #[tokio::test]
-async fn a_repeat_costs_no_more_than_any_other_and_no_handler() {
+async fn repeat_costs_no_more_and_runs_no_handler() {
     let scale = Scale::with_history().await;
     scale.append("1").await;
     scale.process(&scale.drainer(Done)).await;
@@ -273,7 +273,7 @@ async fn a_repeat_costs_no_more_than_any_other_and_no_handler() {
 }
 
 #[tokio::test]
-async fn a_failed_attempt_costs_two_writes_and_a_wake_up() {
+async fn failed_attempt_costs_two_writes_and_a_send() {
     let scale = Scale::start().await;
     scale.append("1").await;
     let failed = scale.weigh_drain(answering(|_, _| Outcome::retry("not yet"))).await;
@@ -281,7 +281,7 @@ async fn a_failed_attempt_costs_two_writes_and_a_wake_up() {
 }
 
 #[tokio::test]
-async fn parking_costs_the_row_once_more() {
+async fn parking_writes_the_row_again() {
     let scale = Scale::start().await;
     let (_, b, q) = append_large(&scale).await;
     let parked = scale.weigh_drain(answering(|_, _| Outcome::Reject("never".into()))).await;
@@ -294,7 +294,7 @@ fn counting(context: &Delivery) -> Outcome {
 }
 
 #[tokio::test]
-async fn in_a_commit_settle_and_own_writes_count_twice_and_the_last_one_releases() {
+async fn commit_doubles_write_units_and_releases_at_last() {
     let scale = Scale::start().await;
     scale.append("1").await;
     let one = scale.weigh_drain(answering(|delivery, _| counting(delivery))).await;
@@ -305,13 +305,13 @@ async fn in_a_commit_settle_and_own_writes_count_twice_and_the_last_one_releases
 }
 
 #[tokio::test]
-async fn a_wake_up_of_an_empty_entity_costs_one_refused_write() {
+async fn empty_entity_costs_one_refused_write() {
     let scale = Scale::with_history().await;
     assert_eq!(scale.weigh_drain(Done).await, Reading { refusals: 1, ..costs(FUTILE_WRITES, 0, 0, 0) });
 }
 
 #[tokio::test]
-async fn a_wake_up_of_an_entity_that_another_drains_costs_one_refused_write_and_is_replaced() {
+async fn wake_up_of_a_drained_entity_is_requeued() {
     let scale = Scale::start().await;
     scale.append("1").await;
     let drain = acquired(&scale, LeaseKind::Drain).await;
@@ -341,7 +341,7 @@ async fn acquired_for(scale: &Scale, kind: LeaseKind, length: Duration) -> webho
 }
 
 #[tokio::test]
-async fn a_slice_s_end_costs_two_writes_a_page_and_a_wake_up() {
+async fn hand_over_costs_two_writes_and_a_send() {
     let mut scale = Scale::start().await;
     scale.append_all(1..3).await;
     scale.stage.settings.slice = Duration::ZERO;
@@ -356,7 +356,7 @@ async fn a_slice_s_end_costs_two_writes_a_page_and_a_wake_up() {
 }
 
 #[tokio::test]
-async fn a_suspect_s_start_costs_one_write_more() {
+async fn start_of_a_suspect_costs_one_write() {
     let scale = Scale::start().await;
     scale.append("1").await;
     acquired_for(&scale, LeaseKind::Drain, Duration::ZERO).await;
@@ -366,7 +366,7 @@ async fn a_suspect_s_start_costs_one_write_more() {
 }
 
 #[tokio::test]
-async fn what_is_held_back_costs_two_writes_and_a_wake_up() {
+async fn open_breaker_costs_two_writes_and_a_send() {
     let mut scale = Scale::start().await;
     let drainer = scale.drainer(answering(|_, _| Outcome::unavailable("out")));
     for entity in ["test/b", "test/c", "test/d", "test/a"] {
@@ -384,7 +384,7 @@ async fn what_is_held_back_costs_two_writes_and_a_wake_up() {
 /// Under a paused clock, so that the number of looks is known: at 50, 100,
 /// 200, 400, 800 ms and each second after, each shortened by up to a half.
 #[tokio::test(start_paused = true)]
-async fn polling_a_lease_held_exclusively_only_reads() {
+async fn polling_an_exclusive_lease_only_reads() {
     let mut world = World::new();
     let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, |_| Fault::None));
     world.table = table.clone();
@@ -419,7 +419,7 @@ async fn polling_a_lease_held_exclusively_only_reads() {
 /// The store and the queue take 100 ms for each call; the clock is paused, so
 /// that the time passed is exactly the calls waited for one after the other.
 #[tokio::test(start_paused = true)]
-async fn ingest_waits_twice_for_the_claim_and_for_put_beside_wake_up() {
+async fn ingest_waits_for_two_round_trips() {
     const LATENCY: Duration = Duration::from_millis(100);
     let mut world = World::new();
     let table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, |_| Fault::Slow(LATENCY)));
@@ -433,7 +433,7 @@ async fn ingest_waits_twice_for_the_claim_and_for_put_beside_wake_up() {
 
 /// A lease of 15 s is renewed every 5 s.
 #[tokio::test(start_paused = true)]
-async fn a_slow_handler_costs_one_write_for_each_third_of_a_lease() {
+async fn slow_handler_renews_each_third_of_a_lease() {
     let mut world = World::new();
     world.inbox().append(&world.incoming_from("slow", "slow/a", "1")).await.unwrap();
     let table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, |_| Fault::None));
@@ -446,7 +446,7 @@ async fn a_slow_handler_costs_one_write_for_each_third_of_a_lease() {
 /// Between two deliveries of a backlog there is one wait: for the settle, with
 /// the receipt that the next one pushes out beside it, and the next page.
 #[tokio::test(start_paused = true)]
-async fn a_backlog_waits_once_between_two_deliveries() {
+async fn backlog_waits_one_round_trip_between_deliveries() {
     const LATENCY: Duration = Duration::from_millis(100);
     const HANDLER: Duration = Duration::from_millis(700);
     const K: u32 = 60;

@@ -26,7 +26,7 @@ use webhook_serializer::{
         entity::EntityKey,
         format::attribute as a,
         state::{BlockReason, VANISHED_BEFORE_START},
-        table::{Change, TableError, TableName, Value, Write},
+        table::{Change, TableName, Value, Write},
     },
     sources::Sources,
 };
@@ -58,31 +58,10 @@ async fn is_parked(world: &World, entity: &str) -> Vec<String> {
     parked.into_iter().map(|parked| parked.error).collect()
 }
 
-/// Nine minutes in which no page can be read, of fifty orders.
-#[tokio::test(start_paused = true)]
-async fn while_no_page_can_be_read_nothing_is_charged() {
-    let mut world = World::new();
-    for number in 0..50 {
-        world.append(&format!("test/{number}"), &number.to_string()).await;
-    }
-    let clock = world.env.clone();
-    let outage = clock.monotonic() + Duration::from_secs(540);
-    let plan = move |call: &Call<'_>| match call.read > 0 && clock.monotonic() < outage {
-        true => Fault::Before(TableError::Throttled),
-        false => Fault::None,
-    };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
-    let drainers: Vec<_> = (0..10).map(|_| world.drainer(Done)).collect();
-    world.work(&drainers).await;
-    assert_eq!(world.applied().len(), 50);
-    assert_eq!(world.started().len(), 50, "each was started once");
-    assert_eq!(world.told.taken_over(), 0, "no worker was held for dead");
-}
-
 /// As where the function that a handler calls is throttled: more often than its
 /// source allows attempts.
 #[tokio::test(start_paused = true)]
-async fn what_finds_no_room_waits_its_turn_uncharged_until_there_is() {
+async fn not_now_counts_no_attempt() {
     const REFUSED: usize = 10;
     let world = World::new();
     for id in ["1", "2"] {
@@ -110,7 +89,7 @@ async fn what_finds_no_room_waits_its_turn_uncharged_until_there_is() {
 /// The first crash may have come before the start. From the second one on each
 /// start is written.
 #[tokio::test(start_paused = true)]
-async fn a_delivery_that_kills_its_workers_is_parked_after_its_attempts_and_one() {
+async fn delivery_that_kills_its_workers_is_parked() {
     let world = World::new();
     world.append("test/a", "1").await;
     for crash in 0..=ATTEMPTS {
@@ -130,7 +109,7 @@ async fn a_delivery_that_kills_its_workers_is_parked_after_its_attempts_and_one(
 /// What takes its worker along before its handler starts: a page that is too
 /// large, say.
 #[tokio::test(start_paused = true)]
-async fn a_delivery_that_kills_its_workers_before_it_starts_blocks_its_entity() {
+async fn death_before_the_start_blocks_as_vanished() {
     let mut world = World::new();
     world.append("test/a", "1").await;
     let whole = world.table.clone();
@@ -156,7 +135,7 @@ async fn a_delivery_that_kills_its_workers_before_it_starts_blocks_its_entity() 
 /// A version behind: what a newer one wrote is left as it is, by ingest, worker
 /// and operator.
 #[tokio::test(start_paused = true)]
-async fn a_row_of_a_newer_format_is_changed_by_nobody() {
+async fn row_of_a_newer_format_is_never_changed() {
     let world = World::new();
     world.append("test/a", "1").await;
     let key = webhook_serializer::protocol::keys::entity_row(&EntityKey::parse("test/a").expect("a key"));
@@ -181,7 +160,7 @@ async fn a_row_of_a_newer_format_is_changed_by_nobody() {
 /// A start that is written down first needs time for that too: what would never
 /// have it is refused at the start.
 #[tokio::test(start_paused = true)]
-async fn a_suspect_of_the_slowest_handler_that_is_accepted_is_started_again() {
+async fn suspect_of_the_slowest_accepted_handler_starts_again() {
     let document = |seconds: u32| {
         format!(
             "[sources.slowest]\nprovider = 'standard-webhooks'\nsecrets = ['whsec_c2VjcmV0']\nhandler = 'test'\n\

@@ -129,7 +129,7 @@ fn settled(recent: &webhook_serializer::protocol::state::EntityState) -> Vec<Set
 }
 
 #[tokio::test(start_paused = true)]
-async fn through_an_hour_without_the_store_what_was_answered_202_is_applied_once_and_told_that_it_is_late() {
+async fn deferred_delivery_is_applied_once_after_an_outage() {
     for fault in outages() {
         let what = format!("{fault:?}");
         let world = out_until(HOUR, move |_| fault.clone());
@@ -150,7 +150,7 @@ async fn through_an_hour_without_the_store_what_was_answered_202_is_applied_once
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_had_landed_all_the_same_is_a_repeat_when_it_is_taken_up() {
+async fn deferred_delivery_that_had_landed_is_a_repeat() {
     for fault in [Fault::ReplyLost, Fault::SilentAfter] {
         let what = format!("{fault:?}");
         let hit = fault.clone();
@@ -167,7 +167,7 @@ async fn what_had_landed_all_the_same_is_a_repeat_when_it_is_taken_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_source_does_as_it_says_and_where_it_says_nothing_as_its_provider_sends() {
+async fn on_outage_follows_source_then_provider() {
     for (source, expected) in [("queued", 202), ("refused", 503), ("again", 503)] {
         let world = out_until(HOUR, |_| Fault::Silent);
         assert_eq!(status(&world, source, "1").await, expected, "{source}");
@@ -189,7 +189,7 @@ async fn each_source_does_as_it_says_and_where_it_says_nothing_as_its_provider_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_a_message_is_answered_503_and_has_all_of_the_time_for_the_store() {
+async fn delivery_too_large_to_defer_gets_503() {
     let mut random = fastrand::Rng::with_seed(1);
     let noise: String = (0..1_500_000).map(|_| random.alphanumeric()).collect();
     let body = |noise: &str| format!(r#"{{"type":"order.updated","data":{{"order_id":"7","note":"{noise}"}}}}"#);
@@ -208,7 +208,7 @@ async fn what_does_not_fit_a_message_is_answered_503_and_has_all_of_the_time_for
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_out_for_a_moment_is_waited_for_and_nothing_is_deferred() {
+async fn short_outage_defers_nothing() {
     for fault in [Fault::Before(TableError::Throttled), Fault::Silent, Fault::SilentAfter] {
         let what = format!("{fault:?}");
         let world = out_until(HOUR, move |call| if call.request == 1 { fault.clone() } else { Fault::None });
@@ -218,7 +218,7 @@ async fn a_store_that_is_out_for_a_moment_is_waited_for_and_nothing_is_deferred(
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_neither_takes_it_the_answer_is_503() {
+async fn outage_of_store_and_queue_gets_503() {
     for fault in outages() {
         let what = format!("{fault:?}");
         let mut world = out_until(HOUR, |_| Fault::Silent);
@@ -230,7 +230,7 @@ async fn where_neither_takes_it_the_answer_is_503() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_dies_behind_the_append_leaves_a_repeat() {
+async fn worker_death_after_deferred_append_leaves_a_repeat() {
     let world = out_until(Duration::from_secs(60), |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "1").await, 202);
     tokio::time::advance(Duration::from_secs(60)).await;
@@ -247,7 +247,7 @@ async fn a_worker_that_dies_behind_the_append_leaves_a_repeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_store_is_out_its_message_is_let_go_only_behind_another() {
+async fn deferred_message_is_deleted_only_after_its_replacement() {
     let mut world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "1").await, 202);
     let messages = world.messages.clone();
@@ -272,7 +272,7 @@ fn of_one_event(messages: &[Message]) -> SqsEvent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_in_one_batch_is_appended_in_the_order_in_which_it_arrived_and_asks_a_store_that_is_out_once() {
+async fn deferred_batch_is_appended_in_arrival_order() {
     let world = out_until(HOUR, |_| Fault::Silent);
     for number in 0..5 {
         assert_eq!(status(&world, "queued", &format!("{number}")).await, 202);
@@ -357,7 +357,7 @@ async fn untried_deferred_webhooks_keep_their_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn behind_what_came_meanwhile_it_is_handled_later_and_known_to_be_older() {
+async fn deferred_delivery_is_handled_as_older() {
     const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\non_outage = 'queue'\n\
          generic = { header = 'x-sign', hash = 'sha256', encoding = 'hex', delivery_id = 'x-id', topic = '/type', \
          entity = '/order', event_time = '/at' }\n";
@@ -414,7 +414,7 @@ async fn deferred_delivery_supersedes_no_newer_one() {
 /// A place in front that was claimed just now is not given up for it: when it came
 /// into the inbox counts, not when it arrived.
 #[tokio::test(start_paused = true)]
-async fn it_hurries_no_gap_in_front_of_it() {
+async fn deferred_delivery_shortens_no_gap() {
     let world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "late").await, 202);
     tokio::time::advance(HOUR).await;
@@ -433,7 +433,7 @@ async fn it_hurries_no_gap_in_front_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_be_a_delivery_and_cannot_be_read_is_kept_and_keeps_no_other() {
+async fn unreadable_deferred_delivery_is_kept() {
     let world = out_until(Duration::from_secs(30), |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "1").await, 202);
     tokio::time::advance(Duration::from_secs(30)).await;
@@ -457,7 +457,7 @@ async fn what_must_be_a_delivery_and_cannot_be_read_is_kept_and_keeps_no_other()
 /// A worker that cannot run at all, or cannot read it, for as long as the queue lets
 /// it try: it is among the dead letters, whole, and is applied once it is put back.
 #[tokio::test]
-async fn what_nobody_takes_up_is_among_the_dead_letters_and_can_be_put_back() {
+async fn deferred_dead_letter_is_applied_once_put_back() {
     let mut stage =
         Stage::start_for(&SOURCES.replace("handler = \"test\"", "handler = \"test\"\non_outage = \"queue\"")).await;
     let incoming = stage.incoming("test/a", "1");
@@ -491,7 +491,7 @@ async fn what_nobody_takes_up_is_among_the_dead_letters_and_can_be_put_back() {
 
 /// Through the AWS clients, and at its longest.
 #[tokio::test]
-async fn the_longest_that_is_deferred_fits_a_message_of_the_real_client() {
+async fn longest_deferred_delivery_fits_one_message() {
     let mut stage = Stage::start().await;
     let mut noise = vec![0; 784_000];
     fastrand::Rng::with_seed(1).fill(&mut noise);
@@ -509,7 +509,7 @@ async fn the_longest_that_is_deferred_fits_a_message_of_the_real_client() {
 
 /// Commerce takes no other success than 200 with these words: its hook has failed.
 #[tokio::test(start_paused = true)]
-async fn who_demands_words_of_its_own_has_them_with_a_200_for_what_is_deferred_too() {
+async fn deferred_delivery_gets_the_answer_its_provider_demands() {
     let key = include_str!("../../events/keys/private.pem");
     let says =
         format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'test'\n");

@@ -344,7 +344,7 @@ async fn busy_order_recovers_from_a_lost_wake_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_now_keeps_the_waits_counted() {
+async fn retry_keeps_the_waiting_time_counted() {
     let (world, starts) = (world(), Arc::default());
     append(&world, "shop", "a", "1").await;
     let back = world.env.monotonic() + DAY;

@@ -67,7 +67,7 @@ async fn handled() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_was_handled_and_parked_is_gone_and_other_orders_stay() {
+async fn erase_removes_one_order_only() {
     let world = handled().await;
     let (before, other) = (world.state("test/a").await, left(&world, "test/b"));
     // Two deliveries, what is parked, and what the entity's row told.
@@ -87,7 +87,7 @@ async fn all_that_was_handled_and_parked_is_gone_and_other_orders_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_numbers_that_are_left_expire_a_day_after_the_newest_of_them() {
+async fn erased_row_expires_a_day_later() {
     let world = handled().await;
     // Made by a clock that is an hour ahead of the operator's.
     let ahead = world.env.now() + Duration::from_secs(3_600);
@@ -107,7 +107,7 @@ async fn the_numbers_that_are_left_expire_a_day_after_the_newest_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_s_row_is_kept_for_ever_all_the_same() {
+async fn row_of_a_job_never_expires() {
     let world = World::new();
     let job = EntityKey::parse("cron/nightly").expect("a key");
     let run = world.leases("a scheduler").acquire(&job, Terms::at_once()).await.expect("it is free");
@@ -138,7 +138,7 @@ async fn webhook_sent_again_after_erase_keeps_its_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_or_is_held_is_not_touched() {
+async fn order_in_use_is_not_erased() {
     let world = handled().await;
     world.append("test/a", "3").await;
     let before = rows(&world);
@@ -154,7 +154,7 @@ async fn what_waits_or_is_held_is_not_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_a_page_is_gone() {
+async fn erase_removes_more_than_a_page() {
     let world = World::new();
     for number in 0..120 {
         world.append("test/a", &number.to_string()).await;
@@ -168,7 +168,7 @@ async fn more_than_a_page_is_gone() {
 /// Its marker is all that refuses it: without one the put would land, be
 /// answered 2xx, and stand behind `head` where nobody looks.
 #[tokio::test(start_paused = true)]
-async fn a_put_that_comes_after_its_place_was_given_up_and_erased_finds_it_given_up() {
+async fn late_put_after_erase_finds_the_tombstone() {
     let world = World::new();
     let nonce = world.env.nonce();
     let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
@@ -189,7 +189,7 @@ async fn a_put_that_comes_after_its_place_was_given_up_and_erased_finds_it_given
 /// Parked in `<source>/unrouted`, whose row expiry has deleted or not: stopped
 /// before any of its calls, an erase leaves what is parked there meanwhile.
 #[tokio::test(start_paused = true)]
-async fn what_comes_and_is_parked_while_it_is_erased_stays() {
+async fn delivery_parked_during_an_erase_stays() {
     let unrouted = EntityKey::parse("test/unrouted").expect("a key");
     for has_row in [true, false] {
         for stop in 2.. {
@@ -242,7 +242,7 @@ async fn what_comes_and_is_parked_while_it_is_erased_stays() {
 
 /// Its row is not given up to expiry under what waits, or whoever has it.
 #[tokio::test(start_paused = true)]
-async fn a_row_that_somebody_came_to_meanwhile_stays_as_it_is() {
+async fn row_changed_during_an_erase_stays() {
     for who in ["a delivery", "a holder", "a newer version"] {
         let mut world = handled().await;
         // Before its last call, when all else is gone.
@@ -277,7 +277,7 @@ async fn a_row_that_somebody_came_to_meanwhile_stays_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_of_an_order_whose_row_has_expired_is_gone_too() {
+async fn erase_removes_an_order_without_its_row() {
     let world = handled().await;
     world.memory.purge(&TableName::Entities, |row| row.text(a::ENTITY) == Some("test/a"));
     assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 3 }));
@@ -285,7 +285,7 @@ async fn what_is_left_of_an_order_whose_row_has_expired_is_gone_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asked_again_after_any_failure_it_goes_on() {
+async fn repeated_erase_completes_after_any_failure() {
     let mut answered = 0;
     loop {
         let mut world = handled().await;
@@ -307,7 +307,7 @@ async fn asked_again_after_any_failure_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_of_a_newer_format_is_not_guessed_at() {
+async fn newer_format_stops_an_erase() {
     let world = handled().await;
     let row = Row::new()
         .with(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1)

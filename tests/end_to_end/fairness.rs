@@ -30,7 +30,7 @@ fn key(text: &str) -> EntityKey {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_comes_again_at_once_lets_waiting_deliveries_pass_first() {
+async fn repeated_caller_lets_waiting_deliveries_pass() {
     let world = World::new();
     let ids: Vec<String> = (0..20).map(|id| id.to_string()).collect();
     for id in &ids {
@@ -57,7 +57,7 @@ async fn a_caller_that_comes_again_at_once_lets_waiting_deliveries_pass_first() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_that_no_worker_comes_for_keep_a_caller_out_for_their_turn_and_no_longer() {
+async fn unattended_deliveries_delay_callers_one_turn() {
     let world = World::new();
     world.append("test/a", "1").await;
     let leases = world.leases("a caller");
@@ -73,7 +73,7 @@ async fn deliveries_that_no_worker_comes_for_keep_a_caller_out_for_their_turn_an
 
 /// What waits there could not be handled at once in any case.
 #[tokio::test(start_paused = true)]
-async fn deliveries_that_wait_for_a_retry_keep_nobody_out() {
+async fn deliveries_waiting_for_retry_delay_no_caller() {
     let world = World::new();
     world.append("test/a", "1").await;
     let fails = answering(|_, _| Outcome::retry_after(Duration::from_secs(600), "not yet"));
@@ -97,7 +97,7 @@ async fn deliveries_that_wait_for_a_retry_keep_nobody_out() {
 /// A worker's batch: one entity whose last holder died, and sixty with a minute
 /// of work each and more behind it.
 #[tokio::test(start_paused = true)]
-async fn a_suspect_under_sixty_backlogs_gets_its_turn_within_a_minute() {
+async fn suspect_among_backlogs_starts_within_a_minute() {
     let mut world = World::new();
     world.function_time = Duration::from_secs(900);
     world.append("test/suspect", "suspect").await;

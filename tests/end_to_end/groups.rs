@@ -58,7 +58,7 @@ async fn settlements(world: &World) -> Vec<Settlement> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_in_a_row_is_handled_in_one_start_and_committed_in_one_write() {
+async fn group_runs_in_one_start_and_commit() {
     let world = world("deliver = { up_to = 4 }");
     let ids = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
     appended(&world, ids).await;
@@ -74,7 +74,7 @@ async fn what_waits_in_a_row_is_handled_in_one_start_and_committed_in_one_write(
 
 /// The group's time is one: counted with each, it would look as many times as long.
 #[tokio::test(start_paused = true)]
-async fn each_of_a_group_is_told_of_as_itself_and_its_time_once() {
+async fn group_reports_each_delivery_and_one_duration() {
     let world = world("deliver = { up_to = 4 }");
     appended(&world, ["0", "1", "2", "3", "4"]).await;
     world.work(&[world.drainer(Counting::default())]).await;
@@ -85,7 +85,7 @@ async fn each_of_a_group_is_told_of_as_itself_and_its_time_once() {
 /// Wherever it stands in its group: nobody else is charged for it, and each of the
 /// others is applied exactly once, in order.
 #[tokio::test(start_paused = true)]
-async fn a_poison_in_a_group_is_found_and_parked_alone() {
+async fn failing_delivery_of_a_group_is_parked_alone() {
     for at in 0..4 {
         for rejects in [false, true] {
             let world = world("deliver = { up_to = 4 }");
@@ -118,7 +118,7 @@ async fn a_poison_in_a_group_is_found_and_parked_alone() {
 
 /// Dies once, whatever was under way, after each of its calls to the store.
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_dies_with_a_group_loses_none_of_it_and_applies_none_twice() {
+async fn holder_death_applies_each_of_a_group_once() {
     for calls in 1.. {
         let mut world = world("deliver = { up_to = 3 }");
         let ids = ["0", "1", "2", "3"];
@@ -137,7 +137,7 @@ async fn a_holder_that_dies_with_a_group_loses_none_of_it_and_applies_none_twice
 
 /// Whichever of it killed its holder dies alone the next time.
 #[tokio::test(start_paused = true)]
-async fn whoever_takes_a_group_over_runs_each_of_it_by_itself() {
+async fn take_over_runs_a_group_one_by_one() {
     let mut world = world("deliver = { up_to = 3 }");
     let ids = ["0", "1", "2", "3"];
     appended(&world, ids).await;
@@ -148,7 +148,7 @@ async fn whoever_takes_a_group_over_runs_each_of_it_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeat_ends_a_group_and_is_recognised_by_its_members() {
+async fn repeat_ends_a_group() {
     let world = world("deliver = { up_to = 9 }");
     appended(&world, ["0", "1", "0", "2", "1", "3"]).await;
     let handler = Counting::default();
@@ -160,7 +160,7 @@ async fn a_repeat_ends_a_group_and_is_recognised_by_its_members() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_latest_is_handled_for_all_that_wait_and_these_are_known_when_they_come_again() {
+async fn latest_supersedes_all_that_wait() {
     let world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2", "3"]).await;
     let handler = Counting::default();
@@ -178,7 +178,7 @@ async fn the_latest_is_handled_for_all_that_wait_and_these_are_known_when_they_c
 /// What came last happened first: were the other left out for it, the older word
 /// would stand, and its handler could not know.
 #[tokio::test(start_paused = true)]
-async fn one_that_happened_before_the_one_in_front_of_it_is_no_latest() {
+async fn older_event_does_not_supersede() {
     let world = world("deliver = 'latest'");
     for (id, at) in [("0", 7), ("new", 9), ("old", 8)] {
         let mut incoming = world.incoming(KEY, id);
@@ -198,7 +198,7 @@ async fn one_that_happened_before_the_one_in_front_of_it_is_no_latest() {
 /// A holder that vanished with a retry of the latest: each is run by itself then,
 /// and none has had an attempt of its own.
 #[tokio::test(start_paused = true)]
-async fn attempts_at_the_latest_are_not_charged_to_the_delivery_in_front() {
+async fn attempts_at_the_latest_count_for_it_alone() {
     let mut world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let starts: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
@@ -235,7 +235,7 @@ async fn attempts_at_the_latest_are_not_charged_to_the_delivery_in_front() {
 
 /// Its attempts used up, each is tried by itself: those before it are applied.
 #[tokio::test(start_paused = true)]
-async fn a_latest_that_fails_is_parked_alone() {
+async fn failing_latest_is_parked_alone() {
     let world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let handler = Counting { poison: vec![("2", false)], ..Counting::default() };
@@ -271,7 +271,7 @@ async fn redriven_delivery_supersedes_no_newer_one() {
 /// Of three that come within the linger, one start: the first wake-up is delayed.
 /// Where a group is full, it is not.
 #[tokio::test(start_paused = true)]
-async fn a_source_that_lingers_waits_for_more_unless_its_group_is_full() {
+async fn linger_ends_once_the_group_is_full() {
     let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
     let linger = world.sources().get("test").unwrap().linger;
     let comes = async |id: &str| {
@@ -327,7 +327,7 @@ async fn linger_ends_where_each_is_tried_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_older_than_what_was_applied_is_left_out_and_known_when_it_comes_again() {
+async fn stale_delivery_is_superseded() {
     let world = world("stale = 'skip'");
     let handler = Counting::default();
     let comes = async |id: &str, at: u64| {
@@ -379,7 +379,7 @@ fn ages() -> (Arc<Mutex<Vec<Age>>>, impl Handler + Clone) {
 /// As many as the row remembers: what a group pushes out has receipts of its own
 /// before.
 #[tokio::test(start_paused = true)]
-async fn groups_push_their_forerunners_out_of_the_row_and_none_is_forgotten() {
+async fn groups_spill_receipts_and_remember_each_delivery() {
     let key = format!("test/{}", "x".repeat(470));
     let world = world("deliver = { up_to = 25 }");
     let ids: Vec<String> = (0..40).map(|number| format!("{number:02}")).collect();
@@ -398,7 +398,7 @@ async fn groups_push_their_forerunners_out_of_the_row_and_none_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_of_a_group_that_cannot_be_read_is_set_aside_by_itself() {
+async fn unreadable_body_of_a_group_is_parked_alone() {
     let world = world("deliver = { up_to = 3 }");
     appended(&world, ["0", "1", "2"]).await;
     let state = world.state(KEY).await;
@@ -414,7 +414,7 @@ async fn a_body_of_a_group_that_cannot_be_read_is_set_aside_by_itself() {
 
 /// A body in rows of its own, of which one is gone: what is in front of it is given, and it is not.
 #[tokio::test(start_paused = true)]
-async fn a_body_of_a_group_that_is_not_all_there_is_set_aside_by_itself() {
+async fn incomplete_body_of_a_group_is_parked_alone() {
     let world = world("deliver = { up_to = 3 }");
     for id in ["0", "1", "2"] {
         let noise = || world.env.fraction().to_bits().to_le_bytes();
@@ -438,7 +438,7 @@ async fn a_body_of_a_group_that_is_not_all_there_is_set_aside_by_itself() {
 
 /// A handler without `handle_all` of its own gets each by itself, in the end.
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_takes_no_groups_is_given_each_by_itself() {
+async fn handler_without_handle_all_gets_single_deliveries() {
     let world = world("deliver = { up_to = 3 }");
     appended(&world, ["0", "1"]).await;
     world.work(&[world.drainer(Slow(Duration::ZERO))]).await;

@@ -82,7 +82,7 @@ fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_outlives_its_timeout_has_failed_and_its_late_effect_is_refused() {
+async fn late_effect_of_timed_out_handler_is_refused() {
     let world = World::new();
     world.append("test/a", "late").await;
     world.append("test/a", "next").await;
@@ -104,7 +104,7 @@ async fn a_handler_that_outlives_its_timeout_has_failed_and_its_late_effect_is_r
 /// A commit that the network delivers when its holder's lease has long run out,
 /// and another has applied the delivery and the one behind it.
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_comes_late_does_not_land() {
+async fn late_commit_does_not_land() {
     let mut world = World::new();
     world.append("test/a", "1").await;
     world.append("test/a", "2").await;
@@ -141,7 +141,7 @@ async fn a_commit_that_comes_late_does_not_land() {
 /// at work when it did so first. Waiting for their turn behind the killer, they
 /// must not be charged with its further attempts.
 #[tokio::test(start_paused = true)]
-async fn a_suspect_is_not_charged_with_the_end_of_another() {
+async fn suspect_pays_for_no_other_death() {
     let world = World::new();
     for (entity, id) in [("test/a", "killer"), ("test/a", "after"), ("test/b", "b"), ("test/c", "c")] {
         world.append(entity, id).await;

@@ -57,7 +57,7 @@ async fn drained(count: u32) -> (World, Arc<MeteredTable>) {
 
 /// What `serializer inspect` reads: pages, and not all that there was.
 #[tokio::test(start_paused = true)]
-async fn looking_at_an_order_costs_the_same_after_five_thousand_as_after_five_hundred() {
+async fn inspection_cost_is_independent_of_history() {
     let mut costs = Vec::new();
     for count in [500, 5000] {
         let (world, table) = drained(count).await;
@@ -74,7 +74,7 @@ async fn looking_at_an_order_costs_the_same_after_five_thousand_as_after_five_hu
 
 /// Whoever looks again and again pays for nothing that is known to be empty.
 #[tokio::test(start_paused = true)]
-async fn a_look_asks_once_for_what_fits_a_page_and_not_for_what_cannot_be_there() {
+async fn inspection_reads_no_page_that_is_empty() {
     let mut world = World::new();
     let operator = world.operator().because(Reason::new("ada", "to see it"));
     let (small, hot) = (EntityKey::parse("test/small").unwrap(), EntityKey::parse("test/hot").unwrap());
@@ -109,7 +109,7 @@ async fn a_look_asks_once_for_what_fits_a_page_and_not_for_what_cannot_be_there(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delivery_costs_the_same_behind_ten_thousand_as_behind_a_thousand() {
+async fn delivery_cost_is_independent_of_the_backlog() {
     let (thousand, ten_thousand) = (in_memory(1000).await, in_memory(10_000).await);
     for (what, small, large) in [
         ("requests", thousand.requests, ten_thousand.requests),
@@ -125,7 +125,7 @@ async fn a_delivery_costs_the_same_behind_ten_thousand_as_behind_a_thousand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_embedded_store_reports_what_is_computed_in_memory() {
+async fn computed_cost_equals_the_embedded_stores() {
     const COUNT: u32 = 60;
     let mut stage = Stage::start().await;
     // However slow the machine is, no renewal is among the requests.

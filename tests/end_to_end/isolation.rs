@@ -110,32 +110,32 @@ fn hangs(now: Duration) -> Fate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_an_endpoint_that_hangs_for_500_orders_others_hardly_wait() {
+async fn hanging_endpoint_delays_no_other_order() {
     let waited = beside_by_default("sick", 500, 1).await;
     assert!(waited.is_short(), "{waited:?}");
 }
 
 /// As few as an account of ten leaves room for.
 #[tokio::test(start_paused = true)]
-async fn in_five_slots_others_wait_only_for_those_that_hang_at_first() {
+async fn hanging_endpoint_in_five_slots_delays_others_briefly() {
     let waited = beside("sick", 500, 1, 5, 1).await;
     assert!(waited.median < Duration::from_secs(1), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_ten_backlogs_others_hardly_wait() {
+async fn ten_backlogs_delay_no_other_order() {
     let waited = beside_by_default("busy", 10, 30).await;
     assert!(waited.is_short(), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_a_hundred_backlogs_others_hardly_wait() {
+async fn hundred_backlogs_delay_no_other_order() {
     let waited = beside_by_default("busy", 100, 30).await;
     assert!(waited.is_short(), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_a_flood_of_one_source_others_hardly_wait() {
+async fn flood_of_one_source_delays_no_other_order() {
     let waited = beside_by_default("flood", 500, 4).await;
     assert!(waited.is_short(), "{waited:?}");
 }
@@ -143,7 +143,7 @@ async fn beside_a_flood_of_one_source_others_hardly_wait() {
 /// A hundred orders, ten slots: each order's four deliveries take 12 s, and so
 /// do all of them side by side.
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_is_slow_and_well_is_not_held_back() {
+async fn slow_successful_handler_opens_no_breaker() {
     let world = world();
     let workers = workers(&world, 10, |_| Fate::Takes(Duration::from_secs(3)));
     append(&world, "sick", 100, 4).await;
@@ -155,7 +155,7 @@ async fn a_handler_that_is_slow_and_well_is_not_held_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_put_off_keeps_its_attempts() {
+async fn delivery_behind_an_open_breaker_keeps_its_attempts() {
     let world = world();
     let workers = workers(&world, 5, |now| match now < Duration::from_secs(3600) {
         true => Fate::Refuses,
@@ -172,7 +172,7 @@ async fn what_is_put_off_keeps_its_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_source_is_held_back_one_probe_at_a_time_is_made() {
+async fn open_breaker_admits_one_probe_at_a_time() {
     let world = world();
     let workers = workers(&world, 1, |_| Fate::Hangs);
     append(&world, "sick", 30, 1).await;

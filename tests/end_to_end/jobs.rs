@@ -15,7 +15,6 @@ use std::{
 
 use futures_util::future::{BoxFuture, join_all};
 use tests::{
-    clock::START,
     faults::{Call, Fault, FaultyTable},
     stage::Stage,
 };
@@ -28,10 +27,9 @@ use webhook_serializer::{
         switch::Switch::{self, Off, On},
     },
     protocol::{
-        entity::EntityKey,
         format::attribute,
-        lease::{Acquire, Acquired, Release},
-        state::{HolderInfo, LeaseKind},
+        lease::Release,
+        state::HolderInfo,
         table::{Action, Change, Key, TableError, TableName, Value, Write},
         tick::{Ending, LONGEST_DEFINITION, LONGEST_NAME},
     },
@@ -43,7 +41,7 @@ use self::night::{Ahead, FUNCTION, MINUTE, Night, Runs, minute, one};
 // Once, whatever the number of instances, deliveries and clocks.
 
 #[tokio::test(start_paused = true)]
-async fn a_tick_delivered_to_eight_instances_twice_each_with_clocks_a_minute_apart_runs_once() {
+async fn tick_of_eight_skewed_instances_runs_once() {
     let night = Night::new();
     // Longer than its lease, so that it is renewed, and longer than a minute by the others' clocks.
     let job = || one(night.runs.job("report", "every 2 minutes", Duration::from_secs(50)));
@@ -70,27 +68,8 @@ async fn a_tick_delivered_to_eight_instances_twice_each_with_clocks_a_minute_apa
     assert_eq!(night.ending("report").await, (2, Ending::Done));
 }
 
-#[tokio::test(start_paused = true)]
-async fn while_a_run_goes_on_nobody_takes_it_over_however_far_ahead_its_clock_is_within_a_minute() {
-    let night = Night::new();
-    let job = |night: &Night| one(night.runs.job("report", "every 10 minutes", Duration::from_secs(55)));
-    let slow = night.ticker(job(&night));
-    let ahead = Ahead(night.clock, MINUTE);
-    let fast = night.ticker_by(job(&night), &On, Env::new(ahead, SeededRandom::new(2)));
-    let others = async {
-        for second in 1..=50 {
-            night.clock.sleep((START + Duration::from_secs(second)).since(night.clock.now())).await;
-            night.invoke(&fast, 0).await;
-            night.invoke(&fast, 1).await;
-        }
-    };
-    tokio::join!(night.invoke(&slow, 0), others);
-    assert_eq!(night.runs.ticks("report"), [0]);
-    assert_eq!(night.ending("report").await, (0, Ending::Done));
-}
-
 #[tokio::test]
-async fn on_the_embedded_dynamodb_too_a_tick_delivered_to_eight_instances_twice_each_runs_once() {
+async fn tick_of_eight_instances_runs_once_on_dynamodb() {
     let stage = Stage::start().await;
     let runs = Runs::default();
     let instances: Vec<Ticker> = (0..8)
@@ -115,7 +94,7 @@ async fn on_the_embedded_dynamodb_too_a_tick_delivered_to_eight_instances_twice_
 // A run that crashes.
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_crashes_is_run_once_more() {
+async fn crashed_run_is_run_again() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::from_secs(5))));
     night.killed(&ticker, 0, Duration::from_secs(2)).await;
@@ -129,7 +108,7 @@ async fn a_run_that_crashes_is_run_once_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_crashes_is_not_run_again_where_the_job_says_so() {
+async fn crashed_run_is_skipped_if_configured() {
     let night = Night::new();
     let job = night.runs.job("mail", "every hour", Duration::from_secs(5)).on_crash(OnCrash::Skip);
     let ticker = night.ticker(one(job));
@@ -144,7 +123,7 @@ async fn a_run_that_crashes_is_not_run_again_where_the_job_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tick_that_kills_its_process_is_started_three_times_and_recorded_as_crashed() {
+async fn tick_that_kills_its_process_starts_three_times() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("killer", "every hour", Duration::from_secs(5))));
     for number in [0, 2, 4] {
@@ -158,7 +137,7 @@ async fn a_tick_that_kills_its_process_is_started_three_times_and_recorded_as_cr
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_crashed_runs_before_what_came_after_it() {
+async fn crashed_tick_runs_before_later_ticks() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every minute", Duration::from_secs(1))));
     night.killed(&ticker, 0, Duration::from_millis(500)).await;
@@ -167,7 +146,7 @@ async fn what_crashed_runs_before_what_came_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_lease_was_taken_away_records_nothing() {
+async fn run_without_its_lease_records_nothing() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::from_secs(40))));
     let taken = async {
@@ -188,7 +167,7 @@ async fn a_run_whose_lease_was_taken_away_records_nothing() {
 // A store that is down, and replies that are lost.
 
 #[tokio::test(start_paused = true)]
-async fn with_the_store_out_nothing_runs() {
+async fn no_job_runs_without_the_store() {
     let unknown = || TableError::Unknown("no connection".into());
     let outages = [Fault::Before(TableError::Throttled), Fault::Before(unknown()), Fault::Silent, Fault::SilentAfter];
     for fault in outages {
@@ -254,7 +233,7 @@ async fn one_tick(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_to_any_write_costs_a_round_trip_and_no_second_run() {
+async fn lost_reply_runs_no_job_twice() {
     let skipped = |runs: &Runs| runs.job("report", "every minute", Duration::ZERO).on_crash(OnCrash::Skip);
     let again = |runs: &Runs| runs.job("report", "every minute", Duration::ZERO);
     let failing = |runs: &Runs| {
@@ -285,7 +264,7 @@ async fn a_lost_reply_to_any_write_costs_a_round_trip_and_no_second_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_lands_with_its_tick_and_not_without_it() {
+async fn commit_of_a_job_lands_with_its_tick() {
     let night = Night::new();
     let ticker = night.ticker(one(counted(&night.runs)));
     night.minutes(&ticker, [0, 0, 1, 1, 2]).await;
@@ -295,7 +274,7 @@ async fn a_commit_lands_with_its_tick_and_not_without_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_is_followed_by_the_next_tick_that_was_missed() {
+async fn missed_tick_follows_a_commit() {
     let night = Night::new();
     let ticker = night.ticker(one(counted(&night.runs).missed(Missed::Each)));
     night.minutes(&ticker, [0, 4]).await;
@@ -303,7 +282,7 @@ async fn a_commit_is_followed_by_the_next_tick_that_was_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_whose_own_condition_does_not_hold_is_a_failure() {
+async fn commit_with_a_failed_condition_fails_the_run() {
     let night = Night::new();
     let refused = |_: Context| async {
         let write = Write::update(Key::named(COUNTER, "id", "1"), vec![Change::set("n", 1_u32)]);
@@ -318,7 +297,7 @@ async fn a_commit_whose_own_condition_does_not_hold_is_a_failure() {
 // One job is nothing to another.
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_a_failing_and_a_panicking_job_stop_no_other() {
+async fn failing_job_stops_no_other() {
     let night = Night::new();
     let panics = async |_: Context| -> Result<(), JobError> { panic!("as it must") };
     let fails = async |_: Context| -> Result<(), JobError> { Err("no such host".into()) };
@@ -340,7 +319,7 @@ async fn a_slow_a_failing_and_a_panicking_job_stop_no_other() {
 }
 
 #[tokio::test]
-async fn a_job_that_blocks_its_thread_holds_up_no_other() {
+async fn job_that_blocks_its_thread_delays_no_other() {
     let stage = Stage::start().await;
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = Arc::new(Mutex::new(wait));
@@ -360,7 +339,7 @@ async fn a_job_that_blocks_its_thread_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn neither_lease_nor_renewal_outlives_the_function() {
+async fn lease_of_a_job_ends_with_the_function() {
     let mut night = Night::new();
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let noted = seen.clone();
@@ -389,7 +368,7 @@ async fn neither_lease_nor_renewal_outlives_the_function() {
 // What was missed, what is held, what is off.
 
 #[tokio::test(start_paused = true)]
-async fn missed_ticks_are_run_once_or_each_or_not_as_the_job_says() {
+async fn missed_ticks_run_as_configured() {
     let night = Night::new();
     let job = |name, missed| night.runs.job(name, "every 10 minutes", Duration::ZERO).missed(missed);
     let jobs = Jobs::new().add(job("once", Missed::Once)).add(job("each", Missed::Each)).add(job("skip", Missed::Skip));
@@ -401,7 +380,7 @@ async fn missed_ticks_are_run_once_or_each_or_not_as_the_job_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_than_a_hundred_missed_ticks_are_caught_up_with() {
+async fn at_most_a_hundred_missed_ticks_run() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("each", "every minute", Duration::ZERO).missed(Missed::Each)));
     night.minutes(&ticker, [0, 1000]).await;
@@ -410,7 +389,7 @@ async fn no_more_than_a_hundred_missed_ticks_are_caught_up_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_new_job_only_a_tick_of_the_last_minute_is_due() {
+async fn new_job_runs_only_the_last_minutes_tick() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("new", "every 10 minutes", Duration::ZERO)));
     night.minutes(&ticker, [5]).await;
@@ -424,37 +403,21 @@ async fn of_a_new_job_only_a_tick_of_the_last_minute_is_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_due_before_a_job_had_its_schedule_was_not_missed() {
-    let night = Night::new();
-    let old = night.ticker(one(night.runs.job("job", "every day", Duration::ZERO)));
-    night.minutes(&old, [0]).await;
-    let new = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO).missed(Missed::Each)));
-    night.minutes(&new, [55, 60, 61]).await;
-    assert_eq!(night.runs.ticks("job"), [0, 60]);
-}
-
-/// Nor where somebody held the job when it was to have it: it has it with its first tick.
-#[tokio::test(start_paused = true)]
-async fn what_was_due_before_a_job_had_its_schedule_was_not_missed_while_it_was_held_either() {
-    let night = Night::new();
-    night.minutes(&night.ticker(one(night.runs.job("job", "every day", Duration::ZERO))), [0]).await;
-    let store = night.store();
-    let request = Acquire {
-        entity: EntityKey::parse("cron/job").expect("a key"),
-        kind: LeaseKind::Exclusive,
-        holder: store.env().nonce(),
-        info: HolderInfo::new("somebody who vanishes"),
-        now: store.env().now(),
-        length: MINUTE,
-    };
-    assert!(matches!(store.run(&request, MINUTE).await, Ok(Acquired::Granted(..))), "it is free");
-    let new = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO).missed(Missed::Each)));
-    night.minutes(&new, [55, 60, 61]).await;
-    assert_eq!(night.runs.ticks("job"), [0, 60]);
+async fn new_schedule_has_no_missed_ticks() {
+    for is_held in [false, true] {
+        let night = Night::new();
+        night.minutes(&night.ticker(one(night.runs.job("job", "every day", Duration::ZERO))), [0]).await;
+        if is_held {
+            night.held("job", MINUTE).await;
+        }
+        let new = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO).missed(Missed::Each)));
+        night.minutes(&new, [55, 60, 61]).await;
+        assert_eq!(night.runs.ticks("job"), [0, 60], "held: {is_held}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tick_that_is_delivered_late_is_run_unless_a_later_one_was() {
+async fn late_tick_runs_unless_a_later_one_ran() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
     night.until(7).await;
@@ -466,7 +429,7 @@ async fn a_tick_that_is_delivered_late_is_run_unless_a_later_one_was() {
 
 /// What it recorded would be in the future, and silence the job until then.
 #[tokio::test(start_paused = true)]
-async fn an_invocation_that_is_dated_far_ahead_is_refused_and_silences_no_job() {
+async fn invocation_dated_far_ahead_is_refused() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
     night.minutes(&ticker, [0]).await;
@@ -483,29 +446,20 @@ async fn an_invocation_that_is_dated_far_ahead_is_refused_and_silences_no_job() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_job_is_skipped_and_made_up_for() {
+async fn held_job_runs_once_released() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
     night.minutes(&ticker, [0]).await;
-    let store = night.store();
-    let request = Acquire {
-        entity: EntityKey::parse("cron/job").expect("a key"),
-        kind: LeaseKind::Exclusive,
-        holder: store.env().nonce(),
-        info: HolderInfo::new("somebody at a desk"),
-        now: store.env().now(),
-        length: 5 * MINUTE,
-    };
-    let Ok(Acquired::Granted(lease, _)) = store.run(&request, MINUTE).await else { panic!("it is free") };
+    let lease = night.held("job", 5 * MINUTE).await;
     night.minutes(&ticker, [1, 2]).await;
     assert_eq!(night.runs.ticks("job"), [0]);
-    store.run(&Release { lease: &lease }, MINUTE).await.expect("memory answers");
+    night.store().run(&Release { lease: &lease }, MINUTE).await.expect("memory answers");
     night.minutes(&ticker, [3]).await;
     assert_eq!(night.runs.ticks("job"), [0, 3]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_off_runs_only_when_asked_for() {
+async fn job_that_is_off_runs_only_on_request() {
     let night = Night::new();
     let ticker = night.ticker_by(one(night.runs.job("job", "every minute", Duration::ZERO)), &Off, night.env());
     night.minutes(&ticker, 0..3).await;
@@ -517,7 +471,7 @@ async fn a_job_that_is_off_runs_only_when_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crashed_run_of_a_job_that_was_switched_off_is_recorded_and_does_not_come_back() {
+async fn crashed_run_of_a_disabled_job_stays_recorded() {
     let night = Night::new();
     let job = |takes| one(night.runs.job("job", "every minute", Duration::from_secs(takes)));
     night.killed(&night.ticker(job(30)), 0, Duration::from_secs(2)).await;
@@ -528,7 +482,7 @@ async fn a_crashed_run_of_a_job_that_was_switched_off_is_recorded_and_does_not_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_is_asked_for_runs_once_beside_the_schedule() {
+async fn requested_run_happens_once() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO)));
     night.minutes(&ticker, 0..3).await;
@@ -540,7 +494,7 @@ async fn a_run_that_is_asked_for_runs_once_beside_the_schedule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_roster_tells_what_the_rows_say() {
+async fn roster_lists_jobs_with_their_next_run() {
     let night = Night::new();
     let jobs = Jobs::new()
         .add(night.runs.job("report", "0 3 * * *", Duration::ZERO).in_zone("Europe/Berlin"))
@@ -558,7 +512,7 @@ async fn the_roster_tells_what_the_rows_say() {
 
 /// More than are read at once.
 #[tokio::test(start_paused = true)]
-async fn the_roster_tells_of_every_job_however_many_they_are() {
+async fn roster_lists_more_jobs_than_a_page() {
     let night = Night::new();
     let names: Vec<String> = (0..250).map(|number| format!("job-{number:03}")).collect();
     let jobs = names.iter().fold(Jobs::new(), |jobs, name| jobs.add(night.runs.job(name, "every day", Duration::ZERO)));
@@ -568,7 +522,7 @@ async fn the_roster_tells_of_every_job_however_many_they_are() {
 }
 
 #[test]
-fn what_is_wrong_with_a_job_is_said_at_start() {
+fn invalid_job_is_refused_at_start() {
     let night = Night::new();
     let runs = &night.runs;
     let refused = |jobs: Jobs, switch: &Switch| {
@@ -605,7 +559,7 @@ fn what_is_wrong_with_a_job_is_said_at_start() {
 // What it costs.
 
 #[tokio::test]
-async fn a_minute_costs_a_read_unit_for_each_job_and_a_run_two_write_units() {
+async fn run_of_a_job_costs_two_write_units() {
     let stage = Stage::start().await;
     let runs = Runs::default();
     let jobs = Jobs::new().add(runs.job("beat", "every minute", Duration::ZERO)).add(runs.job(

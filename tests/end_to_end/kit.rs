@@ -100,7 +100,7 @@ fn disturbed() -> Scenario {
 }
 
 #[test]
-fn each_planted_mistake_is_found_and_told_in_words() {
+fn each_planted_mistake_is_reported() {
     let found = |does: Does| judged(disturbed(), does).findings;
     assert!(
         matches!(&found(Does::AddsAgain)[..], [Finding::AppliedTwice { at, differs }, Finding::NotFenced { .. }]
@@ -125,7 +125,7 @@ fn each_planted_mistake_is_found_and_told_in_words() {
 }
 
 #[test]
-fn handlers_that_are_right_pass() {
+fn correct_handlers_pass() {
     for does in [
         Does::Commits,
         Does::CommitsWhatItRead,
@@ -145,7 +145,7 @@ fn handlers_that_are_right_pass() {
 
 /// Each mishap by itself is what finds it: without it nothing is found.
 #[test]
-fn a_mistake_needs_its_mishap() {
+fn each_fault_reveals_its_own_mistake() {
     for (does, mishap) in [
         (Does::AddsAgain, scenario().crash_after(2)),
         (Does::SetsUnfenced, scenario().stale_token(0)),
@@ -157,7 +157,7 @@ fn a_mistake_needs_its_mishap() {
 }
 
 #[test]
-fn the_same_seed_says_the_same() {
+fn same_seed_gives_the_same_verdict() {
     for seed in 0..10 {
         let once = || judged(disturbed().seed(seed), Does::TakesTheLatestArrival);
         assert_eq!(once(), once());
@@ -166,7 +166,7 @@ fn the_same_seed_says_the_same() {
 
 /// It has no `handle_all` of its own: a group fails, and each is tried by itself.
 #[test]
-fn groups_are_handed_over_as_a_source_says() {
+fn groups_are_delivered_as_configured() {
     let verdict = judged(scenario().up_to(3).crash_after(1), Does::AddsInAGroup);
     assert!(matches!(&verdict.findings[..], [Finding::AppliedTwice { .. }]), "{verdict}");
 }
@@ -200,7 +200,7 @@ fn handler_that_commits_groups_passes() {
 }
 
 #[test]
-fn the_example_with_a_table_of_its_own_is_right() {
+fn example_with_its_own_table_passes() {
     let event = |topic: &str, total: &str| Event::new(topic, format!(r#"{{"total_price":"{total}"}}"#));
     let events = [event("orders/create", "48.20"), event("orders/paid", "48.20"), event("orders/updated", "40.00")];
     for seed in 0..5 {

@@ -98,10 +98,10 @@ fn every_promise_names_a_test_that_exists() {
 }
 
 #[test]
-fn a_name_that_stands_for_no_test_is_objected_to() {
+fn name_without_a_test_is_reported() {
     let here = |name: &str| objection(&format!("tests/end_to_end/layout.rs::{name}"));
-    assert_eq!(here("a_name_that_stands_for_no_test_is_objected_to"), None);
-    assert_eq!(objection("tests/end_to_end::a_name_that_stands_for_no_test_is_objected_to"), None);
+    assert_eq!(here("name_without_a_test_is_reported"), None);
+    assert_eq!(objection("tests/end_to_end::name_without_a_test_is_reported"), None);
     assert_eq!(objection(".ci/ledger --check"), None);
     assert_eq!(here("a_name_that"), Some("0 tests of that name".into()), "a part of one");
     assert_eq!(here("objection"), Some("0 tests of that name".into()), "no test");
@@ -131,7 +131,7 @@ const ONLY_ELSEWHERE: [&str; 16] = [
 ];
 
 #[test]
-fn no_script_asks_for_what_only_one_system_has() {
+fn scripts_use_only_portable_commands() {
     let scripts = fs::read_dir(root().join(".ci")).expect("it can be listed").map(|entry| entry.unwrap().path());
     let mut looked_at = 0;
     for script in scripts.filter(|path| path.is_file() && !path.ends_with("debian")) {

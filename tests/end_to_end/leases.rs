@@ -82,7 +82,7 @@ impl Room {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_uncontended_lease_costs_two_requests_and_both_are_writes() {
+async fn uncontended_lease_costs_two_writes() {
     let (world, table) = faulty(|_| Fault::None);
     for _ in 0..3 {
         let before = (table.requests(), table.writes());
@@ -99,7 +99,7 @@ async fn an_uncontended_lease_costs_two_requests_and_both_are_writes() {
 /// Five callers of one key, thirty-two of twenty: clients that have nothing in
 /// common but the table.
 #[tokio::test(start_paused = true)]
-async fn one_is_inside_at_a_time_and_tokens_grow() {
+async fn lease_has_one_holder_and_growing_tokens() {
     for (callers, keys, visits) in [(5, 1, 4), (32, 20, 5)] {
         let (world, table) = faulty(|_| Fault::None);
         let rooms: Vec<Room> = (0..keys).map(|_| Room::default()).collect();
@@ -160,7 +160,7 @@ async fn polling(leases: &Leases, env: &Env, room: &Room, first: Duration, facto
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_comes_in_sooner_than_by_a_fixed_or_doubling_poll() {
+async fn waiter_acquires_sooner_than_by_polling() {
     let (ours, requests) = hand_overs(async |leases, env, room| {
         let visit = |lease| room.visit(lease, env);
         leases.run(&subscription(), Terms::default(), visit).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_waiter_comes_in_sooner_than_by_a_fixed_or_doubling_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_contended_lease_names_its_holder_and_is_not_waited_for_longer_than_wanted() {
+async fn contended_lease_names_its_holder() {
     let world = World::new();
     let guard = world.leases("the nightly run").acquire(&subscription(), Terms::default()).await.unwrap();
     let others = world.leases("a request");
@@ -194,7 +194,7 @@ async fn a_contended_lease_names_its_holder_and_is_not_waited_for_longer_than_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_longer_than_its_lease_keeps_it_by_renewals() {
+async fn long_work_renews_its_lease() {
     let (world, table) = faulty(|_| Fault::None);
     let env = world.env.clone();
     let work = async |_| {
@@ -215,7 +215,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_whose_lease_is_not_renewed_is_dropped_before_another_may_begin() {
+async fn work_stops_before_its_unrenewed_lease_expires() {
     let (world, table) = faulty(|call| if call.request == 1 { Fault::None } else { Fault::Silent });
     let dropped = Arc::new(AtomicU64::new(0));
     let witness = Dropped(dropped.clone());
@@ -232,7 +232,7 @@ async fn work_whose_lease_is_not_renewed_is_dropped_before_another_may_begin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_holder_writes_after_another_took_over_is_refused() {
+async fn write_after_a_take_over_is_refused() {
     let world = World::new();
     let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
     // Nothing renews it meanwhile, as in a process that is frozen.
@@ -270,7 +270,7 @@ fn times_noted(world: &World) -> Option<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_lands_with_the_release_or_not_at_all() {
+async fn commit_lands_with_the_release() {
     let (world, table) = faulty(|_| Fault::None);
     let leases = world.leases("a test");
     let value = leases
@@ -290,7 +290,7 @@ async fn a_commit_lands_with_the_release_or_not_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_that_come_meanwhile_are_in_no_commit_s_way_and_are_woken_for() {
+async fn commit_wakes_for_deliveries_that_arrived_meanwhile() {
     let world = World::new();
     let leases = world.leases("a request");
     let mut guard = leases.acquire(&key("test/a"), Terms::default()).await.unwrap();
@@ -306,7 +306,7 @@ async fn deliveries_that_come_meanwhile_are_in_no_commit_s_way_and_are_woken_for
 /// releases it, for at most three requests more, and waits for no lease to run
 /// out.
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_costs_a_round_trip_and_no_lease() {
+async fn lost_reply_costs_no_lease() {
     let unanswered = Fault::Before(TableError::Unknown("the request was lost".into()));
     let conflict = Fault::Before(TableError::Conflict);
     let throttled = Fault::Before(TableError::Throttled);
@@ -338,7 +338,7 @@ async fn a_lost_reply_costs_a_round_trip_and_no_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_store_nothing_is_started_and_the_reason_is_told() {
+async fn outage_starts_no_work_and_gives_the_reason() {
     let started = AtomicU64::new(0);
     let outcome = async |fault: Fault, from: u64| {
         let (world, _) = faulty(move |call| if call.request >= from { fault.clone() } else { Fault::None });
@@ -365,7 +365,7 @@ async fn without_the_store_nothing_is_started_and_the_reason_is_told() {
 /// A store that is silent or refuses is asked as often as one that answers: only
 /// one that is throttled has too much to do.
 #[tokio::test(start_paused = true)]
-async fn a_throttled_waiter_looks_less_often_and_waits_as_long() {
+async fn throttled_waiter_polls_less_often() {
     let wait = Duration::from_secs(10);
     let count = async |fault: Fault| {
         let reads = Arc::new(AtomicU64::new(0));
@@ -393,7 +393,7 @@ async fn a_throttled_waiter_looks_less_often_and_waits_as_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn neither_lease_nor_work_outlives_the_caller_s_time() {
+async fn lease_ends_within_the_callers_time() {
     let (world, table) = faulty(|_| Fault::None);
     let began = world.env.now();
     let terms = Terms::default().within(Duration::from_secs(8));
@@ -418,7 +418,7 @@ async fn neither_lease_nor_work_outlives_the_caller_s_time() {
 
 /// The second that is kept for it is its to use.
 #[tokio::test(start_paused = true)]
-async fn at_the_end_of_the_caller_s_time_a_slow_release_lands_all_the_same() {
+async fn slow_release_lands_in_the_callers_time() {
     let (world, _) = faulty(|_| Fault::Slow(Duration::from_millis(400)));
     let terms = Terms::default().within(Duration::from_secs(8));
     let work = async |_| pending::<Result<(), Infallible>>().await;
@@ -428,7 +428,7 @@ async fn at_the_end_of_the_caller_s_time_a_slow_release_lands_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_is_dropped_is_told_of_and_runs_out() {
+async fn dropped_guard_is_reported_and_expires() {
     let world = World::new();
     let leases = world.leases("a careless caller");
     drop(leases.acquire(&subscription(), Terms::default()).await.unwrap());
@@ -443,7 +443,7 @@ async fn a_guard_that_is_dropped_is_told_of_and_runs_out() {
 
 /// A user's request on an order with 1,000 waiting deliveries.
 #[tokio::test(start_paused = true)]
-async fn a_request_waits_for_one_handler_and_the_backlog_goes_on_behind_it_in_order() {
+async fn lease_request_waits_for_one_handler() {
     const DELIVERIES: usize = 1000;
     let world = World::new();
     let ids: Vec<String> = (0..DELIVERIES).map(|id| id.to_string()).collect();
@@ -466,7 +466,7 @@ async fn a_request_waits_for_one_handler_and_the_backlog_goes_on_behind_it_in_or
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_that_waits_for_a_lease_tells_so_and_one_that_need_not_does_not() {
+async fn drain_reports_waiting_for_a_lease() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.work(&[world.drainer(Done)]).await;
@@ -483,7 +483,7 @@ async fn a_drain_that_waits_for_a_lease_tells_so_and_one_that_need_not_does_not(
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_grow_over_release_takeover_force_and_the_row_s_deletion() {
+async fn tokens_grow_even_over_the_rows_deletion() {
     let world = World::new();
     let leases = world.leases("a test");
     let mut tokens = Vec::new();
@@ -509,7 +509,7 @@ async fn tokens_grow_over_release_takeover_force_and_the_row_s_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_looked_up_by_key_by_id_and_in_pages_without_naming_anybody() {
+async fn lease_lookup_hides_names() {
     let world = World::new();
     let leases = world.leases("invoices of Jane");
     let guard = leases.acquire(&subscription(), Terms::default().lease(Duration::from_secs(9))).await.unwrap();
@@ -550,7 +550,7 @@ async fn a_lease_is_looked_up_by_key_by_id_and_in_pages_without_naming_anybody()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_tells_how_much_waits_behind_it() {
+async fn lease_shows_how_many_deliveries_wait() {
     let world = World::new();
     let guard = world.leases("a user's request").acquire(&key("test/a"), Terms::default()).await.unwrap();
     for id in ["1", "2"] {
@@ -562,7 +562,7 @@ async fn a_lease_tells_how_much_waits_behind_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_says_who_when_and_why_and_fences_the_holder() {
+async fn forced_release_records_who_and_why() {
     let world = World::new();
     let leases = world.leases("the stuck run");
     let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
@@ -584,7 +584,7 @@ async fn leases_need_nothing_but_a_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_can_never_land_keeps_nobody_waiting() {
+async fn impossible_commit_is_refused_at_once() {
     let world = World::new();
     let alone = Write {
         action: webhook_serializer::protocol::table::Action::Put(webhook_serializer::protocol::table::Row::new()),
@@ -601,7 +601,7 @@ async fn a_commit_that_can_never_land_keeps_nobody_waiting() {
 /// Counted from when the write was sent: its answer may have been long on its
 /// way, and others count from what it wrote.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_counts_from_when_it_was_sent_and_reaches_no_further_than_the_caller_s_time() {
+async fn renewal_counts_from_its_sending() {
     let slow = Duration::from_millis(200);
     let (world, _) = faulty(move |_| Fault::Slow(slow));
     let mut guard = world.leases("a test").acquire(&subscription(), Terms::default()).await.unwrap();
@@ -620,7 +620,7 @@ async fn a_renewal_counts_from_when_it_was_sent_and_reaches_no_further_than_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_without_the_time_to_release_asks_for_nothing() {
+async fn caller_without_time_sends_no_request() {
     let (world, table) = faulty(|_| Fault::None);
     let terms = Terms::default().within(Duration::from_secs(1));
     let refused = world.leases("a test").acquire(&subscription(), terms).await.unwrap_err();
@@ -628,7 +628,7 @@ async fn a_caller_without_the_time_to_release_asks_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_was_lost_is_not_told_of_as_dropped_besides() {
+async fn lost_guard_is_not_reported_as_dropped() {
     let world = World::new();
     let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
     world.env.sleep(Duration::from_secs(20)).await;

@@ -176,26 +176,26 @@ fn appended_from(
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_deliveries_that_are_applied() {
+async fn lost_reply_is_absorbed_while_applying() {
     let outcomes = every_fault_is_absorbed(appended_then(&["1", "2", "3"], Done)).await;
     assert_eq!(outcomes.started, ["1", "2", "3"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_repeat() {
+async fn lost_reply_is_absorbed_at_a_repeat() {
     let outcomes = every_fault_is_absorbed(appended_then(&["1", "2", "1", "2"], Done)).await;
     assert_eq!(outcomes.started, ["1", "2"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_failed_attempt() {
+async fn lost_reply_is_absorbed_at_a_failed_attempt() {
     let fails = tests::handlers::FailsFirst(Duration::from_millis(20));
     let outcomes = every_fault_is_absorbed(appended_then(&["a-1", "a-2"], fails)).await;
     assert_eq!(outcomes.started, ["a-1", "a-1", "a-2"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_delivery_that_is_parked_and_put_back() {
+async fn lost_reply_is_absorbed_by_park_and_redrive() {
     let rejecting = answering(|delivery, _| match delivery.delivery_id().as_str() {
         "2" if delivery.redrive() == 0 => Outcome::Reject("not now".into()),
         _ => Outcome::Done,
@@ -217,7 +217,7 @@ async fn of_a_delivery_that_is_parked_and_put_back() {
 
 /// The row of this entity has no room for the last of them.
 #[tokio::test(start_paused = true)]
-async fn of_receipts_that_leave_their_row() {
+async fn lost_reply_is_absorbed_while_receipts_spill() {
     let ids: Vec<String> = (0..Recent::capacity(&entity()) + 3).map(|number| format!("{number:02}")).collect();
     let all: Vec<String> = ids.iter().chain(&ids[..2]).cloned().collect();
     let outcomes = every_fault_is_absorbed(move |world| {
@@ -235,7 +235,7 @@ async fn of_receipts_that_leave_their_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_entity_that_is_erased() {
+async fn lost_reply_is_absorbed_by_erase() {
     let rejecting = answering(|delivery, _| match delivery.delivery_id().as_str() {
         "2" => Outcome::Reject("not now".into()),
         _ => Outcome::Done,
@@ -255,7 +255,7 @@ async fn of_an_entity_that_is_erased() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_entity_that_is_blocked_and_unblocked() {
+async fn lost_reply_is_absorbed_by_unblock() {
     let failures = |world: &World| world.started().len();
     let outcomes = every_fault_is_absorbed(move |world| {
         Box::pin(async move {
@@ -274,7 +274,7 @@ async fn of_an_entity_that_is_blocked_and_unblocked() {
 
 /// On hold, resumed, blocked and skipped.
 #[tokio::test(start_paused = true)]
-async fn of_an_entity_that_a_person_stops_and_lets_go_on() {
+async fn lost_reply_is_absorbed_by_hold_and_skip() {
     let reason = Reason::new("ada", "to see it");
     let outcomes = every_fault_is_absorbed(move |world| {
         let reason = reason.clone();
@@ -305,7 +305,7 @@ async fn of_an_entity_that_a_person_stops_and_lets_go_on() {
 
 /// Run again from the first on; and once more, until a person has had enough.
 #[tokio::test(start_paused = true)]
-async fn of_an_entity_that_a_person_has_run_again() {
+async fn lost_reply_is_absorbed_by_rewind() {
     let reason = Reason::new("ada", "to see it");
     let outcomes = every_fault_is_absorbed(move |world| {
         let reason = reason.clone();
@@ -331,20 +331,20 @@ async fn of_an_entity_that_a_person_has_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_entity_that_stays_blocked() {
+async fn lost_reply_is_absorbed_by_a_block() {
     let fails = answering(|_, _| Outcome::retry("not now"));
     let outcomes = every_fault_is_absorbed(appended_from("block", &["1", "2"], fails)).await;
     assert_eq!((outcomes.blocked, outcomes.waiting), (Some(BlockReason::Attempts), 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_commits() {
+async fn lost_reply_is_absorbed_by_commit() {
     let outcomes = every_fault_is_absorbed(appended_then(&["1", "2", "3"], answering(counting))).await;
     assert_eq!((outcomes.started.len(), outcomes.committed), (3, 3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_function_that_runs_out_of_time_and_hands_over() {
+async fn lost_reply_is_absorbed_by_a_hand_over() {
     let outcomes = every_fault_is_absorbed(|mut world| {
         Box::pin(async move {
             world.function_time = Duration::from_secs(10);
@@ -356,7 +356,7 @@ async fn of_a_function_that_runs_out_of_time_and_hands_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_drain_that_yields() {
+async fn lost_reply_is_absorbed_by_a_yield() {
     let outcomes = every_fault_is_absorbed(|world| {
         Box::pin(async move {
             let store = world.store();
@@ -381,7 +381,7 @@ async fn of_a_drain_that_yields() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_gap_that_is_given_up() {
+async fn lost_reply_is_absorbed_by_a_tombstone() {
     let outcomes = every_fault_is_absorbed(|world| {
         Box::pin(async move {
             world.append("test/a", "1").await;
@@ -397,7 +397,7 @@ async fn of_a_gap_that_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_body_in_several_rows_that_is_parked() {
+async fn lost_reply_is_absorbed_while_parking_parts() {
     let outcomes = every_fault_is_absorbed(|world| {
         Box::pin(async move {
             let mut incoming = world.incoming("test/a", "1");
@@ -419,14 +419,14 @@ async fn of_a_body_in_several_rows_that_is_parked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_renewals() {
+async fn lost_reply_is_absorbed_by_renewal() {
     let outcomes = every_fault_is_absorbed(appended_from("slow", &["1", "2"], Slow(Duration::from_secs(20)))).await;
     assert_eq!(outcomes.started, ["1", "2"]);
 }
 
 /// Appends the next two deliveries from within the handler of the first.
 #[tokio::test(start_paused = true)]
-async fn of_deliveries_that_trickle_in() {
+async fn lost_reply_is_absorbed_while_deliveries_arrive() {
     let outcomes = every_fault_is_absorbed(|world| {
         Box::pin(async move {
             let (inbox, env) = (world.inbox(), world.env.clone());
@@ -451,7 +451,7 @@ async fn of_deliveries_that_trickle_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_commits_on_the_embedded_store() {
+async fn lost_reply_is_absorbed_by_commit_on_dynamodb() {
     let stage = Stage::start().await;
     // Two claims, two puts, an acquire, two commits; an acquire for the second wake-up.
     for n in 1..=9 {
@@ -483,7 +483,7 @@ fn counting(delivery: &Delivery, _: &Context) -> Outcome {
 /// Given up by its caller, who sent it again, it lands behind a block that
 /// nobody has looked at, and that nobody would send a wake-up for.
 #[tokio::test(start_paused = true)]
-async fn a_late_first_try_of_an_unblock_lifts_no_later_block() {
+async fn late_unblock_lifts_no_later_block() {
     let world = World::new();
     let entity = EntityKey::parse("test/a").unwrap();
     world.inbox().append(&world.incoming_from("block", "test/a", "1")).await.unwrap();

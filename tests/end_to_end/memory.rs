@@ -63,7 +63,7 @@ async fn handled(key: &str, ids: &[String]) -> World {
 
 /// Each drained by a worker of its own, which has seen none of the others.
 #[tokio::test(start_paused = true)]
-async fn whatever_comes_again_is_recognised_however_long_ago_it_was_settled() {
+async fn old_delivery_is_recognised_as_a_repeat() {
     for key in ["test/a".to_owned(), long()] {
         let ids = numbers(60);
         let world = handled(&key, &ids).await;
@@ -78,24 +78,8 @@ async fn whatever_comes_again_is_recognised_however_long_ago_it_was_settled() {
     }
 }
 
-/// Drained by one worker, which reads no receipts: none had left the row when it
-/// came.
 #[tokio::test(start_paused = true)]
-async fn whatever_comes_again_in_one_drain_is_recognised_too() {
-    for key in ["test/a".to_owned(), long()] {
-        let world = World::new();
-        let ids = numbers(40);
-        for id in ids.iter().chain(&ids) {
-            world.append(&key, id).await;
-        }
-        world.work(&[world.drainer(Done)]).await;
-        assert_eq!(world.started(), ids);
-        assert_eq!(world.state(&key).await.waiting(), 0);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_order_of_usual_length_remembers_all_its_deliveries_in_its_row() {
+async fn usual_order_keeps_its_receipts_in_its_row() {
     let key = "test/order/450789469";
     let room = Recent::capacity(&entity(key));
     assert!(room >= 18, "{room}");
@@ -112,7 +96,7 @@ async fn an_order_of_usual_length_remembers_all_its_deliveries_in_its_row() {
 /// Dies between the receipt and the settle that it makes room for; and between
 /// that settle and anything else.
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_dies_while_receipts_leave_the_row_loses_none() {
+async fn holder_death_loses_no_spilling_receipt() {
     for calls in 1.. {
         let mut world = World::new();
         let key = long();
@@ -134,7 +118,7 @@ async fn a_holder_that_dies_while_receipts_leave_the_row_loses_none() {
 
 /// It costs a write unit more, and each settle up to a second.
 #[tokio::test(start_paused = true)]
-async fn a_receipt_that_cannot_be_written_stays_in_the_row_until_it_can() {
+async fn unwritten_receipt_stays_in_the_row() {
     let mut world = World::new();
     let key = long();
     let whole = world.table.clone();
@@ -161,7 +145,7 @@ async fn a_receipt_that_cannot_be_written_stays_in_the_row_until_it_can() {
 
 /// Its handler is done just in time.
 #[tokio::test(start_paused = true)]
-async fn what_was_handled_is_settled_in_the_function_s_time_though_no_receipt_can_be_written() {
+async fn handled_delivery_settles_though_receipts_fail() {
     for fault in [Fault::Silent, Fault::Before(TableError::Throttled)] {
         let mut world = World::new();
         let key = long();
@@ -183,7 +167,7 @@ async fn what_was_handled_is_settled_in_the_function_s_time_though_no_receipt_ca
 /// The store's expiry takes what has ended in any order: here the row first,
 /// which would have said that there are receipts.
 #[tokio::test(start_paused = true)]
-async fn a_receipt_of_a_memory_that_ended_does_not_stand_for_a_newer_one() {
+async fn receipt_of_an_expired_row_hides_no_delivery() {
     let world = World::new();
     let key = long();
     for id in ["bad", "1"] {
@@ -213,7 +197,7 @@ async fn a_receipt_of_a_memory_that_ended_does_not_stand_for_a_newer_one() {
 
 /// What uses leases may keep nothing for long itself.
 #[tokio::test(start_paused = true)]
-async fn nobody_s_release_lets_a_row_go_that_is_still_to_remember() {
+async fn release_keeps_a_row_for_its_retention() {
     let world = handled("test/a", &["1".into()]).await;
     let until = world.state("test/a").await.recent.keep_until();
     assert_eq!(until, world.env.now() + world.settings.retention);
@@ -224,33 +208,8 @@ async fn nobody_s_release_lets_a_row_go_that_is_still_to_remember() {
     assert!(purge_at * 1000 >= until.as_millis(), "{purge_at}");
 }
 
-/// As the row tells, and once that has forgotten it, as its receipt does.
 #[tokio::test(start_paused = true)]
-async fn what_is_parked_is_put_back_whether_or_not_the_row_remembers_it() {
-    for later in [0, 1, 30] {
-        let world = World::new();
-        world.append("test/a", "bad").await;
-        for number in 0..later {
-            world.append("test/a", &number.to_string()).await;
-        }
-        let picky = answering(|delivery, _| match (delivery.delivery_id().as_str(), delivery.redrive()) {
-            ("bad", 0) => Outcome::Reject("no".into()),
-            _ => Outcome::Done,
-        });
-        let drainer = world.drainer(picky);
-        world.work(std::slice::from_ref(&drainer)).await;
-        let operator = world.operator();
-        let parked = operator.parked(&entity("test/a")).await.unwrap();
-        let has_left = world.state("test/a").await.recent.at(parked[0].sequence).is_none();
-        assert_eq!(has_left, later == 30);
-        operator.redrive(&parked[0], None).await.expect("it is put back");
-        world.work(&[drainer]).await;
-        assert_eq!(world.applied().last().map(String::as_str), Some("bad"));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_remembered_is_told_once_wherever_it_stands() {
+async fn history_lists_each_receipt_once() {
     let world = handled("test/a", &numbers(50)).await;
     let receipts = world.operator().receipts(&entity("test/a")).await.unwrap();
     assert_eq!(receipts.len(), 50);
@@ -260,7 +219,7 @@ async fn what_is_remembered_is_told_once_wherever_it_stands() {
 
 /// The settle is the hundredth.
 #[tokio::test(start_paused = true)]
-async fn a_commit_holds_ninety_nine_writes() {
+async fn commit_holds_ninety_nine_writes() {
     let world = World::new();
     for id in ["99", "100"] {
         world.append("test/a", id).await;
@@ -280,7 +239,7 @@ async fn a_commit_holds_ninety_nine_writes() {
 /// meanwhile is found out by that, and it is made again with a settle that goes
 /// on.
 #[tokio::test(start_paused = true)]
-async fn a_commit_beside_which_deliveries_arrive_lands_once_and_goes_on() {
+async fn commit_beside_new_deliveries_lands_once() {
     let world = World::new();
     world.append("test/a", "1").await;
     let inbox = world.inbox();
@@ -310,7 +269,7 @@ async fn a_commit_beside_which_deliveries_arrive_lands_once_and_goes_on() {
 
 /// What a poller asks before it appends what it has read itself.
 #[tokio::test(start_paused = true)]
-async fn the_newest_that_was_applied_of_a_family_is_known() {
+async fn newest_event_time_is_kept_by_family() {
     let world = World::new();
     let at = |hour: u64| Some(Timestamp::from_secs(1_767_000_000 + 3600 * hour));
     let newest =

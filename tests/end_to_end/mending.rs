@@ -72,7 +72,7 @@ fn long(world: &World, entity: &str, id: &str) -> Incoming {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_are_put_back_in_order_however_often_it_is_stopped() {
+async fn bulk_redrive_continues_in_order_when_stopped() {
     for stops_after in 1..=5 {
         let world = parked().await;
         let operator = world.operator();
@@ -100,7 +100,7 @@ async fn many_are_put_back_in_order_however_often_it_is_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_cannot_be_read_stays_and_keeps_no_other_from_being_put_back() {
+async fn unreadable_delivery_stops_no_bulk_redrive() {
     let world = parked().await;
     let list = list(&world.operator()).await;
     let (broken, intact) = (&list[1], list.len() - 1);
@@ -120,7 +120,7 @@ async fn one_that_cannot_be_read_stays_and_keeps_no_other_from_being_put_back() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_put_back_that_dies_before_any_of_its_calls_goes_on_and_repeats_nothing() {
+async fn killed_bulk_redrive_continues_without_repeats() {
     for answered in 0.. {
         let mut world = parked().await;
         let all = list(&world.operator()).await;
@@ -146,7 +146,7 @@ async fn a_put_back_that_dies_before_any_of_its_calls_goes_on_and_repeats_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_that_put_back_the_same_list_at_once_put_each_back_once() {
+async fn concurrent_bulk_redrives_append_each_once() {
     let world = parked().await;
     let list = list(&world.operator()).await;
     let (one, other) = (world.operator(), world.operator());
@@ -177,7 +177,7 @@ async fn park_unsettled(world: &World, entity: &str) -> Sequence {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_put_back_past_one_that_is_undecided() {
+async fn bulk_redrive_stops_at_an_undecided_delivery() {
     let world = parked().await;
     let operator = world.operator();
     let mut all = list(&operator).await;
@@ -198,7 +198,7 @@ async fn nothing_is_put_back_past_one_that_is_undecided() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_discarded_leaves_nothing_and_counts_as_settled() {
+async fn discarded_delivery_stays_settled() {
     let world = World::new();
     let long = long(&world, "test/a", "long");
     world.inbox().append(&long).await.expect("it is appended");
@@ -220,7 +220,7 @@ async fn what_is_discarded_leaves_nothing_and_counts_as_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_discard_leaves_what_is_undecided_and_says_what_was_decided_otherwise() {
+async fn discard_leaves_an_undecided_delivery() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.messages.clear();
@@ -274,7 +274,7 @@ async fn removed_left_over_keeps_the_applied_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delivery_is_found_with_its_body_wherever_it_stands() {
+async fn single_delivery_is_found_with_its_body() {
     let world = World::new();
     let long = long(&world, "test/a", "long");
     world.inbox().append(&long).await.expect("it is appended");
@@ -315,7 +315,7 @@ async fn a_delivery_is_found_with_its_body_wherever_it_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_reads_every_row_once_and_tells_about_its_cost_on_the_way() {
+async fn table_scan_reads_each_row_once() {
     let world = World::new();
     for number in 0..1200 {
         world.append(&format!("test/{number}"), "1").await;
@@ -339,7 +339,7 @@ async fn a_pass_reads_every_row_once_and_tells_about_its_cost_on_the_way() {
 
 /// What all of it costs is known once it is read.
 #[tokio::test(start_paused = true)]
-async fn a_pass_in_one_part_tells_what_it_has_cost_and_no_more() {
+async fn unsegmented_scan_reports_its_cost() {
     let world = World::new();
     for number in 0..1200 {
         world.append(&format!("test/{number}"), "1").await;

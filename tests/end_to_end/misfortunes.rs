@@ -52,7 +52,7 @@ fn numbers(count: usize) -> Vec<String> {
 /// A wake-up is replaced when it is received again: once, or there would be
 /// twice as many after each visibility timeout.
 #[tokio::test(start_paused = true)]
-async fn in_an_outage_of_twenty_minutes_wake_ups_do_not_multiply() {
+async fn outage_does_not_multiply_wake_ups() {
     const ENTITIES: u64 = 5;
     const OUTAGE: Duration = Duration::from_secs(1200);
     let mut world = World::new();
@@ -88,7 +88,7 @@ async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> World
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_cannot_be_read_ahead_takes_no_answer_with_it() {
+async fn failed_read_ahead_keeps_the_handlers_answer() {
     // The first is the first page. As many as are tried in five seconds.
     let world = with_a_bad_read_ahead(Fault::Before(TableError::Throttled), 2..24).await;
     assert_eq!(world.started(), numbers(30), "each once");
@@ -96,7 +96,7 @@ async fn a_page_that_cannot_be_read_ahead_takes_no_answer_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_is_done_does_not_wait_for_the_next_page() {
+async fn settle_does_not_wait_for_read_ahead() {
     let world = with_a_bad_read_ahead(Fault::Silent, 2..3).await;
     assert_eq!(world.started(), numbers(30));
     let runs = world.journal.runs();
@@ -105,7 +105,7 @@ async fn a_handler_that_is_done_does_not_wait_for_the_next_page() {
 
 /// Written by a newer version, perhaps, that is being deployed.
 #[tokio::test(start_paused = true)]
-async fn a_row_that_cannot_be_read_is_waited_for_and_charged_to_nobody() {
+async fn unreadable_row_counts_no_attempt() {
     let world = World::new();
     for id in numbers(3) {
         world.append("test/a", &id).await;
@@ -129,7 +129,7 @@ async fn a_row_that_cannot_be_read_is_waited_for_and_charged_to_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_the_store_will_never_take_is_the_handlers_failure() {
+async fn impossible_commit_fails_its_handler() {
     let mut world = World::new();
     for id in numbers(2) {
         world.append("test/a", &id).await;
@@ -200,7 +200,7 @@ impl Layer for Freezing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_handler_is_started_under_a_lease_that_ran_out_in_a_freeze() {
+async fn no_handler_starts_after_a_freeze() {
     let clock = Jumping { clock: TokioClock::start(), frozen: Arc::default() };
     let mut world = World::by(Env::new(clock.clone(), SeededRandom::new(1)));
     world.append("test/a", "0").await;
@@ -215,7 +215,7 @@ async fn no_handler_is_started_under_a_lease_that_ran_out_in_a_freeze() {
 
 /// A commit does not bring the entity's row, where the wish would be seen.
 #[tokio::test(start_paused = true)]
-async fn a_drain_of_commits_sees_that_it_is_asked_to_yield() {
+async fn drain_of_commits_yields_on_request() {
     const HANDLER: Duration = Duration::from_millis(400);
     const YIELD: Duration = Duration::from_secs(6);
     let world = World::new();

@@ -276,7 +276,7 @@ fn sources() -> Vec<(String, String)> {
 }
 
 #[test]
-fn no_modules_of_the_library_depend_on_each_other_in_a_circle() {
+fn library_has_no_module_cycle() {
     let library = Library::of(&sources());
     let circles: Vec<String> = library.circles().into_iter().collect();
     assert!(circles.is_empty(), "{}", circles.join("\n"));
@@ -293,7 +293,7 @@ fn planted(files: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn a_circle_is_seen_however_it_is_written() {
+fn module_cycle_is_found_in_every_notation() {
     let one = "a -> b (a), b -> a (b)";
     for (a, b) in [
         ("use crate::b::B;", "use crate::{c::C, a::{A, Other as O}};"),
@@ -314,7 +314,7 @@ fn a_circle_is_seen_however_it_is_written() {
 }
 
 #[test]
-fn what_is_said_tested_or_re_exported_is_no_circle() {
+fn comments_tests_and_reexports_are_no_cycle() {
     let a = "// use crate::b::B;\n/// [`crate::b::B`]\nconst B: &str = \"use crate::b::B;\";";
     let b = "use crate::a::A; #[cfg(test)] mod tests { use crate::c::C; }";
     let c = "mod inner; pub use inner::I; use crate::b::B;";
@@ -325,7 +325,7 @@ fn what_is_said_tested_or_re_exported_is_no_circle() {
 }
 
 #[test]
-fn how_keys_begin_is_spelled_in_one_file() {
+fn key_prefixes_are_spelled_in_one_file() {
     let spelled = |text: &str| ["\"d#", "\"p#", "\"r#", "\"b#"].iter().any(|prefix| text.contains(prefix));
     let files: Vec<String> = sources().into_iter().filter(|(_, text)| spelled(text)).map(|(path, _)| path).collect();
     assert_eq!(files, ["protocol/keys.rs"]);

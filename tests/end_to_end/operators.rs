@@ -8,10 +8,8 @@ mod stopping;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::FutureExt;
-
 use tests::{
-    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    faults::{Call, Fault, FaultyTable},
     handlers::{Done, answering},
     world::World,
 };
@@ -20,16 +18,14 @@ use webhook_serializer::{
     leases::{Show, Terms},
     operator::{Erased, Operator, OperatorError, Past},
     protocol::{
-        delivery::Envelope,
         entity::{EntityKey, Sequence},
         format::attribute as a,
-        inbox::{Claim, Park, Put, Spill, Unblock, Unblocked},
+        inbox::{Claim, Park, Spill, Unblocked},
         keys::{delivery_row, entity_row, parked_row},
         lease::{ForceRelease, Forced},
-        operation::Operation,
         receipt::Settlement,
         state::{BlockReason, EntityState, HolderInfo},
-        table::{Action, Change, Row, Table, TableName, Write},
+        table::{Change, Row, Table, TableName, Write},
     },
 };
 
@@ -162,7 +158,7 @@ async fn works(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_redrives_of_one_delivery_put_it_back_once() {
+async fn two_redrives_append_a_delivery_once() {
     let check =
         async |world: World, first: Result<(), OperatorError>, second: Result<(), OperatorError>, at: Meeting| {
             works(&world).await;
@@ -205,7 +201,7 @@ async fn erase(operator: &Operator) -> Result<Erased, OperatorError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redrive_beside_an_erase_puts_back_or_finds_nothing() {
+async fn redrive_beside_erase_appends_or_finds_nothing() {
     every_meeting(parked, redrive_what_is_parked, erase, works, put_back_or_erased).await;
     let check = async |world, erased, redriven, at| put_back_or_erased(world, redriven, erased, at).await;
     every_meeting(parked, erase, redrive_what_is_parked, works, check).await;
@@ -214,7 +210,7 @@ async fn a_redrive_beside_an_erase_puts_back_or_finds_nothing() {
 /// Once the receipt is erased that tells how it was settled, a list of what was
 /// parked is no reason to apply it again.
 #[tokio::test(start_paused = true)]
-async fn what_a_stale_holder_parked_is_not_put_back_for_an_erase_beside_it() {
+async fn redrive_beside_erase_keeps_an_applied_delivery_applied() {
     let check = async |world: World,
                        redriven: Result<(), OperatorError>,
                        erased: Result<Erased, OperatorError>,
@@ -231,7 +227,7 @@ async fn what_a_stale_holder_parked_is_not_put_back_for_an_erase_beside_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_erases_leave_what_was_sent_again_in_between() {
+async fn two_erases_keep_a_delivery_sent_between() {
     let again = async |world: &World| {
         world.append("test/a", "1").await;
         works(world).await;
@@ -258,7 +254,7 @@ async fn two_erases_leave_what_was_sent_again_in_between() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_unblocks_leave_it_blocked_for_a_reason_or_going_on() {
+async fn two_unblocks_leave_an_order_blocked_or_running() {
     let fails_again = async |world: &World| world.work(&[world.drainer(failing())]).await;
     let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
     every_meeting(blocked, unblock, unblock, fails_again, async |world, first, second, at| {
@@ -274,7 +270,7 @@ async fn two_unblocks_leave_it_blocked_for_a_reason_or_going_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redrive_drops_what_was_decided_otherwise_and_says_how() {
+async fn redrive_of_an_applied_delivery_is_refused() {
     for behind in [false, true] {
         let world = parked_by_a_stale_holder().await;
         if behind {
@@ -289,14 +285,7 @@ async fn a_redrive_drops_what_was_decided_otherwise_and_says_how() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redrive_asks_the_row_what_became_of_it() {
-    let world = parked_by_a_stale_holder().await;
-    let result = redrive_what_is_parked(&world.operator()).await;
-    assert_eq!(result, Err(OperatorError::DecidedOtherwise(Settlement::Applied)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_redrive_waits_for_what_is_still_being_decided() {
+async fn redrive_of_an_undecided_delivery_is_refused() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.work(&[world.drainer(Done)]).await;
@@ -312,7 +301,7 @@ async fn a_redrive_waits_for_what_is_still_being_decided() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redrive_works_when_nobody_remembers_how_it_was_settled() {
+async fn redrive_works_without_a_receipt() {
     let world = parked().await;
     world.memory.purge(&TableName::Entities, |_| true);
     world.memory.purge(&TableName::Inbox, |row| row.text(a::ITEM).is_some_and(|item| !item.starts_with("p#")));
@@ -323,7 +312,7 @@ async fn a_redrive_works_when_nobody_remembers_how_it_was_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redrive_that_cannot_append_leaves_it_parked() {
+async fn failed_redrive_leaves_the_delivery_parked() {
     // Before each call in turn, the store goes.
     for answered in 1.. {
         let mut world = parked().await;
@@ -354,7 +343,7 @@ async fn a_redrive_that_cannot_append_leaves_it_parked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redrive_to_another_entity_goes_there_and_a_long_body_with_it() {
+async fn redrive_to_another_order_moves_the_body() {
     let world = World::new();
     let mut long = world.incoming("test/unrouted", "lost");
     let noise = || world.env.fraction().to_bits().to_le_bytes();
@@ -374,7 +363,7 @@ async fn a_redrive_to_another_entity_goes_there_and_a_long_body_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_parked_is_listed_by_entity_and_place_however_much_it_is() {
+async fn parked_list_is_complete_and_sorted() {
     let world = World::new();
     for number in 0..120 {
         world.append(if number % 2 == 0 { "test/unrouted" } else { "block/unrouted" }, &number.to_string()).await;
@@ -396,7 +385,7 @@ async fn what_is_parked_is_listed_by_entity_and_place_however_much_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inspection_shows_what_waits_from_the_next_on() {
+async fn inspection_lists_waiting_deliveries_in_order() {
     let world = parked().await;
     for id in ["2", "3"] {
         world.append("test/a", id).await;
@@ -411,7 +400,7 @@ async fn an_inspection_shows_what_waits_from_the_next_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unblocked_entity_begins_its_attempts_anew() {
+async fn unblock_resets_attempts() {
     let world = blocked().await;
     let Ok(Unblocked::Unblocked(state)) = world.operator().unblock(&entity()).await else { panic!("it was blocked") };
     assert_eq!((state.blocked, state.attempts, state.retry_at, state.last_error), (None, 0, None, None));
@@ -421,7 +410,7 @@ async fn an_unblocked_entity_begins_its_attempts_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unblock_of_what_is_not_blocked_wakes_it_all_the_same() {
+async fn unblock_of_an_unblocked_order_wakes_it() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.messages.clear();
@@ -434,7 +423,7 @@ async fn an_unblock_of_what_is_not_blocked_wakes_it_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unblock_that_somebody_comes_before_looks_again() {
+async fn unblock_rereads_a_row_that_changed() {
     let mut world = blocked().await;
     // Before its write: another operator's, or an exclusive lease that came and went.
     for unblocked in [true, false] {
@@ -457,51 +446,9 @@ async fn an_unblock_that_somebody_comes_before_looks_again() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_late_unblock_does_not_lift_a_later_block() {
-    let world = blocked().await;
-    let late = Unblock { entity: &entity(), seen: world.state("test/a").await.token };
-    world.operator().unblock(&entity()).await.expect("it is unblocked");
-    world.work(&[world.drainer(failing())]).await;
-    assert!(matches!(world.store().run(&late, PATIENCE).await, Ok(Unblocked::NotBlocked(Some(_)))));
-    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
-}
-
-/// A worker is about to give a place up when its delivery comes after all.
-#[tokio::test(start_paused = true)]
-async fn a_place_that_is_filled_before_it_is_given_up_is_applied() {
-    let mut world = World::new();
-    let nonce = world.env.nonce();
-    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
-    let place = world.store().run(&claim, PATIENCE).await.expect("it is claimed").sequence;
-    world.append("test/a", "2").await;
-    let gives_up = |write: &Write| matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_some());
-    let memory = world.memory.clone();
-    let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.env.now() + 30 * DAY);
-    let put = Put { envelope: &envelope, sequence: place }.write();
-    let plan = move |call: &Call<'_>| {
-        if call.writes.iter().any(gives_up) {
-            // Memory answers at once.
-            let _ = memory.write(&put).now_or_never();
-        }
-        Fault::None
-    };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.applied(), ["late", "2"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_unblock_whose_wake_up_cannot_be_sent_says_so_and_changes_nothing() {
-    let mut world = blocked().await;
-    world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.env, |_| Fault::Silent));
-    assert!(matches!(world.operator().unblock(&entity()).await, Err(OperatorError::NobodyToWake(_))));
-    assert!(world.state("test/a").await.blocked.is_some());
-}
-
 /// The place that expired is given up, not one that was only not run yet.
 #[tokio::test(start_paused = true)]
-async fn an_unblock_gives_up_the_place_that_expired_and_no_other() {
+async fn unblock_puts_one_tombstone_at_an_expired_place() {
     let world = World::new();
     let nonce = world.env.nonce();
     let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
@@ -522,7 +469,7 @@ async fn an_unblock_gives_up_the_place_that_expired_and_no_other() {
 
 /// What turns up at the place after all is not given up for an unblock.
 #[tokio::test(start_paused = true)]
-async fn an_unblock_leaves_what_stands_at_the_place_after_all() {
+async fn unblock_keeps_a_delivery_that_reappeared() {
     let world = blocked().await;
     let key = webhook_serializer::protocol::keys::entity_row(&entity());
     let expired = webhook_serializer::protocol::table::Change::set(a::BLOCKED, BlockReason::Expired.as_str());
@@ -537,7 +484,7 @@ async fn an_unblock_leaves_what_stands_at_the_place_after_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_taken_by_force_ends_its_holder_s_writes_and_wakes_what_waits() {
+async fn forced_release_fences_the_holder_and_wakes() {
     let world = World::new();
     let leases = world.leases("somebody");
     let guard = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
@@ -569,7 +516,7 @@ async fn a_lease_taken_by_force_ends_its_holder_s_writes_and_wakes_what_waits() 
 /// Another's lease, another's release, and another operator's are told apart
 /// from one's own first try.
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_takes_only_the_lease_that_was_seen() {
+async fn forced_release_takes_only_the_lease_seen() {
     let world = World::new();
     let leases = world.leases("somebody");
     let first = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
@@ -600,7 +547,7 @@ async fn a_forced_release_takes_only_the_lease_that_was_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parking_twice_keeps_the_first_and_its_error() {
+async fn second_park_keeps_the_first_error() {
     let world = parked_by_a_stale_holder().await;
     let sequence = world.state("test/a").await.head;
     let key = parked_row(&entity(), sequence);
@@ -611,7 +558,7 @@ async fn parking_twice_keeps_the_first_and_its_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settled_place_is_told_of_as_what_it_was() {
+async fn history_shows_each_settlement() {
     let world = World::new();
     world.append("test/a", "1").await;
     let nonce = world.env.nonce();
@@ -649,30 +596,9 @@ async fn a_settled_place_is_told_of_as_what_it_was() {
     assert_eq!(outcomes(10).await, (expected.to_vec(), false), "as their own rows tell");
 }
 
-/// However long an order's past is, its newest part is read, and no more.
-#[tokio::test(start_paused = true)]
-async fn the_newest_of_a_long_past_cost_no_more_than_those_of_a_short_one() {
-    let asked = async |deliveries: usize| {
-        let mut world = World::new();
-        for number in 0..deliveries {
-            world.append("test/a", &number.to_string()).await;
-        }
-        world.work(&[world.drainer(Done)]).await;
-        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, |_| Fault::None));
-        world.table = table.clone();
-        let operator = world.operator();
-        let state = operator.inspect(&entity()).await.unwrap().state;
-        let settled = operator.settled(&entity(), state.as_ref(), 30).await.unwrap();
-        let newest = settled.places.values().all(|past| past.settlement() == Some(Settlement::Applied));
-        assert!(settled.places.len() == 30 && newest && settled.has_older, "{settled:?}");
-        (table.requests(), table.reads())
-    };
-    assert_eq!(asked(40).await, asked(400).await);
-}
-
 /// One row that somebody damaged, or that a newer version wrote.
 #[tokio::test(start_paused = true)]
-async fn a_row_that_cannot_be_read_hides_no_other() {
+async fn unreadable_row_hides_no_other() {
     let world = World::new();
     for name in ["test/a", "test/b"] {
         world.append(name, name).await;

@@ -80,7 +80,7 @@ async fn answered(
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_store_out_ingest_answers_503_in_time() {
+async fn ingest_answers_503_in_time_without_the_store() {
     for fault in outages() {
         let what = format!("{fault:?}");
         let response = answered(move |_| fault.clone(), |_| Fault::None).await;
@@ -89,7 +89,7 @@ async fn with_the_store_out_ingest_answers_503_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_store_out_behind_the_claim_ingest_answers_503_in_time() {
+async fn ingest_answers_503_if_the_put_fails() {
     for fault in outages() {
         let what = format!("{fault:?}");
         let plan = move |call: &Call<'_>| if is_put(call.writes) { fault.clone() } else { Fault::None };
@@ -98,7 +98,7 @@ async fn with_the_store_out_behind_the_claim_ingest_answers_503_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_out_for_a_moment_is_waited_for() {
+async fn ingest_waits_out_a_short_store_outage() {
     for fault in [throttled(), conflict(), refused(), Fault::ReplyLost, Fault::Silent, Fault::SilentAfter] {
         for bad in 1..=2 {
             let (what, fault) = (format!("{bad}: {fault:?}"), fault.clone());
@@ -109,7 +109,7 @@ async fn a_store_that_is_out_for_a_moment_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_queue_out_ingest_answers_200_once_the_put_is_durable() {
+async fn ingest_answers_200_without_the_queue() {
     for fault in outages() {
         let what = format!("{fault:?}");
         let response = answered(|_| Fault::None, move |_| fault.clone()).await;
@@ -118,7 +118,7 @@ async fn with_the_queue_out_ingest_answers_200_once_the_put_is_durable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_slow_store_and_a_silent_queue_ingest_still_answers_in_time() {
+async fn ingest_answers_in_time_beside_slow_engines() {
     for slow in [200, 500, 800, 1000] {
         let plan = move |_: &Call<'_>| Fault::Slow(Duration::from_millis(slow));
         let response = answered(plan, |_| Fault::Silent).await;
@@ -179,21 +179,21 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_lose_nothing_in_an_outage_of_the_store_and_start_nothing() {
+async fn store_outage_loses_nothing_and_starts_nothing() {
     for fault in outages() {
         through_an_outage(fault, Fault::None).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_lose_nothing_in_an_outage_of_both() {
+async fn outage_of_store_and_queue_loses_nothing() {
     for fault in outages() {
         through_an_outage(fault.clone(), fault).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_whose_lease_cannot_be_renewed_is_stopped_before_another_may_start() {
+async fn handler_stops_before_its_unrenewed_lease_expires() {
     let mut world = World::new();
     world.inbox().append(&world.incoming_from("slow", "slow/a", "1")).await.unwrap();
     let clock = world.env.clone();

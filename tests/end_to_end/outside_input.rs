@@ -187,7 +187,7 @@ fn any_incoming() -> impl Strategy<Value = Incoming> {
 
 proptest! {
     #[test]
-    fn an_entity_key_is_its_own_normal_form_and_keeps_its_limits(text in any_text()) {
+    fn entity_key_is_normalized_and_limited(text in any_text()) {
         if let Ok(key) = EntityKey::parse(&text) {
             prop_assert!(key.as_str().len() <= 512);
             prop_assert!(!key.as_str().contains(char::is_control));
@@ -196,14 +196,14 @@ proptest! {
     }
 
     #[test]
-    fn a_delivery_id_keeps_its_limit_and_is_taken_as_it_was_kept(text in any_text()) {
+    fn delivery_id_is_limited_and_stable(text in any_text()) {
         let id = DeliveryId::new(text);
         prop_assert!(id.as_str().len() <= DeliveryId::MAX_BYTES);
         prop_assert_eq!(DeliveryId::new(id.as_str()), id);
     }
 
     #[test]
-    fn a_wake_up_is_read_as_it_was_written(entity in any_key(), times in 1..9_u32) {
+    fn wake_up_round_trips(entity in any_key(), times in 1..9_u32) {
         let body = serde_json::to_string(&WakeUp::of(&entity)).unwrap();
         let batch = Batch::sort([Message { id: "1".into(), body, times }]);
         let jobs: Vec<_> = batch.jobs().into_iter().map(|job| (job.entity, job.times)).collect();
@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn every_key_makes_a_wake_up_of_characters_that_a_message_of_sqs_may_hold(text in any_text()) {
+    fn every_key_fits_an_sqs_message(text in any_text()) {
         if let Ok(entity) = EntityKey::parse(&text) {
             let body = serde_json::to_string(&WakeUp::of(&entity)).unwrap();
             prop_assert!(body.chars().all(sqs_carries), "{:?}", body);
@@ -243,7 +243,7 @@ proptest! {
     }
 
     #[test]
-    fn any_receive_count_is_read_or_counts_as_received_again(text in any_text()) {
+    fn unreadable_receive_count_means_received_again(text in any_text()) {
         let record = serde_json::json!({"messageId": "1", "body": "", "attributes": {"ApproximateReceiveCount": text}});
         let event: SqsEvent = serde_json::from_value(serde_json::json!({"Records": [record]})).unwrap();
         let message = Message::from(event.records[0].clone());
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn a_template_is_filled_as_it_is_written(
+    fn template_is_filled_as_written(
         pieces in prop::collection::vec(("[a-z-]{0,5}", prop::sample::select(&["topic", "/id", "/a/b", "header:x", "a.*:/id"][..])), 1..5),
         value in "\\PC{1,10}",
         happened in "[a-z]{0,5}",
@@ -263,7 +263,7 @@ proptest! {
     }
 
     #[test]
-    fn any_template_has_a_field_or_is_a_key_or_is_refused(text in any_text()) {
+    fn any_template_is_valid_or_refused(text in any_text()) {
         if let Ok(template) = Template::parse(&text) {
             prop_assert!(template.fill("topic", |_| None).is_none_or(|key| EntityKey::parse(&key).is_ok()));
             let filled = template.fill("topic", |field| Some(field.to_owned().into()));
@@ -291,7 +291,7 @@ proptest! {
     }
 
     #[test]
-    fn an_entitys_row_is_read_as_it_was_written(
+    fn row_of_an_entity_round_trips(
         settled in prop::collection::vec((any_settlement(), any_incoming(), any_time(), any::<bool>()), 1..30),
         times in prop::collection::vec(("[a-z]{1,8}", any_time()), 0..6),
     ) {
@@ -315,7 +315,7 @@ proptest! {
     }
 
     #[test]
-    fn a_delivery_and_its_receipt_are_read_as_they_were_written(
+    fn delivery_and_receipt_round_trip(
         incoming in any_incoming(),
         settlement in any_settlement(),
         (took, settled) in (prop::option::of(0_u64..1 << 40), any_time()),
@@ -377,7 +377,7 @@ fn misplaced_secret_is_not_shown() {
 /// The edges of what a message may hold, and every 61st character besides,
 /// through the client and the queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_character_that_a_key_may_hold_comes_through_the_queue_unchanged() {
+async fn every_key_character_survives_the_queue() {
     let stage = Stage::start().await;
     let edges = [0x20, 0x7e, 0xa0, 0xd7ff, 0xe000, 0xfffd, 0x1_0000, 0x1_fffe, 0x10_ffff];
     let characters: Vec<char> = (0..=0x10_ffff).step_by(61).chain(edges).filter_map(char::from_u32).collect();

@@ -57,7 +57,7 @@ fn document(block: &str) -> String {
 }
 
 #[test]
-fn every_toml_block_is_a_sources_document_or_a_dependency_that_can_be_had() {
+fn every_toml_block_is_valid() {
     let features = read("shared/Cargo.toml");
     let mut seen = 0;
     for page in pages() {
@@ -80,7 +80,7 @@ fn every_toml_block_is_a_sources_document_or_a_dependency_that_can_be_had() {
 }
 
 #[test]
-fn every_rust_block_is_compiled_and_needs_no_room_of_the_library() {
+fn every_rust_block_compiles_without_internals() {
     let compiled = read("tests/src/pages.rs");
     for page in pages() {
         for block in blocks(&page, "rust") {
@@ -94,7 +94,7 @@ fn every_rust_block_is_compiled_and_needs_no_room_of_the_library() {
 }
 
 #[test]
-fn an_example_that_a_page_shows_is_the_file_that_it_names() {
+fn example_on_a_page_equals_its_file() {
     for (page, name) in
         [("README.md", "my_worker"), ("docs/handlers.md", "my_worker"), ("docs/handlers.md", "order_totals")]
     {
@@ -112,7 +112,7 @@ fn an_example_that_a_page_shows_is_the_file_that_it_names() {
 }
 
 #[test]
-fn a_file_that_a_page_shows_whole_is_that_file() {
+fn file_on_a_page_equals_its_source() {
     for (page, language, file) in
         [("docs/cdk.md", "js", "templates/cdk/app.mjs"), ("docs/terraform.md", "hcl", "templates/terraform/main.tf")]
     {
@@ -121,13 +121,13 @@ fn a_file_that_a_page_shows_whole_is_that_file() {
 }
 
 #[test]
-fn the_readme_has_at_most_1300_words() {
+fn readme_has_at_most_1300_words() {
     let words = read("README.md").split_whitespace().count();
     assert!(words <= 1300, "{words}");
 }
 
 #[test]
-fn what_the_page_on_the_proof_counts_is_as_many() {
+fn counts_on_the_proof_page_are_current() {
     let proof = read("docs/proof.md");
     let table = read("tests/model/counterexamples.md");
     let rows: Vec<&str> = table.lines().skip(2).filter(|line| line.starts_with('|')).collect();

@@ -87,7 +87,7 @@ fn end(row: &Row) -> Option<Timestamp> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_parked_is_kept_until_somebody_decides_unless_its_end_is_said() {
+async fn parked_delivery_never_expires_by_default() {
     let (world, aside) = set_aside(None).await;
     for (order, _) in aside {
         let [parked] = &parked(&world, &order)[..] else { panic!("one of {order}") };
@@ -100,7 +100,7 @@ async fn what_is_parked_is_kept_until_somebody_decides_unless_its_end_is_said() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_an_end_it_can_be_put_back_until_then_and_its_parts_outlive_it() {
+async fn parked_delivery_expires_after_parked_retention() {
     let (world, aside) = set_aside(Some(KEPT)).await;
     let mut ends = Vec::new();
     for (order, at) in &aside {

@@ -164,7 +164,7 @@ fn transmission(certificate: &str) -> [(&str, &str); 4] {
 }
 
 #[tokio::test]
-async fn while_a_sender_s_key_cannot_be_fetched_it_is_told_to_send_again() {
+async fn missing_published_key_gets_503() {
     let certificate = "https://api.paypal.com/v1/notifications/certs/CERT-1";
     let told = Arc::new(Reasons::default());
     let unavailable = answer_telling(&told, "POST", "/webhooks/paypal", "", &transmission(certificate)).await;
@@ -178,7 +178,7 @@ async fn while_a_sender_s_key_cannot_be_fetched_it_is_told_to_send_again() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_the_sender_s_own_is_not_waited_for() {
+async fn key_on_a_foreign_host_gets_401() {
     let refused = answer("POST", "/webhooks/paypal", "", &transmission("https://example.com/CERT-1")).await;
     assert_eq!(
         (refused.status_code, refused.body.as_str()),
@@ -187,7 +187,7 @@ async fn a_key_that_is_not_the_sender_s_own_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_challenge_is_answered_to_whoever_asks_of_a_source_whose_sender_does() {
+async fn challenge_is_answered_for_its_provider_only() {
     let answered = answer("GET", "/webhooks/adobe", "a=b&challenge=8ec8d794-e0ab%2D42df%2B", &[]).await;
     assert_eq!((answered.status_code, answered.body.as_str()), (200, r#"{"challenge":"8ec8d794-e0ab-42df+"}"#));
     assert_eq!(answered.headers["content-type"], "application/json");

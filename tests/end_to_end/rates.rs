@@ -40,7 +40,7 @@ fn ids(range: std::ops::Range<usize>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backlog_runs_at_its_rate_under_one_lease_and_in_order() {
+async fn backlog_runs_at_its_rate_in_order() {
     let world = World::new();
     append(&world, "rated", 0..50).await;
     let began = world.env.monotonic();
@@ -53,7 +53,7 @@ async fn a_backlog_runs_at_its_rate_under_one_lease_and_in_order() {
 
 /// Whichever orders they are about, and whichever worker has them.
 #[tokio::test(start_paused = true)]
-async fn signed_webhooks_of_a_source_with_one_entity_are_one_lane_that_keeps_its_rate() {
+async fn constant_entity_is_one_order_at_one_rate() {
     let world = World::new().with_sources(
         r#"
         [sources.orders]
@@ -76,7 +76,7 @@ async fn signed_webhooks_of_a_source_with_one_entity_are_one_lane_that_keeps_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_slower_than_a_second_is_kept_by_wake_ups_across_workers() {
+async fn slow_rate_holds_across_workers() {
     let world = World::new();
     append(&world, "rarely", 0..8).await;
     world.work(&[world.drainer(Done), world.drainer(Done)]).await;
@@ -87,7 +87,7 @@ async fn a_rate_slower_than_a_second_is_kept_by_wake_ups_across_workers() {
 /// Each claim sends one, each hand-over sends one, and each that met the running
 /// lease was put off once.
 #[tokio::test(start_paused = true)]
-async fn wake_ups_under_a_slow_rate_are_as_many_as_deliveries_and_not_as_their_square() {
+async fn slow_rate_needs_linear_wake_ups() {
     for (many, workers) in [(100, 1), (400, 1), (400, 4)] {
         let world = World::new();
         append(&world, "rarely", 0..many).await;
@@ -103,7 +103,7 @@ async fn wake_ups_under_a_slow_rate_are_as_many_as_deliveries_and_not_as_their_s
 /// that is off, and must not be let go for itself; nor one that does not say
 /// what it is. Every other one may.
 #[tokio::test(start_paused = true)]
-async fn a_wake_up_is_let_go_at_a_rates_wait_only_for_another_that_is_under_way() {
+async fn wake_up_is_deleted_only_beside_another() {
     let world = World::new();
     append(&world, "rarely", 0..3).await;
     let drainer = world.drainer(Done);
@@ -135,7 +135,7 @@ async fn a_wake_up_is_let_go_at_a_rates_wait_only_for_another_that_is_under_way(
 /// One that meets a lease is put off as what it is: the row may be written only
 /// after it came.
 #[tokio::test(start_paused = true)]
-async fn a_wake_up_that_comes_before_the_lease_is_handed_over_stays_the_one_that_counts() {
+async fn early_wake_up_is_requeued_with_its_token() {
     let world = World::new();
     append(&world, "rarely", 0..2).await;
     let request = Acquire {
@@ -161,7 +161,7 @@ async fn a_wake_up_that_comes_before_the_lease_is_handed_over_stays_the_one_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_delivery_waits_for_the_rate_though_the_inbox_was_empty_meanwhile() {
+async fn rate_holds_over_an_empty_inbox() {
     let world = World::new();
     let drainers = [world.drainer(Done)];
     for id in 0..5 {
@@ -178,7 +178,7 @@ async fn the_next_delivery_waits_for_the_rate_though_the_inbox_was_empty_meanwhi
 /// A delivery that comes while an empty inbox waits for its rate is nobody's
 /// unless it is woken for.
 #[tokio::test(start_paused = true)]
-async fn a_claim_during_the_wait_owes_a_wake_up() {
+async fn claim_during_the_wait_sends_a_wake_up() {
     let world = World::new();
     append(&world, "rarely", 0..1).await;
     world.work(&[world.drainer(Done)]).await;
@@ -191,7 +191,7 @@ async fn a_claim_during_the_wait_owes_a_wake_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_attempt_counts_as_a_start() {
+async fn failed_attempt_counts_for_the_rate() {
     let world = World::new();
     append(&world, "rated", 0..3).await;
     world
@@ -205,7 +205,7 @@ async fn a_failed_attempt_counts_as_a_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_entities_of_the_source_have_rates_of_their_own() {
+async fn each_order_has_its_own_rate() {
     let world = World::new();
     for number in 0..20 {
         let entity = format!("chat/{}", number % 10);
@@ -219,7 +219,7 @@ async fn other_entities_of_the_source_have_rates_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delivery_that_is_set_aside_counts_as_a_start() {
+async fn parked_delivery_counts_for_the_rate() {
     let world = World::new();
     append(&world, "rated", 0..6).await;
     world.work(&[world.drainer(answering(|_, _| Outcome::Reject("it is refused".into())))]).await;

@@ -63,7 +63,7 @@ async fn recovered_within(world: &World, ids: &[&str]) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_order_whose_worker_dies_goes_on_within_twenty_seconds() {
+async fn order_of_a_dead_worker_continues_in_seconds() {
     for lived in [0, 1, 2_990, 3_010, 4_990] {
         let mut world = World::new();
         world.function_time = Duration::from_secs(900);
@@ -104,7 +104,7 @@ fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
 
 /// No sooner, or it would be put off by whoever receives it.
 #[tokio::test(start_paused = true)]
-async fn what_a_dead_worker_had_in_hand_comes_back_when_its_lease_has_run_out() {
+async fn dead_workers_message_reappears_after_its_lease() {
     for lived in (10..20_000).step_by(490) {
         let world = patient();
         world.append("test/a", "a").await;
@@ -121,7 +121,7 @@ async fn what_a_dead_worker_had_in_hand_comes_back_when_its_lease_has_run_out() 
 
 /// Out of memory with the first page of a delivery, say.
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_takes_its_process_down_at_once_does_not_make_its_order_wait() {
+async fn instant_process_death_delays_its_order_little() {
     let mut world = World::new();
     reluctant(&mut world, Duration::from_millis(300));
     world.append("test/a", "a").await;
@@ -133,7 +133,7 @@ async fn a_handler_that_takes_its_process_down_at_once_does_not_make_its_order_w
 
 /// And a queue that does not answer keeps no handler waiting for long.
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_cannot_hide_delays_a_start_by_no_more_than_a_second() {
+async fn silent_visibility_call_delays_a_start_one_second() {
     let mut world = World::new();
     reluctant(&mut world, 3600 * SECOND);
     world.append("test/a", "a").await;
@@ -158,7 +158,7 @@ fn patient() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_long_handler_works_on_is_received_once() {
+async fn long_handler_receives_its_message_once() {
     let world = patient();
     world.append("test/a", "a").await;
     world.feed(&[world.worker(Slow(Duration::from_secs(599)))], 1, &AtomicBool::new(true)).await;
@@ -167,7 +167,7 @@ async fn what_a_long_handler_works_on_is_received_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_costs_one_request_and_one_that_finds_nothing_costs_none() {
+async fn batch_extends_visibility_in_one_request() {
     let mut world = World::new();
     for number in 0..10 {
         world.append(&format!("test/{number}"), &number.to_string()).await;
@@ -186,7 +186,7 @@ async fn a_batch_costs_one_request_and_one_that_finds_nothing_costs_none() {
 
 /// As at its default the queue would have it wait for longer than a quarter of an hour.
 #[tokio::test(start_paused = true)]
-async fn what_a_worker_could_not_attend_to_comes_back_after_a_lease() {
+async fn unattended_message_returns_after_a_lease() {
     let mut world = World::new();
     world.append("test/a", "a").await;
     let clock = world.env.clone();
@@ -201,7 +201,7 @@ async fn what_a_worker_could_not_attend_to_comes_back_after_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_worker_could_not_attend_to_does_not_wait_for_the_rest_of_its_batch() {
+async fn unattended_message_does_not_wait_for_its_batch() {
     let mut world = patient();
     world.append("test/long", "long").await;
     world.append("test/a", "a").await;
@@ -234,13 +234,13 @@ async fn what_a_worker_could_not_attend_to_does_not_wait_for_the_rest_of_its_bat
 /// if the queue could not be told to keep it; and another worker may let it go.
 /// A lease taken then would stand without a wake-up.
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_not_taken_over_for_a_message_that_may_have_come_back() {
+async fn message_that_may_be_back_takes_no_lease() {
     suspect_beside(30 * SECOND, Duration::ZERO).await;
 }
 
 /// Nor by a try that lands only then.
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_not_tried_for_until_its_message_may_have_come_back() {
+async fn late_acquire_is_not_tried() {
     suspect_beside(17 * SECOND, 20 * SECOND).await;
 }
 
@@ -285,7 +285,7 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
 /// Nor the answer to the batch, whether it has a drain that did not come back or a
 /// delivery that could not be taken up: told late, all of it would come again.
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_does_not_answer_keeps_no_batch_from_being_answered_in_time() {
+async fn silent_queue_delays_no_batch_response() {
     let mut world = World::new();
     // Less than the store and the queue are tried for.
     world.function_time = 4 * SECOND;

@@ -53,7 +53,7 @@ async fn a_day_passes(world: &World, swept: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_delivery_that_is_put_back_is_applied_once_in_order_while_new_ones_arrive() {
+async fn redriven_delivery_is_applied_once_in_order() {
     let world = World::new();
     for id in ["1", "bad", "2"] {
         world.append("test/a", id).await;
@@ -97,7 +97,7 @@ async fn a_parked_delivery_that_is_put_back_is_applied_once_in_order_while_new_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_of_a_source_is_neither_settled_nor_set_aside_nor_another_s() {
+async fn waiting_deliveries_are_counted_by_source() {
     let world = World::new();
     for (entity, id) in [("test/a", "1"), ("test/a", "bad"), ("test/applied", "1")] {
         world.append(entity, id).await;
@@ -110,26 +110,6 @@ async fn what_waits_of_a_source_is_neither_settled_nor_set_aside_nor_another_s()
     let waiting = world.operator().waiting_of(&SourceName::parse("test").unwrap()).await.unwrap();
     let b = EntityKey::parse("test/b").unwrap();
     assert_eq!(waiting, [(entity(), 2), (b, 1)].into());
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_put_back_can_be_parked_and_put_back_again() {
-    let world = World::new();
-    world.append("test/a", "bad").await;
-    let rejecting = answering(|delivery, _| match delivery.redrive() {
-        0 | 1 => Outcome::Reject("not now".into()),
-        _ => Outcome::Done,
-    });
-    let drainers = [world.drainer(rejecting)];
-    for round in 0..2 {
-        world.work(&drainers).await;
-        let parked = world.operator().parked(&entity()).await.unwrap();
-        assert_eq!((parked.len(), parked[0].delivery().redrive()), (1, round));
-        world.operator().redrive(&parked[0], None).await.unwrap();
-    }
-    world.work(&drainers).await;
-    assert_eq!(world.applied(), ["bad"]);
-    assert!(world.operator().parked(&entity()).await.unwrap().is_empty());
 }
 
 /// Remembers the bodies.
@@ -150,7 +130,7 @@ fn large(world: &World) -> bytes::Bytes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blocked_past_the_retention_and_unblocked_nothing_is_gone() {
+async fn blocked_deliveries_outlive_the_retention() {
     let world = World::new();
     let body = large(&world);
     for id in ["1", "2", "3"] {
@@ -176,7 +156,7 @@ async fn blocked_past_the_retention_and_unblocked_nothing_is_gone() {
 /// The negative control: had the sweep not kept them, they would be gone, and
 /// said to be; never stepped over in silence.
 #[tokio::test(start_paused = true)]
-async fn what_retention_deleted_all_the_same_blocks_as_expired() {
+async fn deliveries_deleted_by_expiry_block_their_order() {
     let world = World::new();
     for id in ["1", "2"] {
         world.inbox().append(&world.incoming_from("block", "test/a", id)).await.unwrap();
@@ -201,12 +181,12 @@ async fn what_retention_deleted_all_the_same_blocks_as_expired() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_parked_is_kept_until_a_person_decides() {
+async fn parked_delivery_is_kept_until_redriven() {
     set_aside_it_is_kept(async |world| world.work(&[world.drainer(picky())]).await).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_skipped_is_kept_until_a_person_decides() {
+async fn skipped_delivery_is_kept_until_redriven() {
     let skip = async |world: &World| {
         let next = world.state("test/a").await.next();
         world.operator().skip(&entity(), next).await.expect("memory answers");
@@ -237,7 +217,7 @@ async fn set_aside_it_is_kept(set_aside: impl AsyncFn(&World)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_sweep_finds_a_delivery_whose_wake_up_could_never_be_sent() {
+async fn sweep_finds_a_delivery_without_wake_up() {
     let mut world = World::new();
     let queue = world.queue.clone();
     world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.env, |_| Fault::Before(TableError::Throttled)));
@@ -257,7 +237,7 @@ async fn the_sweep_finds_a_delivery_whose_wake_up_could_never_be_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_s_lease_that_its_holder_left_on_an_empty_inbox_is_ended_by_the_sweep() {
+async fn sweep_ends_an_abandoned_drain_lease() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.work(&[world.drainer(Done)]).await;
@@ -288,7 +268,7 @@ async fn a_drain_s_lease_that_its_holder_left_on_an_empty_inbox_is_ended_by_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redrive_whose_wake_up_cannot_be_sent_says_so_and_is_found_by_the_sweep() {
+async fn redrive_without_wake_up_is_reported_and_swept() {
     let mut world = World::new();
     world.append("test/a", "bad").await;
     world.work(&[world.drainer(picky())]).await;

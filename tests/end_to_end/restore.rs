@@ -320,7 +320,7 @@ async fn restore(operator: &Operator, as_of: Timestamp) -> Result<(bool, BTreeMa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_remembers_refuses_nothing_and_nothing_is_lost() {
+async fn restore_loses_nothing_and_receiver_refuses_nothing() {
     let disaster = Disaster::strikes().await;
     let restored = disaster.restore().await;
     let told = |key: &str| match &restored[key] {
@@ -354,7 +354,7 @@ async fn a_receiver_that_remembers_refuses_nothing_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_restore_the_receiver_refuses() {
+async fn receiver_refuses_tokens_of_an_unrestored_copy() {
     let disaster = Disaster::strikes().await;
     disaster.world.append("test/idle", "fresh").await;
     disaster.world.work(&[disaster.world.drainer(disaster.receiver.handler())]).await;
@@ -362,7 +362,7 @@ async fn without_a_restore_the_receiver_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn killed_after_any_of_its_calls_it_goes_on_and_leaves_the_same() {
+async fn killed_restore_continues_to_the_same_result() {
     let before = Disaster::strikes().await;
     let whole = before.again().await;
     let told = whole.restore().await;
@@ -400,7 +400,7 @@ async fn killed_after_any_of_its_calls_it_goes_on_and_leaves_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_is_lost_changes_nothing() {
+async fn lost_reply_changes_no_restore() {
     let mut disaster = Disaster::strikes().await;
     let table = disaster.world.table.clone();
     // Of each write the first reply.
@@ -426,7 +426,7 @@ async fn a_reply_that_is_lost_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_one_changes_nothing_before_the_tables_are_in_use_and_afterwards() {
+async fn second_restore_changes_nothing() {
     let disaster = Disaster::strikes().await;
     disaster.restore().await;
     let rows = |table| disaster.world.memory.rows(&table);
@@ -444,7 +444,7 @@ async fn a_second_one_changes_nothing_before_the_tables_are_in_use_and_afterward
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_was_killed_and_followed_by_use_leaves_what_was_used_since() {
+async fn restore_leaves_orders_in_use() {
     let disaster = Disaster::strikes().await;
     let operator = disaster.world.operator();
     let NextRestore::GoOn(restoring) = operator.begin_restore(disaster.as_of).await.expect("it answers") else {
@@ -468,7 +468,7 @@ async fn one_that_was_killed_and_followed_by_use_leaves_what_was_used_since() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_of_a_clock_that_was_ahead_are_raised_as_far() {
+async fn restore_raises_numbers_above_fast_clocks() {
     let world = World::new();
     let ahead = world.env.now() + 24 * HOUR;
     let nonce = world.env.nonce();
@@ -489,7 +489,7 @@ async fn numbers_of_a_clock_that_was_ahead_are_raised_as_far() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_is_not_run_for_what_may_have_been_run_since_the_backup() {
+async fn restored_job_skips_ticks_before_the_restore() {
     let disaster = Disaster::strikes().await;
     let restored = disaster.restore().await;
     let Restored::Raised(ToldOfRestored { job: Some(job), .. }) = &restored["cron/nightly"] else {
@@ -506,7 +506,7 @@ async fn a_job_is_not_run_for_what_may_have_been_run_since_the_backup() {
 /// What has left the row is there, with its own place; and what was parked before
 /// the backup can be put back.
 #[tokio::test(start_paused = true)]
-async fn what_was_decided_before_is_told_as_it_was() {
+async fn restore_keeps_receipts_and_parked_deliveries() {
     let disaster = Disaster::strikes().await;
     let before = disaster.world.operator().receipts(&entity("test/idle")).await.expect("it answers");
     assert!(before.len() > Recent::capacity(&entity("test/idle")));
@@ -523,7 +523,7 @@ async fn what_was_decided_before_is_told_as_it_was() {
 
 /// It counts as applied, and whoever restores is told.
 #[tokio::test(start_paused = true)]
-async fn what_was_to_be_run_again_is_told_of_and_stays_applied() {
+async fn restore_reports_rewound_deliveries_as_applied() {
     let world = World::new();
     for id in ["1", "2"] {
         world.append("test/a", id).await;
@@ -542,7 +542,7 @@ async fn what_was_to_be_run_again_is_told_of_and_stays_applied() {
 /// The copy of the inbox is of so much later that it holds the receipt of what
 /// waits in that of the entities.
 #[tokio::test(start_paused = true)]
-async fn what_the_later_copy_knows_to_be_parked_stays_and_can_be_put_back() {
+async fn restore_keeps_deliveries_parked_in_later_copy() {
     let mut world = World::new();
     // Its row remembers one delivery.
     let key = format!("test/{}", "x".repeat(507));
@@ -584,7 +584,7 @@ async fn appended(stage: &Stage, ids: impl IntoIterator<Item = String>) {
 
 /// The same on the embedded DynamoDB, whose tables are copied row by row.
 #[tokio::test]
-async fn copies_of_the_embedded_tables_are_taken_into_use() {
+async fn embedded_tables_are_restored_from_copies() {
     let (stage, receiver) = (Stage::start().await, Receiver::default());
     let long_ago = || (0..LONG_AGO).map(|number| format!("a{number}"));
     appended(&stage, long_ago()).await;

@@ -83,7 +83,7 @@ fn telling(told: &Told, fails: &'static str) -> impl Handler + Clone + use<> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_applied_is_run_again_in_its_order_and_in_front_of_what_waits() {
+async fn rewound_deliveries_run_in_order_before_waiting_ones() {
     let world = applied(4).await;
     operator(&world).hold(&entity()).await.unwrap();
     for id in ["5", "6"] {
@@ -108,7 +108,7 @@ async fn what_was_applied_is_run_again_in_its_order_and_in_front_of_what_waits()
 
 /// However its attempts end, a run has one name, and another one than any other.
 #[tokio::test(start_paused = true)]
-async fn a_handler_is_told_which_run_it_is_and_no_age() {
+async fn rewound_delivery_carries_run_token_and_unknown_age() {
     let world = World::new();
     let incoming = |id: &str, hour: u64| {
         let mut incoming = world.incoming("test/a", id);
@@ -138,7 +138,7 @@ async fn a_handler_is_told_which_run_it_is_and_no_age() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_parked_void_or_a_repeat_stays_as_it_was() {
+async fn rewind_runs_only_applied_deliveries() {
     let world = World::new();
     for id in ["1", "bad", "1", "3"] {
         world.append("test/a", id).await;
@@ -169,7 +169,7 @@ async fn what_was_parked_void_or_a_repeat_stays_as_it_was() {
 
 /// Its row remembers nineteen.
 #[tokio::test(start_paused = true)]
-async fn sixty_are_run_again_each_once_and_what_comes_again_is_a_repeat() {
+async fn rewind_of_sixty_remembers_every_delivery() {
     let world = applied(60).await;
     rewound(&world, 0).await;
     world.append("test/a", "61").await;
@@ -187,7 +187,7 @@ async fn sixty_are_run_again_each_once_and_what_comes_again_is_a_repeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_when_it_is_run_again_is_set_aside_and_put_back() {
+async fn failing_rewound_delivery_is_parked_and_redriven() {
     let world = applied(3).await;
     rewound(&world, 0).await;
     let told = Told::default();
@@ -223,7 +223,7 @@ async fn what_fails_when_it_is_run_again_is_set_aside_and_put_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_blocks_an_order_has_all_its_attempts_again_when_its_turn_comes() {
+async fn rewound_blocked_delivery_has_all_its_attempts() {
     let world = World::new();
     for id in ["1", "2", "3"] {
         world.inbox().append(&world.incoming_from("block", "test/a", id)).await.unwrap();
@@ -238,7 +238,7 @@ async fn what_blocks_an_order_has_all_its_attempts_again_when_its_turn_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_run_again_is_run_by_itself_and_is_never_too_old() {
+async fn rewound_delivery_runs_alone_and_is_never_stale() {
     let world = World::new().with_sources(
         "[sources.test]\nprovider = \"standard-webhooks\"\nsecrets = [\"whsec_c2VjcmV0\"]\nhandler = \"test\"\n\
          deliver = { up_to = 5 }\nstale = \"skip\"\n",
@@ -262,7 +262,7 @@ async fn what_is_run_again_is_run_by_itself_and_is_never_too_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_in_parts_is_there_again() {
+async fn rewound_delivery_has_its_large_body() {
     let world = World::new();
     let mut incoming = world.incoming("test/a", "1");
     let mut noise = vec![0; 800_000];
@@ -285,7 +285,7 @@ async fn a_body_in_parts_is_there_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_run_again_changes_nothing() {
+async fn impossible_rewind_changes_nothing() {
     let world = applied(3).await;
     let first = first(&world).await;
     let before = world.state("test/a").await;
@@ -316,7 +316,7 @@ async fn what_cannot_be_run_again_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_run_again_any_more_stays_as_it_was_and_what_waits_goes_on() {
+async fn ended_rewind_keeps_the_rest_applied() {
     for count in [3, 40] {
         let world = applied(count).await;
         rewound(&world, 0).await;
@@ -348,7 +348,7 @@ async fn what_is_not_run_again_any_more_stays_as_it_was_and_what_waits_goes_on()
 
 /// Its process ends before any one of its calls, and nobody sweeps.
 #[tokio::test(start_paused = true)]
-async fn an_operator_that_dies_at_any_call_leaves_it_as_it_was_or_running_again() {
+async fn killed_operator_leaves_a_whole_rewind() {
     for ends in [false, true] {
         for survives in 1.. {
             let mut world = applied(3).await;
@@ -392,7 +392,7 @@ async fn an_operator_that_dies_at_any_call_leaves_it_as_it_was_or_running_again(
 /// It waits since the first of them came: what retention may have deleted is
 /// never taken for a place that was not filled.
 #[tokio::test(start_paused = true)]
-async fn what_expires_before_it_is_run_again_blocks_its_order_for_a_person_to_see() {
+async fn expired_rewound_delivery_blocks_its_order() {
     let world = applied(3).await;
     let from = first(&world).await;
     world.env.sleep(Duration::from_secs(20 * 86_400)).await;
@@ -410,7 +410,7 @@ async fn what_expires_before_it_is_run_again_blocks_its_order_for_a_person_to_se
 
 /// Its receipt has expired: it would look like one that has just come.
 #[tokio::test(start_paused = true)]
-async fn what_nobody_remembers_is_not_run_again() {
+async fn delivery_without_receipt_is_not_rewound() {
     let world = applied(40).await;
     let first = first(&world).await;
     let receipt = world.memory.rows(&TableName::Inbox).into_iter().find(|row| row.number(a::SEQUENCE) == Some(first.0));
@@ -419,28 +419,9 @@ async fn what_nobody_remembers_is_not_run_again() {
     assert_eq!(rewound(&world, 0).await, Rewound::Expired(Some(first.next())));
 }
 
-/// Neither on the way nor after it was ended.
-#[tokio::test(start_paused = true)]
-async fn an_audit_finds_no_mistake_in_what_is_run_again() {
-    for count in [3, 40] {
-        let world = applied(count).await;
-        let mistakes = async || History::of(world.operator().receipts(&entity()).await.unwrap()).mistakes;
-        rewound(&world, 0).await;
-        let fails = answering(|delivery, _| match delivery.delivery_id().as_str() {
-            "1" => Outcome::Done,
-            _ => Outcome::retry_after(Duration::from_secs(6 * 3600), "not now"),
-        });
-        let drainers = [world.drainer(fails)];
-        let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
-        assert_eq!(mistakes().await, []);
-        ended(&world).await;
-        assert_eq!(mistakes().await, []);
-    }
-}
-
 /// Not even where that was ended before it came far.
 #[tokio::test(start_paused = true)]
-async fn a_run_has_another_name_than_one_that_was_ended() {
+async fn run_after_an_ended_one_has_another_token() {
     for count in [3, 40] {
         let world = applied(count).await;
         let told = Told::default();
@@ -463,7 +444,7 @@ async fn a_run_has_another_name_than_one_that_was_ended() {
 
 /// It may have had its effect before what is in front of it now is run again.
 #[tokio::test(start_paused = true)]
-async fn a_run_has_another_name_than_one_that_waited_when_it_was_set_back_further() {
+async fn run_after_a_further_rewind_has_another_token() {
     for count in [3, 40] {
         let world = applied(count).await;
         let told = Told::default();
@@ -494,7 +475,7 @@ async fn a_run_has_another_name_than_one_that_waited_when_it_was_set_back_furthe
 
 /// A person's skip parks as a failure does.
 #[tokio::test(start_paused = true)]
-async fn what_is_skipped_when_it_is_run_again_keeps_the_name_of_that_run() {
+async fn skipped_rewound_delivery_keeps_its_run_token() {
     let world = applied(2).await;
     operator(&world).hold(&entity()).await.unwrap();
     rewound(&world, 0).await;
@@ -513,7 +494,7 @@ async fn what_is_skipped_when_it_is_run_again_keeps_the_name_of_that_run() {
 
 /// What waits for long keeps its receipts, which say that it was applied, or not.
 #[tokio::test(start_paused = true)]
-async fn what_is_to_be_run_again_is_remembered_for_as_long_as_it_waits() {
+async fn rewound_deliveries_keep_their_receipts() {
     let world = applied(40).await;
     world.env.sleep(Duration::from_secs(16 * 86_400)).await;
     operator(&world).hold(&entity()).await.unwrap();

@@ -35,28 +35,10 @@ async fn process(world: &World, handler: impl webhook_serializer::handler::Handl
     entity
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_backlog_lets_others_pass_after_a_slice() {
-    let world = backlog(20).await;
-    for _ in 0..19 {
-        // Those of the backlog's own claims find nothing to do later on.
-        let message = world.messages.receive().await.expect("a wake-up");
-        world.messages.attended(message, Acknowledgement::Delete);
-    }
-    world.append("test/b", "other").await;
-    let sent = world.messages.sent();
-    world.work(&[world.drainer(Slow(SECOND))]).await;
-    let applied = world.applied();
-    assert_eq!(applied.len(), 21);
-    let before = applied.iter().position(|id| id == "other").expect("it was applied");
-    assert!(before <= 6, "{before} seconds of another order's backlog came first");
-    assert_eq!(world.messages.sent() - sent, 3, "one wake-up for each slice but the last");
-}
-
 /// Each would find the entity held by then, and be put off one for one until the
 /// inbox is empty.
 #[tokio::test(start_paused = true)]
-async fn what_comes_behind_a_hand_over_sends_no_wake_up_of_its_own() {
+async fn claim_behind_hand_over_sends_no_wake_up() {
     let world = backlog(1).await;
     for number in 1..10 {
         world.append("test/a", &number.to_string()).await;
@@ -78,7 +60,7 @@ async fn what_comes_behind_a_hand_over_sends_no_wake_up_of_its_own() {
 
 /// A worker meets the lease between the last settle of a slice and its end.
 #[tokio::test(start_paused = true)]
-async fn whoever_comes_while_a_drain_hands_over_looks_again_at_once() {
+async fn worker_beside_a_hand_over_looks_again_soon() {
     let world = backlog(9).await;
     world.messages.clear();
     world.waker().wake(&EntityKey::parse("test/a").unwrap(), Duration::ZERO, SECOND).await.unwrap();
@@ -91,7 +73,7 @@ async fn whoever_comes_while_a_drain_hands_over_looks_again_at_once() {
 
 /// Claims whose ingest died an hour ago.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_old_gaps_are_given_up_in_seconds() {
+async fn thousand_old_gaps_are_filled_in_seconds() {
     let world = World::new();
     let entity = EntityKey::parse("test/a").unwrap();
     for _ in 0..1000 {
@@ -113,7 +95,7 @@ async fn a_thousand_old_gaps_are_given_up_in_seconds() {
 
 /// What lies behind it came long after it, whatever was claimed since.
 #[tokio::test(start_paused = true)]
-async fn a_gap_in_front_of_what_came_long_ago_is_given_up_at_once() {
+async fn gap_before_an_old_delivery_is_filled_immediately() {
     let world = World::new();
     let entity = EntityKey::parse("test/a").unwrap();
     let claim = async || {
@@ -141,7 +123,7 @@ async fn a_gap_in_front_of_what_came_long_ago_is_given_up_at_once() {
 
 /// However long the drain has been at it, and has waited for another place.
 #[tokio::test(start_paused = true)]
-async fn a_place_that_was_claimed_late_in_a_drain_is_waited_for_as_long_as_any() {
+async fn late_claim_gets_its_whole_gap_time() {
     let mut world = World::new();
     world.settings.gap = SECOND;
     let entity = EntityKey::parse("test/a").unwrap();
@@ -168,7 +150,7 @@ async fn a_place_that_was_claimed_late_in_a_drain_is_waited_for_as_long_as_any()
 
 /// All of them old: not even the first is waited for.
 #[tokio::test(start_paused = true)]
-async fn a_gap_that_the_row_tells_to_be_old_is_given_up_at_once() {
+async fn gap_with_an_old_claim_is_filled_immediately() {
     let world = World::new();
     let entity = EntityKey::parse("test/a").unwrap();
     let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: world.env.now() };
@@ -183,7 +165,7 @@ async fn a_gap_that_the_row_tells_to_be_old_is_given_up_at_once() {
 
 /// Its ingest may still fill it: a worker that has no time left to see does not give it up.
 #[tokio::test(start_paused = true)]
-async fn a_place_that_may_still_be_filled_is_left_to_a_worker_that_has_the_time_to_wait() {
+async fn fresh_gap_is_left_to_another_worker() {
     let mut world = World::new();
     world.function_time = world.settings.gap;
     let entity = EntityKey::parse("test/a").unwrap();
@@ -200,24 +182,4 @@ async fn a_place_that_may_still_be_filled_is_left_to_a_worker_that_has_the_time_
     world.function_time = Duration::from_secs(60);
     world.work(&[world.drainer(Done)]).await;
     assert!(world.state("test/a").await.is_empty());
-}
-
-/// What waits has waited since it came, whoever held the order before.
-#[tokio::test(start_paused = true)]
-async fn a_delivery_behind_a_commit_is_no_older_than_itself() {
-    let world = backlog(1).await;
-    let commits = tests::handlers::answering(|_, _| webhook_serializer::handler::Outcome::Commit(Vec::new()));
-    world.work(&[world.drainer(commits)]).await;
-    assert_eq!(world.state("test/a").await.pending_since, None);
-    world.env.sleep(Duration::from_secs(20 * 86_400)).await;
-    // Its ingest dies behind the claim: the gap is no more than that.
-    let entity = EntityKey::parse("test/a").unwrap();
-    let claimed = world.env.now();
-    let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: claimed };
-    world.store().run(&claim, SECOND).await.unwrap();
-    assert_eq!(world.state("test/a").await.pending_since, Some(claimed));
-    world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();
-    world.work(&[world.drainer(Done)]).await;
-    let state = world.state("test/a").await;
-    assert_eq!((state.blocked, state.is_empty()), (None, true));
 }

@@ -81,7 +81,7 @@ async fn blocked() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_hold_nothing_starts_and_resumed_all_of_it_in_order() {
+async fn held_order_starts_nothing_until_resumed() {
     let world = World::new();
     assert!(matches!(on_hold(&world).await, Turned::Done(state) if state.is_empty()));
     for id in ["1", "2", "3"] {
@@ -101,7 +101,7 @@ async fn on_hold_nothing_starts_and_resumed_all_of_it_in_order() {
 
 /// What is at work is settled, whichever way; no other starts.
 #[tokio::test(start_paused = true)]
-async fn a_hold_lets_the_handler_that_is_at_work_end_and_no_other_begin() {
+async fn hold_lets_the_running_handler_finish() {
     for commits in [false, true] {
         let world = World::new();
         for id in ["1", "2", "3"] {
@@ -125,7 +125,7 @@ async fn a_hold_lets_the_handler_that_is_at_work_end_and_no_other_begin() {
 
 /// The last of an inbox would leave the row to be deleted.
 #[tokio::test(start_paused = true)]
-async fn a_row_on_hold_is_never_deleted_for_idleness() {
+async fn row_on_hold_never_expires() {
     for commits in [false, true] {
         let world = World::new();
         world.append("test/a", "1").await;
@@ -149,7 +149,7 @@ async fn a_row_on_hold_is_never_deleted_for_idleness() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_first_try_changes_neither_a_later_hold_nor_its_end() {
+async fn late_first_try_changes_no_later_hold() {
     let world = World::new();
     let now = world.env.now();
     let late_hold = BeginHold { entity: &entity(), seen: Hold::default(), now }.write();
@@ -163,7 +163,7 @@ async fn a_late_first_try_changes_neither_a_later_hold_nor_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_and_a_hold_are_ended_each_by_itself() {
+async fn block_and_hold_end_separately() {
     let world = blocked().await;
     on_hold(&world).await;
     world.operator().unblock(&entity()).await.unwrap();
@@ -178,13 +178,13 @@ async fn a_block_and_a_hold_are_ended_each_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_is_not_put_on_hold() {
+async fn hold_of_a_job_is_refused() {
     let job = EntityKey::parse("cron/report").unwrap();
     assert_eq!(World::new().operator().hold(&job).await, Err(OperatorError::IsAJob));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blocked_order_goes_on_behind_what_is_skipped_which_can_be_put_back() {
+async fn blocked_order_continues_behind_a_skipped_delivery() {
     let world = blocked().await;
     let first = world.state("test/a").await.next();
     assert_eq!(skipped(&world, first).await, Skipped::As(Settlement::Parked));
@@ -204,7 +204,7 @@ async fn a_blocked_order_goes_on_behind_what_is_skipped_which_can_be_put_back() 
 
 /// The last one leaves an idle row; it may be on hold, and stays so.
 #[tokio::test(start_paused = true)]
-async fn the_last_that_waits_is_skipped_on_hold_or_not() {
+async fn last_waiting_delivery_can_be_skipped() {
     for holds in [false, true] {
         let world = World::new();
         world.append("test/a", "1").await;
@@ -223,7 +223,7 @@ async fn the_last_that_waits_is_skipped_on_hold_or_not() {
 
 /// A handler that is at work on it ends first.
 #[tokio::test(start_paused = true)]
-async fn what_was_applied_by_the_time_that_it_is_skipped_stays_so() {
+async fn skip_of_an_applied_delivery_changes_nothing() {
     let world = World::new();
     for id in ["1", "2"] {
         world.append("test/a", id).await;
@@ -242,7 +242,7 @@ async fn what_was_applied_by_the_time_that_it_is_skipped_stays_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_order_that_nobody_knows_is_not_made_by_a_skip() {
+async fn skip_creates_no_order() {
     let world = World::new();
     let skip = world.operator().skip(&entity(), Sequence(1)).await;
     assert_eq!(skip, Err(OperatorError::Unknown));
@@ -250,7 +250,7 @@ async fn an_order_that_nobody_knows_is_not_made_by_a_skip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tried_now_it_does_not_wait_and_its_attempts_stay_counted() {
+async fn retry_now_keeps_the_attempts_counted() {
     let world = World::new();
     world.append("test/a", "1").await;
     let began = world.env.now();
@@ -272,7 +272,7 @@ async fn tried_now_it_does_not_wait_and_its_attempts_stay_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_operators_do_is_told_with_who_and_why_until_it_is_erased() {
+async fn operations_log_keeps_who_and_why() {
     let world = blocked().await;
     let first = world.state("test/a").await.next();
     let a_moment = async || world.env.sleep(Duration::from_secs(1)).await;
@@ -314,7 +314,7 @@ impl Queue for Down {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nobody_can_be_woken_nothing_is_let_go_on() {
+async fn operator_acts_need_a_wake_up() {
     let mut world = blocked().await;
     on_hold(&world).await;
     let first = world.state("test/a").await.next();
@@ -333,7 +333,7 @@ async fn where_nobody_can_be_woken_nothing_is_let_go_on() {
 
 /// Its process ends before any one of its calls, and nobody sweeps.
 #[tokio::test(start_paused = true)]
-async fn an_operator_that_dies_at_any_call_leaves_it_as_it_was_or_going_on() {
+async fn killed_operator_strands_no_order() {
     for what in ["resume", "skip", "unblock", "retry"] {
         for survives in 1.. {
             let mut world = match what {
@@ -383,7 +383,7 @@ async fn failing_for_hours() -> World {
 
 /// Ingest was slow, not dead: its put comes between the skip's look and its void.
 #[tokio::test(start_paused = true)]
-async fn a_put_that_lands_while_its_place_is_skipped_is_parked_and_not_given_up() {
+async fn put_that_lands_during_a_skip_is_parked() {
     for before in 1..12_u64 {
         let mut world = World::new();
         world.inbox().append(&world.incoming_from("block", "test/a", "1")).await.unwrap();
@@ -414,7 +414,7 @@ async fn a_put_that_lands_while_its_place_is_skipped_is_parked_and_not_given_up(
 
 /// What waits behind it need not wait for a wake-up that was put off.
 #[tokio::test(start_paused = true)]
-async fn a_skip_wakes_a_worker_if_something_waits_behind_it() {
+async fn skip_wakes_a_worker_for_the_next() {
     let world = blocked().await;
     world.messages.clear();
     for wakes in [1, 0] {
@@ -428,7 +428,7 @@ async fn a_skip_wakes_a_worker_if_something_waits_behind_it() {
 
 /// Nobody has said that its place is empty for good.
 #[tokio::test(start_paused = true)]
-async fn a_place_that_is_yet_to_be_filled_is_not_skipped() {
+async fn unfilled_sequence_is_not_skipped() {
     let (world, patience) = (World::new(), Duration::from_secs(5));
     let nonce = world.env.nonce();
     let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
@@ -441,7 +441,7 @@ async fn a_place_that_is_yet_to_be_filled_is_not_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_is_kept_over_a_skip() {
+async fn rate_holds_over_a_skip() {
     let world = World::new();
     for id in ["1", "2", "3"] {
         world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.expect("it is appended");
@@ -460,7 +460,7 @@ async fn a_rate_is_kept_over_a_skip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_is_kept_over_a_retry() {
+async fn rate_holds_over_a_retry() {
     let world = World::new();
     for id in ["1", "2"] {
         world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.expect("it is appended");
@@ -479,7 +479,7 @@ async fn a_rate_is_kept_over_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_blocked_or_on_hold_is_not_tried_now() {
+async fn stopped_order_is_not_retried() {
     let world = blocked().await;
     assert!(matches!(world.operator().retry(&entity()).await, Ok(Turned::Unchanged(Some(_)))));
     let world = failing_for_hours().await;
@@ -495,7 +495,7 @@ async fn what_is_blocked_or_on_hold_is_not_tried_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_is_resumed_during_a_visit_may_go_afterwards() {
+async fn resumed_row_expires_after_its_release() {
     let world = World::new();
     on_hold(&world).await;
     let guard = world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap();
@@ -506,7 +506,7 @@ async fn a_row_that_is_resumed_during_a_visit_may_go_afterwards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stands_behind_a_skipped_one_has_waited_since_it_came() {
+async fn delivery_behind_a_skip_waits_since_its_arrival() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.env.sleep(Duration::from_secs(60)).await;
@@ -520,7 +520,7 @@ async fn what_stands_behind_a_skipped_one_has_waited_since_it_came() {
 
 /// What leaves the row with a skip is remembered elsewhere.
 #[tokio::test(start_paused = true)]
-async fn a_skip_forgets_nothing_that_was_settled() {
+async fn skip_keeps_all_receipts() {
     let world = World::new();
     for number in 0..30 {
         world.append("test/a", &number.to_string()).await;

@@ -184,7 +184,7 @@ async fn position(world: &World) -> Position {
 // Turns.
 
 #[tokio::test(start_paused = true)]
-async fn each_minute_sweeps_a_segment_and_each_hour_every_entity_once() {
+async fn sweep_visits_every_row_each_hour() {
     let (world, woken) = forgotten(50, Duration::ZERO, |_| Ok(())).await;
     let deployed = Deployed::by(&world);
     for number in 10..70 {
@@ -196,7 +196,7 @@ async fn each_minute_sweeps_a_segment_and_each_hour_every_entity_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn minutes_without_a_scheduler_are_made_up_for() {
+async fn missed_minutes_are_swept_later() {
     let (world, woken) = forgotten(50, Duration::ZERO, |_| Ok(())).await;
     let deployed = Deployed::by(&world);
     deployed.minutes(10..20).await;
@@ -258,7 +258,7 @@ impl Layer for Vast {
 /// second for 50 s of each minute are 200 minutes for 100 million rows. A
 /// segment takes 167 s, which is why none may be left for another minute's.
 #[tokio::test(start_paused = true)]
-async fn of_a_hundred_million_rows_each_is_reached_within_three_hours_and_a_half() {
+async fn sweep_reaches_hundred_million_rows_in_hours() {
     const ROWS: u64 = 100_000_000;
     const ROWS_A_SECOND: u64 = 10_000;
     const ROWS_A_PAGE: u64 = 5_000;
@@ -284,7 +284,7 @@ async fn of_a_hundred_million_rows_each_is_reached_within_three_hours_and_a_half
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minute_that_is_too_short_is_gone_on_with_behind_the_last_entity_that_was_looked_at() {
+async fn unfinished_segment_continues_at_its_position() {
     // A second for each wake-up: 200 of them are four minutes.
     let (world, woken) = forgotten(200, Duration::from_millis(800), |_| Ok(())).await;
     let deployed = Deployed::by(&world);
@@ -301,7 +301,7 @@ async fn a_minute_that_is_too_short_is_gone_on_with_behind_the_last_entity_that_
 
 /// What bounds the bill of a large table: it is read more slowly, and all of it.
 #[tokio::test(start_paused = true)]
-async fn a_tick_looks_at_no_more_rows_than_it_may_and_those_that_follow_reach_the_rest() {
+async fn sweep_rows_bound_each_tick() {
     let (world, woken) = forgotten(200, Duration::ZERO, |_| Ok(())).await;
     let deployed = Deployed::with(&world, world.sweeper().at_most(2));
     let mut reached = None;
@@ -320,7 +320,7 @@ async fn a_tick_looks_at_no_more_rows_than_it_may_and_those_that_follow_reach_th
 /// The budget of docs/budgets.md, and that the store itself takes all of it: a
 /// segment of its own, its rest behind any of its rows, where it came to.
 #[tokio::test]
-async fn on_the_embedded_dynamodb_a_segment_costs_a_read_and_a_write_besides_its_scan() {
+async fn segment_costs_a_read_and_a_write() {
     let stage = Stage::start().await;
     for number in 0..40 {
         stage.inbox().append(&stage.incoming(&format!("test/{number}"), "1")).await.expect("it is appended");
@@ -351,7 +351,7 @@ async fn on_the_embedded_dynamodb_a_segment_costs_a_read_and_a_write_besides_its
 // What cannot be served.
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_cannot_be_read_is_passed_over() {
+async fn sweep_passes_over_an_unreadable_row() {
     let (world, woken) = forgotten(20, Duration::ZERO, |_| Ok(())).await;
     for key in ["test/newer", "no-namespace", "test/old\u{ffff}key"] {
         let key = Key { table: TableName::Entities, partition: (a::ENTITY.into(), key.into()), sort: None };
@@ -363,7 +363,7 @@ async fn a_row_that_cannot_be_read_is_passed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_whose_wake_up_the_queue_refuses_is_passed_over_at_once() {
+async fn sweep_passes_over_a_refused_wake_up() {
     let refuses = |entity: &str| match entity {
         "test/007" => Err(QueueError::Refused("InvalidMessageContents".into())),
         _ => Ok(()),
@@ -381,7 +381,7 @@ async fn a_row_whose_wake_up_the_queue_refuses_is_passed_over_at_once() {
 
 /// Nobody knows why: each try fails as if the queue were not there.
 #[tokio::test(start_paused = true)]
-async fn a_row_at_which_each_sweep_stops_keeps_those_behind_it_waiting_for_a_minute() {
+async fn failing_row_delays_the_sweep_one_minute() {
     let fails = |entity: &str| match entity {
         "test/007" => Err(QueueError::Unavailable("InternalError".into())),
         _ => Ok(()),
@@ -395,7 +395,7 @@ async fn a_row_at_which_each_sweep_stops_keeps_those_behind_it_waiting_for_a_min
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_queue_is_out_a_tick_passes_no_more_than_one_row_over() {
+async fn queue_outage_passes_over_one_row_each_tick() {
     let (mut world, woken) = forgotten(40, Duration::ZERO, |_| Err(QueueError::Unavailable("out".into()))).await;
     let env = world.env.clone();
     let swept = Deployed::by(&world).minutes(10..20).await;
@@ -409,7 +409,7 @@ async fn while_the_queue_is_out_a_tick_passes_no_more_than_one_row_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_segment_whose_rest_the_store_refuses_to_scan_costs_the_others_a_minute() {
+async fn refused_scan_delays_the_sweep_one_minute() {
     let (mut world, woken) = forgotten(30, Duration::ZERO, |_| Ok(())).await;
     // As it does of a key that is of another segment.
     struct Refusing;
@@ -435,7 +435,7 @@ async fn a_segment_whose_rest_the_store_refuses_to_scan_costs_the_others_a_minut
 
 /// More would only lengthen it; what is held back is woken by a later pass.
 #[tokio::test(start_paused = true)]
-async fn no_more_is_woken_than_leaves_ten_thousand_waiting() {
+async fn sweep_wakes_up_to_ten_thousand_waiting() {
     let (mut world, woken) = forgotten(10, Duration::ZERO, |_| Ok(())).await;
     let env = world.env.clone();
     for (waiting, more, lagging) in [(10_001, 0, true), (9_996, 5, true), (0, 10, false)] {
@@ -449,7 +449,7 @@ async fn no_more_is_woken_than_leaves_ten_thousand_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_more_than_ten_thousand_waiting_the_queue_lags_though_nothing_is_to_be_woken() {
+async fn queue_lags_beyond_ten_thousand_waiting() {
     let mut world = World::new();
     let (env, woken) = (world.env.clone(), Arc::new(Woken::default()));
     for (waiting, lagging) in [(10_000, false), (10_001, true), (20_000, true)] {
@@ -462,7 +462,7 @@ async fn with_more_than_ten_thousand_waiting_the_queue_lags_though_nothing_is_to
 // Two of them, and those that vanish.
 
 #[tokio::test(start_paused = true)]
-async fn two_sweeps_side_by_side_skip_nothing() {
+async fn concurrent_sweeps_skip_no_row() {
     let (world, woken) = forgotten(100, Duration::from_millis(100), |_| Ok(())).await;
     let (one, other) = (world.sweeper(), world.sweeper());
     for number in 10..70 {
@@ -478,7 +478,7 @@ async fn two_sweeps_side_by_side_skip_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_sweep_moves_nothing_back() {
+async fn frozen_sweep_moves_no_position_back() {
     let (mut world, woken) = forgotten(60, Duration::ZERO, |_| Ok(())).await;
     let whole = world.table.clone();
     // It is frozen when it wants to say how far it came, and thaws ten minutes later.
@@ -500,7 +500,7 @@ async fn a_frozen_sweep_moves_nothing_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_that_dies_in_mid_tick_costs_no_more_than_its_last_ten_seconds() {
+async fn killed_sweep_repeats_at_most_ten_seconds() {
     let (world, woken) = forgotten(150, Duration::from_millis(700), |_| Ok(())).await;
     Deployed::by(&world).minutes([10]).await;
     // Nearly an hour's turns have come up, for which 100 s are needed; it dies in the middle.
@@ -519,7 +519,7 @@ async fn a_sweep_that_dies_in_mid_tick_costs_no_more_than_its_last_ten_seconds()
 
 /// Where it came to is written down each ten seconds, and in the end: not at each segment.
 #[tokio::test(start_paused = true)]
-async fn many_segments_that_take_no_time_cost_one_write_together() {
+async fn quick_segments_share_one_position_write() {
     let mut world = World::new();
     let moves = Arc::new(AtomicU64::new(0));
     let counted = moves.clone();
@@ -538,7 +538,7 @@ async fn many_segments_that_take_no_time_cost_one_write_together() {
 
 /// Only the reply is lost: it is no other sweep.
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_to_how_far_it_came_is_recognised() {
+async fn lost_reply_to_a_position_is_recognised() {
     let (mut world, woken) = forgotten(30, Duration::ZERO, |_| Ok(())).await;
     let loses = |call: &Call<'_>| {
         let moves_on = call.writes.iter().any(|write| write.key == sweep_position_row());
@@ -571,7 +571,7 @@ async fn held(world: &World, entity: &str, kind: LeaseKind) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exclusive_lease_that_its_holder_left_on_an_empty_entity_is_ended_and_its_row_goes() {
+async fn sweep_ends_an_abandoned_exclusive_lease() {
     let world = World::new();
     held(&world, "test/a", LeaseKind::Exclusive).await;
     let deployed = Deployed::by(&world);
@@ -591,7 +591,7 @@ async fn an_exclusive_lease_that_its_holder_left_on_an_empty_entity_is_ended_and
 
 /// A worker that took it over would take the tick from those who run it.
 #[tokio::test(start_paused = true)]
-async fn a_job_s_lease_is_left_to_the_scheduler() {
+async fn sweep_leaves_a_jobs_lease() {
     let world = World::new();
     held(&world, "cron/report", LeaseKind::Exclusive).await;
     tokio::time::advance(DAY).await;
@@ -602,7 +602,7 @@ async fn a_job_s_lease_is_left_to_the_scheduler() {
 
 /// An operator, or a worker, may park what waits while the sweep is at it.
 #[tokio::test(start_paused = true)]
-async fn what_was_parked_while_the_sweep_was_at_it_is_given_no_end() {
+async fn delivery_parked_during_a_sweep_never_expires() {
     let mut world = World::new();
     let noise = || world.env.nonce().to_string().into_bytes();
     let mut incoming = world.incoming("test/a", "1");
@@ -629,7 +629,7 @@ async fn what_was_parked_while_the_sweep_was_at_it_is_given_no_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_waits_at_an_entity_is_kept_however_much_it_is() {
+async fn sweep_keeps_every_waiting_delivery() {
     let world = World::new();
     for number in 0..130 {
         world.append("test/a", &number.to_string()).await;
@@ -639,7 +639,7 @@ async fn all_that_waits_at_an_entity_is_kept_however_much_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_that_waits_for_us_is_told_and_not_what_waits_for_an_operator() {
+async fn oldest_waiting_ignores_blocked_orders() {
     let world = World::new();
     world.inbox().append(&world.incoming_from("block", "test/blocked", "1")).await.expect("it is appended");
     world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
@@ -651,7 +651,7 @@ async fn the_oldest_that_waits_for_us_is_told_and_not_what_waits_for_an_operator
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_is_put_off_and_never_brought_nearer() {
+async fn sweep_extends_expiry_and_never_shortens_it() {
     let world = World::new();
     world.append("test/a", "1").await;
     tokio::time::advance(20 * DAY).await;

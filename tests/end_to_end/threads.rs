@@ -83,7 +83,7 @@ impl Stuck {
 }
 
 #[tokio::test]
-async fn what_finds_no_thread_is_not_started_and_not_charged_and_has_a_wake_up() {
+async fn delivery_without_a_thread_counts_no_attempt() {
     let stuck = Stuck::spent().await;
     let good: Vec<String> = (0..20).map(|number| format!("good/{number}")).collect();
     for entity in &good {
@@ -104,7 +104,7 @@ async fn what_finds_no_thread_is_not_started_and_not_charged_and_has_a_wake_up()
 }
 
 #[tokio::test]
-async fn a_worker_takes_work_again_when_its_threads_come_back() {
+async fn worker_resumes_once_threads_return() {
     let stuck = Stuck::spent().await;
     stuck.gate.open();
     while stuck.worker.is_spent().await {}

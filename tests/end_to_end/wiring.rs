@@ -83,7 +83,7 @@ fn is_claim(call: &Call<'_>) -> bool {
 /// The row shows a worker at work; but it may show another claim's row, and the
 /// first try's place be empty.
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_first_reply_was_lost_owes_a_wake_up_whatever_the_row_shows() {
+async fn claim_with_lost_reply_sends_a_wake_up() {
     for (reply_lost, owed) in [(false, 0), (true, 1)] {
         let mut world = World::new();
         drained(&world, "test/a").await;
@@ -100,7 +100,7 @@ async fn a_claim_whose_first_reply_was_lost_owes_a_wake_up_whatever_the_row_show
 
 /// Whoever voided the place may have settled it and gone since.
 #[tokio::test(start_paused = true)]
-async fn an_append_whose_place_was_given_up_owes_a_wake_up_for_the_next_one() {
+async fn append_after_a_tombstone_sends_a_wake_up() {
     let world = World::new();
     drained(&world, "test/a").await;
     let sequence = world.state("test/a").await.tail.next();
@@ -115,7 +115,7 @@ async fn an_append_whose_place_was_given_up_owes_a_wake_up_for_the_next_one() {
 /// One that was owed for the first place is owed for the second, though a worker
 /// has the entity by then: it may not have seen what the first one's was for.
 #[tokio::test(start_paused = true)]
-async fn a_wake_up_that_is_owed_stays_owed_over_a_place_that_was_given_up() {
+async fn append_over_a_tombstone_sends_two_wake_ups() {
     let world = World::new();
     world.append("test/a", "first").await;
     let sequence = world.state("test/a").await.tail.next();
@@ -128,7 +128,7 @@ async fn a_wake_up_that_is_owed_stays_owed_over_a_place_that_was_given_up() {
 
 /// What is sent again then is no repeat.
 #[tokio::test(start_paused = true)]
-async fn an_append_whose_third_place_was_given_up_too_says_so() {
+async fn append_fails_after_three_tombstones() {
     let world = World::new();
     drained(&world, "test/a").await;
     let mut sequence = world.state("test/a").await.tail;
@@ -149,7 +149,7 @@ async fn an_append_whose_third_place_was_given_up_too_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_is_kept_whose_entity_another_drains_and_whose_fresh_one_cannot_be_sent() {
+async fn message_is_kept_if_it_cannot_be_requeued() {
     let mut world = World::new();
     drained(&world, "test/a").await;
     let reachable = worker(&world, Done);
@@ -162,7 +162,7 @@ async fn a_message_is_kept_whose_entity_another_drains_and_whose_fresh_one_canno
 /// It is replaced before the lease is asked for: nothing may be done under one
 /// that nobody would look at.
 #[tokio::test(start_paused = true)]
-async fn a_message_received_again_is_kept_and_does_nothing_where_no_fresh_one_can_be_sent() {
+async fn redelivered_message_waits_for_its_replacement() {
     let mut world = World::new();
     world.append("test/a", "1").await;
     without_queue(&mut world);
@@ -176,7 +176,7 @@ async fn a_message_received_again_is_kept_and_does_nothing_where_no_fresh_one_ca
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_attempt_that_no_wake_up_can_be_sent_for_keeps_its_message_and_its_lease() {
+async fn failed_attempt_without_wake_up_keeps_its_lease() {
     let mut world = World::new();
     world.append("test/a", "1").await;
     without_queue(&mut world);
@@ -189,7 +189,7 @@ async fn a_failed_attempt_that_no_wake_up_can_be_sent_for_keeps_its_message_and_
 
 /// A rate's wait: the lease ends behind a fresh wake-up or not at all.
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_that_no_wake_up_can_be_sent_for_keeps_its_message_and_its_lease() {
+async fn hand_over_without_wake_up_keeps_its_lease() {
     let mut world = World::new();
     for id in ["1", "2"] {
         world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.unwrap();
@@ -204,7 +204,7 @@ async fn a_hand_over_that_no_wake_up_can_be_sent_for_keeps_its_message_and_its_l
 /// The store has stopped answering. The batch is answered before the function's
 /// time is up; the others of it are let go.
 #[tokio::test(start_paused = true)]
-async fn a_message_is_kept_whose_drain_does_not_come_back_in_the_function_s_time_and_no_other() {
+async fn message_of_an_unfinished_drain_is_kept() {
     let mut world = World::new();
     world.function_time = Duration::from_secs(4);
     world.append("test/a", "1").await;
@@ -223,7 +223,7 @@ async fn a_message_is_kept_whose_drain_does_not_come_back_in_the_function_s_time
 /// Several messages of one entity, one of which came again: all of them may be
 /// copies, and share what becomes of it.
 #[tokio::test(start_paused = true)]
-async fn messages_of_one_entity_are_one_drain_and_one_of_them_received_again_has_it_replaced() {
+async fn messages_of_one_order_are_one_drain() {
     let world = World::new();
     world.append("test/a", "1").await;
     let sent = world.messages.sent();
@@ -237,7 +237,7 @@ async fn messages_of_one_entity_are_one_drain_and_one_of_them_received_again_has
 /// Whether the suspect's lease still stands, or was released by one that took it
 /// over and handed it on: it runs when the rest of its batch is done.
 #[tokio::test(start_paused = true)]
-async fn a_suspect_runs_after_the_rest_of_its_batch_whoever_has_its_lease() {
+async fn suspect_runs_after_its_batch() {
     for is_free in [false, true] {
         let world = World::new();
         drained(&world, "test/suspect").await;
@@ -264,7 +264,7 @@ async fn a_suspect_runs_after_the_rest_of_its_batch_whoever_has_its_lease() {
 
 /// Should another end this process while it waits, it must not be charged.
 #[tokio::test(start_paused = true)]
-async fn a_suspect_is_taken_over_only_when_its_turn_comes() {
+async fn suspect_is_taken_over_at_its_turn() {
     let world = World::new();
     drained(&world, "test/suspect").await;
     tokio::time::advance(Duration::from_secs(30)).await;
@@ -291,7 +291,7 @@ async fn a_suspect_is_taken_over_only_when_its_turn_comes() {
 /// A delivery that kills its process each time is soon behind all that only
 /// happened to be near it.
 #[tokio::test(start_paused = true)]
-async fn of_several_suspects_those_suspected_least_go_first() {
+async fn least_suspected_delivery_runs_first() {
     let world = World::new();
     for (entity, vanished) in [("test/a", 1), ("test/b", 0)] {
         drained(&world, entity).await;
@@ -312,7 +312,7 @@ async fn of_several_suspects_those_suspected_least_go_first() {
 
 /// Told apart from what comes later: nothing is kept, nothing is looked at.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_no_wake_up_is_let_go_and_keeps_no_other() {
+async fn unreadable_message_is_deleted_alone() {
     let world = World::new();
     world.append("test/a", "1").await;
     let worker = worker(&world, Done);
@@ -323,7 +323,7 @@ async fn a_message_that_is_no_wake_up_is_let_go_and_keeps_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_append_tells_that_its_wake_up_could_not_be_sent_and_the_delivery_is_there() {
+async fn append_reports_a_failed_wake_up() {
     let mut world = World::new();
     without_queue(&mut world);
     let appended = world.inbox().append(&world.incoming("test/a", "1")).await.expect("it is durable");
@@ -332,7 +332,7 @@ async fn an_append_tells_that_its_wake_up_could_not_be_sent_and_the_delivery_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_returns_an_error_is_tried_again_and_set_aside_only_after_its_last_attempt() {
+async fn failing_handler_is_retried_then_parked() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.append("test/a", "2").await;
@@ -347,7 +347,7 @@ async fn a_handler_that_returns_an_error_is_tried_again_and_set_aside_only_after
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_panics_is_tried_again_and_set_aside_only_after_its_last_attempt() {
+async fn panicking_handler_is_retried_then_parked() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.append("test/a", "2").await;

@@ -73,7 +73,7 @@ impl Said {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_sender_s_webhooks_at_once_with_repeats_are_applied_once_and_one_order_of_three_providers_in_order() {
+async fn webhooks_of_all_senders_are_applied_once() {
     let settled = Settled::default();
     let mut lane = Lane::start_with_samples(&sources(), Arc::new(settled.clone())).await;
     let journal = Journal::new(lane.env.clone());

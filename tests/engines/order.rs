@@ -35,7 +35,7 @@ async fn assert_clean(stage: &mut Stage, sent: &[Sent], starts: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_deliveries_of_twenty_orders_run_in_order_on_thirty_two_workers() {
+async fn thirty_two_workers_run_twenty_orders_in_order() {
     let mut stage = Stage::start().await;
     stage.work(WORKERS, &Slow(TASK));
     let sent = stage.burst(&orders(), ROUNDS, 1).await;
@@ -43,7 +43,7 @@ async fn two_hundred_deliveries_of_twenty_orders_run_in_order_on_thirty_two_work
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transient_failure_of_every_first_delivery_changes_no_order() {
+async fn transient_failures_keep_the_order() {
     let mut stage = Stage::start().await;
     stage.work(WORKERS, &FailsFirst(TASK));
     let sent = stage.burst(&orders(), ROUNDS, 1).await;
@@ -51,7 +51,7 @@ async fn a_transient_failure_of_every_first_delivery_changes_no_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delivery_sent_twice_runs_once() {
+async fn delivery_sent_twice_runs_once() {
     let mut stage = Stage::start().await;
     stage.work(WORKERS, &Slow(TASK));
     let sent = stage.burst(&orders(), ROUNDS, 2).await;
@@ -59,7 +59,7 @@ async fn a_delivery_sent_twice_runs_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wake_up_sent_twice_starts_nothing_twice() {
+async fn wake_up_sent_twice_starts_nothing_twice() {
     let mut stage = Stage::start().await;
     let twice = || stage.waker_on(FaultyQueue::copying(stage.queue(), stage.env(), ORDERS as u64 * ROUNDS as u64));
     let inbox = stage.inbox_on(stage.parts().store, twice());
@@ -73,7 +73,7 @@ async fn a_wake_up_sent_twice_starts_nothing_twice() {
 /// A queue hands a message out twice now and then: at once, to two workers,
 /// until one of them deletes it. Here it does so with every second delivery.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wake_up_delivered_to_two_workers_starts_nothing_twice() {
+async fn wake_up_received_twice_starts_nothing_twice() {
     let mut stage = Stage::start_with(Faults { duplicate_every: NonZeroU32::new(2) }).await;
     stage.work(WORKERS, &Slow(TASK));
     let sent = stage.burst(&orders(), ROUNDS, 1).await;
@@ -81,7 +81,7 @@ async fn a_wake_up_delivered_to_two_workers_starts_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_lease_the_same_run_overlaps_and_runs_ahead() {
+async fn without_the_lease_handlers_overlap() {
     let mut stage = Stage::start().await;
     for _ in 0..WORKERS {
         let Parts { store, waker, .. } = stage.parts();
@@ -98,7 +98,7 @@ async fn without_the_lease_the_same_run_overlaps_and_runs_ahead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_put_shows_as_a_loss() {
+async fn dropped_put_is_reported_as_lost() {
     let mut stage = Stage::start().await;
     stage.settings.gap = Duration::from_millis(200);
     stage.work(WORKERS, &Slow(TASK));

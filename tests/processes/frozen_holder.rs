@@ -20,7 +20,7 @@ use webhook_serializer::{
 use crate::signal;
 
 #[tokio::test]
-async fn no_write_of_a_holder_that_was_frozen_beyond_its_lease_is_accepted() {
+async fn write_of_a_frozen_holder_is_refused() {
     let stage = Stage::start().await;
     let config = stage.engines.config();
     let mut holder = Command::new(env!("CARGO_BIN_EXE_lease_holder"))

@@ -62,7 +62,7 @@ impl Handler for Blocks {
 /// On one thread by the machine's clock, as a function has it: what the
 /// handler blocks is a thread of its own.
 #[tokio::test]
-async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_its_lease_and_delays_nobody_else() {
+async fn blocking_handler_keeps_its_lease() {
     let mut world = World::by(Env::system());
     world.isolation = Isolation::Thread;
     world.settings.lease = Duration::from_secs(1);
@@ -189,7 +189,7 @@ impl Processes {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_aborts_in_its_handler_is_parked_after_its_last_attempt_and_harms_no_neighbour() {
+async fn delivery_that_aborts_its_process_is_parked() {
     let mut processes = Processes::start("aborting").await;
     // One batch: all wake-ups are there before the worker is.
     for (entity, id) in [("test/a", "abort"), ("test/a", "after"), ("test/b", "b1"), ("test/b", "b2"), ("test/c", "c1")]
@@ -222,7 +222,7 @@ async fn a_process_that_aborts_in_its_handler_is_parked_after_its_last_attempt_a
 /// may lose. Whoever is left over runs in the next process, and is not charged
 /// for the one that was replaced.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_whose_threads_are_blocked_for_good_is_replaced_and_nobody_is_charged_for_it() {
+async fn process_with_blocked_threads_is_replaced() {
     let mut processes = Processes::start("blocking").await;
     for number in 0..6 {
         processes.append_from("brief", &format!("brief/{number}"), &format!("block{number}")).await;
@@ -252,7 +252,7 @@ async fn a_process_whose_threads_are_blocked_for_good_is_replaced_and_nobody_is_
 /// What its environment says, the rows that a process leaves behind show. The lease
 /// is that of one that died under it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_s_leases_and_what_it_keeps_last_as_long_as_its_environment_says() {
+async fn process_reads_lease_and_retention_from_environment() {
     const DAY: Duration = Duration::from_secs(86_400);
     let processes = Processes::start("configured").await;
     let (settings, mut logged) = processes.function(&[

@@ -56,7 +56,7 @@ fn until_ended(process_id: u64) {
 }
 
 #[tokio::test]
-async fn an_answer_comes_back_and_the_process_stays() {
+async fn answer_returns_and_the_process_stays() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let first = answer_of(&mut process).await;
     let second = answer_of(&mut process).await;
@@ -67,7 +67,7 @@ async fn an_answer_comes_back_and_the_process_stays() {
 }
 
 #[tokio::test]
-async fn the_process_gets_its_settings_and_not_our_environment() {
+async fn process_gets_its_settings_only() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let answer = answer_of(&mut process).await;
     assert_eq!(answer["setting"], "given");
@@ -77,7 +77,7 @@ async fn the_process_gets_its_settings_and_not_our_environment() {
 }
 
 #[tokio::test]
-async fn a_handlers_error_and_a_panic_come_back_and_the_process_stays() {
+async fn error_and_panic_return_and_process_stays() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let before = answer_of(&mut process).await;
     for (deed, expected) in [("fail", "the order is not known"), ("panic", "lost the thread")] {
@@ -93,7 +93,7 @@ async fn a_handlers_error_and_a_panic_come_back_and_the_process_stays() {
 }
 
 #[tokio::test]
-async fn a_response_over_six_megabytes_is_an_error() {
+async fn response_over_six_megabytes_is_an_error() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     match process.invoke(event("talk too much")).await {
         Err(InvokeError::Function { kind, .. }) => assert_eq!(kind, "Function.ResponseSizeTooLarge"),
@@ -102,7 +102,7 @@ async fn a_response_over_six_megabytes_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_fails_its_event_and_the_next_event_has_a_fresh_one() {
+async fn process_that_exits_is_replaced() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     for (deed, expected) in [("exit", "7"), ("abort", "signal")] {
         let before = answer_of(&mut process).await;
@@ -115,7 +115,7 @@ async fn a_process_that_ends_fails_its_event_and_the_next_event_has_a_fresh_one(
 }
 
 #[tokio::test]
-async fn a_process_killed_under_its_event_fails_it_at_once() {
+async fn killed_process_fails_its_event_immediately() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let mut ids = process.process_ids();
     let (outcome, ()) = tokio::join!(process.invoke(event("hang")), async {
@@ -126,7 +126,7 @@ async fn a_process_killed_under_its_event_fails_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_process_killed_while_idle_costs_no_event() {
+async fn process_killed_while_idle_fails_no_event() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let before = answer_of(&mut process).await;
     let killed = before["process_id"].as_u64().expect("a number");
@@ -136,7 +136,7 @@ async fn a_process_killed_while_idle_costs_no_event() {
 }
 
 #[tokio::test]
-async fn a_slow_process_is_killed_even_if_it_is_stopped() {
+async fn stopped_process_is_killed_at_its_timeout() {
     let mut process = FunctionProcess::new(settings(SHORT));
     let ids = process.process_ids();
     assert_eq!(process.invoke(event("hang")).await, Err(InvokeError::TimedOut));
@@ -150,7 +150,7 @@ async fn a_slow_process_is_killed_even_if_it_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_function_that_cannot_start_fails_its_event() {
+async fn function_that_cannot_start_fails_its_event() {
     let mut failing = settings(AMPLE);
     failing.environment.push(("FAIL_TO_START".to_owned(), "1".to_owned()));
     let outcome = FunctionProcess::new(failing).invoke(event("answer")).await;
@@ -162,7 +162,7 @@ async fn a_function_that_cannot_start_fails_its_event() {
 }
 
 #[tokio::test]
-async fn a_function_is_started_ahead_of_its_first_event_or_said_not_to_start_with_its_last_words() {
+async fn failed_start_is_reported_with_its_output() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     process.start().await.expect("it asks for an event");
     let ids = process.process_ids().borrow().clone();
@@ -178,7 +178,7 @@ async fn a_function_is_started_ahead_of_its_first_event_or_said_not_to_start_wit
 }
 
 #[tokio::test]
-async fn a_terminals_interrupt_does_not_reach_a_function() {
+async fn terminal_interrupt_does_not_reach_a_function() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let id = answer_of(&mut process).await["process_id"].as_u64().expect("its id");
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("it lives");
@@ -188,7 +188,7 @@ async fn a_terminals_interrupt_does_not_reach_a_function() {
 }
 
 #[tokio::test]
-async fn an_invocation_given_up_half_way_ends_its_process() {
+async fn cancelled_invocation_ends_its_process() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let mut ids = process.process_ids();
     let started = async { ids.wait_for(|ids| !ids.is_empty()).await.expect("it starts").clone() };
@@ -202,7 +202,7 @@ async fn an_invocation_given_up_half_way_ends_its_process() {
 }
 
 #[tokio::test]
-async fn a_pool_runs_so_many_at_once_and_the_next_event_waits() {
+async fn pool_limits_concurrent_invocations() {
     let pool = FunctionPool::new(settings(AMPLE), NonZeroUsize::new(2).expect("not zero"));
     let mut ids = pool.process_ids();
     let (first, second, third, ()) =
@@ -219,7 +219,7 @@ async fn a_pool_runs_so_many_at_once_and_the_next_event_waits() {
 }
 
 #[tokio::test]
-async fn a_pool_uses_an_idle_process_before_it_starts_another() {
+async fn pool_reuses_an_idle_process() {
     let pool = FunctionPool::new(settings(AMPLE), NonZeroUsize::new(4).expect("not zero"));
     for _ in 0..5 {
         pool.invoke(event("answer")).await.expect("it answers");

@@ -135,7 +135,7 @@ const INTERESTING: &[&str] = &[
 /// Fifty orders begin while inbox queries fail for nine minutes: whoever has the
 /// lease of one cannot start anything.
 #[test]
-fn nothing_is_set_aside_for_nine_minutes_of_failing_queries() {
+fn failing_queries_park_nothing() {
     let report = run(Plan { profile: Some(Profile::queries_fail()), ..Plan::default() });
     assert!(report.mistakes.is_empty(), "{}", report.story());
     assert!(report.reached.contains_key("something was out for long"), "{:?}", report.reached);
@@ -144,7 +144,7 @@ fn nothing_is_set_aside_for_nine_minutes_of_failing_queries() {
 /// What comes while neither table takes or gives anything is answered 202, and is in
 /// its inbox in the end: once, whatever befalls queue and workers besides.
 #[test]
-fn nothing_answered_202_is_lost_in_an_hour_without_the_store() {
+fn deferred_deliveries_survive_an_hours_outage() {
     let through = |(seed, how)| {
         let report = run(Plan { seed, profile: Some(Profile::store_is_out(how)), ..Plan::default() });
         assert!(report.mistakes.is_empty(), "seed {seed}, {how:?}:\n{}", report.story());
@@ -161,7 +161,7 @@ fn nothing_answered_202_is_lost_in_an_hour_without_the_store() {
 
 /// Whatever this machine does meanwhile.
 #[test]
-fn the_same_seed_gives_the_same_trace() {
+fn same_seed_gives_the_same_trace() {
     for seed in 0..if is_thorough() { 40 } else { 5 } {
         let (first, second) = (run(plan(seed, None)), run(plan(seed, None)));
         assert_eq!(first.story(), second.story(), "seed {seed}");
@@ -172,7 +172,7 @@ fn the_same_seed_gives_the_same_trace() {
 /// Each rule left out is noticed: by the seed that is known to, or where the
 /// code has changed since, within a thousand.
 #[test]
-fn every_rule_left_out_is_noticed() {
+fn every_mutation_is_found() {
     for (mutation, known) in NOTICED {
         let report = run(plan(*known, Some(*mutation)));
         let report = if report.mistakes.is_empty() { first_failure(1000, Some(*mutation)).1 } else { Some(report) };
@@ -183,7 +183,7 @@ fn every_rule_left_out_is_noticed() {
 
 /// The same misfortunes, with the rule in place.
 #[test]
-fn where_a_rule_is_noticed_missing_it_holds_otherwise() {
+fn mutated_seeds_pass_without_the_mutation() {
     for (mutation, known) in NOTICED {
         let report = run(Plan { seed: *known, focus: Some(*mutation), ..Plan::default() });
         assert!(report.mistakes.is_empty(), "{mutation:?}, seed {known}:\n{}", report.story());

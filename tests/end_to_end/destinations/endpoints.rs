@@ -33,8 +33,6 @@ enum Down {
     Refuses,
     /// It answers this status.
     Answers(u16),
-    /// It answers this status, and to come back in so many seconds.
-    Later(u16, u32),
 }
 
 /// An endpoint, or a Lambda, of which the path `well` is never down unless its port is.
@@ -62,13 +60,12 @@ impl Endpoint {
         let is_down = self.is_down.clone();
         let answer = async move |asked: Uri| {
             let is_down = is_down.load(Relaxed) && !asked.path().contains("well");
-            let (status, after) = match down.filter(|_| is_down) {
-                Some(Down::Answers(status)) => (status, None),
-                Some(Down::Later(status, seconds)) => (status, Some([("retry-after", seconds.to_string())])),
-                Some(Down::Refuses) | None => (200, None),
+            let status = match down.filter(|_| is_down) {
+                Some(Down::Answers(status)) => status,
+                Some(Down::Refuses) | None => 200,
             };
             let status = StatusCode::from_u16(status).expect("a status");
-            (status, after, Json(serde_json::json!({ "outcome": "done" }))).into_response()
+            (status, Json(serde_json::json!({ "outcome": "done" }))).into_response()
         };
         let _on = MACHINE.enter();
         let listener = socket.listen(1024).expect("it listens");
@@ -151,52 +148,6 @@ fn invoking(lambda: &Endpoint) -> (World, Timed<Invoke>) {
 /// Returns whether nothing of the delivery was begun.
 fn is_unavailable(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Unavailable { .. } | Outcome::NotNow { .. })
-}
-
-/// Three minutes in which an endpoint is down, with the default limits.
-async fn three_minutes_down<H: Handler + Clone>(world: World, handler: Timed<H>, mut shop: Endpoint, down: Down) {
-    let orders: Vec<_> = (0..5).map(|order| order.to_string()).collect();
-    for order in &orders {
-        append(&world, "shop", order, order).await;
-    }
-    let recovers = async {
-        world.env.sleep(3 * MINUTE).await;
-        shop.is_back();
-    };
-    let drainers = [world.drainer(handler.clone())];
-    let works = async {
-        world.work(&drainers).await;
-        world.env.monotonic()
-    };
-    let ((), done) = tokio::join!(recovers, works);
-    let mut applied = world.applied();
-    applied.sort();
-    assert_eq!(applied, orders, "{down:?}");
-    assert!(done < 3 * MINUTE + 6 * MINUTE, "{down:?}: {done:?}");
-    let refusals = handler.refusals("shop");
-    assert!((5..=40).contains(&refusals.len()), "{down:?}: {} starts", refusals.len());
-    assert!(refusals.iter().all(is_unavailable), "{down:?}: {refusals:?}");
-    for run in world.journal.runs() {
-        assert_eq!(run.attempt, 1, "{down:?}: what began nothing is no attempt");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn forward_waits_out_a_destination_that_is_down() {
-    for down in [Down::Refuses, Down::Answers(503), Down::Answers(429), Down::Later(503, 30)] {
-        let (shop, well) = (Endpoint::start(Some(down)), Endpoint::start(None));
-        let (world, handler) = forwarding(&shop, &well);
-        three_minutes_down(world, handler, shop, down).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn invoke_waits_out_a_function_that_cannot_run() {
-    for down in [Down::Refuses, Down::Answers(503), Down::Answers(403), Down::Answers(404), Down::Later(429, 30)] {
-        let lambda = Endpoint::start(Some(down));
-        let (world, handler) = invoking(&lambda);
-        three_minutes_down(world, handler, lambda, down).await;
-    }
 }
 
 /// Six hours in which an endpoint is down, and every fortieth wake-up kills its worker.

@@ -29,7 +29,7 @@ fn minutes_ago(now: Timestamp, minutes: u64) -> Timestamp {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_s_function_can_ask_whether_its_time_is_up_and_wait_for_it() {
+async fn job_function_can_await_its_cancellation() {
     let night = Night::new();
     let kept: Arc<Mutex<Option<Context>>> = Arc::default();
     let keeps = kept.clone();
@@ -53,7 +53,7 @@ async fn a_job_s_function_can_ask_whether_its_time_is_up_and_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tick_for_which_there_is_no_time_left_runs_with_the_next_minute_s() {
+async fn tick_without_time_left_runs_a_minute_later() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::ZERO)));
     let deadline = night.clock.monotonic() + 2 * MARGIN;
@@ -65,7 +65,7 @@ async fn a_tick_for_which_there_is_no_time_left_runs_with_the_next_minute_s() {
 }
 
 #[tokio::test]
-async fn the_scheduler_runs_what_was_due_at_its_event_s_time_however_late_that_comes() {
+async fn late_event_runs_the_ticks_of_its_time() {
     let world = World::by(Env::system());
     let jobs = one(Runs::default().job("report", "every minute", Duration::ZERO));
     let settings =
@@ -81,7 +81,7 @@ async fn the_scheduler_runs_what_was_due_at_its_event_s_time_however_late_that_c
 
 /// Its own `main`, in a process of its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_scheduler_s_process_sweeps_with_each_of_its_events() {
+async fn scheduler_process_sweeps_at_each_event() {
     let engines = Engines::start(None).await.expect("they start");
     let config = engines.config();
     let environment = [

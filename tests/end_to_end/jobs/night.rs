@@ -17,8 +17,9 @@ use webhook_serializer::{
     protocol::{
         entity::EntityKey,
         keys::entity_row,
+        lease::{Acquire, Acquired, Lease},
         memory::MemoryTable,
-        state::HolderInfo,
+        state::{HolderInfo, LeaseKind},
         table::Table,
         tick::{Ending, JobState},
     },
@@ -139,6 +140,22 @@ impl Night {
         let env = self.env();
         let ended = env.within(after, self.invoke(ticker, number)).await;
         assert!(ended.is_none(), "it was over before it could be killed");
+    }
+
+    /// Acquires a job's lease for somebody else.
+    pub async fn held(&self, job: &str, length: Duration) -> Lease {
+        let request = Acquire {
+            entity: EntityKey::parse(&format!("cron/{job}")).expect("a key"),
+            kind: LeaseKind::Exclusive,
+            holder: self.env().nonce(),
+            info: HolderInfo::new("somebody else"),
+            now: self.clock.now(),
+            length,
+        };
+        match self.store().run(&request, MINUTE).await {
+            Ok(Acquired::Granted(lease, _)) => lease,
+            other => panic!("{other:?}"),
+        }
     }
 
     pub async fn state(&self, job: &str) -> JobState {

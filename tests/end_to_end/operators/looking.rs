@@ -41,7 +41,7 @@ async fn settled(world: &World, most: usize) -> Settled {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_is_something_older_where_anything_is_left_of_it() {
+async fn history_says_whether_older_entries_exist() {
     let (world, _) = applied(4).await;
     let has_older = async || (settled(&world, 3).await.has_older, settled(&world, 4).await.has_older);
     assert_eq!(has_older().await, (true, false));
@@ -51,7 +51,7 @@ async fn there_is_something_older_where_anything_is_left_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_a_page_is_told_of() {
+async fn history_spans_more_than_a_page() {
     let (world, first) = applied(120).await;
     let settled = settled(&world, 120).await;
     assert_eq!((settled.places.len(), settled.places.keys().next()), (120, Some(&first)));
@@ -66,18 +66,9 @@ async fn more_than_a_page_is_told_of() {
     assert_eq!(operator.acts(&entity()).await.expect("memory answers").len(), 120);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_repeat_is_told_of_with_its_first_long_after_the_row_has_forgotten_that() {
-    let (world, first) = applied(30).await;
-    world.append("test/a", "1").await;
-    succeeds(&world).await;
-    let newest = settled(&world, 1).await.places.into_values().next().expect("one");
-    assert_eq!((newest.settlement(), newest.first), (Some(Settlement::Repeat), Some(first)));
-}
-
 /// Nobody knows how that ended.
 #[tokio::test(start_paused = true)]
-async fn what_stands_in_an_inbox_whose_row_has_expired_is_told_of_as_it_is() {
+async fn deliveries_without_their_row_are_shown() {
     let (mut world, _) = applied(3).await;
     world.memory.purge(&TableName::Entities, |_| true);
     let circles = || Fault::Before(TableError::Invalid("it goes round in circles".into()));
@@ -89,7 +80,7 @@ async fn what_stands_in_an_inbox_whose_row_has_expired_is_told_of_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_delivery_is_told_of_with_how_it_ended_however_long_ago() {
+async fn old_delivery_is_shown_with_its_settlement() {
     let (world, first) = applied(30).await;
     let operator = world.operator();
     let ended = async |at: Sequence| {
@@ -107,7 +98,7 @@ async fn a_single_delivery_is_told_of_with_how_it_ended_however_long_ago() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_of_several_orders_are_found_at_their_places() {
+async fn deliveries_are_found_by_order_and_sequence() {
     let (world, first) = applied(2).await;
     world.append("test/b", "other").await;
     let (b, last) = (EntityKey::parse("test/b").expect("a key"), world.state("test/b").await.tail);
@@ -120,7 +111,7 @@ async fn deliveries_of_several_orders_are_found_at_their_places() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_up_that_is_asked_for_with_a_delay_comes_after_it() {
+async fn delayed_wake_up_arrives_after_its_delay() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.messages.clear();

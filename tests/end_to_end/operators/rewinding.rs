@@ -47,7 +47,7 @@ fn in_order(world: &World, at: Meeting) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_rewinds_run_it_again_once_or_twice_and_always_in_order() {
+async fn two_rewinds_run_in_order() {
     let check = async |world: World, first: Result<Rewound, _>, second: Result<Rewound, _>, at| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         succeeds(&world).await;
@@ -60,7 +60,7 @@ async fn two_rewinds_run_it_again_once_or_twice_and_always_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_beside_a_rewind_leaves_it_run_again_or_as_it_was() {
+async fn end_beside_rewind_runs_again_or_not() {
     let end = async |operator: &Operator| operator.end_rewind(&entity()).await;
     let check = async |world: World, first: Result<Rewound, _>, ended: Result<Rewound, _>, at| {
         assert!(first.is_ok() && ended.is_ok(), "{at:?}: {first:?} {ended:?}");
@@ -78,7 +78,7 @@ async fn an_end_beside_a_rewind_leaves_it_run_again_or_as_it_was() {
 
 /// What a skip saw in front is in front no longer, or is set aside.
 #[tokio::test(start_paused = true)]
-async fn a_skip_beside_a_rewind_sets_aside_what_it_saw_or_nothing() {
+async fn skip_beside_rewind_parks_what_it_saw() {
     let skip = async |operator: &Operator| {
         let state = operator.inspect(&entity()).await?.state.expect("it has a row");
         operator.skip(&entity(), state.next()).await
@@ -98,7 +98,7 @@ async fn a_skip_beside_a_rewind_sets_aside_what_it_saw_or_nothing() {
 
 /// What is to be run again is no idle entity.
 #[tokio::test(start_paused = true)]
-async fn an_erase_beside_a_rewind_forgets_nothing_that_is_to_be_run_again() {
+async fn erase_beside_rewind_keeps_rewound_deliveries() {
     let idle = async || {
         let world = applied().await;
         succeeds(&world).await;

@@ -38,7 +38,7 @@ async fn each_stands_once(world: World, at: Meeting) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_skips_set_aside_what_each_saw_and_nothing_else() {
+async fn two_skips_park_what_each_saw() {
     let check = async |world, first: Result<Skipped, _>, second: Result<Skipped, _>, at| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         each_stands_once(world, at).await;
@@ -47,7 +47,7 @@ async fn two_skips_set_aside_what_each_saw_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_skip_beside_an_unblock_sets_aside_or_finds_it_applied() {
+async fn skip_beside_unblock_parks_or_finds_it_applied() {
     let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
     let check = async |world, skipped: Result<Skipped, _>, unblocked: Result<Unblocked, _>, at| {
         assert!(skipped.is_ok() && unblocked.is_ok(), "{at:?}: {skipped:?} {unblocked:?}");
@@ -63,7 +63,7 @@ async fn a_skip_beside_an_unblock_sets_aside_or_finds_it_applied() {
 
 /// Whoever of them comes last is obeyed, and what waits is handled once it may be.
 #[tokio::test(start_paused = true)]
-async fn a_hold_beside_a_resume_leaves_it_on_hold_or_going_on() {
+async fn hold_beside_resume_leaves_it_held_or_running() {
     let waiting = async || {
         let world = World::new();
         world.operator().hold(&entity()).await.expect("memory answers");
@@ -88,7 +88,7 @@ async fn a_hold_beside_a_resume_leaves_it_on_hold_or_going_on() {
 
 /// What is on hold stays, with its hold; what was erased before is gone.
 #[tokio::test(start_paused = true)]
-async fn an_erase_beside_a_hold_leaves_no_row_to_be_deleted_that_is_on_hold() {
+async fn erase_beside_hold_keeps_the_held_row() {
     let applied = async || {
         let world = World::new();
         world.append("test/a", "1").await;
@@ -116,7 +116,7 @@ async fn an_erase_beside_a_hold_leaves_no_row_to_be_deleted_that_is_on_hold() {
 
 /// A delivery that comes with the end of the hold has its row.
 #[tokio::test(start_paused = true)]
-async fn a_row_is_not_left_to_be_deleted_by_a_resume_beside_which_a_delivery_came() {
+async fn resume_beside_a_delivery_keeps_the_row() {
     let on_hold = async || {
         let world = World::new();
         world.operator().hold(&entity()).await.expect("memory answers");

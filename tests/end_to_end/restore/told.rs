@@ -39,7 +39,7 @@ async fn ended(world: &World, key: &str) -> Vec<Option<String>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_was_found_waiting_is_written_down_and_nothing_where_nothing_was() {
+async fn restore_logs_what_it_found_waiting() {
     let world = World::new();
     for key in ["test/idle", "test/again", "test/repeat"] {
         world.append(key, "1").await;
@@ -80,7 +80,7 @@ async fn whatever_was_found_waiting_is_written_down_and_nothing_where_nothing_wa
 
 /// Tables have a great many of these.
 #[tokio::test(start_paused = true)]
-async fn an_order_of_which_nothing_is_left_is_restored_with_one_write() {
+async fn empty_order_is_restored_with_one_write() {
     let mut world = World::new();
     let leased = world.leases("a script").acquire(&entity("test/a"), Terms::at_once()).await.expect("free");
     leased.release().await.expect("it is released");
@@ -94,7 +94,7 @@ async fn an_order_of_which_nothing_is_left_is_restored_with_one_write() {
 
 /// What came after the copy of its row, and before that of the inbox.
 #[tokio::test(start_paused = true)]
-async fn what_stands_behind_the_tail_is_set_aside_however_much_it_is() {
+async fn deliveries_behind_the_tail_are_parked() {
     let mut world = World::new();
     world.append("test/a", "first").await;
     let (as_of, backup) = (world.env.now(), Arc::new(MemoryTable::new()));
@@ -115,7 +115,7 @@ async fn what_stands_behind_the_tail_is_set_aside_however_much_it_is() {
 
 /// Somebody damaged it, or a newer version wrote it.
 #[tokio::test(start_paused = true)]
-async fn a_row_that_cannot_be_read_is_told_and_the_others_are_restored() {
+async fn unreadable_row_stops_no_restore() {
     let world = World::new();
     for key in ["test/a", "test/b", "test/c"] {
         world.append(key, "1").await;
@@ -147,7 +147,7 @@ async fn a_row_that_cannot_be_read_is_told_and_the_others_are_restored() {
 
 /// It is not done: what has come is for a person to decide about.
 #[tokio::test(start_paused = true)]
-async fn a_restore_that_somebody_comes_before_is_not_written_down_as_ended() {
+async fn interrupted_restore_is_not_logged_as_ended() {
     let mut world = World::new();
     world.append("test/a", "1").await;
     let as_of = world.env.now();

@@ -19,7 +19,7 @@ use webhook_serializer::{
     },
 };
 
-use super::{Told, applied, ended, entity, first, ids, operator, rewound, telling};
+use super::{Told, applied, ended, entity, first, ids, operator, rewound};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ fn done(rewound: Rewound) -> Rewinding {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_asked_for_is_told_with_what_came_of_it() {
+async fn rewinds_are_logged_with_their_outcome() {
     let world = applied(3).await;
     let from = first(&world).await;
     let a_moment = async || world.env.sleep(Duration::from_secs(1)).await;
@@ -56,7 +56,7 @@ async fn what_was_asked_for_is_told_with_what_came_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_one_is_not_run_again_any_more_when_nothing_stands_behind_it() {
+async fn last_delivery_can_end_its_rewind() {
     let world = applied(3).await;
     rewound(&world, 2).await;
     assert_eq!(done(ended(&world).await).applied, 1);
@@ -65,7 +65,7 @@ async fn the_last_one_is_not_run_again_any_more_when_nothing_stands_behind_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_a_page_is_run_again_in_its_order_or_not_any_more() {
+async fn rewind_spans_more_than_a_page() {
     let world = applied(120).await;
     rewound(&world, 0).await;
     assert_eq!(done(ended(&world).await).applied, 120);
@@ -74,30 +74,9 @@ async fn more_than_a_page_is_run_again_in_its_order_or_not_any_more() {
     assert_eq!(world.started(), [ids(1, 120), ids(1, 120)].concat());
 }
 
-/// One that has had its effect once more by the time that the run is ended.
-#[tokio::test(start_paused = true)]
-async fn what_was_run_again_has_another_name_when_it_is_run_once_more() {
-    let world = applied(40).await;
-    let told = Told::default();
-    rewound(&world, 0).await;
-    let runs = told.clone();
-    let handler = answering(move |delivery, _| {
-        let id = delivery.delivery_id().to_string();
-        runs.lock().unwrap().push((id.clone(), delivery.attempt(), delivery.run_before(), delivery.age()));
-        if id == "1" { Outcome::Done } else { Outcome::retry_after(DAY / 4, "not now") }
-    });
-    let drainers = [world.drainer(handler)];
-    let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
-    ended(&world).await;
-    rewound(&world, 0).await;
-    world.work(&[world.drainer(telling(&told, "none"))]).await;
-    let names: Vec<_> = told.lock().unwrap().iter().filter(|run| run.0 == "1").map(|run| run.2).collect();
-    assert!(names.len() == 2 && names[0] < names[1], "{names:?}");
-}
-
 /// Whoever ends it dies at any call, and it goes on.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_goes_on_keeps_its_name() {
+async fn continued_run_keeps_its_token() {
     for survives in 1.. {
         let mut world = applied(40).await;
         rewound(&world, 0).await;
@@ -132,7 +111,7 @@ async fn a_run_that_goes_on_keeps_its_name() {
 /// Expiry has taken what is behind it: that is for a person to see, and no place
 /// that was never filled.
 #[tokio::test(start_paused = true)]
-async fn an_end_comes_as_far_as_anything_stands() {
+async fn ended_rewind_stops_at_a_missing_delivery() {
     let mut world = applied(3).await;
     let from = first(&world).await;
     world.env.sleep(20 * DAY).await;
@@ -149,7 +128,7 @@ async fn an_end_comes_as_far_as_anything_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stands_behind_has_waited_since_it_came() {
+async fn delivery_behind_a_rewind_waits_since_its_arrival() {
     let world = applied(3).await;
     world.env.sleep(DAY).await;
     rewound(&world, 0).await;
@@ -162,7 +141,7 @@ async fn what_stands_behind_has_waited_since_it_came() {
 
 /// However old that is which was to be run again.
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_a_run_is_ended_has_not_waited_for_longer_than_that() {
+async fn delivery_beside_an_ending_rewind_is_new() {
     for before in 1.. {
         let mut world = applied(3).await;
         world.env.sleep(20 * DAY).await;
@@ -193,7 +172,7 @@ async fn what_comes_while_a_run_is_ended_has_not_waited_for_longer_than_that() {
 
 /// Somebody vanished with what is in front, or with all of it.
 #[tokio::test(start_paused = true)]
-async fn what_is_to_be_handled_by_itself_still_is_when_a_run_was_ended() {
+async fn one_by_one_survives_an_ended_rewind() {
     let world = World::new().with_sources(
         "[sources.test]\nprovider = \"standard-webhooks\"\nsecrets = [\"whsec_c2VjcmV0\"]\nhandler = \"test\"\n\
          deliver = { up_to = 5 }\n",

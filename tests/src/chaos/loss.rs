@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_is_at_work_unless_it_is_stopped_or_has_ended() {
+    async fn stopped_or_ended_process_is_not_running() {
         let sleeps = tokio::process::Command::new("sleep").arg("600").kill_on_drop(true).spawn();
         let mut sleeps = sleeps.expect("it starts");
         let process = sleeps.id().expect("it lives");

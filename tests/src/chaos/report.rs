@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn each_attempt_is_a_start_or_a_holder_that_vanished_with_the_delivery_in_front() {
+    fn attempt_without_a_cause_is_reported() {
         assert!(!is_objected_to(2, "unwell/1", &[]));
         assert!(is_objected_to(3, "unwell/1", &[]));
         assert!(!is_objected_to(3, "unwell/1", &[8]));
@@ -420,14 +420,14 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_meanwhile_was_started_meanwhile() {
+    fn run_that_ended_in_between_started_in_between() {
         let run = |token, from, to| [line(What::Start, 1, token, 1, from), line(What::End, 1, token, 1, to)];
         let report = report([run(1, 99, 110), run(2, 110, 151), run(3, 160, 170), run(4, 190, 200)].concat());
         assert_eq!((report.ended_meanwhile(), report.ended_in_second_half()), (2, 1));
     }
 
     #[test]
-    fn what_is_set_aside_need_not_be_committed_and_may_not_be() {
+    fn committed_and_parked_delivery_is_reported() {
         let id = || "1".to_owned();
         let entity = EntityKey::parse("failing/1").unwrap();
         let sent = Sent { entity, delivery_id: id(), sent: Duration::ZERO, answered: Some(Duration::ZERO) };

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_source_is_held_back_nothing_of_it_starts_and_then_one_at_a_time() {
+    fn start_beside_an_open_breaker_is_reported() {
         let account = HeldBack::default();
         let start = |source, entity, at| account.started(source, entity, 1, second(at));
         let is_trial = |start: &Result<Start, String>| start.as_ref().is_ok_and(Start::is_trial);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_let_through_before_may_start() {
+    fn start_admitted_before_opening_is_accepted() {
         let account = HeldBack::default();
         account.writes(0, 1, second(1));
         account.opened("park", second(2), second(5));
