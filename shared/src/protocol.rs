@@ -15,9 +15,7 @@
 
 pub mod attempt;
 pub mod budget;
-#[warn(missing_docs)]
 pub mod delivery;
-#[warn(missing_docs)]
 pub mod entity;
 pub mod format;
 pub mod history;
@@ -31,7 +29,6 @@ pub mod operation;
 pub mod rate;
 pub mod receipt;
 pub mod state;
-#[warn(missing_docs)]
 pub mod table;
 pub mod tick;
 pub mod trace;

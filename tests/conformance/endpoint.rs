@@ -1,6 +1,5 @@
-//! Which DynamoDB is compared with: the embedded one; another one at
-//! `CONFORMANCE_ENDPOINT`; or, with `CONFORMANCE_AWS=1`, that of the account and
-//! region whose keys stand in the environment.
+//! The DynamoDB to compare with: the embedded one, the one at `CONFORMANCE_ENDPOINT`, or, with
+//! `CONFORMANCE_AWS=1`, that of the account and region whose keys are in the environment.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -18,25 +17,24 @@ use webhook_serializer::{
     time::{Env, Timestamp},
 };
 
-/// Tables of a test's own.
+/// The tables of a test.
 pub struct Dynamo {
-    /// The three of them.
     pub table: DynamoTable,
-    /// What the one is called that belongs to no part of ours.
+    /// The name of the handler's own table.
     pub effects: String,
-    /// Drawn for this test: client tokens are remembered longer than tables.
+    /// A new nonce for each test, because client tokens are remembered longer than tables.
     pub nonce: String,
-    /// Whether a scan shows what was just written.
+    /// Whether a scan returns what was just written.
     pub is_fresh: bool,
     client: Client,
     names: Vec<String>,
 }
 
-/// What the embedded DynamoDB is known to accept, and AWS to refuse.
-const EMBEDDED_SKIPS: &str = "an-attribute-is-not-compared-with-itself,order-of-what-has-none";
+/// The rules that AWS keeps and the embedded DynamoDB is known to break.
+const EMBEDDED_SKIPS: &str = "comparison-with-itself-is-invalid,ordering-of-unordered-types-is-invalid";
 
-/// The rules that this endpoint is known not to keep: those in
-/// `CONFORMANCE_SKIP`, between commas.
+/// Returns the rules that this endpoint is known to break, from `CONFORMANCE_SKIP`, separated by
+/// commas.
 pub fn skipped() -> Vec<String> {
     let names = match (std::env::var("CONFORMANCE_SKIP"), is_embedded()) {
         (Ok(names), _) => names,
@@ -46,7 +44,6 @@ pub fn skipped() -> Vec<String> {
     names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Whether the rule called `name` is left out.
 pub fn is_skipped(name: &str) -> bool {
     skipped().iter().any(|each| each == name)
 }
@@ -63,16 +60,15 @@ fn is_embedded() -> bool {
     !is_aws() && endpoint().is_none()
 }
 
-/// A variable that says how often.
+/// Reads a number from the environment.
 pub fn times(name: &str, default: u32) -> u32 {
     match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text:?}")),
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text:?}")),
         Err(_) => default,
     }
 }
 
-/// Has `test` work on fresh tables, which are deleted afterwards, however it
-/// ends.
+/// Runs `test` on new tables, which are deleted afterwards in any case.
 pub fn on_dynamodb(test: impl FnOnce(&tokio::runtime::Runtime, &Dynamo)) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
     let (account, engines) = match (is_aws(), endpoint()) {
@@ -91,7 +87,7 @@ pub fn on_dynamodb(test: impl FnOnce(&tokio::runtime::Runtime, &Dynamo)) {
     if let Err(panic) = ended {
         std::panic::resume_unwind(panic);
     }
-    assert_eq!(deleted, Vec::<String>::new(), "these tables are left");
+    assert_eq!(deleted, Vec::<String>::new(), "these tables could not be deleted");
 }
 
 impl Dynamo {
@@ -113,7 +109,7 @@ impl Dynamo {
     async fn create(&mut self) {
         for (table, keys) in [("entities", &["entity"][..]), ("inbox", &["entity", "item"]), ("effects", &["effect"])] {
             let name = format!("conformance-{table}-{}", self.nonce);
-            // Named before it is there: a reply may be lost.
+            // Recorded before the creation, whose reply may be lost.
             self.names.push(name.clone());
             let mut request = self.client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
             for (key, kind) in keys.iter().zip([KeyType::Hash, KeyType::Range]) {
@@ -141,7 +137,7 @@ impl Dynamo {
         described.table?.table_status
     }
 
-    /// Deletes the tables, and says which are left.
+    /// Deletes the tables, and returns those that could not be deleted.
     async fn delete(&self) -> Vec<String> {
         let env = Env::system();
         let mut left = Vec::new();
@@ -162,7 +158,7 @@ impl Dynamo {
                 if deleted {
                     break;
                 }
-                // It may still be in the making.
+                // The table may still be in creation.
                 env.sleep(Duration::from_secs(1)).await;
             }
             if !deleted {
@@ -173,5 +169,5 @@ impl Dynamo {
     }
 }
 
-/// When every sequence of operations starts.
+/// The start of every sequence of operations.
 pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);

@@ -10,10 +10,10 @@ use webhook_serializer::protocol::{
 
 use crate::endpoint::is_skipped;
 
-/// Few, so that conditions meet what other writes left.
+/// Few names, so that conditions meet earlier writes.
 const NAMES: [&str; 5] = ["a", "b", "c", "size", "#:x"];
 
-/// A key before it has its table's names.
+/// A key without the names of its case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Entity(u8),
@@ -21,7 +21,7 @@ pub enum Place {
     Effect(u8),
 }
 
-/// The names of one case: nobody else writes there.
+/// The names of one case, which no other case writes.
 #[derive(Debug, Clone)]
 pub struct Names {
     pub effects: String,
@@ -49,7 +49,6 @@ impl Names {
     }
 }
 
-/// A write without its key's names.
 #[derive(Debug, Clone)]
 pub struct Loose {
     pub place: Place,
@@ -57,7 +56,7 @@ pub struct Loose {
     pub action: Action,
 }
 
-/// Which operation of the protocol.
+/// An operation of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Claim,
@@ -75,7 +74,7 @@ pub enum Kind {
     MarkStart,
     RequestYield,
     ForceRelease,
-    Receipt,
+    Spill,
     Park,
     Fail,
     Block,
@@ -85,8 +84,8 @@ pub enum Kind {
     RetryNow,
     Skip,
     Rewind,
-    WriteAct,
-    EndAct,
+    LogAction,
+    LogOutcome,
     Commit,
     Forget,
     Remove,
@@ -120,7 +119,7 @@ impl Kind {
         Kind::MarkStart,
         Kind::RequestYield,
         Kind::ForceRelease,
-        Kind::Receipt,
+        Kind::Spill,
         Kind::Park,
         Kind::Fail,
         Kind::Block,
@@ -130,8 +129,8 @@ impl Kind {
         Kind::RetryNow,
         Kind::Skip,
         Kind::Rewind,
-        Kind::WriteAct,
-        Kind::EndAct,
+        Kind::LogAction,
+        Kind::LogOutcome,
         Kind::Commit,
         Kind::Forget,
         Kind::Remove,
@@ -148,38 +147,36 @@ impl Kind {
         Kind::AdvanceNumbers,
     ];
 
-    /// Whether it asks for nothing, and is never refused.
+    /// Returns whether the operation has no condition.
     pub fn is_unconditional(self) -> bool {
-        matches!(self, Kind::PutPart | Kind::RemovePart | Kind::ListJob | Kind::WriteAct)
+        matches!(self, Kind::PutPart | Kind::RemovePart | Kind::ListJob | Kind::LogAction)
     }
 }
 
-/// An operation of the protocol with its parameters, as far as they are drawn.
+/// An operation with its random parameters.
 #[derive(Debug, Clone)]
 pub struct Act {
     pub kind: Kind,
     pub entity: u8,
-    /// Which of the leases, rows and places met so far, the newest first.
+    /// The index into the leases, rows and sequences seen so far, newest first.
     pub pick: usize,
     pub lease: LeaseKind,
-    /// The clock moves on by so much; each third time it is read from another
-    /// machine, behind.
+    /// How far the clock advances; a third of the operations use the clock of another machine.
     pub millis: u64,
-    /// Whatever else varies.
+    /// Varies everything else.
     pub twist: u8,
-    /// What a handler commits, or what parking sets aside.
+    /// The writes of a handler's commit, or the row to park.
     pub beside: Vec<Loose>,
 }
 
-/// One step of a sequence.
 #[derive(Debug, Clone)]
 pub enum Step {
     Act(Act),
     Write(Loose),
     Transact(Vec<Loose>),
-    /// The last write or transaction once more: its reply was lost.
+    /// Repeats the last write or transaction, as after a lost reply.
     Again,
-    /// The last transaction's client token with other writes.
+    /// Repeats the last transaction's client token with other writes.
     SameToken(Vec<Loose>),
     Get(Place),
     GetMany(Vec<Place>),
@@ -223,8 +220,8 @@ pub fn comparison() -> impl Strategy<Value = Comparison> {
     select(vec![Equal, NotEqual, Less, AtMost, Greater, AtLeast])
 }
 
-/// Whether `<` may be asked of it: DynamoDB refuses the request otherwise, which
-/// no emulator does.
+/// Returns whether the operand has an order. DynamoDB rejects an ordering of others, which no
+/// emulator does.
 pub fn has_order(operand: &Operand) -> bool {
     matches!(
         operand,
@@ -232,20 +229,20 @@ pub fn has_order(operand: &Operand) -> bool {
     )
 }
 
-/// That two attributes which are not there are not equal: moto says they are.
+/// Two absent attributes are not equal; moto says they are.
 pub const TWO_ABSENT: &str = "two-absent-attributes-differ";
 
-/// That null is a value, and not the same as none: moto takes one for the other.
+/// Null is a value, and differs from an absent attribute; moto confuses them.
 pub const NULL: &str = "null-is-not-absent";
 
-/// That values of two types are neither equal nor in any order: to moto 1 is
-/// true, and at an order it breaks.
+/// Values of different types are neither equal nor ordered; moto finds 1 equal to true, and fails
+/// at an ordering.
 pub const TYPES: &str = "types-differ";
 
-/// That nothing but numbers is added to: moto breaks at it.
-pub const ADDED: &str = "only-numbers-are-added-to";
+/// Only numbers can be added to; moto fails at other values.
+pub const ADDED: &str = "addition-needs-a-number";
 
-/// A comparison that is a request.
+/// Returns a valid comparison.
 fn compared(name: &'static str, comparison: Comparison, operand: Operand) -> Condition {
     let is_ordering = !matches!(comparison, Comparison::Equal | Comparison::NotEqual);
     if operand == Operand::Attribute(name.into()) || (is_ordering && !has_order(&operand)) {
@@ -283,7 +280,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Of changes of one attribute the first: two are no request.
+/// Keeps the first change of each attribute, because two are invalid.
 fn distinct(changes: Vec<Change>) -> Vec<Change> {
     let mut names = Vec::new();
     let mut is_first = |change: &Change| {
@@ -331,7 +328,7 @@ pub fn loose() -> impl Strategy<Value = Loose> {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    // Mostly one entity, the newest lease and the newest row: or nothing would be settled.
+    // Mostly one entity, the newest lease and the newest row; otherwise nothing would be settled.
     let entity = prop_oneof![5 => Just(0_u8), 1 => Just(1)];
     let pick = prop_oneof![6 => Just(0_usize), 1 => 1_usize..4];
     let kind = prop_oneof![

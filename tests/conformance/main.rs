@@ -1,10 +1,8 @@
-//! The table in memory, on which the model and the simulation run, and
-//! DynamoDB agree: on every write that the project can make, on what a refusal
-//! brings, on reads, and on what is refused as no request at all.
+//! The in-memory table, on which model and simulation run, agrees with DynamoDB: on every write
+//! that the project makes, on replies to refused writes, on reads, and on invalid requests.
 //!
-//! By default on the embedded DynamoDB; see `endpoint` for others. What an
-//! endpoint is known not to do is left out by name only, in
-//! `CONFORMANCE_SKIP`: `client-tokens`, `size-limits`.
+//! The embedded DynamoDB is the default; see `endpoint` for others. `CONFORMANCE_SKIP` names the
+//! rules that an endpoint is known to break, such as `client-tokens` and `size-limits`.
 
 mod endpoint;
 mod generate;

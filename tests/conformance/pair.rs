@@ -1,4 +1,4 @@
-//! Two tables that are given the same calls, and must answer the same.
+//! Two tables that receive the same calls and must reply the same.
 
 use std::fmt::Debug;
 
@@ -10,14 +10,14 @@ use webhook_serializer::protocol::{
 
 use crate::endpoint::Dynamo;
 
-/// A table in memory and one in DynamoDB. What differs is an `Err` in words.
+/// A table in memory and one in DynamoDB. A difference is an `Err` with a description.
 pub struct Pair<'a> {
     pub memory: MemoryTable,
     pub dynamo: &'a Dynamo,
     touched: Vec<Key>,
 }
 
-/// How two answers are compared: of errors, the reaction that they ask for.
+/// Compares two replies; of errors, only the kind.
 fn same<T: PartialEq + Debug>(
     what: &dyn Debug,
     memory: Result<T, TableError>,
@@ -31,7 +31,7 @@ fn same<T: PartialEq + Debug>(
     if agree { Ok(memory) } else { Err(format!("{what:?}\n  memory: {memory:?}\n  DynamoDB: {dynamo:?}")) }
 }
 
-/// Rows of no particular order, in one.
+/// Sorts rows whose order is undefined.
 fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
     rows.sort_by_key(|row| format!("{row:?}"));
     rows
@@ -72,14 +72,13 @@ impl<'a> Pair<'a> {
         same(&keys, self.memory.get_many(keys).await.map(sorted), dynamo).map(|_| ())
     }
 
-    /// Reads a range page by page. Whether there may be more after the last row
-    /// is the store's to say, and costs a page at most.
+    /// Reads a range page by page, because a store may report more rows after the last one.
     pub async fn query(&mut self, range: &Range) -> Result<(), String> {
         let dynamo = pages(&self.dynamo.table, range).await;
         same(range, pages(&self.memory, range).await, dynamo).map(|_| ())
     }
 
-    /// Reads all of a table but what others left there, in so many segments.
+    /// Reads a whole table except other cases' rows, in `of` segments.
     pub async fn scan(&mut self, table: &TableName, of: u32, limit: u32) -> Result<(), String> {
         let mine: Vec<Key> = self.touched.iter().filter(|key| key.table == *table).cloned().collect();
         let dynamo = segments(&self.dynamo.table, table, of, limit).await;
@@ -90,7 +89,7 @@ impl<'a> Pair<'a> {
         same(&("scan", table, of, limit), segments(&self.memory, table, of, limit).await, dynamo).map(|_| ())
     }
 
-    /// Compares every row that was ever written to.
+    /// Compares every row ever written.
     pub async fn compare(&mut self) -> Result<(), String> {
         let keys = self.touched.clone();
         for table in [TableName::Entities, TableName::Inbox, TableName::Named(self.dynamo.effects.as_str().into())] {

@@ -1,6 +1,5 @@
-//! Random sequences of everything that the project writes: each operation of
-//! `lease.rs`, `inbox.rs` and `maintain.rs` under leases and rows that were met
-//! before, stale ones among them, beside arbitrary writes of handlers.
+//! Random sequences of the project's operations, under current and outdated leases and rows, beside
+//! arbitrary writes of handlers.
 
 use std::{
     collections::BTreeMap,
@@ -49,17 +48,16 @@ use crate::{
     pair::Pair,
 };
 
-/// The last thing done.
 enum Last {
     Nothing,
     Write(Write),
     Transaction(Vec<Write>, String),
 }
 
-/// How often each operation landed, and how often it was refused.
+/// How often each operation landed and was refused.
 type Landed = BTreeMap<Option<Kind>, (u32, u32)>;
 
-/// One case: what it met so far.
+/// One case, with what it has seen so far.
 struct Case<'a> {
     number: u64,
     pair: Pair<'a>,
@@ -70,11 +68,11 @@ struct Case<'a> {
     states: Vec<EntityState>,
     granted: BTreeMap<EntityKey, FencingToken>,
     claimed: Vec<(EntityKey, Sequence, Nonce)>,
-    /// Rows of inboxes as they once were.
+    /// Inbox rows, current or outdated.
     rows: Vec<Row>,
     positions: Vec<Position>,
     restores: Vec<Restoring>,
-    /// What an operator did last.
+    /// The last entry of the operations log.
     act: Option<Nonce>,
     transactions: u32,
     last_transaction: Option<String>,
@@ -146,7 +144,7 @@ impl<'a> Case<'a> {
     async fn transact(&mut self, writes: Vec<Write>, token: Option<String>) -> Result<(), String> {
         let token = token.unwrap_or_else(|| {
             self.transactions += 1;
-            // At most 36 characters, and nobody else's.
+            // At most 36 characters, and unique.
             format!("{}{}", self.names.case, self.transactions).chars().rev().take(10).collect::<String>()
                 + &self.pair.dynamo.nonce
         });
@@ -159,7 +157,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// The row of an entity is what the next operations are made from.
+    /// Remembers the rows of an entity, from which the next operations are made.
     async fn look(&mut self, entity: &EntityKey) {
         let row = self.pair.memory.get(&entity_row(entity)).await.expect("memory answers");
         self.states.extend(row.and_then(|row| EntityState::parse(&row).ok()));
@@ -211,7 +209,7 @@ impl<'a> Case<'a> {
 
     async fn act(&mut self, act: &Act) -> Result<(), String> {
         self.now = self.now + Duration::from_millis(act.millis);
-        // Another machine's clock, a quarter of a minute behind or ahead.
+        // The clock of another machine, 15 s behind or ahead.
         let now = match act.twist % 6 {
             0 => Timestamp::from_millis(self.now.as_millis() - 15_000),
             1 => self.now + Duration::from_secs(15),
@@ -232,7 +230,7 @@ impl<'a> Case<'a> {
         let claimed = pick(&self.claimed, act.pick);
         let purge_at = (!act.twist.is_multiple_of(3)).then(|| now + Duration::from_secs(60));
         let row = pick(&self.rows, act.pick + usize::from(act.twist));
-        // Few, so that one is met again.
+        // Few parts, so that operations meet.
         let part = part_row(&entity, &Nonce::from_parts(START, u128::from(act.twist % 2)), 0);
         match act.kind {
             Kind::Forget => {
@@ -254,7 +252,7 @@ impl<'a> Case<'a> {
                 let row = row.and_then(|row| key_of(&TableName::Inbox, &row)).unwrap_or(part);
                 self.run(&ExtendRetention { row, until: now + Duration::from_secs(30) }).await?;
             }
-            Kind::AdvancePosition => self.move_on(act, now).await?,
+            Kind::AdvancePosition => self.advance_position(act, now).await?,
             Kind::ListJob => {
                 let job = format!("{}-{}", self.names.case, act.twist % 2);
                 self.run(&ListJob { job: &job }).await?;
@@ -275,7 +273,7 @@ impl<'a> Case<'a> {
                 let (restoring, retention) = (self.restoring(now), Duration::from_secs(60));
                 let raise = maintain::AdvanceNumbers { restoring: &restoring, seen: &seen, job: None, now, retention };
                 if let Some(NumbersAdvanced::Advanced(state)) = self.run(&raise).await? {
-                    // Whatever was granted before is below.
+                    // Every earlier grant has a smaller token.
                     self.granted.insert(state.entity.clone(), state.token);
                     self.states.push(state);
                 }
@@ -354,7 +352,7 @@ impl<'a> Case<'a> {
                 let Some(seen) = state else { return Ok(()) };
                 self.run(&ForceRelease { seen: &seen, record: HolderInfo::new("by force") }).await?;
             }
-            Kind::Receipt => {
+            Kind::Spill => {
                 let receipt = receipt(act.twist, claimed.map_or(Sequence(7), |claimed| claimed.1), now);
                 let Some(spill) = Spill::of(&entity, &receipt, now) else { return Ok(()) };
                 self.run(&spill).await?;
@@ -415,10 +413,10 @@ impl<'a> Case<'a> {
                 let from = Sequence((seen.head.0 + 1).saturating_sub(u64::from(act.twist % 4)).max(1));
                 self.run(&Rewind { lease: &lease, seen: &seen, from, since: now }).await?;
             }
-            Kind::WriteAct | Kind::EndAct => {
+            Kind::LogAction | Kind::LogOutcome => {
                 let reason = Reason::new("ada", &"ü".repeat(300));
                 let nonce = match (act.kind, &self.act) {
-                    (Kind::EndAct, Some(nonce)) if !act.twist.is_multiple_of(3) => nonce.clone(),
+                    (Kind::LogOutcome, Some(nonce)) if !act.twist.is_multiple_of(3) => nonce.clone(),
                     _ => self.nonce(),
                 };
                 let sequence = state.map(|state| state.next()).filter(|_| act.twist.is_multiple_of(2));
@@ -430,7 +428,7 @@ impl<'a> Case<'a> {
                     reason,
                     ended: None,
                 };
-                if act.kind == Kind::WriteAct {
+                if act.kind == Kind::LogAction {
                     self.run(&maintain::LogAction { action: &done, purge_at: now }).await?;
                     self.act = Some(done.nonce);
                 } else {
@@ -455,10 +453,10 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Moves the sweep's position on from one that was met, or from none.
-    async fn move_on(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
+    /// Advances the sweep's position from one that was seen, or from none.
+    async fn advance_position(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
         if self.positions.is_empty() {
-            // There is one for all cases.
+            // All cases share this row.
             self.pair.write(&Write::delete(sweep_position_row())).await?.map_err(|error| error.to_string())?;
         }
         let seen = pick(&self.positions, act.pick).filter(|_| !act.twist.is_multiple_of(5));
@@ -471,16 +469,16 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A restore of a moment half a minute ago.
+    /// A restore to half a minute ago.
     fn restoring(&mut self, now: Timestamp) -> Restoring {
         let as_of = Timestamp::from_millis(now.as_millis() - 30_000);
         Restoring { nonce: self.nonce(), as_of, begun: now, ended: None, found: None }
     }
 
-    /// Begins a restore behind one that was met, or behind none, or ends one.
+    /// Begins a restore after one that was seen, or after none; or ends one.
     async fn restore(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
         if self.restores.is_empty() {
-            // There is one for all cases.
+            // All cases share this row.
             self.pair.write(&Write::delete(restore_row())).await?.map_err(|error| error.to_string())?;
         }
         let seen = pick(&self.restores, act.pick).filter(|_| !act.twist.is_multiple_of(5));
@@ -496,7 +494,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A grant's token is greater than any before it, whatever came between.
+    /// Checks that a grant's token is greater than any before it.
     fn acquired(&mut self, acquired: Option<Acquired>) -> Result<(), String> {
         match acquired {
             Some(Acquired::Granted(lease, state)) => {
@@ -513,8 +511,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// About the delivery that is due by a row that was met, or about one that
-    /// is not.
+    /// A decision about the front of a row that was seen, or about another sequence.
     fn decision(&self, act: &Act, state: Option<EntityState>, now: Timestamp) -> Option<Decision> {
         let state = state?;
         let mut times = EventTimes::default();
@@ -552,7 +549,7 @@ fn identity(number: u8) -> Identity {
 fn envelope(entity: &EntityKey, number: u8, nonce: &Nonce, now: Timestamp) -> Envelope {
     let mut incoming = stage::incoming("test", entity.as_str(), &format!("id{}", number % 3), now);
     incoming.event_time = number.is_multiple_of(2).then_some(now);
-    // Short, or long enough to be compressed.
+    // Some bodies are long enough to be compressed.
     incoming.body = "{\"größe\":1}".repeat(usize::from(number) * 5).into_bytes().into();
     Envelope::pack(&incoming, nonce, now + Duration::from_secs(60))
 }
@@ -572,7 +569,7 @@ fn receipt(number: u8, sequence: Sequence, now: Timestamp) -> Receipt {
     }
 }
 
-async fn play(dynamo: &Dynamo, steps: &[Step], landed: &Mutex<Landed>) -> Result<(), String> {
+async fn run_case(dynamo: &Dynamo, steps: &[Step], landed: &Mutex<Landed>) -> Result<(), String> {
     let mut case = Case::new(dynamo);
     for (number, step) in steps.iter().enumerate() {
         case.step(step).await.map_err(|difference| format!("step {number}, {step:?}:\n{difference}"))?;
@@ -583,14 +580,14 @@ async fn play(dynamo: &Dynamo, steps: &[Step], landed: &Mutex<Landed>) -> Result
         *all = (all.0 + yes, all.1 + no);
     }
     case.pair.compare().await?;
-    // A scan reads what all cases left.
+    // A scan reads the rows of all cases.
     if dynamo.is_fresh && case.number.is_multiple_of(8) {
         case.pair.scan(&TableName::Entities, 3, 20).await?;
     }
     Ok(())
 }
 
-/// How many sequences are drawn: five to ten seconds in debug.
+/// The number of sequences: five to ten seconds in debug.
 const CASES: u32 = 64;
 
 /// The longest sequence.
@@ -603,7 +600,7 @@ fn random_sequences_of_operations_agree() {
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         let landed = Mutex::default();
         let outcome = TestRunner::new(config).run(&vec(step(), 1..STEPS), |steps| {
-            runtime.block_on(play(dynamo, &steps, &landed)).map_err(TestCaseError::fail)
+            runtime.block_on(run_case(dynamo, &steps, &landed)).map_err(TestCaseError::fail)
         });
         if let Err(difference) = outcome {
             panic!("{difference}");
@@ -611,7 +608,8 @@ fn random_sequences_of_operations_agree() {
         let landed = landed.into_inner().expect("no one panicked");
         println!("landed and refused: {landed:?}");
         if cases >= 500 {
-            // Nothing is shown of an operation that never lands, or is never refused; in few cases one may not.
+            // An operation that never lands, or is never refused, shows nothing; in few cases that
+            // may happen.
             for kind in Kind::ALL {
                 let (yes, no) = landed.get(&Some(kind)).copied().unwrap_or_default();
                 assert!(

@@ -1,6 +1,5 @@
-//! What every table does, one rule after the other; what differs between two
-//! of them in one comparison of all values with each other; and what DynamoDB
-//! accepts as no request, so that nothing in memory may.
+//! The rules that every table keeps, a comparison of all kinds of values, and DynamoDB's invalid
+//! requests.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,8 +19,8 @@ use crate::{
     pair::Pair,
 };
 
-/// A table and names of a rule's own in it.
-struct Stage<'a> {
+/// A table, with names that only one rule uses.
+struct Fixture<'a> {
     table: &'a dyn Table,
     effects: String,
     /// At most 10 characters.
@@ -29,7 +28,7 @@ struct Stage<'a> {
     tokens: String,
 }
 
-impl Stage<'_> {
+impl Fixture<'_> {
     fn effect(&self, name: &str) -> Key {
         Key::named(self.effects.as_str(), "effect", format!("{}/{name}", self.own))
     }
@@ -63,56 +62,55 @@ impl Stage<'_> {
         self.table.get(key).await.expect("it answers")
     }
 
-    async fn is_no_request(&self, write: Write) {
+    async fn assert_invalid(&self, write: Write) {
         let outcome = self.table.write(&write).await;
         assert!(matches!(outcome, Err(TableError::Invalid(_))), "{write:?}: {outcome:?}");
     }
 }
 
-type Rule = for<'a> fn(&'a Stage<'a>) -> BoxFuture<'a, ()>;
+type Rule = for<'a> fn(&'a Fixture<'a>) -> BoxFuture<'a, ()>;
 
-/// By name; the name is what is printed, and what `CONFORMANCE_SKIP` takes.
-const RULES: [(&str, Rule); 22] = [
-    ("a-refusal-brings-the-row-it-met", |stage| Box::pin(a_refusal_brings_the_row_it_met(stage))),
-    ("an-update-brings-the-row-as-it-is-now", |stage| Box::pin(an_update_brings_the_row_as_it_is_now(stage))),
-    ("every-change-sees-the-row-from-before", |stage| Box::pin(every_change_sees_the_row_from_before(stage))),
-    ("a-put-replaces-all-but-its-key", |stage| Box::pin(a_put_replaces_all_but_its_key(stage))),
-    ("deleting-what-is-gone-lands", |stage| Box::pin(deleting_what_is_gone_lands(stage))),
-    ("any-of-nothing-never-holds", |stage| Box::pin(any_of_nothing_never_holds(stage))),
-    ("a-transaction-is-all-or-nothing", |stage| Box::pin(a_transaction_is_all_or_nothing(stage))),
-    ("client-tokens", |stage| Box::pin(client_tokens(stage))),
-    ("a-check-alone-is-no-request", |stage| Box::pin(a_check_alone_is_no_request(stage))),
-    ("an-update-of-nothing-is-no-request", |stage| Box::pin(an_update_of_nothing_is_no_request(stage))),
-    ("an-update-of-one-attribute-twice-is-no-request", |stage| {
-        Box::pin(an_update_of_one_attribute_twice_is_no_request(stage))
-    }),
-    ("an-update-of-a-key-is-no-request", |stage| Box::pin(an_update_of_a_key_is_no_request(stage))),
-    ("order-of-what-has-none", |stage| Box::pin(only_texts_numbers_and_bytes_have_an_order(stage))),
-    ("an-attribute-is-not-compared-with-itself", |stage| Box::pin(an_attribute_is_not_compared_with_itself(stage))),
-    ("a-transaction-of-nothing-is-no-request", |stage| Box::pin(a_transaction_of_nothing_is_no_request(stage))),
-    ("a-transaction-is-of-a-hundred-different-items", |stage| {
-        Box::pin(a_transaction_is_of_a_hundred_different_items_at_most(stage))
-    }),
-    ("only-numbers-are-added-to", |stage| Box::pin(only_numbers_are_added_to(stage))),
-    ("a-range-is-read-in-order", |stage| Box::pin(a_range_is_read_in_order(stage))),
-    ("a-range-that-holds-nothing-is-no-request", |stage| Box::pin(a_range_that_holds_nothing_is_no_request(stage))),
-    ("a-batch-leaves-out-what-is-not-there", |stage| Box::pin(a_batch_leaves_out_what_is_not_there(stage))),
-    ("a-scan-of-a-foreign-table-is-never-cut-short", |stage| {
-        Box::pin(a_scan_of_a_foreign_table_is_never_cut_short(stage))
-    }),
-    ("size-limits", |stage| Box::pin(size_limits(stage))),
+macro_rules! rules {
+    ($($rule:ident),* $(,)?) => { [$((stringify!($rule), |fixture| Box::pin($rule(fixture)))),*] };
+}
+
+/// The rules by name. `CONFORMANCE_SKIP` takes these names, with hyphens.
+const RULES: [(&str, Rule); 22] = rules![
+    refusal_returns_the_row,
+    update_returns_the_new_row,
+    changes_see_the_row_before_the_update,
+    put_replaces_all_but_the_key,
+    deleting_an_absent_item_lands,
+    empty_any_never_holds,
+    transaction_is_atomic,
+    client_tokens,
+    check_alone_is_invalid,
+    empty_update_is_invalid,
+    two_changes_of_an_attribute_are_invalid,
+    update_of_a_key_is_invalid,
+    ordering_of_unordered_types_is_invalid,
+    comparison_with_itself_is_invalid,
+    empty_transaction_is_invalid,
+    transaction_has_at_most_a_hundred_items,
+    addition_needs_a_number,
+    range_is_read_in_order,
+    empty_range_is_invalid,
+    batch_leaves_out_absent_items,
+    foreign_table_is_scanned_in_one_page,
+    size_limits,
 ];
 
 async fn check(table: &dyn Table, effects: &str, tokens: &str, is_skipped: impl Fn(&str) -> bool) {
     static OWN: AtomicU64 = AtomicU64::new(0);
     for (name, rule) in RULES {
-        if is_skipped(name) {
+        let name = name.replace('_', "-");
+        if is_skipped(&name) {
             println!("{name}: left out by name");
             continue;
         }
         println!("{name}");
         let own = format!("r{}", OWN.fetch_add(1, Relaxed));
-        rule(&Stage { table, effects: effects.into(), own, tokens: tokens.into() }).await;
+        rule(&Fixture { table, effects: effects.into(), own, tokens: tokens.into() }).await;
     }
 }
 
@@ -128,8 +126,7 @@ fn dynamodb_keeps_every_rule() {
     });
 }
 
-/// What stands there is the protocol's: a handler that names one of them in its
-/// commit has made a mistake.
+/// A handler that names one of them in its commit has made a mistake.
 #[test]
 fn commit_cannot_name_the_serializers_own_tables() {
     on_dynamodb(|runtime, dynamo| {
@@ -150,13 +147,13 @@ fn commit_cannot_name_the_serializers_own_tables() {
 #[test]
 fn skipped_names_are_rules() {
     for name in skipped() {
-        let is_rule = [TWO_ABSENT, NULL, TYPES].contains(&&*name) || RULES.iter().any(|(rule, _)| *rule == name);
-        assert!(is_rule, "{name:?} is none");
+        let is_rule =
+            [TWO_ABSENT, NULL, TYPES].contains(&&*name) || RULES.iter().any(|(rule, _)| rule.replace('_', "-") == name);
+        assert!(is_rule, "{name:?} is not a rule");
     }
 }
 
-/// Every comparison of each value, and of an attribute that is not there, with
-/// each value and with another attribute.
+/// Compares each value, and an absent attribute, with each value and with another attribute.
 #[test]
 fn comparisons_agree_for_all_values() {
     use Comparison::*;
@@ -216,33 +213,33 @@ fn comparisons_agree_for_all_values() {
     });
 }
 
-async fn a_refusal_brings_the_row_it_met(stage: &Stage<'_>) {
-    let key = stage.effect("one");
+async fn refusal_returns_the_row(fixture: &Fixture<'_>) {
+    let key = fixture.effect("one");
     let never = Condition::exists("never");
     for action in [Action::Put(Row::new()), Action::Update(vec![Change::set("a", "x")]), Action::Delete] {
         let write = Write { key: key.clone(), condition: never.clone(), action };
-        assert_eq!(stage.table.write(&write).await, Ok(Written::Refused(None)), "no item, no row");
+        assert_eq!(fixture.table.write(&write).await, Ok(Written::Refused(None)), "no item, no row");
     }
-    stage.land(Write::put(key.clone(), Row::new().with("a", 1_u32))).await;
+    fixture.land(Write::put(key.clone(), Row::new().with("a", 1_u32))).await;
     let met = key.to_row().with("a", 1_u32);
     for action in [Action::Put(Row::new()), Action::Update(vec![Change::set("a", "x")]), Action::Delete] {
         let write = Write { key: key.clone(), condition: never.clone(), action };
-        assert_eq!(stage.table.write(&write).await, Ok(Written::Refused(Some(met.clone()))));
+        assert_eq!(fixture.table.write(&write).await, Ok(Written::Refused(Some(met.clone()))));
     }
-    assert_eq!(stage.row(&key).await, Some(met));
+    assert_eq!(fixture.row(&key).await, Some(met));
 }
 
-async fn an_update_brings_the_row_as_it_is_now(stage: &Stage<'_>) {
-    let key = stage.effect("one");
-    let created = stage.land(Write::update(key.clone(), vec![Change::set("a", 1_u32), Change::remove("b")])).await;
+async fn update_returns_the_new_row(fixture: &Fixture<'_>) {
+    let key = fixture.effect("one");
+    let created = fixture.land(Write::update(key.clone(), vec![Change::set("a", 1_u32), Change::remove("b")])).await;
     assert_eq!(created, Some(key.to_row().with("a", 1_u32)));
-    let changed = stage.land(Write::update(key.clone(), vec![Change::remove("a"), Change::set("b", "x")])).await;
+    let changed = fixture.land(Write::update(key.clone(), vec![Change::remove("a"), Change::set("b", "x")])).await;
     assert_eq!(changed, Some(key.to_row().with("b", "x")));
-    assert_eq!(stage.row(&key).await, changed);
+    assert_eq!(fixture.row(&key).await, changed);
 }
 
-async fn every_change_sees_the_row_from_before(stage: &Stage<'_>) {
-    let key = stage.effect("one");
+async fn changes_see_the_row_before_the_update(fixture: &Fixture<'_>) {
+    let key = fixture.effect("one");
     let changes = || {
         vec![
             Change::Add { attribute: "count".into(), base: 5, by: 2 },
@@ -250,30 +247,30 @@ async fn every_change_sees_the_row_from_before(stage: &Stage<'_>) {
             Change::Add { attribute: "other".into(), base: 0, by: 0 },
         ]
     };
-    stage.land(Write::update(key.clone(), changes())).await;
-    let row = stage.land(Write::update(key.clone(), changes())).await.expect("a row");
+    fixture.land(Write::update(key.clone(), changes())).await;
+    let row = fixture.land(Write::update(key.clone(), changes())).await.expect("a row");
     assert_eq!((row.number("count"), row.text("first"), row.number("other")), (Some(9), Some("x"), Some(0)));
 }
 
-async fn a_put_replaces_all_but_its_key(stage: &Stage<'_>) {
-    let key = stage.effect("one");
-    stage.land(Write::put(key.clone(), Row::new().with("a", 1_u32))).await;
-    // Attributes that the key has are the key's, whatever the row says.
-    stage.land(Write::put(key.clone(), Row::new().with("b", 2_u32).with("effect", "elsewhere"))).await;
-    assert_eq!(stage.row(&key).await, Some(key.to_row().with("b", 2_u32)));
+async fn put_replaces_all_but_the_key(fixture: &Fixture<'_>) {
+    let key = fixture.effect("one");
+    fixture.land(Write::put(key.clone(), Row::new().with("a", 1_u32))).await;
+    // Key attributes in the row are ignored.
+    fixture.land(Write::put(key.clone(), Row::new().with("b", 2_u32).with("effect", "elsewhere"))).await;
+    assert_eq!(fixture.row(&key).await, Some(key.to_row().with("b", 2_u32)));
 }
 
-async fn deleting_what_is_gone_lands(stage: &Stage<'_>) {
-    let key = stage.effect("one");
-    stage.land(Write::put(key.clone(), Row::new())).await;
+async fn deleting_an_absent_item_lands(fixture: &Fixture<'_>) {
+    let key = fixture.effect("one");
+    fixture.land(Write::put(key.clone(), Row::new())).await;
     for _ in 0..2 {
-        assert_eq!(stage.land(Write::delete(key.clone())).await, None);
+        assert_eq!(fixture.land(Write::delete(key.clone())).await, None);
     }
-    assert_eq!(stage.row(&key).await, None);
+    assert_eq!(fixture.row(&key).await, None);
 }
 
-async fn any_of_nothing_never_holds(stage: &Stage<'_>) {
-    let key = stage.effect("one");
+async fn empty_any_never_holds(fixture: &Fixture<'_>) {
+    let key = fixture.effect("one");
     let refused = [
         Condition::Any(vec![]),
         Condition::All(vec![Condition::Always, Condition::Any(vec![])]),
@@ -281,7 +278,7 @@ async fn any_of_nothing_never_holds(stage: &Stage<'_>) {
     ];
     for condition in refused {
         let write = Write::put(key.clone(), Row::new()).when(condition.clone());
-        assert_eq!(stage.table.write(&write).await, Ok(Written::Refused(None)), "{condition:?}");
+        assert_eq!(fixture.table.write(&write).await, Ok(Written::Refused(None)), "{condition:?}");
     }
     let held = [
         Condition::All(vec![]),
@@ -289,112 +286,112 @@ async fn any_of_nothing_never_holds(stage: &Stage<'_>) {
         Condition::Any(vec![Condition::exists("never"), Condition::All(vec![Condition::Always])]),
     ];
     for condition in held {
-        stage.land(Write::put(key.clone(), Row::new()).when(condition)).await;
+        fixture.land(Write::put(key.clone(), Row::new()).when(condition)).await;
     }
 }
 
-async fn a_transaction_is_all_or_nothing(stage: &Stage<'_>) {
-    let keys = ["one", "two", "three"].map(|name| stage.effect(name));
-    stage.land(Write::put(keys[1].clone(), Row::new().with("a", 1_u32))).await;
+async fn transaction_is_atomic(fixture: &Fixture<'_>) {
+    let keys = ["one", "two", "three"].map(|name| fixture.effect(name));
+    fixture.land(Write::put(keys[1].clone(), Row::new().with("a", 1_u32))).await;
     let writes = [
         Write::put(keys[0].clone(), Row::new()),
         Write { key: keys[1].clone(), condition: Condition::absent("a"), action: Action::Check },
         Write::delete(keys[2].clone()).when(Condition::exists("a")),
     ];
     let met = Some(keys[1].to_row().with("a", 1_u32));
-    assert_eq!(stage.transact(&writes, 1).await, Ok(Transacted::Refused(vec![None, Some(met), Some(None)])));
-    assert_eq!(stage.row(&keys[0]).await, None);
-    assert_eq!(stage.transact(&writes[..1], 2).await, Ok(Transacted::Landed));
-    assert_eq!(stage.row(&keys[0]).await, Some(keys[0].to_row()));
+    assert_eq!(fixture.transact(&writes, 1).await, Ok(Transacted::Refused(vec![None, Some(met), Some(None)])));
+    assert_eq!(fixture.row(&keys[0]).await, None);
+    assert_eq!(fixture.transact(&writes[..1], 2).await, Ok(Transacted::Landed));
+    assert_eq!(fixture.row(&keys[0]).await, Some(keys[0].to_row()));
 }
 
-async fn client_tokens(stage: &Stage<'_>) {
-    let key = stage.effect("one");
+async fn client_tokens(fixture: &Fixture<'_>) {
+    let key = fixture.effect("one");
     let once = [Write::update(key.clone(), vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }])];
     for _ in 0..2 {
-        assert_eq!(stage.transact(&once, 1).await, Ok(Transacted::Landed));
+        assert_eq!(fixture.transact(&once, 1).await, Ok(Transacted::Landed));
     }
-    assert_eq!(stage.row(&key).await.and_then(|row| row.number("n")), Some(1));
+    assert_eq!(fixture.row(&key).await.and_then(|row| row.number("n")), Some(1));
     let other = [Write::delete(key.clone())];
-    let outcome = stage.transact(&other, 1).await;
+    let outcome = fixture.transact(&other, 1).await;
     assert!(matches!(outcome, Err(TableError::Invalid(_))), "{outcome:?}");
-    let too_long = stage.table.transact(&once, &"x".repeat(37)).await;
+    let too_long = fixture.table.transact(&once, &"x".repeat(37)).await;
     assert!(matches!(too_long, Err(TableError::Invalid(_))), "{too_long:?}");
-    // What was refused is not remembered.
-    let unless = [Write::put(stage.effect("two"), Row::new()).when(Condition::exists("a"))];
-    assert_eq!(stage.transact(&unless, 2).await, Ok(Transacted::Refused(vec![Some(None)])));
-    stage.land(Write::put(stage.effect("two"), Row::new().with("a", 1_u32))).await;
-    assert_eq!(stage.transact(&unless, 2).await, Ok(Transacted::Landed));
+    // A refused transaction is not remembered.
+    let unless = [Write::put(fixture.effect("two"), Row::new()).when(Condition::exists("a"))];
+    assert_eq!(fixture.transact(&unless, 2).await, Ok(Transacted::Refused(vec![Some(None)])));
+    fixture.land(Write::put(fixture.effect("two"), Row::new().with("a", 1_u32))).await;
+    assert_eq!(fixture.transact(&unless, 2).await, Ok(Transacted::Landed));
 }
 
-async fn a_check_alone_is_no_request(stage: &Stage<'_>) {
-    let key = stage.effect("one");
-    stage.is_no_request(Write { key: key.clone(), condition: Condition::Always, action: Action::Check }).await;
+async fn check_alone_is_invalid(fixture: &Fixture<'_>) {
+    let key = fixture.effect("one");
+    fixture.assert_invalid(Write { key: key.clone(), condition: Condition::Always, action: Action::Check }).await;
 }
 
-async fn an_update_of_nothing_is_no_request(stage: &Stage<'_>) {
-    stage.is_no_request(Write::update(stage.effect("one"), vec![])).await;
+async fn empty_update_is_invalid(fixture: &Fixture<'_>) {
+    fixture.assert_invalid(Write::update(fixture.effect("one"), vec![])).await;
 }
 
-async fn an_update_of_one_attribute_twice_is_no_request(stage: &Stage<'_>) {
+async fn two_changes_of_an_attribute_are_invalid(fixture: &Fixture<'_>) {
     let changes = vec![Change::set("a", 1_u32), Change::remove("a")];
-    stage.is_no_request(Write::update(stage.effect("one"), changes)).await;
+    fixture.assert_invalid(Write::update(fixture.effect("one"), changes)).await;
 }
 
-async fn an_update_of_a_key_is_no_request(stage: &Stage<'_>) {
-    stage.is_no_request(Write::update(stage.effect("one"), vec![Change::set("effect", "elsewhere")])).await;
-    assert_eq!(stage.row(&stage.effect("one")).await, None);
+async fn update_of_a_key_is_invalid(fixture: &Fixture<'_>) {
+    fixture.assert_invalid(Write::update(fixture.effect("one"), vec![Change::set("effect", "elsewhere")])).await;
+    assert_eq!(fixture.row(&fixture.effect("one")).await, None);
 }
 
-async fn only_texts_numbers_and_bytes_have_an_order(stage: &Stage<'_>) {
+async fn ordering_of_unordered_types_is_invalid(fixture: &Fixture<'_>) {
     for value in [Value::Bool(true), Value::Null, Value::L(vec![]), Value::M([].into())] {
         let condition = Condition::Compare("a".into(), Comparison::Less, Operand::Value(value));
-        stage.is_no_request(Write::put(stage.effect("one"), Row::new()).when(condition)).await;
+        fixture.assert_invalid(Write::put(fixture.effect("one"), Row::new()).when(condition)).await;
     }
 }
 
-async fn an_attribute_is_not_compared_with_itself(stage: &Stage<'_>) {
+async fn comparison_with_itself_is_invalid(fixture: &Fixture<'_>) {
     let condition = Condition::compare_with("a", Comparison::Equal, "a");
-    stage.is_no_request(Write::put(stage.effect("one"), Row::new()).when(condition)).await;
+    fixture.assert_invalid(Write::put(fixture.effect("one"), Row::new()).when(condition)).await;
 }
 
-async fn a_transaction_of_nothing_is_no_request(stage: &Stage<'_>) {
-    let of_nothing = Write { key: stage.effect("one"), condition: Condition::Always, action: Action::Check };
+async fn empty_transaction_is_invalid(fixture: &Fixture<'_>) {
+    let of_nothing = Write { key: fixture.effect("one"), condition: Condition::Always, action: Action::Check };
     for writes in [vec![], vec![of_nothing]] {
-        let outcome = stage.transact(&writes, 1).await;
+        let outcome = fixture.transact(&writes, 1).await;
         assert!(matches!(outcome, Err(TableError::Invalid(_))), "{} writes: {outcome:?}", writes.len());
     }
 }
 
-async fn a_transaction_is_of_a_hundred_different_items_at_most(stage: &Stage<'_>) {
-    let key = stage.effect("one");
+async fn transaction_has_at_most_a_hundred_items(fixture: &Fixture<'_>) {
+    let key = fixture.effect("one");
     let put = Write::put(key.clone(), Row::new());
-    let many: Vec<Write> = (0..101).map(|n| Write::put(stage.effect(&n.to_string()), Row::new())).collect();
+    let many: Vec<Write> = (0..101).map(|n| Write::put(fixture.effect(&n.to_string()), Row::new())).collect();
     for writes in [vec![put.clone(), Write::delete(key.clone())], many] {
-        let outcome = stage.transact(&writes, 1).await;
+        let outcome = fixture.transact(&writes, 1).await;
         assert!(matches!(outcome, Err(TableError::Invalid(_))), "{} writes: {outcome:?}", writes.len());
     }
-    assert_eq!(stage.row(&key).await, None);
+    assert_eq!(fixture.row(&key).await, None);
 }
 
-async fn only_numbers_are_added_to(stage: &Stage<'_>) {
-    let key = stage.effect("one");
+async fn addition_needs_a_number(fixture: &Fixture<'_>) {
+    let key = fixture.effect("one");
     let add = || vec![Change::Add { attribute: "n".into(), base: 0, by: 2 }];
-    stage.land(Write::put(key.clone(), Row::new().with("n", "text"))).await;
-    stage.is_no_request(Write::update(key.clone(), add())).await;
-    let outcome = stage.transact(&[Write::update(key.clone(), add())], 1).await;
+    fixture.land(Write::put(key.clone(), Row::new().with("n", "text"))).await;
+    fixture.assert_invalid(Write::update(key.clone(), add())).await;
+    let outcome = fixture.transact(&[Write::update(key.clone(), add())], 1).await;
     assert!(matches!(outcome, Err(TableError::Invalid(_))), "{outcome:?}");
-    stage.land(Write::put(key.clone(), Row::new().with("n", Value::N(-5)))).await;
-    let row = stage.land(Write::update(key.clone(), add())).await.expect("a row");
+    fixture.land(Write::put(key.clone(), Row::new().with("n", Value::N(-5)))).await;
+    let row = fixture.land(Write::update(key.clone(), add())).await.expect("a row");
     assert_eq!(row.get("n"), Some(&Value::N(-3)));
 }
 
-async fn a_range_is_read_in_order(stage: &Stage<'_>) {
+async fn range_is_read_in_order(fixture: &Fixture<'_>) {
     for item in ["b", "a", "d", "é", "c"] {
-        stage.land(Write::put(stage.item(item), Row::new().with("v", 1_u32))).await;
+        fixture.land(Write::put(fixture.item(item), Row::new().with("v", 1_u32))).await;
     }
     let items = async |from: &str, to: &str, limit: u32| {
-        let page = stage.table.query(&stage.range(from, to, limit)).await.expect("it answers");
+        let page = fixture.table.query(&fixture.range(from, to, limit)).await.expect("it answers");
         let items: Vec<String> = page.rows.iter().filter_map(|row| row.text(a::ITEM)).map(str::to_owned).collect();
         (items.concat(), page.more)
     };
@@ -404,41 +401,41 @@ async fn a_range_is_read_in_order(stage: &Stage<'_>) {
     assert_eq!(items("x", "y", 2).await, (String::new(), false));
 }
 
-async fn a_range_that_holds_nothing_is_no_request(stage: &Stage<'_>) {
-    for range in [stage.range("b", "a", 10), stage.range("a", "b", 0)] {
-        let outcome = stage.table.query(&range).await;
+async fn empty_range_is_invalid(fixture: &Fixture<'_>) {
+    for range in [fixture.range("b", "a", 10), fixture.range("a", "b", 0)] {
+        let outcome = fixture.table.query(&range).await;
         assert!(matches!(outcome, Err(TableError::Invalid(_))), "{range:?}: {outcome:?}");
     }
 }
 
-async fn a_batch_leaves_out_what_is_not_there(stage: &Stage<'_>) {
-    let keys = [stage.item("a"), stage.item("b")];
-    stage.land(Write::put(keys[1].clone(), Row::new())).await;
-    assert_eq!(stage.table.get_many(&keys).await, Ok(vec![keys[1].to_row()]));
-    assert_eq!(stage.table.get_many(&[]).await, Ok(vec![]));
-    let many: Vec<Key> = (0..101).map(|n| stage.item(&n.to_string())).collect();
-    let elsewhere = [stage.item("a"), stage.effect("a")];
+async fn batch_leaves_out_absent_items(fixture: &Fixture<'_>) {
+    let keys = [fixture.item("a"), fixture.item("b")];
+    fixture.land(Write::put(keys[1].clone(), Row::new())).await;
+    assert_eq!(fixture.table.get_many(&keys).await, Ok(vec![keys[1].to_row()]));
+    assert_eq!(fixture.table.get_many(&[]).await, Ok(vec![]));
+    let many: Vec<Key> = (0..101).map(|n| fixture.item(&n.to_string())).collect();
+    let elsewhere = [fixture.item("a"), fixture.effect("a")];
     for keys in [&[keys[0].clone(), keys[0].clone()][..], &many, &elsewhere] {
-        let outcome = stage.table.get_many(keys).await;
+        let outcome = fixture.table.get_many(keys).await;
         assert!(matches!(outcome, Err(TableError::Invalid(_))), "{} keys: {outcome:?}", keys.len());
     }
 }
 
-/// Where to go on is told for our own tables only.
-async fn a_scan_of_a_foreign_table_is_never_cut_short(stage: &Stage<'_>) {
+/// Only our own tables report where a scan continues.
+async fn foreign_table_is_scanned_in_one_page(fixture: &Fixture<'_>) {
     for name in ["one", "two", "three"] {
-        stage.land(Write::put(stage.effect(name), Row::new())).await;
+        fixture.land(Write::put(fixture.effect(name), Row::new())).await;
     }
     let segment = Segment { number: 0, of: 1, after: None, limit: 2 };
-    let outcome = stage.table.scan(&TableName::Named(stage.effects.as_str().into()), &segment).await;
+    let outcome = fixture.table.scan(&TableName::Named(fixture.effects.as_str().into()), &segment).await;
     assert!(matches!(outcome, Err(TableError::Invalid(_))), "{outcome:?}");
 }
 
-async fn size_limits(stage: &Stage<'_>) {
+async fn size_limits(fixture: &Fixture<'_>) {
     let noise = |bytes: usize| Row::new().with("a", bytes::Bytes::from(vec![7; bytes]));
-    stage.land(Write::put(stage.effect("one"), noise(399 * 1024))).await;
-    stage.is_no_request(Write::put(stage.effect("one"), noise(400 * 1024))).await;
+    fixture.land(Write::put(fixture.effect("one"), noise(399 * 1024))).await;
+    fixture.assert_invalid(Write::put(fixture.effect("one"), noise(400 * 1024))).await;
     let changes = vec![Change::set("b", "x".repeat(2 * 1024))];
-    stage.is_no_request(Write::update(stage.effect("one"), changes)).await;
-    assert_eq!(stage.row(&stage.effect("one")).await.map(|row| row.size() / 1024), Some(399));
+    fixture.assert_invalid(Write::update(fixture.effect("one"), changes)).await;
+    assert_eq!(fixture.row(&fixture.effect("one")).await.map(|row| row.size() / 1024), Some(399));
 }

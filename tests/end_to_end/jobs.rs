@@ -31,7 +31,7 @@ use webhook_serializer::{
         lease::Release,
         state::HolderInfo,
         table::{Action, Change, Key, TableError, TableName, Value, Write},
-        tick::{Ending, LONGEST_DEFINITION, LONGEST_NAME},
+        tick::{LONGEST_DEFINITION, LONGEST_NAME, TickOutcome},
     },
     time::{Clock, Env, SeededRandom},
 };
@@ -65,7 +65,7 @@ async fn tick_of_eight_skewed_instances_runs_once() {
     }
     invoke(0).await;
     assert_eq!(night.runs.ticks("report"), [0, 2]);
-    assert_eq!(night.ending("report").await, (2, Ending::Done));
+    assert_eq!(night.ending("report").await, (2, TickOutcome::Done));
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn crashed_run_is_run_again() {
     assert_eq!(night.runs.ticks("report"), [0]);
     night.minutes(&ticker, [2, 3, 4]).await;
     assert_eq!(night.runs.ticks("report"), [0, 0]);
-    assert_eq!(night.ending("report").await, (0, Ending::Done));
+    assert_eq!(night.ending("report").await, (0, TickOutcome::Done));
     assert!(night.runs.tokens().is_sorted_by(|a, b| a < b), "a token for each start");
 }
 
@@ -116,10 +116,10 @@ async fn crashed_run_is_skipped_if_configured() {
     night.minutes(&ticker, 1..60).await;
     assert_eq!(night.runs.ticks("mail"), [0]);
     let result = night.state("mail").await.last_result.expect("it was recorded when it was started");
-    assert_eq!(result.ending, Ending::Crashed);
+    assert_eq!(result.ending, TickOutcome::Crashed);
     night.minutes(&ticker, [60]).await;
     assert_eq!(night.runs.ticks("mail"), [0, 60]);
-    assert_eq!(night.ending("mail").await, (60, Ending::Done));
+    assert_eq!(night.ending("mail").await, (60, TickOutcome::Done));
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,7 +131,7 @@ async fn tick_that_kills_its_process_starts_three_times() {
     }
     night.minutes(&ticker, 5..60).await;
     assert_eq!(night.runs.ticks("killer"), [0, 0, 0]);
-    assert_eq!(night.ending("killer").await, (0, Ending::Crashed));
+    assert_eq!(night.ending("killer").await, (0, TickOutcome::Crashed));
     night.minutes(&ticker, [60]).await;
     assert_eq!(night.runs.ticks("killer"), [0, 0, 0, 60]);
 }
@@ -157,7 +157,7 @@ async fn run_without_its_lease_records_nothing() {
         night.store().run(&force, MINUTE).await.expect("memory answers");
     };
     let (report, ()) = tokio::join!(night.invoke(&ticker, 0), taken);
-    assert_eq!(report.ran.iter().map(|ran| ran.ending).collect::<Vec<_>>(), [Ending::Crashed]);
+    assert_eq!(report.ran.iter().map(|ran| ran.ending).collect::<Vec<_>>(), [TickOutcome::Crashed]);
     let state = night.state("report").await;
     assert!(!state.is_recorded(minute(0)));
     night.minutes(&ticker, [1]).await;
@@ -193,7 +193,7 @@ async fn no_job_runs_without_the_store() {
 #[derive(Debug, PartialEq)]
 struct Came {
     runs: usize,
-    ending: Ending,
+    ending: TickOutcome,
     committed: u64,
 }
 
@@ -270,7 +270,7 @@ async fn commit_of_a_job_lands_with_its_tick() {
     night.minutes(&ticker, [0, 0, 1, 1, 2]).await;
     let row = &night.memory.rows(&TableName::Named(COUNTER.into()))[0];
     assert_eq!(row.get("n"), Some(&Value::N(3)));
-    assert_eq!(night.ending("commit").await, (2, Ending::Done));
+    assert_eq!(night.ending("commit").await, (2, TickOutcome::Done));
 }
 
 #[tokio::test(start_paused = true)]
@@ -291,7 +291,7 @@ async fn commit_with_a_failed_condition_fails_the_run() {
     };
     let ticker = night.ticker(one(Job::new("commit", "every minute", refused)));
     night.invoke(&ticker, 0).await;
-    assert_eq!(night.ending("commit").await, (0, Ending::Failed));
+    assert_eq!(night.ending("commit").await, (0, TickOutcome::Failed));
 }
 
 // One job is nothing to another.
@@ -311,11 +311,11 @@ async fn failing_job_stops_no_other() {
     assert!(night.clock.monotonic() < FUNCTION, "the slow one was cut off in time");
     let mut errors = Vec::new();
     for job in ["panics", "slow", "fails"] {
-        assert_eq!(night.ending(job).await, (0, Ending::Failed), "{job}");
+        assert_eq!(night.ending(job).await, (0, TickOutcome::Failed), "{job}");
         errors.push(night.state(job).await.last_result.expect("its result").error);
     }
     assert_eq!(errors, ["panicked", "its time was up", "no such host"]);
-    assert_eq!(night.ending("quick").await, (0, Ending::Done));
+    assert_eq!(night.ending("quick").await, (0, TickOutcome::Done));
 }
 
 #[tokio::test]
@@ -335,7 +335,7 @@ async fn job_that_blocks_its_thread_delays_no_other() {
     let deadline = stage.env().monotonic() + FUNCTION;
     let report = ticker.tick(stage.env().now(), deadline).await.expect("the store answers");
     let endings: Vec<_> = report.ran.iter().map(|ran| ran.ending).collect();
-    assert_eq!(endings, [Ending::Done, Ending::Done]);
+    assert_eq!(endings, [TickOutcome::Done, TickOutcome::Done]);
 }
 
 #[tokio::test(start_paused = true)]

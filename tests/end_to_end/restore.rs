@@ -33,7 +33,7 @@ use webhook_serializer::{
         receipt::{Recent, Settlement},
         state::{HolderInfo, LeaseKind},
         table::{Row, Table, TableName, Write},
-        tick::{Ending, JobState},
+        tick::{JobState, TickOutcome},
     },
     time::Timestamp,
 };
@@ -125,7 +125,9 @@ async fn nightly(world: &World, at: Timestamp) -> usize {
     ticker.tick(at, world.env.monotonic() + Duration::from_secs(50)).await.expect("it ticks");
     let row = world.memory.get(&entity_row(&entity("cron/nightly"))).await.expect("memory answers").expect("a job");
     let job = JobState::parse(&row).expect("it can be read");
-    usize::from(job.last_result.is_some_and(|result| result.ending == Ending::Done && result.at == world.env.now()))
+    usize::from(
+        job.last_result.is_some_and(|result| result.ending == TickOutcome::Done && result.at == world.env.now()),
+    )
 }
 
 impl Disaster {

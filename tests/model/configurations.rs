@@ -1,459 +1,175 @@
-//! Where the protocol holds: what happens in each configuration, and how many
-//! states that comes to.
+//! Configurations in which the protocol holds, with their numbers of states.
 
-use webhook_serializer::sources::deliver::Deliver;
+use webhook_serializer::sources::deliver::Deliver::{Latest, UpTo};
 
-use crate::{protocol::Protocol, state::Budget};
+use crate::protocol::Protocol;
 
-/// One exploration of the protocol as it is.
+/// One exploration of the unchanged protocol.
 pub struct Configuration {
     pub name: &'static str,
-    /// Unique states, from end to end.
+    /// The number of unique states.
     pub states: usize,
     pub model: Protocol,
 }
 
-/// The configurations of less than 100,000 states; `cargo test` explores those below `QUICK`.
-pub fn small() -> Vec<Configuration> {
-    let b = Budget::default();
-    let one = || Protocol { arrivals: &[0], ..Protocol::default() };
-    let two = || Protocol { arrivals: &[0, 1], ..Protocol::default() };
-    let of = |name, states, model| Configuration { name, states, model };
-    vec![
-        of("slow and early clocks", 2_457, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
-        of(
-            "crashes and copies",
-            10_451,
-            Protocol {
-                workers: 2,
-                budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "a stray copy and crashes",
-            39449,
-            Protocol {
-                stray: true,
-                budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "a message that may have come back, and crashes",
-            35480,
-            Protocol {
-                stray: true,
-                may_be_back: true,
-                budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "lost replies",
-            26355,
-            Protocol { budget: Budget { lost_replies: 1, voids: 1, take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "handlers that fail and come late",
-            3_686,
-            Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "parked and put back twice",
-            7904,
-            Protocol {
-                budget: Budget { rejections: 1, redrives: 2, worker_crashes: 1, ingest_crashes: 1, take_overs: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "blocked and unblocked while others drain",
-            2273,
-            Protocol {
-                workers: 2,
-                attempts: 1,
-                block: true,
-                budget: Budget { failures: 1, expiries: 1, unblocks: 2, take_overs: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "a repeat and a dying worker",
-            18087,
-            Protocol {
-                arrivals: &[0, 0],
-                budget: Budget { worker_crashes: 1, take_overs: 1, lost_replies: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "commits",
-            6_172,
-            Protocol {
-                workers: 2,
-                commit: true,
-                budget: Budget { lost_replies: 1, take_overs: 1, rejections: 1, failures: 1, forced: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "an exclusive holder",
-            22946,
-            Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "ends of time and of leases",
-            1_198,
-            Protocol {
-                workers: 2,
-                budget: Budget { overruns: 1, forced: 1, renewals: 1, take_overs: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "purged and made anew",
-            2_396,
-            Protocol { arrivals: &[0, 0], workers: 2, budget: Budget { purges: 1, take_overs: 1, ..b }, ..one() },
-        ),
-        of(
-            "slices, and a store that is out",
-            93465,
-            Protocol { workers: 2, budget: Budget { slices: 1, outages: 1, worker_crashes: 1, ..b }, ..two() },
-        ),
-        of(
-            "slices, copies and ingests that die",
-            19991,
-            Protocol { workers: 2, budget: Budget { slices: 1, copies: 1, ingest_crashes: 1, ..b }, ..two() },
-        ),
-        of(
-            "a killer, and what is written of its starts",
-            11052,
-            Protocol { workers: 1, budget: Budget { worker_crashes: 3, take_overs: 3, lost_replies: 1, ..b }, ..one() },
-        ),
-        of(
-            "a row that remembers one place, a repeat, and a store that is out",
-            71776,
-            Protocol { arrivals: &[0, 1, 0], capacity: 1, budget: Budget { outages: 1, ..b }, ..one() },
-        ),
-        of(
-            "a row that remembers two places, and three deliveries",
-            4151,
-            Protocol { arrivals: &[0, 1, 2], capacity: 2, ..one() },
-        ),
-        of(
-            "a row that remembers one place, commits and lost replies",
-            1900,
-            Protocol {
-                arrivals: &[0, 1],
-                capacity: 1,
-                commit: true,
-                budget: Budget { lost_replies: 1, take_overs: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "an exclusive holder, and a row that is purged",
-            6842,
-            Protocol { arrivals: &[0, 0], budget: Budget { visits: 1, purges: 1, ..b }, ..one() },
-        ),
-        of(
-            "groups of two that fail, and a dying worker",
-            17_516,
-            Protocol {
-                deliver: Deliver::UpTo(2),
-                budget: Budget { failures: 1, worker_crashes: 1, take_overs: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "groups that are rejected, parked and put back",
-            10_729,
-            Protocol {
-                deliver: Deliver::UpTo(2),
-                budget: Budget { rejections: 2, redrives: 1, ingest_crashes: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "groups of three, and a repeat among them",
-            11044,
-            Protocol { arrivals: &[0, 1, 0], deliver: Deliver::UpTo(3), ..one() },
-        ),
-        of(
-            "groups as large as what the row remembers, and a store that is out",
-            28417,
-            Protocol {
-                arrivals: &[0, 1, 2],
-                deliver: Deliver::UpTo(3),
-                capacity: 2,
-                budget: Budget { outages: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "groups that are committed, and lost replies",
-            5_130,
-            Protocol {
-                deliver: Deliver::UpTo(2),
-                commit: true,
-                budget: Budget { lost_replies: 1, take_overs: 1, failures: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "groups that end at a place given up",
-            60853,
-            Protocol { arrivals: &[0, 1, 2], deliver: Deliver::UpTo(3), budget: Budget { voids: 1, ..b }, ..one() },
-        ),
-        of(
-            "groups whose effects come late",
-            1_577,
-            Protocol { deliver: Deliver::UpTo(2), budget: Budget { timeouts: 1, take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "the latest, which fails, and a dying worker",
-            33_373,
-            Protocol {
-                deliver: Deliver::Latest,
-                budget: Budget { failures: 2, worker_crashes: 1, take_overs: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "the latest of three, committed or rejected",
-            13_739,
-            Protocol {
-                arrivals: &[0, 1, 2],
-                deliver: Deliver::Latest,
-                commit: true,
-                budget: Budget { rejections: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "put on hold and resumed, writes that come late, and a row that is purged",
-            7645,
-            Protocol { budget: Budget { holds: 2, late_writes: 1, purges: 1, ..b }, ..one() },
-        ),
-        of(
-            "put on hold while a worker drains, crashes and lost replies",
-            36482,
-            Protocol {
-                budget: Budget { holds: 1, lost_replies: 1, worker_crashes: 1, ingest_crashes: 1, take_overs: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "put on hold between two commits",
-            29977,
-            Protocol { commit: true, budget: Budget { holds: 1, lost_replies: 1, ..b }, ..two() },
-        ),
-        of(
-            "put on hold, and a visitor who dies",
-            9131,
-            Protocol { budget: Budget { holds: 1, visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..one() },
-        ),
-        of(
-            "blocked and skipped, the operator dying",
-            92518,
-            Protocol {
-                attempts: 1,
-                block: true,
-                budget: Budget { failures: 1, skips: 1, lost_replies: 1, ingest_crashes: 1, take_overs: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "skipped while it is tried again, put back, and writes that come late",
-            3_276,
-            Protocol {
-                budget: Budget { failures: 1, skips: 1, redrives: 1, late_writes: 1, take_overs: 1, ..b },
-                ..one()
-            },
-        ),
-        of(
-            "skipped on hold, while others arrive",
-            24968,
-            Protocol { budget: Budget { holds: 1, skips: 1, ..b }, ..two() },
-        ),
-        of(
-            "run again, the operator dying",
-            57630,
-            Protocol { budget: Budget { rewinds: 1, lost_replies: 1, ingest_crashes: 1, take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "run again twice, a dying worker, and writes that come late",
-            4081,
-            Protocol { budget: Budget { rewinds: 2, worker_crashes: 1, late_writes: 1, take_overs: 1, ..b }, ..one() },
-        ),
-        of(
-            "set back further while it is run again",
-            16_189,
-            Protocol { budget: Budget { rewinds: 2, failures: 1, ..b }, ..two() },
-        ),
-        of(
-            "run again where one was parked, and put back",
-            665,
-            Protocol { attempts: 1, budget: Budget { rewinds: 2, failures: 1, redrives: 1, ..b }, ..one() },
-        ),
-        of(
-            "run again beside a repeat, by a row that remembers one place",
-            84442,
-            Protocol { arrivals: &[0, 1, 0], capacity: 1, budget: Budget { rewinds: 1, ..b }, ..one() },
-        ),
-        of(
-            "run again, and ended early",
-            85218,
-            Protocol {
-                budget: Budget { rewinds: 1, rewind_ends: 1, ingest_crashes: 1, lost_replies: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "groups that are run again, and a visitor",
-            56173,
-            Protocol { deliver: Deliver::UpTo(2), budget: Budget { rewinds: 1, visits: 1, ..b }, ..two() },
-        ),
-        of(
-            "the latest that is run again, and fails",
-            4_360,
-            Protocol { deliver: Deliver::Latest, budget: Budget { rewinds: 1, failures: 1, ..b }, ..two() },
-        ),
-        of(
-            "commits that are run again on hold, a row purged",
-            708,
-            Protocol { commit: true, budget: Budget { rewinds: 1, holds: 1, purges: 1, ..b }, ..one() },
-        ),
-        of(
-            "a rate",
-            16147,
-            Protocol {
-                rated: true,
-                budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
-                ..two()
-            },
-        ),
-    ]
+/// `model!(two { workers: 2 } may { take_overs: 1 })`: two deliveries, two workers, and at most
+/// one take-over.
+macro_rules! model {
+    ($base:ident { $($field:ident: $value:expr),* } may { $($event:ident: $times:expr),* }) => {
+        $crate::protocol::Protocol {
+            $($field: $value,)*
+            budget: $crate::state::Budget { $($event: $times,)* ..Default::default() },
+            ..$base()
+        }
+    };
+}
+pub(crate) use model;
+
+macro_rules! configurations {
+    ($($name:literal $states:literal $base:ident $fields:tt may $budget:tt;)*) => {
+        vec![$(Configuration { name: $name, states: $states, model: model!($base $fields may $budget) }),*]
+    };
 }
 
-/// Those that take minutes.
+/// One delivery.
+pub fn one() -> Protocol {
+    Protocol::default()
+}
+
+/// Two deliveries.
+pub fn two() -> Protocol {
+    Protocol { arrivals: &[0, 1], ..one() }
+}
+
+/// Three deliveries.
+fn three() -> Protocol {
+    Protocol { arrivals: &[0, 1, 2], ..one() }
+}
+
+/// A delivery and its repeat.
+pub fn repeated() -> Protocol {
+    Protocol { arrivals: &[0, 0], ..one() }
+}
+
+/// A delivery, another one, and a repeat of the first.
+pub fn with_repeat() -> Protocol {
+    Protocol { arrivals: &[0, 1, 0], ..one() }
+}
+
+/// Three deliveries and a repeat of the first.
+fn three_with_repeat() -> Protocol {
+    Protocol { arrivals: &[0, 1, 2, 0], ..one() }
+}
+
+/// The configurations of fewer than 100,000 states; `cargo test` explores those below `QUICK`.
+#[rustfmt::skip]
+pub fn small() -> Vec<Configuration> {
+    configurations! {
+        "slow and fast clocks" 2_457 two { workers: 2 } may { take_overs: 1 };
+        "crashes and copies" 10_451 one { workers: 2 }
+            may { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1 };
+        "a stray copy and crashes" 39_449 two { stray: true }
+            may { ingest_crashes: 1, worker_crashes: 1, take_overs: 1 };
+        "a message that may be visible again, and crashes" 35_480 two { stray: true, may_be_back: true }
+            may { ingest_crashes: 1, worker_crashes: 1, take_overs: 1 };
+        "lost replies" 26_355 two {} may { lost_replies: 1, voids: 1, take_overs: 1 };
+        "failures and late effects" 3_686 two {} may { failures: 1, timeouts: 1, take_overs: 1 };
+        "parked and redriven twice" 7_904 one {}
+            may { rejections: 1, redrives: 2, worker_crashes: 1, ingest_crashes: 1, take_overs: 1 };
+        "blocked and unblocked while others drain" 2_273 one { workers: 2, attempts: 1, block: true }
+            may { failures: 1, expiries: 1, unblocks: 2, take_overs: 1 };
+        "a repeat and a crashing worker" 18_087 repeated {}
+            may { worker_crashes: 1, take_overs: 1, lost_replies: 1 };
+        "commits" 6_172 one { workers: 2, commit: true }
+            may { lost_replies: 1, take_overs: 1, rejections: 1, failures: 1, forced_releases: 1 };
+        "an exclusive holder" 22_946 two {} may { exclusive_leases: 1, exclusive_crashes: 1, take_overs: 1 };
+        "ends of time and of leases" 1_198 one { workers: 2 }
+            may { overruns: 1, forced_releases: 1, renewals: 1, take_overs: 1 };
+        "purged and created again" 2_396 repeated { workers: 2 } may { purges: 1, take_overs: 1 };
+        "slices and an outage" 93_465 two { workers: 2 } may { slices: 1, outages: 1, worker_crashes: 1 };
+        "slices, copies and ingest crashes" 19_991 two { workers: 2 }
+            may { slices: 1, copies: 1, ingest_crashes: 1 };
+        "a poison delivery and its recorded starts" 11_052 one {}
+            may { worker_crashes: 3, take_overs: 3, lost_replies: 1 };
+        "room for one receipt, a repeat and an outage" 71_776 with_repeat { capacity: 1 } may { outages: 1 };
+        "room for two receipts, and three deliveries" 4_151 three { capacity: 2 } may {};
+        "room for one receipt, commits and lost replies" 1_900 two { capacity: 1, commit: true }
+            may { lost_replies: 1, take_overs: 1 };
+        "an exclusive holder and a purged row" 6_842 repeated {} may { exclusive_leases: 1, purges: 1 };
+        "failing groups of two and a crashing worker" 17_516 two { deliver: UpTo(2) }
+            may { failures: 1, worker_crashes: 1, take_overs: 1 };
+        "groups rejected, parked and redriven" 10_729 two { deliver: UpTo(2) }
+            may { rejections: 2, redrives: 1, ingest_crashes: 1 };
+        "groups of three with a repeat" 11_044 with_repeat { deliver: UpTo(3) } may {};
+        "groups as large as the room for receipts, and an outage" 28_417 three { deliver: UpTo(3), capacity: 2 }
+            may { outages: 1 };
+        "committed groups and lost replies" 5_130 two { deliver: UpTo(2), commit: true }
+            may { lost_replies: 1, take_overs: 1, failures: 1 };
+        "groups before a tombstone" 60_853 three { deliver: UpTo(3) } may { voids: 1 };
+        "groups with late effects" 1_577 two { deliver: UpTo(2) } may { timeouts: 1, take_overs: 1 };
+        "a failing latest delivery and a crashing worker" 33_373 two { deliver: Latest }
+            may { failures: 2, worker_crashes: 1, take_overs: 1 };
+        "the latest of three, committed or rejected" 13_739 three { deliver: Latest, commit: true }
+            may { rejections: 1 };
+        "held and resumed, late writes and a purged row" 7_645 one {} may { holds: 2, late_writes: 1, purges: 1 };
+        "held during a drain, crashes and lost replies" 36_482 one {}
+            may { holds: 1, lost_replies: 1, worker_crashes: 1, ingest_crashes: 1, take_overs: 1 };
+        "held between two commits" 29_977 two { commit: true } may { holds: 1, lost_replies: 1 };
+        "held, and a crashing exclusive holder" 9_131 one {}
+            may { holds: 1, exclusive_leases: 1, exclusive_crashes: 1, take_overs: 1 };
+        "blocked and skipped by a crashing operator" 92_518 two { attempts: 1, block: true }
+            may { failures: 1, skips: 1, lost_replies: 1, ingest_crashes: 1, take_overs: 1 };
+        "skipped during a retry, redriven, and late writes" 3_276 one {}
+            may { failures: 1, skips: 1, redrives: 1, late_writes: 1, take_overs: 1 };
+        "skipped on hold while others arrive" 24_968 two {} may { holds: 1, skips: 1 };
+        "rewound by a crashing operator" 57_630 two {}
+            may { rewinds: 1, lost_replies: 1, ingest_crashes: 1, take_overs: 1 };
+        "rewound twice, a crashing worker and late writes" 4_081 one {}
+            may { rewinds: 2, worker_crashes: 1, late_writes: 1, take_overs: 1 };
+        "rewound again during a rewind" 16_189 two {} may { rewinds: 2, failures: 1 };
+        "rewound past a parked delivery and redriven" 665 one { attempts: 1 }
+            may { rewinds: 2, failures: 1, redrives: 1 };
+        "rewound with a repeat and room for one receipt" 84_442 with_repeat { capacity: 1 } may { rewinds: 1 };
+        "rewound and ended early" 85_218 two {}
+            may { rewinds: 1, rewind_ends: 1, ingest_crashes: 1, lost_replies: 1 };
+        "rewound groups and an exclusive holder" 56_173 two { deliver: UpTo(2) }
+            may { rewinds: 1, exclusive_leases: 1 };
+        "a rewound latest delivery that fails" 4_360 two { deliver: Latest } may { rewinds: 1, failures: 1 };
+        "commits rewound on hold, and a purged row" 708 one { commit: true } may { rewinds: 1, holds: 1, purges: 1 };
+        "a rate limit" 16_147 two { rated: true } may { ingest_crashes: 1, worker_crashes: 1, take_overs: 1 };
+    }
+}
+
+/// The configurations that take minutes.
+#[rustfmt::skip]
 pub fn large() -> Vec<Configuration> {
-    let b = Budget::default();
-    let two = || Protocol { arrivals: &[0, 1], workers: 2, ..Protocol::default() };
-    let of = |name, states, model| Configuration { name, states, model };
-    vec![
-        of(
-            "crashes, copies and clocks, two deliveries",
-            1284423,
-            Protocol {
-                budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "lost replies, two deliveries",
-            67844,
-            Protocol { budget: Budget { lost_replies: 2, take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "failures and late effects, two deliveries",
-            107945,
-            Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "commits, repeats and a dying worker",
-            7991580,
-            Protocol {
-                arrivals: &[0, 1, 0],
-                commit: true,
-                budget: Budget { worker_crashes: 1, take_overs: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "an exclusive holder between two workers",
-            251495,
-            Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "three deliveries, places given up",
-            170521,
-            Protocol { arrivals: &[0, 1, 2], budget: Budget { voids: 1, ..b }, ..two() },
-        ),
-        of(
-            "three deliveries, early clocks",
-            176173,
-            Protocol { arrivals: &[0, 1, 2], budget: Budget { take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "slices, outages, crashes and clocks",
-            945680,
-            Protocol { budget: Budget { slices: 1, outages: 1, worker_crashes: 1, take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "a row that remembers one place, repeats, outages and a dying worker",
-            583497,
-            Protocol {
-                arrivals: &[0, 1, 0],
-                capacity: 1,
-                workers: 1,
-                budget: Budget { worker_crashes: 1, outages: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "a row that remembers two places, three deliveries and a repeat",
-            602719,
-            Protocol { arrivals: &[0, 1, 2, 0], capacity: 2, workers: 1, ..two() },
-        ),
-        of(
-            "a row that remembers one place, and late clocks",
-            616432,
-            Protocol { arrivals: &[0, 1, 0], capacity: 1, budget: Budget { take_overs: 1, ..b }, ..two() },
-        ),
-        of(
-            "groups that end at a place given up, and late effects",
-            480554,
-            Protocol {
-                arrivals: &[0, 1, 2],
-                deliver: Deliver::UpTo(3),
-                workers: 1,
-                budget: Budget { voids: 1, timeouts: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "groups, crashes, failures and clocks",
-            440022,
-            Protocol {
-                deliver: Deliver::UpTo(2),
-                budget: Budget { failures: 1, worker_crashes: 1, take_overs: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "groups of three, repeats and a dying worker",
-            77296,
-            Protocol {
-                arrivals: &[0, 1, 0],
-                deliver: Deliver::UpTo(3),
-                workers: 1,
-                budget: Budget { worker_crashes: 1, ..b },
-                ..two()
-            },
-        ),
-        of(
-            "the latest of three, failures and clocks",
-            60596,
-            Protocol {
-                arrivals: &[0, 1, 2],
-                deliver: Deliver::Latest,
-                workers: 1,
-                budget: Budget { failures: 2, take_overs: 1, ..b },
-                ..two()
-            },
-        ),
-        of("two lost leases", 10038, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
-    ]
+    configurations! {
+        "crashes, copies and clocks, two deliveries" 1_284_423 two { workers: 2 }
+            may { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1 };
+        "lost replies, two deliveries" 67_844 two { workers: 2 } may { lost_replies: 2, take_overs: 1 };
+        "failures and late effects, two deliveries" 107_945 two { workers: 2 }
+            may { failures: 1, timeouts: 1, take_overs: 1 };
+        "commits, repeats and a crashing worker" 7_991_580 with_repeat { workers: 2, commit: true }
+            may { worker_crashes: 1, take_overs: 1 };
+        "an exclusive holder between two workers" 251_495 two { workers: 2 }
+            may { exclusive_leases: 1, exclusive_crashes: 1, take_overs: 1 };
+        "three deliveries and tombstones" 170_521 three { workers: 2 } may { voids: 1 };
+        "three deliveries and fast clocks" 176_173 three { workers: 2 } may { take_overs: 1 };
+        "slices, outages, crashes and clocks" 945_680 two { workers: 2 }
+            may { slices: 1, outages: 1, worker_crashes: 1, take_overs: 1 };
+        "room for one receipt, repeats, outages and a crashing worker" 583_497 with_repeat { capacity: 1 }
+            may { worker_crashes: 1, outages: 1 };
+        "room for two receipts, three deliveries and a repeat" 602_719 three_with_repeat { capacity: 2 } may {};
+        "room for one receipt, and slow clocks" 616_432 with_repeat { workers: 2, capacity: 1 }
+            may { take_overs: 1 };
+        "groups before a tombstone, and late effects" 480_554 three { deliver: UpTo(3) }
+            may { voids: 1, timeouts: 1 };
+        "groups, crashes, failures and clocks" 440_022 two { workers: 2, deliver: UpTo(2) }
+            may { failures: 1, worker_crashes: 1, take_overs: 1 };
+        "groups of three, repeats and a crashing worker" 77_296 with_repeat { deliver: UpTo(3) }
+            may { worker_crashes: 1 };
+        "the latest of three, failures and clocks" 60_596 three { deliver: Latest }
+            may { failures: 2, take_overs: 1 };
+        "two lost leases" 10_038 two { workers: 2 } may { take_overs: 2, renewals: 1 };
+    }
 }

@@ -1,5 +1,5 @@
-//! What a draining worker knows: the production value, moved on by the
-//! production functions. Interned like the rows, and every move remembered.
+//! The state of a drain: the production value, advanced by the production functions. Values are
+//! interned, and every step is memoized.
 
 use std::{
     cell::RefCell,
@@ -28,101 +28,96 @@ use webhook_serializer::{
 };
 
 use crate::store::{
-    Answer, Clock, Decided, Held, Id, Interned, Pool, Stored, Told, View, arrival, decided, delivery_at, entity, id_of,
-    intern, intern_lease, intern_view, retry_at, time, told,
+    AcquiredRef, Clock, DecisionRef, Id, Interned, LeaseRef, Pool, ReceiptRef, RowRef, View, arrival, delivery_at,
+    entity, id_of, intern, intern_decision, intern_lease, intern_receipt, intern_view, retry_at, time,
 };
 
-/// What a drain knows.
-pub type Knows = Interned<Drain>;
+pub type DrainRef = Interned<Drain>;
 
 static DRAINS: Pool<Drain> = LazyLock::new(Mutex::default);
 
-impl fmt::Debug for Knows {
+impl fmt::Debug for DrainRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.state().head)
     }
 }
 
-/// What a drain learns.
+/// What a drain learns from the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Learned {
+pub enum Observation {
     Seen(View),
-    /// A page from this place on, and receipts.
-    Read(u64, Vec<Stored>, Vec<(Id, Stored)>),
-    Spilled(Told),
+    /// A page from this sequence on, and receipts.
+    Read(u64, Vec<RowRef>, Vec<(Id, RowRef)>),
+    Spilled(ReceiptRef),
     Filled,
     Voided,
-    /// The place in front is settled.
-    Settled(View, Decided),
+    Settled(View, DecisionRef),
 }
 
-/// A step of the plan, with its arguments.
-pub type Todo = Interned<Step>;
+pub type PlanStep = Interned<Step>;
 
 static TODOS: Pool<Step> = LazyLock::new(Mutex::default);
 
-impl fmt::Debug for Todo {
+impl fmt::Debug for PlanStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", **self)
     }
 }
 
-/// When a plan is asked: by which clock, or at the end of the function's time.
+/// The time at which a plan is consulted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum When {
+pub enum PlanTime {
     At(Clock),
-    TheEnd,
+    OutOfTime,
 }
 
-/// What a handler says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Said {
+pub enum HandlerOutcome {
     Done,
     Commit,
     Retry,
     Reject,
 }
 
-/// How a drain begins.
+/// The begin of a drain.
 #[derive(Debug, Clone, Copy)]
-pub enum Begun {
-    Granted(Held, Knows),
+pub enum DrainBegin {
+    Granted(LeaseRef, DrainRef),
     Drained(Drained),
     AskAgain,
     TakeOver(View),
 }
 
-/// How places ended.
+/// The outcome to settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ended {
+pub struct SettleArgs {
     pub settlement: Settlement,
     pub group: Group,
     pub token: u64,
-    /// A handler of a source with a rate has run.
+    /// Whether a handler of a source with a rate limit has run.
     pub rated: bool,
 }
 
-/// How long a delivery is remembered that a worker settles.
 pub const RETENTION: Duration = Duration::from_secs(1000);
 
-/// Everything that waits has done so for longer than any limit asks.
+/// Later than every limit.
 const LONG_AGO: Answered = Answered { at: Timestamp::from_millis(u64::MAX / 2), took: Duration::ZERO, fraction: 0.0 };
 
-/// A source: how often a delivery is tried, whether its order is then blocked,
-/// whether it has a rate, and what it delivers at once.
-pub type Sort = (u32, bool, bool, Deliver);
+/// The attempts of a source, whether it blocks, whether it has a rate limit, and what it delivers
+/// at once.
+pub type SourceKind = (u32, bool, bool, Deliver);
 
 thread_local! {
-    static SOURCES: RefCell<HashMap<Sort, &'static Found>> = RefCell::default();
-    static BEGUN: RefCell<HashMap<(Answer, u8, Clock, usize), Begun>> = RefCell::default();
-    static NEXT: RefCell<HashMap<(Knows, u8, When, Sort), Todo>> = RefCell::default();
-    static ANSWERED: RefCell<HashMap<(Knows, Said, Group, Sort), Todo>> = RefCell::default();
-    static LEARNED: RefCell<HashMap<(Knows, u8, Learned), Knows>> = RefCell::default();
-    static DECISIONS: RefCell<HashMap<(Knows, u8, Ended), Decided>> = RefCell::default();
+    static SOURCES: RefCell<HashMap<SourceKind, &'static Found>> = RefCell::default();
+    static BEGUN: RefCell<HashMap<(AcquiredRef, u8, Clock, usize), DrainBegin>> = RefCell::default();
+    static NEXT: RefCell<HashMap<(DrainRef, u8, PlanTime, SourceKind), PlanStep>> = RefCell::default();
+    static ANSWERED: RefCell<HashMap<(DrainRef, HandlerOutcome, Group, SourceKind), PlanStep>> = RefCell::default();
+    static LEARNED: RefCell<HashMap<(DrainRef, u8, Observation), DrainRef>> = RefCell::default();
+    static DECISIONS: RefCell<HashMap<(DrainRef, u8, SettleArgs), DecisionRef>> = RefCell::default();
 }
 
-/// What `make` says of `key`, made once.
-pub fn remembered<K: Clone + Eq + Hash, V: Copy>(
+/// Returns `make(key)`, computed once.
+pub fn memoized<K: Clone + Eq + Hash, V: Copy>(
     memory: &'static LocalKey<RefCell<HashMap<K, V>>>,
     key: K,
     make: impl FnOnce(&K) -> V,
@@ -135,93 +130,87 @@ pub fn remembered<K: Clone + Eq + Hash, V: Copy>(
     value
 }
 
-/// More time than anything takes.
+/// More time than any step takes.
 const AMPLE: Duration = Duration::from_secs(600);
 
-fn moment(epoch: u8, when: When) -> Moment {
+fn moment(epoch: u8, when: PlanTime) -> Moment {
     let (clock, left) = match when {
-        When::At(clock) => (clock, AMPLE),
-        When::TheEnd => (Clock::Late, Duration::ZERO),
+        PlanTime::At(clock) => (clock, AMPLE),
+        PlanTime::OutOfTime => (Clock::Late, Duration::ZERO),
     };
     Moment { now: time(epoch, clock), left, is_alone: true, is_spent: false }
 }
 
-/// What follows an answer to a request for the lease. Nobody waits for another
-/// holder here: that is a second look, later. `capacity` is how many receipts the
-/// row holds.
-pub fn begun(answer: Answer, epoch: u8, clock: Clock, capacity: usize) -> Begun {
+/// Interprets the reply to an acquire. Nobody waits for another holder here: that is a second look,
+/// later. `capacity` is the number of receipts in the row.
+pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: Clock, capacity: usize) -> DrainBegin {
     let memory = Memory { capacity, retention: RETENTION };
     let begins = || begin((*answer).clone(), time(epoch, clock), AMPLE, None);
-    remembered(&BEGUN, (answer, epoch, clock, capacity), |_| match begins() {
+    memoized(&BEGUN, (answer, epoch, clock, capacity), |_| match begins() {
         Begin::Granted(lease, state) => {
-            Begun::Granted(intern_lease(lease), intern(&DRAINS, Drain::granted(state, memory)))
+            DrainBegin::Granted(intern_lease(lease), intern(&DRAINS, Drain::granted(state, memory)))
         }
-        Begin::NothingToDo => Begun::Drained(Drained::Ended),
-        Begin::NotNow(delay, reason) => Begun::Drained(Drained::NotNow(delay, reason)),
-        Begin::Awaits(token, delay) => Begun::Drained(Drained::Awaits(token, delay)),
-        Begin::AskAfter(_) => Begun::AskAgain,
-        Begin::TakeOver { seen, .. } => Begun::TakeOver(intern_view(&seen)),
+        Begin::NothingToDo => DrainBegin::Drained(Drained::Ended),
+        Begin::NotNow(delay, reason) => DrainBegin::Drained(Drained::NotNow(delay, reason)),
+        Begin::Awaits(token, delay) => DrainBegin::Drained(Drained::Awaits(token, delay)),
+        Begin::AskAfter(_) => DrainBegin::AskAgain,
+        Begin::TakeOver { seen, .. } => DrainBegin::TakeOver(intern_view(&seen)),
         Begin::LookWithin(_) => unreachable!("it does not wait"),
     })
 }
 
-impl Knows {
-    /// The place to be decided next, and whose it is, once that was read.
+impl DrainRef {
+    /// Returns the sequence to be settled next, and its delivery if it was read.
     pub fn place(&self) -> (u64, Option<Id>) {
         let front = self.front();
         let sequence = front.map_or(self.state().next(), |waiting| waiting.unpacked.head().sequence());
         (sequence.0, front.and_then(|waiting| delivery_at(&waiting.row)))
     }
 
-    /// Whether it is known to be on hold.
     pub fn is_on_hold(&self) -> bool {
         self.state().hold.since().is_some()
     }
 
-    /// Those of a group that its handler gets.
+    /// Returns the deliveries of a group that its handler gets.
     pub fn handled(&self, group: Group) -> Vec<(u64, Id)> {
         let one = |row| delivery_at(row).expect("a delivery");
         self.members(group).map(|waiting| (waiting.unpacked.head().sequence().0, one(&waiting.row))).collect()
     }
 
-    /// What it does next, at a source of that sort.
-    pub fn next_step(self, epoch: u8, when: When, sort: Sort) -> Todo {
-        remembered(&NEXT, (self, epoch, when, sort), |_| {
-            intern(&TODOS, self.next(&moment(epoch, when), Some(source(sort))))
+    pub fn next_step(self, epoch: u8, when: PlanTime, kind: SourceKind) -> PlanStep {
+        memoized(&NEXT, (self, epoch, when, kind), |_| {
+            intern(&TODOS, self.next(&moment(epoch, when), Some(source(kind))))
         })
     }
 
-    /// What it does once its handler has answered.
-    pub fn answer(self, said: Said, group: Group, sort: Sort) -> Todo {
-        remembered(&ANSWERED, (self, said, group, sort), |_| {
-            let Found::Source(source) = source(sort) else { unreachable!() };
-            let outcome = match said {
-                Said::Done => Outcome::Done,
-                Said::Commit => Outcome::Commit(Vec::new()),
-                Said::Retry => Outcome::retry(""),
-                Said::Reject => Outcome::Reject(String::new()),
+    pub fn answer(self, answer: HandlerOutcome, group: Group, kind: SourceKind) -> PlanStep {
+        memoized(&ANSWERED, (self, answer, group, kind), |_| {
+            let Found::Source(source) = source(kind) else { unreachable!() };
+            let outcome = match answer {
+                HandlerOutcome::Done => Outcome::Done,
+                HandlerOutcome::Commit => Outcome::Commit(Vec::new()),
+                HandlerOutcome::Retry => Outcome::retry(""),
+                HandlerOutcome::Reject => Outcome::Reject(String::new()),
             };
             intern(&TODOS, self.answered(outcome, group, source, LONG_AGO))
         })
     }
 
-    /// What it does about a commit of which a condition did not hold.
-    pub fn commit_refused(self, group: Group, sort: Sort) -> Todo {
-        let Found::Source(source) = source(sort) else { unreachable!() };
+    pub fn commit_refused(self, group: Group, kind: SourceKind) -> PlanStep {
+        let Found::Source(source) = source(kind) else { unreachable!() };
         intern(&TODOS, self.refused(group, source, LONG_AGO))
     }
 
-    /// What it does about a gap whose wait is over; `expired`: it is older than
-    /// half the retention.
-    pub fn gap_is_over(self, epoch: u8, expired: bool) -> Todo {
+    /// Returns the next step after the wait at a gap. `expired`: the gap is older than half the
+    /// retention.
+    pub fn gap_is_over(self, epoch: u8, expired: bool) -> PlanStep {
         let retention = if expired { Duration::ZERO } else { Duration::MAX };
         intern(&TODOS, self.gap_stays(time(epoch, Clock::Late), retention))
     }
 
-    /// What settling the places in front decides.
-    pub fn decides(self, epoch: u8, ended: Ended) -> Decided {
-        remembered(&DECISIONS, (self, epoch, ended), |_| {
-            let Ended { settlement, group, token, rated } = ended;
+    pub fn decides(self, epoch: u8, ended: SettleArgs) -> DecisionRef {
+        memoized(&DECISIONS, (self, epoch, ended), |_| {
+            let SettleArgs { settlement, group, token, rated } = ended;
             let at = time(epoch, Clock::Early);
             let ending = Ending {
                 settlement,
@@ -233,27 +222,27 @@ impl Knows {
                 carried: Retries::default(),
             };
             let seen_at = arrival(self.state().tail.0 + 1);
-            decided(self.decision(ending, seen_at, rated.then(|| retry_at(epoch))))
+            intern_decision(self.decision(ending, seen_at, rated.then(|| retry_at(epoch))))
         })
     }
 
-    /// What is to be written elsewhere before that is done.
-    pub fn spills(&self, decided: Decided) -> Vec<Told> {
-        self.to_spill(&decided).into_iter().map(told).collect()
+    /// Returns the receipts to spill before the decision.
+    pub fn spills(&self, decision: DecisionRef) -> Vec<ReceiptRef> {
+        self.to_spill(&decision).into_iter().map(intern_receipt).collect()
     }
 
-    /// What may be written elsewhere beside it.
-    pub fn spills_ahead(&self, decided: Decided) -> Vec<Told> {
-        self.to_spill_ahead(&decided).into_iter().map(told).collect()
+    /// Returns the receipts that may be spilled beside the decision.
+    pub fn spills_ahead(&self, decision: DecisionRef) -> Vec<ReceiptRef> {
+        self.to_spill_ahead(&decision).into_iter().map(intern_receipt).collect()
     }
 
     #[must_use]
-    pub fn learns(self, epoch: u8, learned: Learned) -> Knows {
-        remembered(&LEARNED, (self, epoch, learned), |(_, _, learned)| {
+    pub fn observes(self, epoch: u8, observation: Observation) -> DrainRef {
+        memoized(&LEARNED, (self, epoch, observation), |(_, _, observation)| {
             let mut drain = (*self).clone();
-            match learned {
-                Learned::Seen(view) => drain.seen((**view).clone()),
-                Learned::Read(from, rows, receipts) => {
+            match observation {
+                Observation::Seen(view) => drain.seen((**view).clone()),
+                Observation::Read(from, rows, receipts) => {
                     let page = Page::of(entity(), Sequence(*from), rows.iter().map(|row| (**row).clone()).collect());
                     let page = page.expect("the model's rows are sound");
                     let wanted: Vec<Id> = page.wanted().into_iter().map(id_of).collect();
@@ -261,19 +250,18 @@ impl Knows {
                     let receipts: Vec<_> = receipts.map(|(_, row)| (**row).clone()).collect();
                     drain.read(page.with_receipts(&receipts).expect("the model's rows are sound"));
                 }
-                Learned::Spilled(told) => drain.spilled(vec![(**told).clone()]),
-                Learned::Filled => drain.filled(),
-                Learned::Voided => drain.voided(),
-                Learned::Settled(view, decided) => drain.settled((**view).clone(), decided),
+                Observation::Spilled(receipt) => drain.spilled(vec![(**receipt).clone()]),
+                Observation::Filled => drain.filled(),
+                Observation::Voided => drain.voided(),
+                Observation::Settled(view, decision) => drain.settled((**view).clone(), decision),
             }
             intern(&DRAINS, drain)
         })
     }
 }
 
-/// A source of that sort.
-fn source(sort: Sort) -> &'static Found {
-    remembered(&SOURCES, sort, |(attempts, block, rated, deliver)| {
+fn source(kind: SourceKind) -> &'static Found {
+    memoized(&SOURCES, kind, |(attempts, block, rated, deliver)| {
         let document = format!(
             "[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"s\"]\nhandler = \"h\"\nhandler_timeout = \"10s\"\n\
              retry = {{ attempts = {attempts}, first = \"60s\", longest = \"60s\" }}\n{}{}{}",

@@ -1,11 +1,11 @@
-//! Appends: a webhook's, and a redrive's.
+//! Appends of webhooks and redrives.
 
 use crate::{
     operations::{Op, Reply},
     protocol::{Hearing, Next, Protocol},
     reached::Reached,
     state::{Append, AppendStep, State},
-    store::{Clock, Drawn, Item, time},
+    store::{Clock, Item, NonceId, time},
     without::Rule,
 };
 use Hearing::{Heard, Lost};
@@ -45,7 +45,7 @@ impl Protocol {
         }
     }
 
-    /// Whether two arrivals could change places and nobody would notice.
+    /// Returns whether two arrivals are interchangeable.
     pub fn are_alike(&self, one: usize, other: usize) -> bool {
         let arrivals = self.arrivals;
         let only = |number: usize| arrivals.iter().filter(|id| **id == arrivals[number]).count() == 1;
@@ -66,10 +66,10 @@ impl Next<'_> {
         }
         let doubt = append.doubt && !self.has(Rule::RetryClaimWithoutDoubt);
         let now = time(self.state.epoch, clock);
-        let before = append.knows;
-        let mut owed = append.knows.claimed(&view, doubt, now).and_then(|wake_up| wake_up.token);
+        let before = append.known;
+        let mut owed = append.known.claimed(&view, doubt, now).and_then(|wake_up| wake_up.token);
         if self.has(Rule::NoWakeUpDuringARatesWait) && view.retry_at.is_some_and(|at| at > now) && !doubt {
-            append.knows = before;
+            append.known = before;
             owed = owed.filter(|_| before.owed);
         }
         append.doubt = false;
@@ -81,8 +81,8 @@ impl Next<'_> {
 
     pub fn put(&mut self, append: &mut Append, reply: Hearing) {
         let AppendStep::Write { sequence, owed, .. } = append.step else { unreachable!() };
-        // The envelope keeps the first claim's nonce.
-        let executed = self.on_item(Item::Delivery(sequence), Op::Put(append.id, Drawn(append.author, 0), sequence));
+        // The envelope keeps the nonce of the first claim.
+        let executed = self.on_item(Item::Delivery(sequence), Op::Put(append.id, NonceId(append.author, 0), sequence));
         if reply == Lost {
             return;
         }
@@ -108,8 +108,8 @@ impl Next<'_> {
             None => {}
             Some(true) => append.step = AppendStep::Answered(sequence),
             Some(false) => {
-                append.step = if append.knows.overtaken() { AppendStep::Claim } else { AppendStep::Ended };
-                append.knows.owed &= !forgets;
+                append.step = if append.known.overtaken() { AppendStep::Claim } else { AppendStep::Ended };
+                append.known.owed &= !forgets;
                 self.model.reach(Reached::PutFindsVoid);
             }
         }

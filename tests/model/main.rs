@@ -1,106 +1,78 @@
-//! The ordering protocol, explored: every interleaving, fault and pause within
-//! a configuration's bounds, by [stateright](https://docs.rs/stateright).
+//! A model of the ordering protocol, explored by [stateright](https://docs.rs/stateright): every
+//! interleaving, fault and pause within a configuration's bounds.
 //!
-//! # What is modelled
+//! # The model
 //!
-//! Every write of a worker, an ingest or a holder is made by the production
-//! operation (`Operation::write()`, evaluated by `protocol::memory`) and every
-//! reply judged by it (`Operation::judge()`); no condition is written here again. What
-//! a worker does next is asked of the production plan (`drain::plan`,
-//! `drain::begin`), what an append owes of `append::Appending`, what a waiter for
-//! a lease does of `leases::wait`, whether a parked delivery is put back of
-//! `operator`; here it is done, one store write, queue send or handler step at a
-//! time.
+//! Every write of a worker, an ingest, an operator or an exclusive holder is made by the production
+//! operation (`Operation::write()`, evaluated by `protocol::memory`), and every reply is interpreted by it
+//! (`Operation::judge()`). The next step is decided by production code too: `drain::plan` and
+//! `drain::begin` for a worker, `append::Appending` for an append, `leases::wait` for an exclusive holder,
+//! `operator` for a redrive and a rewind. The model only takes the steps, one store write, queue send or
+//! handler step at a time.
 //!
-//! One entity; two or three ingest instances; one or two workers; an exclusive
-//! holder; an operator. A queue that delivers at least once, in any order and
-//! at any time. Crashes between any two steps; replies lost after the write
-//! landed; clocks that call a lease, a retry or a request to yield running or
-//! over as they like; handlers that fail, are given up and come back late, are
-//! frozen; groups of deliveries, and the latest of several; a receiver that remembers the newest token; commits; parking,
-//! blocking, redrive, unblock, forced release, holds, skips, rewinds; rows purged and made anew.
+//! There is one entity, with two or three ingest instances, one or two workers, an exclusive holder and an
+//! operator. The queue delivers at least once, in any order and at any time. Processes crash between any two
+//! steps, and replies are lost after their writes landed. Clocks find a lease, a retry or a request to yield
+//! valid or expired as they like. Handlers fail, time out and have a late effect, or are frozen. There are
+//! groups, superseded deliveries, commits, parking, blocks, redrives, releases by force, holds, skips,
+//! rewinds, and a receiver that remembers the newest token. Rows are purged and created again.
 //!
-//! # What is not
+//! # What is not modelled
 //!
-//! Several entities (they share nothing); bodies in parts; pages of more than
-//! all there is, and reading ahead (a page read earlier is a paused worker's);
-//! suspects that wait for their batch, and ten that vanish in a row; a drain
-//! that announces its end and cannot send its wake-up; two formats side by side
-//! (`end_to_end/charging.rs`); two messages of one entity in one batch;
-//! a write that lands after its author sent it again; the sweep, which the loss
-//! property does not count on; a queue that cannot be reached (there the sweep
-//! is all there is); an operator who dies between unblocking and the wake-up,
-//! before being told that it is done.
+//! - several entities, which share nothing; two messages of one entity in one batch
+//! - bodies in parts, partial pages and reading ahead (an old page is that of a paused worker)
+//! - suspects that wait for their batch, and ten holders in a row that vanish
+//! - a drain that marks its hand-over but cannot send its wake-up
+//! - two formats side by side (`end_to_end/charging.rs`)
+//! - writes that land after their author sent them again, except an operator's
+//! - the sweep, on which the loss property does not rely, and a queue that cannot be reached, where only the
+//!   sweep helps
+//! - an operator who dies between an unblock and its wake-up, before its completion is reported
 //!
-//! A copy of a message shows a receive count above one, unless a configuration
-//! says otherwise: SQS calls its count approximate. Without it, one crash more
-//! than the queue's copy is one too many: an ingest that dies owing a wake-up,
-//! or a worker, not both.
+//! A copy of a message shows a receive count above one unless a configuration says otherwise; SQS calls its
+//! count approximate. Without it, the protocol survives a copy and one crash that loses a wake-up, but not
+//! two. Visibility timeouts are not modelled: a message may come back as a copy while a worker has it. A
+//! worker that knows that its message may be visible again (rule 26) has a configuration of its own.
 //!
-//! How long a message stays hidden is not modelled: it may come back, as a copy
-//! that shows its count, at any time while a worker is at it. A worker that knows
-//! that it may have (rule 26) begins a configuration of its own.
+//! # Reductions
 //!
-//! # What is left out since it changes nothing
-//!
-//! Of idle workers the first receives; arrivals that could change places begin
-//! in turn. Steps that write nothing are taken at once while no lease can be
-//! lost (no take-over and no forced release left in the budget), and so is the
-//! deletion of a message while nobody can die or have a copy. A place is given
-//! up under an ingest that lives only as often as the budget says.
+//! The first idle worker receives, and interchangeable arrivals start in order. Steps that write nothing are
+//! taken at once if no lease can be lost any more, and so is the deletion of a message if nobody can die or
+//! has a copy. The budget limits tombstones written while the sequence's ingest lives.
 //!
 //! # Running it
 //!
 //! ```text
 //! cargo test -p model                              the smallest configurations, and every counterexample
-//! PROVE=1 cargo test --profile fast -p model       all configurations, also without their changes
-//! MODEL_ONLY=clocks …                              those whose name has "clocks" in it
+//! PROVE=1 cargo test --profile fast -p model       all configurations, and all controls without their change
+//! MODEL_ONLY=clocks …                              the configurations whose name contains "clocks"
 //! MODEL_TRACE=gaps cargo test -p model counterexample -- --nocapture
-//!                                                          the trace of each control whose name has "gaps" in it
-//! MODEL_TABLE=write cargo test -p model table  writes counterexamples.md anew
+//!                                                  the trace of each control whose name contains "gaps"
+//! MODEL_TABLE=write cargo test -p model table      writes counterexamples.md
 //! ```
 //!
-//! The state counts are pinned: one that changes says that the protocol, or the
-//! model of it, did. Times on two shared cores, profile `fast`:
-//!
-//! | large configuration | unique states | seconds |
-//! |---|---|---|
-//! | crashes, copies and clocks, two deliveries | 1,284,423 | 10 |
-//! | lost replies, two deliveries | 67,844 | 1 |
-//! | failures and late effects, two deliveries | 107,945 | 0 |
-//! | commits, repeats and a dying worker | 7,991,580 | 42 |
-//! | an exclusive holder between two workers | 251,495 | 1 |
-//! | three deliveries, places given up | 170,521 | 1 |
-//! | three deliveries, early clocks | 176,173 | 1 |
-//! | slices, outages, crashes and clocks | 945,680 | 4 |
-//! | a row that remembers one place, repeats, outages and a dying worker | 583,497 | 2 |
-//! | a row that remembers two places, three deliveries and a repeat | 602,719 | 4 |
-//! | a row that remembers one place, and late clocks | 616,432 | 4 |
-//! | groups that end at a place given up, and late effects | 480,554 | 3 |
-//! | groups, crashes, failures and clocks | 440,022 | 2 |
-//! | groups of three, repeats and a dying worker | 77,296 | 0 |
-//! | the latest of three, failures and clocks | 60,596 | 0 |
-//! | two lost leases | 10,038 | 0 |
+//! The numbers of states are pinned: a different one means that the protocol or its model has changed.
 
 mod audit;
 mod configurations;
 mod counterexamples;
 mod drain;
+mod exclusive;
+mod holds;
 mod ingest;
 #[path = "../src/not_run.rs"]
 mod not_run;
 mod operations;
-mod people;
+mod operator;
 mod protocol;
 mod reached;
 mod rewinds;
 mod state;
-mod stops;
+mod steps;
 mod store;
-mod story;
 mod ticks;
+mod trace;
 mod transaction;
-mod turns;
 mod without;
 mod worker;
 
@@ -112,28 +84,28 @@ use not_run::{is_thorough, not_run};
 use protocol::Protocol;
 use reached::Reached;
 use stateright::{Checker, HasDiscoveries, Model, Path};
-use story::Story;
+use trace::Trace;
 use webhook_serializer::time::Env;
 use without::{Changes, Rule};
 
-/// Explores all of a model: how many states, and what is violated.
+/// Explores a model, and returns its number of states and a trace for each violated property.
 fn explored(model: Protocol) -> (usize, BTreeMap<&'static str, String>) {
     let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let violated = checker.discoveries().into_iter();
-    let violated = violated.map(|(property, path)| (property, Story(path.into_vec()).to_string())).collect();
+    let violated = violated.map(|(property, path)| (property, Trace(path.into_vec()).to_string())).collect();
     (checker.unique_state_count(), violated)
 }
 
-fn told(violated: &BTreeMap<&'static str, String>) -> String {
-    violated.iter().map(|(property, story)| format!("violates \"{property}\":\n{story}\n")).collect()
+fn report(violated: &BTreeMap<&'static str, String>) -> String {
+    violated.iter().map(|(property, trace)| format!("violates \"{property}\":\n{trace}\n")).collect()
 }
 
-/// Not where it is asked what notices a change of behaviour: a count does not.
+/// Mutation tests free the counts, which notice every change but explain none.
 fn counts_are_pinned() -> bool {
     std::env::var("MODEL_COUNTS").as_deref() != Ok("free")
 }
 
-/// The most states of a configuration that `cargo test` explores.
+/// The most states of a configuration in `cargo test`.
 const QUICK: usize = 10_000;
 
 fn holds(mut configurations: Vec<Configuration>) -> u64 {
@@ -144,20 +116,20 @@ fn holds(mut configurations: Vec<Configuration>) -> u64 {
         configurations.retain(|configuration| configuration.name.contains(&only));
     }
     let mut reached = 0;
-    let mut moved = Vec::new();
+    let mut changed = Vec::new();
     for Configuration { name, states, model } in configurations {
         let env = Env::system();
         let started = env.monotonic();
         let seen = model.reached.clone();
         let (found, violated) = explored(model);
         println!("{name}: {found} states, {:.1} s", (env.monotonic() - started).as_secs_f32());
-        assert!(violated.is_empty(), "{name}: {}", told(&violated));
+        assert!(violated.is_empty(), "{name}: {}", report(&violated));
         if found != states && counts_are_pinned() {
-            moved.push(format!("{name}: {found} states, pinned are {states}"));
+            changed.push(format!("{name}: {found} states, pinned are {states}"));
         }
         reached |= seen.load(Ordering::Relaxed);
     }
-    assert!(moved.is_empty(), "{}", moved.join("\n"));
+    assert!(changed.is_empty(), "{}", changed.join("\n"));
     reached
 }
 
@@ -178,10 +150,11 @@ fn protocol_holds_in_large_configurations() {
     holds(configurations::large());
 }
 
-/// The shortest way to break `property`.
-fn shortest(control: &Control, changes: &[Rule]) -> Option<Path<state::State, protocol::Action>> {
-    let model = Protocol { changes: Changes::of(changes), ..control.model.clone() };
-    // One thread: breadth first, so that the first found is a shortest.
+/// Returns a shortest path to a violation of the control's property.
+fn shortest(control: &Control) -> Option<Path<state::State, protocol::Action>> {
+    let changes: Vec<Rule> = control.assumes.iter().copied().chain([control.rule]).collect();
+    let model = Protocol { changes: Changes::of(&changes), ..control.model.clone() };
+    // With one thread, breadth-first search finds a shortest path first.
     let wanted = HasDiscoveries::AllOf([control.property].into());
     model.checker().finish_when(wanted).spawn_bfs().join().discovery(control.property)
 }
@@ -189,20 +162,19 @@ fn shortest(control: &Control, changes: &[Rule]) -> Option<Path<state::State, pr
 #[test]
 fn every_counterexample_is_found() {
     let wanted = std::env::var("MODEL_TRACE").ok();
-    let mut moved = Vec::new();
+    let mut changed = Vec::new();
     for control in controls() {
-        let changes: Vec<Rule> = control.anyway.iter().chain(control.changes).copied().collect();
-        let path = shortest(&control, &changes);
+        let path = shortest(&control);
         let path = path.unwrap_or_else(|| panic!("{}: \"{}\" holds all the same", control.change, control.property));
         let steps = path.clone().into_actions().len();
         if wanted.as_ref().is_some_and(|wanted| control.change.contains(wanted.as_str())) {
-            println!("{}\nviolates \"{}\":\n{}", control.change, control.property, Story(path.into_vec()));
+            println!("{}\nviolates \"{}\":\n{}", control.change, control.property, Trace(path.into_vec()));
         }
         if steps != control.steps && counts_are_pinned() {
-            moved.push(format!("{}: {steps} steps, pinned are {}", control.change, control.steps));
+            changed.push(format!("{}: {steps} steps, pinned are {}", control.change, control.steps));
         }
     }
-    assert!(moved.is_empty(), "{}", moved.join("\n"));
+    assert!(changed.is_empty(), "{}", changed.join("\n"));
 }
 
 #[test]
@@ -211,21 +183,18 @@ fn every_control_holds_without_its_change() {
         return not_run("explores for a minute; PROVE=1 asks for it");
     }
     for control in controls() {
-        let model = Protocol { changes: Changes::of(control.anyway), ..control.model };
+        let model = Protocol { changes: Changes::of(control.assumes), ..control.model };
         let (_, violated) = explored(model);
-        assert!(violated.is_empty(), "{}: without it, {}", control.change, told(&violated));
+        assert!(violated.is_empty(), "{}: without it, {}", control.change, report(&violated));
     }
 }
 
-/// `fail` asks for `head` = sequence - 1 although the token says as much: every
-/// settle changes it.
+/// The condition of `fail` on `head` is redundant as long as every settle changes the token.
 #[test]
 fn fail_is_protected_by_its_token_too() {
     let found = |changes: &[Rule]| {
-        let of = |control: Control| Protocol { changes: Changes::of(changes), ..control.model };
-        let all = controls().into_iter().filter(|control| control.changes == [Rule::FailWithoutHead]);
-        let [explored] = all.map(|control| explored(of(control))).collect::<Vec<_>>().try_into().unwrap();
-        explored
+        let control = controls().into_iter().find(|control| control.rule == Rule::FailWithoutHead).unwrap();
+        explored(Protocol { changes: Changes::of(changes), ..control.model })
     };
     assert_eq!(found(&[Rule::DoubtfulCommitFails]), found(&[Rule::DoubtfulCommitFails, Rule::FailWithoutHead]));
 }
@@ -240,5 +209,5 @@ fn counterexamples_table_is_up_to_date() {
     if std::env::var("MODEL_TABLE").as_deref() == Ok("write") {
         std::fs::write(path, &table).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(path).unwrap(), table, "MODEL_TABLE=write writes it anew");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), table, "MODEL_TABLE=write writes it");
 }

@@ -1,5 +1,4 @@
-//! Doing the production operations to a row: written, evaluated by the
-//! interpreter, judged; and what a rule left out changes about either.
+//! Runs production operations on a row, and applies the changes of controls to them.
 
 use std::{cell::RefCell, collections::HashMap, time::Duration};
 
@@ -28,29 +27,29 @@ use webhook_serializer::protocol::{
 use crate::{
     drain::RETENTION,
     store::{
-        Answer, Clock, Decided, Drawn, Held, Id, LEASE, Stored, Told, View, arrival, entity, identity, intern_lease,
-        intern_view, retry_at, time, view_of,
+        AcquiredRef, Clock, DecisionRef, Id, LEASE, LeaseRef, NonceId, ReceiptRef, RowRef, View, arrival, entity,
+        identity, intern_lease, intern_view, retry_at, time, view_of,
     },
     without::{Changes, Rule, forget_members, forget_settled},
 };
 
-/// One of the protocol's operations with its arguments.
+/// An operation of the protocol with its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
-    Claim(Drawn),
-    Put(Id, Drawn, u64),
+    Claim(NonceId),
+    Put(Id, NonceId, u64),
     Void(u64),
-    Acquire(LeaseKind, Drawn, Clock),
-    TakeOver(LeaseKind, Drawn, View),
-    Renew(Held),
-    /// `true`: it is about to hand over.
-    Settle(Held, Decided, bool),
-    /// `true`: it is known to be on hold, so that its row stays.
-    SettleAndRelease(Held, Decided, bool),
-    Spill(Told),
+    Acquire(LeaseKind, NonceId, Clock),
+    TakeOver(LeaseKind, NonceId, View),
+    Renew(LeaseRef),
+    /// The last field: `hands_over`.
+    Settle(LeaseRef, DecisionRef, bool),
+    /// The last field: the row must stay, because the entity is on hold.
+    SettleAndRelease(LeaseRef, DecisionRef, bool),
+    Spill(ReceiptRef),
     Park(Id, u64),
     Fail {
-        lease: Held,
+        lease: LeaseRef,
         sequence: u64,
         attempts: u32,
         retries: Retries,
@@ -58,36 +57,36 @@ pub enum Op {
         one_by_one: Option<Sequence>,
         retry: bool,
     },
-    Block(Held, u64, BlockReason),
-    MarkHandOver(Held),
-    YieldToDeliveries(Held),
-    MarkStart(Held, u64),
-    HandOver(Held, bool),
+    Block(LeaseRef, u64, BlockReason),
+    MarkHandOver(LeaseRef),
+    YieldToDeliveries(LeaseRef),
+    MarkStart(LeaseRef, u64),
+    HandOver(LeaseRef, bool),
     Unblock,
-    /// Of an exclusive holder, who keeps nothing for long, or not; and whether it
-    /// is known to be on hold.
-    ReleaseEmpty(Held, bool, bool),
-    Release(Held),
+    /// The fields: whether the holder is exclusive, with a short retention; whether the row must
+    /// stay.
+    ReleaseEmpty(LeaseRef, bool, bool),
+    Release(LeaseRef),
     RequestYield,
     ForceRelease(View),
     Hold(Hold),
     Resume(View),
-    Skip(Held, View, Decided),
-    Rewind(Held, View, u64),
+    Skip(LeaseRef, View, DecisionRef),
+    Rewind(LeaseRef, View, u64),
 }
 
-/// What the author of an operation learns.
+/// The outcome for the author of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reply {
     Claimed(u64, View),
     Stored,
-    /// A put found its place given up; a void that it is one.
+    /// The sequence has a tombstone.
     Voided,
     Filled,
-    Answered(Answer),
-    /// It is done and the lease goes on, as this.
-    Goes(Held, View),
-    /// It is done and the lease has ended, with this left.
+    Answered(AcquiredRef),
+    /// Done; the lease continues.
+    Goes(LeaseRef, View),
+    /// Done; the lease has ended.
     Ended(Option<View>),
     Grown(View),
     Lost,
@@ -95,23 +94,22 @@ pub enum Reply {
     Refused,
 }
 
-/// What became of an operation: the row afterwards, whether it landed, and what
-/// its author learns if the reply arrives.
+/// The row after an operation, whether the write landed, and the outcome if its reply arrives.
 #[derive(Clone, Copy)]
 pub struct Executed {
-    pub row: Option<Stored>,
+    pub row: Option<RowRef>,
     pub landed: bool,
     pub reply: Reply,
 }
 
-type Remembered = HashMap<(Changes, u8, Op, Option<Stored>), Executed>;
+type Memo = HashMap<(Changes, u8, Op, Option<RowRef>), Executed>;
 
 thread_local! {
-    static MEMORY: RefCell<Remembered> = RefCell::default();
+    static MEMORY: RefCell<Memo> = RefCell::default();
 }
 
-/// Does `op` to `row`, the item it is about.
-pub fn execute(changes: Changes, epoch: u8, op: Op, row: Option<Stored>) -> Executed {
+/// Runs `op` on its row.
+pub fn execute(changes: Changes, epoch: u8, op: Op, row: Option<RowRef>) -> Executed {
     MEMORY.with(|memory| {
         let key = (changes, epoch, op, row);
         if let Some(known) = memory.borrow().get(&key) {
@@ -127,7 +125,7 @@ struct Execution {
     changes: Changes,
     epoch: u8,
     op: Op,
-    row: Option<Stored>,
+    row: Option<RowRef>,
 }
 
 impl Execution {
@@ -178,18 +176,18 @@ impl Execution {
             }
             Op::Acquire(kind, drawn, clock) => {
                 let request = self.request(kind, drawn, clock);
-                self.with(&request, |acquired| Reply::Answered(Answer::of(acquired)))
+                self.with(&request, |acquired| Reply::Answered(AcquiredRef::of(acquired)))
             }
             Op::TakeOver(kind, drawn, seen) => {
                 let take_over = TakeOver { request: self.request(kind, drawn, Clock::Late), seen: (*seen).clone() };
-                self.with(&take_over, |acquired| Reply::Answered(Answer::of(acquired)))
+                self.with(&take_over, |acquired| Reply::Answered(AcquiredRef::of(acquired)))
             }
             Op::Renew(lease) => self.with(&Renew { lease: &lease, now, length: LEASE }, |renewed| match renewed {
                 Renewed::Renewed(state) => Reply::Goes(lease, intern_view(&state)),
                 Renewed::Lost => Reply::Lost,
             }),
-            Op::Settle(lease, decided, hands_over) => {
-                let settle = Settle { lease: &lease, decision: &decided, now, length: LEASE, hands_over };
+            Op::Settle(lease, decision, hands_over) => {
+                let settle = Settle { lease: &lease, decision: &decision, now, length: LEASE, hands_over };
                 self.with(&settle, |settled| match settled {
                     Settled::Settled(_, state) if self.changes.has(Rule::OneTokenForADrain) => {
                         held((*lease).clone(), state)
@@ -198,21 +196,21 @@ impl Execution {
                     Settled::Lost => Reply::Lost,
                 })
             }
-            Op::SettleAndRelease(lease, decided, stays) => {
+            Op::SettleAndRelease(lease, decision, stays) => {
                 let purge_at = (!stays).then_some(purge_at);
-                let last = SettleAndRelease { lease: &lease, decision: &decided, purge_at };
+                let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at };
                 self.with(&last, |settled| match settled {
                     SettledAndReleased::Released => Reply::Ended(None),
                     SettledAndReleased::Grown(state) => Reply::Grown(intern_view(&state)),
                     SettledAndReleased::Lost => Reply::Lost,
                 })
             }
-            Op::Spill(told) => {
-                let spill = Spill::of(entity, &told, purge_at).expect("it has a row");
+            Op::Spill(receipt) => {
+                let spill = Spill::of(entity, &receipt, purge_at).expect("it has a row");
                 self.with(&spill, |()| Reply::Done)
             }
             Op::Park(id, sequence) => {
-                // As `delivery::parked_copy`: the payload, without an end of retention.
+                // Like `delivery::parked_copy`: the payload, without an end of retention.
                 let row = Row::new()
                     .with(a::VERSION, webhook_serializer::protocol::format::FORMAT)
                     .with(a::DELIVERY_ID, identity(id).delivery_id.as_str())
@@ -247,7 +245,8 @@ impl Execution {
                 })
             }
             Op::Unblock => {
-                // The operator's look and its write are one step here: a late landing is the simulation's.
+                // The operator's read and write are one step here; the simulation covers a late
+                // landing.
                 let seen = self.row.as_ref().map_or(FencingToken(0), |row| view_of(row).token);
                 self.with(&Unblock { entity, seen }, |unblocked| match unblocked {
                     Unblocked::Unblocked(_) => Reply::Done,
@@ -275,10 +274,10 @@ impl Execution {
             }
             Op::Hold(seen) => self.with(&BeginHold { entity, seen, now }, turned),
             Op::Resume(seen) => self.with(&EndHold { seen: &seen, purge_at: Some(purge_at) }, turned),
-            Op::Skip(lease, seen, decided) => {
+            Op::Skip(lease, seen, decision) => {
                 let may_go = seen.hold.since().is_none();
                 let purge_at = may_go.then_some(purge_at);
-                let skip = Skip { lease: &lease, decision: &decided, seen: &seen, now, purge_at };
+                let skip = Skip { lease: &lease, decision: &decision, seen: &seen, now, purge_at };
                 self.with(&skip, |skipped| match skipped {
                     Skipped::Skipped => Reply::Ended(None),
                     Skipped::Changed(state) => Reply::Grown(intern_view(&state)),
@@ -301,7 +300,7 @@ impl Execution {
         }
     }
 
-    fn request(&self, kind: LeaseKind, drawn: Drawn, clock: Clock) -> Acquire {
+    fn request(&self, kind: LeaseKind, drawn: NonceId, clock: Clock) -> Acquire {
         Acquire {
             entity: entity().clone(),
             kind,
@@ -312,8 +311,6 @@ impl Execution {
         }
     }
 
-    /// The production operation, the interpreter, the production judgement;
-    /// and what a control changes about either.
     fn with<O: Operation>(&self, operation: &O, reply: impl FnOnce(O::Outcome) -> Reply) -> Executed {
         self.evaluated(operation, operation.write(), reply)
     }
@@ -331,7 +328,7 @@ impl Execution {
                 self.forget_whose_clock(&mut after);
                 let shown = matches!(write.action, Action::Update(_)).then(|| after.clone()).flatten();
                 let outcome = operation.judge(Written::Landed(shown)).expect("the model's rows are sound");
-                let row = after.map(Stored::of);
+                let row = after.map(RowRef::of);
                 Executed { row, landed: true, reply: reply(outcome) }
             }
             Err(()) => {
@@ -358,8 +355,8 @@ impl Execution {
         }
     }
 
-    /// A grant made by a late clock ends no later than one by an early clock:
-    /// how long a lease seems to run is each reader's choice anyway.
+    /// Every grant ends at the same time: whether a lease seems valid depends on the reader's clock
+    /// only.
     fn forget_whose_clock(&self, after: &mut Option<Row>) {
         if let (Op::Acquire(..) | Op::TakeOver(..), Some(row)) = (self.op, after) {
             row.set(a::EXPIRES_AT, (time(self.epoch, Clock::Early) + LEASE).as_millis());
@@ -369,12 +366,12 @@ impl Execution {
     fn change_write(&self, write: &mut Write) {
         let drop_condition = |write: &mut Write, name: &str| strip(&mut write.condition, name);
         match self.op {
-            Op::Settle(_, decided, _) | Op::SettleAndRelease(_, decided, _) => {
+            Op::Settle(_, decision, _) | Op::SettleAndRelease(_, decision, _) => {
                 if self.changes.has(Rule::PurgedOnHold) {
                     drop_hold(&mut write.condition);
                 }
                 if self.changes.has(Rule::GroupRemembersItsLast) {
-                    forget_members(write, decided.first);
+                    forget_members(write, decision.first);
                 }
                 if self.changes.has(Rule::OneTokenForADrain)
                     && let Action::Update(changes) = &mut write.action
@@ -429,10 +426,10 @@ impl Execution {
             Op::Rewind(_, seen, _) if self.changes.has(Rule::RewindWithoutLease) => {
                 write.condition = Condition::equal(a::HEAD, seen.head.0);
             }
-            Op::Spill(told) if self.changes.has(Rule::OlderRunStands) => {
+            Op::Spill(receipt) if self.changes.has(Rule::OlderRunStands) => {
                 write.condition = Condition::Any(vec![
                     Condition::absent(a::ITEM),
-                    Condition::compare(a::SEQUENCE, Comparison::Less, told.sequence.0),
+                    Condition::compare(a::SEQUENCE, Comparison::Less, receipt.sequence.0),
                 ]);
             }
             Op::Void(_) if self.changes.has(Rule::VoidUnconditionally) => write.condition = Condition::Always,
@@ -453,14 +450,13 @@ fn not_on_hold() -> Condition {
     Condition::absent_or_at_most(a::HOLD, 0_u32)
 }
 
-/// Does not ask whether it is on hold.
 fn drop_hold(condition: &mut Condition) {
     if let Condition::All(parts) = condition {
         parts.retain(|part| *part != not_on_hold());
     }
 }
 
-/// Takes the comparisons of `name` out of a condition.
+/// Removes the comparisons of `name` from a condition.
 fn strip(condition: &mut Condition, name: &str) {
     if let Condition::All(parts) = condition {
         parts.retain(|part| !matches!(part, Condition::Compare(attribute, ..) if attribute == name));

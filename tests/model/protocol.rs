@@ -1,10 +1,7 @@
-//! The protocol as steps: which may be taken in a state, and what each does.
+//! The steps of the model: which are possible in a state, and the effect of each.
 //!
-//! What a drain does is the production plan's to say (`drain.rs`, `worker.rs`);
-//! what an append owes, its own (`ingest.rs`).
-//!
-//! One step is one store write, one queue send, or one step of a handler; what
-//! lies between is decided at once, as in the code.
+//! The production plan decides what a drain does (`drain.rs`, `worker.rs`), and `Appending` what an
+//! append owes (`ingest.rs`). A step is one store write, one queue send, or one step of a handler.
 
 use std::{
     collections::BTreeSet,
@@ -23,8 +20,8 @@ use webhook_serializer::{
 use crate::{
     audit::properties,
     reached::Reached,
-    state::{Append, AppendStep, Budget, Message, Operator, State, Step, Visitor, Worker},
-    store::{Clock, Drawn, Id},
+    state::{Append, AppendStep, Budget, Exclusive, Message, Operator, State, Step, Worker},
+    store::{Clock, Id, NonceId},
     without::{Changes, Rule},
 };
 
@@ -32,28 +29,25 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Protocol {
     pub changes: Changes,
-    /// The deliveries that arrive, one ingest instance each; the same one
-    /// twice is a provider's repeat.
+    /// The arriving deliveries, each with its own ingest instance. Equal numbers are repeats.
     pub arrivals: &'static [u8],
     pub workers: usize,
-    /// Handlers answer with writes to be committed.
+    /// Handlers settle by commit.
     pub commit: bool,
-    /// Its source has a rate: the next handler starts no sooner than that.
+    /// The source has a rate limit.
     pub rated: bool,
-    /// After how many failures a delivery is given up.
+    /// The failed attempts after which a delivery is given up.
     pub attempts: u32,
-    /// Given up: blocked instead of parked.
+    /// A delivery that is given up blocks the entity.
     pub block: bool,
-    /// What its source delivers at once.
     pub deliver: Deliver,
-    /// How many receipts the row holds.
+    /// The number of receipts in the row.
     pub capacity: usize,
-    /// A copy of a message shows that it was received before.
+    /// A copy of a message shows a receive count above one.
     pub counts_are_shown: bool,
-    /// The first worker begins with a copy of a message deleted long ago.
+    /// The first worker starts with a copy of a message that was deleted long ago.
     pub stray: bool,
-    /// It received that before anybody else did, and knows that it may have come
-    /// back since.
+    /// That worker was the first to receive its message, and knows that it may be visible again.
     pub may_be_back: bool,
     pub budget: Budget,
     pub reached: Arc<AtomicU64>,
@@ -82,14 +76,14 @@ impl Default for Protocol {
     }
 }
 
-/// Whether the author of a write hears what became of it.
+/// Whether the reply to a write arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hearing {
     Heard,
     Lost,
 }
 
-/// How a handler ends.
+/// A handler's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Answer {
     Done,
@@ -98,7 +92,6 @@ pub enum Answer {
     Rejects,
 }
 
-/// One step of one actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     Claim(usize, Clock, Hearing),
@@ -112,15 +105,15 @@ pub enum Action {
     ReceiptWork(usize, Hearing),
     GapIsFilled(usize),
     GapMayHaveExpired(usize),
-    PutsOff(usize),
+    StopsEarly(usize),
     StoreIsOut(usize),
     HandlerEnds(usize, Answer),
-    FindsItselfLost(usize),
+    RenewalFails(usize),
     WorkerDies(usize),
     LateEffect(usize),
-    Visit(Clock, Hearing),
-    VisitorLeaves,
-    VisitorDies,
+    Exclusive(Clock, Hearing),
+    ExclusiveLeaves,
+    ExclusiveDies,
     Redrive(u64, Id),
     Unblock,
     ForceRelease,
@@ -131,7 +124,7 @@ pub enum Action {
     EndRewind,
     Operate(Clock, Hearing),
     OperateWakeUp,
-    /// Its write is under way, and it sends another.
+    /// Its write is delayed, and the operator sends it again.
     OperateLate,
     LateWrite(usize),
     OperatorDies,
@@ -140,7 +133,7 @@ pub enum Action {
 
 use Hearing::Lost;
 
-/// A state being changed.
+/// A state under construction.
 pub struct Next<'a> {
     pub model: &'a Protocol,
     pub state: State,
@@ -160,12 +153,12 @@ impl Model for Protocol {
         let arrivals = (0_u8..).zip(self.arrivals);
         let mut workers = vec![None; self.workers];
         if self.stray {
-            let drawn = Drawn(100, 0);
+            let drawn = NonceId(100, 0);
             let again =
                 self.counts_are_shown && !self.may_be_back && !self.changes.has(Rule::ReceivedAgainAcquiresAtOnce);
             let step = match again {
                 true => Step::SendFresh,
-                false if self.may_be_back && !self.changes.has(Rule::AcquiresThoughItMayBeBack) => Step::PutOff(None),
+                false if self.may_be_back && !self.changes.has(Rule::AcquiresThoughItMayBeBack) => Step::Requeue(None),
                 false => Step::Acquire(drawn),
             };
             workers[0] = Some(Worker { message: Message::Deleted, token: None, is_replaced: again, step, drain: None });
@@ -178,7 +171,7 @@ impl Model for Protocol {
             queue: Vec::new(),
             appends: arrivals.map(|(author, id)| Append::new(Id { delivery: *id, redrive: 0 }, author)).collect(),
             workers,
-            visitor: Visitor::Away,
+            exclusive: Exclusive::Away,
             operator: Operator::Away,
             receiver: (0, 0),
             late: Vec::new(),
@@ -188,8 +181,8 @@ impl Model for Protocol {
             newest_token: 0,
             starts: 0,
             waiting_since: 0,
-            broken: 0,
-            told_on_hold: Some(false),
+            violations: 0,
+            reported_hold: Some(false),
             held_at: 0,
             rewound: Vec::new(),
             rewinds: 0,
@@ -199,11 +192,11 @@ impl Model for Protocol {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if state.broken != 0 {
+        if state.violations != 0 {
             return;
         }
         for (number, append) in state.appends.iter().enumerate() {
-            // Deliveries that could change places begin one after the other.
+            // Interchangeable deliveries start in order.
             let waits = |other: usize| !state.appends[other].has_begun() && self.are_alike(other, number);
             if !append.has_begun() && (0..number).any(waits) {
                 continue;
@@ -231,7 +224,7 @@ impl Model for Protocol {
             self.work_actions(state, number, actions);
         }
         actions.extend((0..state.late.len()).map(Action::LateEffect));
-        self.visitor_actions(state, actions);
+        self.exclusive_actions(state, actions);
         self.operator_actions(state, actions);
         actions.extend((0..state.late_writes.len()).map(Action::LateWrite));
         if state.left.purges > 0 && state.row.is_some_and(|row| row.get(a::PURGE_AT).is_some()) {
@@ -262,7 +255,7 @@ impl Next<'_> {
         | Action::Work(.., Lost)
         | Action::RowWork(_, Lost)
         | Action::ReceiptWork(_, Lost)
-        | Action::Visit(_, Lost)
+        | Action::Exclusive(_, Lost)
         | Action::Operate(_, Lost) = action
         {
             self.state.left.lost_replies -= 1;
@@ -305,11 +298,11 @@ impl Next<'_> {
                 let (token, sequence) = self.state.late.remove(number);
                 self.effect(token, sequence);
             }
-            Action::Visit(clock, reply) => self.visit(clock, reply),
-            Action::VisitorLeaves => self.state.visitor = Visitor::Away,
-            Action::VisitorDies => {
-                self.state.left.visitor_crashes -= 1;
-                self.state.visitor = Visitor::Away;
+            Action::Exclusive(clock, reply) => self.take_exclusive_step(clock, reply),
+            Action::ExclusiveLeaves => self.state.exclusive = Exclusive::Away,
+            Action::ExclusiveDies => {
+                self.state.left.exclusive_crashes -= 1;
+                self.state.exclusive = Exclusive::Away;
             }
             Action::Redrive(sequence, id) => {
                 self.state.left.redrives -= 1;
@@ -325,7 +318,7 @@ impl Next<'_> {
                 };
             }
             Action::ForceRelease => {
-                self.state.left.forced -= 1;
+                self.state.left.forced_releases -= 1;
                 self.state.operator = Operator::Force(self.state.view().expect("held"));
             }
             Action::PutOnHold | Action::Resume | Action::Skip(_) => self.wants(action),
@@ -346,9 +339,9 @@ impl Next<'_> {
             Action::OperatorDies => {
                 self.state.left.ingest_crashes -= 1;
                 if let Operator::Hold(_) | Operator::Resume(_) = self.state.operator {
-                    self.state.told_on_hold = None;
+                    self.state.reported_hold = None;
                 }
-                // The wake-up that it sent before its write, to come a while later.
+                // The delayed wake-up that it sent before its write.
                 if let Operator::Resume(_)
                 | Operator::SkipSettle(..)
                 | Operator::RewindWrite(..)
@@ -367,9 +360,9 @@ impl Next<'_> {
             | Action::ReceiptWork(number, _)
             | Action::GapIsFilled(number)
             | Action::GapMayHaveExpired(number)
-            | Action::PutsOff(number)
+            | Action::StopsEarly(number)
             | Action::HandlerEnds(number, _)
-            | Action::FindsItselfLost(number) => {
+            | Action::RenewalFails(number) => {
                 let mut worker = self.state.workers[number].take().expect("at work");
                 let mut over = self.work(number, &mut worker, action);
                 if over.is_none() {

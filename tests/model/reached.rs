@@ -1,7 +1,6 @@
-//! What an exploration comes by: each is named, so that a model that checks
-//! nothing of interest is found out.
+//! Situations that the configurations must reach together, so that no model checks nothing of
+//! interest.
 
-/// One situation of interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Reached {
@@ -13,7 +12,7 @@ pub enum Reached {
     Repeat,
     Spilled,
     SpilledAhead,
-    SpillPutOff,
+    SpillFailed,
     Retry,
     Park,
     Block,
@@ -60,7 +59,7 @@ impl Reached {
             Repeat,
             Spilled,
             SpilledAhead,
-            SpillPutOff,
+            SpillFailed,
             Retry,
             Park,
             Block,

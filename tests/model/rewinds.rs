@@ -1,4 +1,4 @@
-//! An operator who has what was applied run again, and who ends that early.
+//! An operator who rewinds, and who ends a rewind early.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,18 @@ use webhook_serializer::{
 };
 
 use crate::{
-    drain::{Begun, RETENTION, begun},
+    drain::{DrainBegin, RETENTION, drain_begin},
     operations::{Op, Reply},
     protocol::{Action, Next, Protocol},
     reached::Reached,
-    state::{Broken, Operator, State},
-    store::{Clock, Decided, Drawn, Held, Item, Told, View, arrival, decided, entity, told},
+    state::{Operator, State, Violation},
+    store::{
+        Clock, DecisionRef, Item, LeaseRef, NonceId, ReceiptRef, View, arrival, entity, intern_decision, intern_receipt,
+    },
     without::Rule,
 };
 
 impl Protocol {
-    /// What an operator may want run again, or not any more.
     pub fn rewind_actions(&self, state: &State, actions: &mut Vec<Action>) {
         let Some(view) = state.view() else { return };
         let is_there = |at: &u64| state.item(Item::Delivery(*at)).is_some();
@@ -38,35 +39,35 @@ impl Protocol {
 }
 
 impl State {
-    /// How often this place was set back to.
+    /// Returns how often this sequence was rewound.
     fn runs(&self, sequence: u64) -> usize {
         self.rewound.iter().filter(|at| **at == sequence).count()
     }
 
-    /// Whether another start of this place is one too many: it was applied, there or
-    /// elsewhere, and nobody has had it run again since.
-    pub fn is_over(&self, sequence: u64, is_it: impl Fn(&Told) -> bool) -> bool {
-        let (here, elsewhere): (Vec<&Told>, Vec<&Told>) =
-            self.settled.iter().filter(|told| is_it(told)).partition(|told| told.sequence.0 == sequence);
+    /// Returns whether another start of this sequence is one too many: it was applied, here or
+    /// elsewhere, and was not rewound since.
+    pub fn is_over(&self, sequence: u64, is_it: impl Fn(&ReceiptRef) -> bool) -> bool {
+        let (here, elsewhere): (Vec<&ReceiptRef>, Vec<&ReceiptRef>) =
+            self.settled.iter().filter(|receipt| is_it(receipt)).partition(|receipt| receipt.sequence.0 == sequence);
         !elsewhere.is_empty() || here.len() > self.runs(sequence)
     }
 
-    /// How often a person has had this delivery run again, wherever it stood: what is
-    /// parked then and put back is applied elsewhere.
+    /// Returns how often this delivery was rewound at any of its sequences: a delivery that is
+    /// parked and redriven is applied at another one.
     pub fn runs_of(&self, delivery: u8) -> usize {
-        let of_it = |told: &&Told| told.id().is_some_and(|id| id.delivery == delivery);
-        let places: BTreeSet<u64> = self.settled.iter().filter(of_it).map(|told| told.sequence.0).collect();
+        let of_it = |receipt: &&ReceiptRef| receipt.id().is_some_and(|id| id.delivery == delivery);
+        let places: BTreeSet<u64> = self.settled.iter().filter(of_it).map(|receipt| receipt.sequence.0).collect();
         places.into_iter().map(|place| self.runs(place)).sum()
     }
 
-    /// How this place was settled before.
-    pub fn before(&self, sequence: u64) -> Option<Told> {
-        self.settled.iter().rev().find(|told| told.sequence.0 == sequence).copied()
+    /// Returns the last receipt of this sequence.
+    pub fn before(&self, sequence: u64) -> Option<ReceiptRef> {
+        self.settled.iter().rev().find(|receipt| receipt.sequence.0 == sequence).copied()
     }
 }
 
 impl Next<'_> {
-    /// An entity was set back from this head.
+    /// Notes a rewind from this head.
     pub fn is_rewound(&mut self, from: u64, head: u64) {
         self.model.reach(Reached::Rewound);
         self.state.starts = 0;
@@ -75,20 +76,20 @@ impl Next<'_> {
         self.state.rewound.sort_unstable();
         self.state.rewinds += 1;
         if self.state.rewinds > self.state.rewinds_wanted {
-            self.state.breaks(Broken::Rewind);
+            self.state.violates(Violation::Rewind);
         }
     }
 
-    /// A place is decided once more: as often as it was asked for, and as what it
-    /// was. What was applied may be set aside now.
-    pub fn is_decided_again(&mut self, now: Told) {
+    /// Checks that a sequence is settled again only after a rewind, and with the same outcome,
+    /// except that an applied delivery may be parked now.
+    pub fn is_decided_again(&mut self, now: ReceiptRef) {
         let sequence = now.sequence.0;
         let Some(before) = self.state.before(sequence) else { return };
-        let times = self.state.settled.iter().filter(|told| told.sequence == now.sequence).count();
+        let times = self.state.settled.iter().filter(|receipt| receipt.sequence == now.sequence).count();
         let as_it_was = before.settlement == now.settlement
             || before.settlement == Settlement::Applied && now.settlement == Settlement::Parked;
         if times > self.state.runs(sequence) || !as_it_was || before.id() != now.id() {
-            self.state.breaks(Broken::Rewind);
+            self.state.violates(Violation::Rewind);
         }
     }
 
@@ -118,8 +119,8 @@ impl Next<'_> {
             },
             Operator::RewindSpill(lease, seen, from) => {
                 let known = |receipt: &&Receipt| receipt.sequence.0 >= from && receipt.spills().is_some();
-                let spilled = seen.recent.iter().filter(known).cloned().map(told);
-                let receipts: Vec<Told> = spilled.chain(self.named_anew(lease, seen)).collect();
+                let spilled = seen.recent.iter().filter(known).cloned().map(intern_receipt);
+                let receipts: Vec<ReceiptRef> = spilled.chain(self.named_anew(lease, seen)).collect();
                 match receipts.into_iter().find(|receipt| !self.has_row(*receipt)) {
                     Some(receipt) if !self.has(Rule::RewindWithoutReceipts) => {
                         self.on_item(receipt.item(), Op::Spill(receipt));
@@ -137,7 +138,7 @@ impl Next<'_> {
                 self.on_entity(Op::YieldToDeliveries(lease));
                 if heard { Operator::Wake } else { return }
             }
-            // The turn that the rewind left to deliveries is over.
+            // The deliveries' turn after the rewind is over.
             Operator::EndAcquire(drawn) => match self.asks(drawn, Clock::Late) {
                 _ if !heard => return,
                 Some(lease) => Operator::EndLook(lease),
@@ -145,26 +146,27 @@ impl Next<'_> {
             },
             Operator::EndLook(lease) => match self.state.view().filter(|view| lease.is_mine(view)) {
                 Some(view) => match self.as_before(lease, view) {
-                    Some(decided) => Operator::EndSettle(lease, view, decided),
+                    Some(decision) => Operator::EndSettle(lease, view, decision),
                     None => Operator::SkipRelease(lease),
                 },
                 None => Operator::SkipRelease(lease),
             },
-            Operator::EndSettle(lease, seen, decided) => {
-                let own = |receipt: &&Receipt| receipt.sequence < decided.first && receipt.spills().is_some();
-                let receipts: Vec<Told> = decided.dropped.iter().filter(own).cloned().map(told).collect();
+            Operator::EndSettle(lease, seen, decision) => {
+                let own = |receipt: &&Receipt| receipt.sequence < decision.first && receipt.spills().is_some();
+                let receipts: Vec<ReceiptRef> =
+                    decision.dropped.iter().filter(own).cloned().map(intern_receipt).collect();
                 match receipts.into_iter().find(|receipt| !self.has_row(*receipt)) {
                     Some(receipt) => {
                         self.on_item(receipt.item(), Op::Spill(receipt));
-                        Operator::EndSettle(lease, seen, decided)
+                        Operator::EndSettle(lease, seen, decision)
                     }
-                    None => match self.on_entity(Op::Skip(lease, seen, decided)).reply {
+                    None => match self.on_entity(Op::Skip(lease, seen, decision)).reply {
                         _ if !heard => return,
                         Reply::Ended(_) => {
                             self.model.reach(Reached::RewindEnded);
                             Operator::Wake
                         }
-                        Reply::Grown(view) => Operator::EndSettle(lease, view, decided),
+                        Reply::Grown(view) => Operator::EndSettle(lease, view, decision),
                         _ => Operator::Away,
                     },
                 }
@@ -173,37 +175,37 @@ impl Next<'_> {
         };
     }
 
-    /// Whether something stands at each of these places: what was made anew since
-    /// begins elsewhere.
+    /// Returns whether each of these sequences has a row. The sequences of a new row start
+    /// elsewhere.
     fn stands_from(&self, from: u64, head: u64) -> bool {
         let is_there = |at: &u64| self.state.item(Item::Delivery(*at)).is_some();
         (0..=head).rev().take_while(is_there).last().is_some_and(|first| first <= from) && from <= head
     }
 
-    /// What stands in front and is being run again already, under another name.
-    fn named_anew(&self, lease: Held, seen: View) -> Option<Told> {
+    /// Returns the receipt of the front if it is already being run again, under the new token.
+    fn named_anew(&self, lease: LeaseRef, seen: View) -> Option<ReceiptRef> {
         let receipts = self.state.inbox.iter().filter(|(item, _)| matches!(item, Item::Receipt(_)));
         let mut receipts = receipts.map(|(_, row)| Receipt::parse(row).expect("a sound row"));
         let before = receipts.find(|receipt| receipt.sequence == seen.next() && !seen.is_empty())?;
-        Some(told(Receipt { token: lease.token(), ..before }))
+        Some(intern_receipt(Receipt { token: lease.token(), ..before }))
     }
 
-    fn has_row(&self, receipt: Told) -> bool {
+    fn has_row(&self, receipt: ReceiptRef) -> bool {
         let stored = self.state.item(receipt.item());
         stored.is_some_and(|row| row.number(a::TOKEN) >= Some(receipt.token.0))
     }
 
-    /// Asks for the lease, once: the lease, where it was heard that it was granted.
-    fn asks(&mut self, drawn: Drawn, clock: Clock) -> Option<Held> {
+    /// Requests the lease once; `None` if it was not granted.
+    fn asks(&mut self, drawn: NonceId, clock: Clock) -> Option<LeaseRef> {
         let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, clock));
         let Reply::Answered(answer) = executed.reply else { unreachable!() };
-        match begun(answer, self.state.epoch, clock, self.model.capacity) {
-            Begun::Granted(lease, _) => Some(lease),
+        match drain_begin(answer, self.state.epoch, clock, self.model.capacity) {
+            DrainBegin::Granted(lease, _) => Some(lease),
             _ => None,
         }
     }
 
-    fn as_before(&self, lease: Held, view: View) -> Option<Decided> {
+    fn as_before(&self, lease: LeaseRef, view: View) -> Option<DecisionRef> {
         let rows = (view.next().0..=view.tail.0).map_while(|at| self.state.item(Item::Delivery(at)));
         let page = Page::of(entity(), view.next(), rows.map(|row| (*row).clone()).collect()).expect("sound rows");
         let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
@@ -213,6 +215,6 @@ impl Next<'_> {
         let page = page.with_receipts(&receipts.collect::<Vec<_>>()).expect("sound rows");
         let memory = Memory { capacity: self.model.capacity, retention: RETENTION };
         let seen_at = arrival(view.tail.0 + 1);
-        as_before(&view, &page, memory, lease.token(), seen_at).map(|(decision, _)| decided(decision))
+        as_before(&view, &page, memory, lease.token(), seen_at).map(|(decision, _)| intern_decision(decision))
     }
 }

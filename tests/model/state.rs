@@ -1,4 +1,4 @@
-//! What there is in the model: rows, the queue, and where each actor stands.
+//! The model's state: rows, the queue, and the steps of the actors.
 
 use webhook_serializer::{
     engine::{append::Appending, drain::plan::Group},
@@ -6,76 +6,61 @@ use webhook_serializer::{
 };
 
 use crate::{
-    drain::Knows,
+    drain::DrainRef,
     operations::Op,
-    store::{Answer, Decided, Drawn, Held, Id, Item, Stored, Told, View, arrival, view_of},
+    store::{AcquiredRef, DecisionRef, Id, Item, LeaseRef, NonceId, ReceiptRef, RowRef, View, arrival, view_of},
 };
 
-/// How much may go wrong, and how much is asked for. Each is used up as it
-/// happens, so that every exploration ends.
+/// How often each event may happen. Every occurrence uses it up, so that the exploration ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Budget {
-    /// Ingest instances, or operators, that die.
+    /// Crashes of ingest instances and operators.
     pub ingest_crashes: u8,
-    /// Workers that die.
     pub worker_crashes: u8,
-    /// Places given up while their ingest still lives.
+    /// Tombstones written while the sequence's ingest lives.
     pub voids: u8,
     /// Messages delivered to a second worker while the first has them.
     pub copies: u8,
-    /// Writes that land and whose reply is lost.
     pub lost_replies: u8,
-    /// Leases taken over.
     pub take_overs: u8,
-    /// Drains that end as the function's time does.
+    /// Drains that end because their function's time ends.
     pub overruns: u8,
-    /// Handlers that fail.
     pub failures: u8,
-    /// Handlers that outlive their timeout and whose effect comes late.
+    /// Handlers that time out and have a late effect.
     pub timeouts: u8,
-    /// Handlers that reject a delivery.
     pub rejections: u8,
-    /// Renewals that tell a holder it lost its lease.
+    /// Renewals that find the lease lost.
     pub renewals: u8,
-    /// Gaps that may stem from retention.
+    /// Gaps that retention may have left.
     pub expiries: u8,
-    /// Exclusive holders that die.
-    pub visitor_crashes: u8,
-    /// Exclusive leases wanted.
-    pub visits: u8,
-    /// Parked deliveries put back.
+    pub exclusive_crashes: u8,
+    pub exclusive_leases: u8,
     pub redrives: u8,
-    /// Entities unblocked.
     pub unblocks: u8,
-    /// Leases ended by force.
-    pub forced: u8,
+    pub forced_releases: u8,
     /// Idle rows deleted by TTL.
     pub purges: u8,
-    /// Drains that stop as the store does not answer.
+    /// Drains that stop because the store does not answer.
     pub outages: u8,
-    /// Drains that go behind everybody else.
+    /// Drains that hand over because their slice ends.
     pub slices: u8,
-    /// Entities put on hold.
     pub holds: u8,
-    /// Deliveries skipped.
     pub skips: u8,
-    /// Entities set back.
     pub rewinds: u8,
-    /// Ends of that before its own.
     pub rewind_ends: u8,
-    /// Writes of an operator's that land at any time later, or never.
+    /// An operator's writes that land at any later time or never.
     pub late_writes: u8,
 }
 
-/// One append: `Inbox::append`, for a webhook or a redrive.
+/// An `Inbox::append`, of a webhook or a redrive.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Append {
     pub id: Id,
-    /// The author of its nonces.
+    /// The author in its nonces.
     pub author: u8,
-    pub knows: Appending,
+    pub known: Appending,
     pub doubt: bool,
-    /// What had been answered when it claimed.
+    /// The appends that had been answered when it claimed, as a bit set.
     pub after: u8,
     pub step: AppendStep,
 }
@@ -83,30 +68,30 @@ pub struct Append {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AppendStep {
     Claim,
-    /// Claimed: the put beside the wake-up.
+    /// The put, and the owed wake-up beside it.
     Write {
         sequence: u64,
         stored: Option<bool>,
-        /// The wake-up to be sent beside it says this token.
+        /// The token in the owed wake-up.
         owed: Option<u64>,
     },
-    /// Answered 2xx.
+    /// Answered with 2xx.
     Answered(u64),
-    /// Answered 503, or dead.
+    /// Answered with 503, or crashed.
     Ended,
 }
 
 impl Append {
     pub fn new(id: Id, author: u8) -> Self {
-        Self { id, author, knows: Appending::default(), doubt: false, after: 0, step: AppendStep::Claim }
+        Self { id, author, known: Appending::default(), doubt: false, after: 0, step: AppendStep::Claim }
     }
 
-    pub fn drawn(&self) -> Drawn {
-        Drawn(self.author, self.knows.places as u8)
+    pub fn drawn(&self) -> NonceId {
+        NonceId(self.author, self.known.places as u8)
     }
 
     pub fn has_begun(&self) -> bool {
-        self.step != AppendStep::Claim || self.doubt || self.knows.places > 0
+        self.step != AppendStep::Claim || self.doubt || self.known.places > 0
     }
 
     pub fn is_over(&self) -> bool {
@@ -114,27 +99,24 @@ impl Append {
     }
 }
 
-/// A message in a worker's hands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// As long as this worker does not delete it, it comes again.
+    /// Comes again unless this worker deletes it.
     Own,
     /// The other worker has it too.
     Copy,
-    /// Deleted by the other worker meanwhile.
+    /// The other worker has deleted it.
     Deleted,
 }
 
-/// A worker with a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Worker {
     pub message: Message,
-    /// What that says.
+    /// The token in the message.
     pub token: Option<u64>,
-    /// It was received again, and a fresh one was sent in its place.
+    /// Whether the message was received again, and a new one was sent in its place.
     pub is_replaced: bool,
     pub step: Step,
-    /// What it holds.
     pub drain: Option<Draining>,
 }
 
@@ -148,64 +130,60 @@ impl Worker {
     }
 }
 
-/// A lease, and what its holder knows.
+/// A lease, and the state of its drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Draining {
-    pub lease: Held,
-    pub knows: Knows,
-    /// What the row asked to wait for was over when the lease was granted: one
-    /// worker's clock does not go back.
+    pub lease: LeaseRef,
+    pub known: DrainRef,
+    /// Whether the row's retry or yield was over at the grant: a worker's clock does not go back.
     pub waited: bool,
-    /// It stops, as the store does not answer.
+    /// The store does not answer, so the drain stops.
     pub is_stopped: bool,
-    /// What its handler was started for, where it was and that is not settled.
+    /// The group of the running handler.
     pub group: Group,
 }
 
 impl Draining {
     pub fn has_to_wait(&self) -> bool {
-        let state = self.knows.state();
+        let state = self.known.state();
         !self.waited && (state.yield_until.is_some() || state.retry_at.is_some())
     }
 }
 
-/// What a worker does next: one store write, one queue send or one step of a
-/// handler each.
+/// A worker's next step: one store write, one queue send or one step of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Received more than once: a fresh one first.
+    /// A message received again is replaced first.
     SendFresh,
-    Acquire(Drawn),
-    /// Held by somebody: what the clock says of it.
-    Look(Drawn, Answer),
-    TakeOver(Drawn, View),
-    /// A fresh wake-up in place of this one.
-    PutOff(Option<u64>),
-    /// Asks its plan, where the clocks have a say in the answer.
+    Acquire(NonceId),
+    /// The lease is held; the clock decides whether it has expired.
+    Look(NonceId, AcquiredRef),
+    TakeOver(NonceId, View),
+    Requeue(Option<u64>),
+    /// Consults the plan, whose answer depends on the clock.
     Ask,
     ReadPage,
     Gap,
-    /// About to start a handler: where its holder vanished before, once that is
-    /// written.
-    Mark,
+    /// Records the start, because an earlier holder vanished.
+    RecordStart,
     Start,
     Run,
-    /// Before a decision that drops receipts from the row: writes them elsewhere.
+    /// Spills receipts that the decision drops from the row.
     Spill {
-        decided: Decided,
+        decision: DecisionRef,
         commits: bool,
     },
     Commit {
-        decided: Decided,
+        decision: DecisionRef,
         landed: bool,
     },
     Park {
         ran: bool,
     },
     Settle {
-        decided: Decided,
+        decision: DecisionRef,
         row: RowStep,
-        /// What leaves the row next may be written elsewhere beside it.
+        /// The receipts that leave the row next may be spilled beside it.
         ahead: bool,
         hands_over: bool,
     },
@@ -217,15 +195,13 @@ pub enum Step {
         retry: bool,
     },
     Block(BlockReason),
-    /// Stops: says that it is about to let go.
-    Announce,
+    MarkHandOver,
     HandOver,
-    LetGo,
-    /// As `LetGo`, with nothing left to be said about it.
-    LetGoBlindly,
+    ReleaseHandedOver,
+    /// Like `ReleaseHandedOver`, but the reply does not matter.
+    ReleaseUnheard,
     Release,
     ReleaseEmpty,
-    /// Done with the message: deleted, or kept.
     Finish {
         delete: bool,
     },
@@ -233,30 +209,26 @@ pub enum Step {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RowStep {
-    /// Settle and release.
     Last,
-    /// Settle.
     Next,
 }
 
-/// An exclusive holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Visitor {
+pub enum Exclusive {
     #[default]
     Away,
-    Acquire(Drawn),
-    Look(Drawn, Answer),
-    TakeOver(Drawn, View),
-    Ask(Drawn),
-    /// Waits for a drain to yield, or for its time.
+    Acquire(NonceId),
+    Look(NonceId, AcquiredRef),
+    TakeOver(NonceId, View),
+    Ask(NonceId),
+    /// Waits for a drain to yield, or gives up.
     Poll,
-    Hold(Held),
-    /// Deliveries wait: ends its lease all the same.
-    Leave(Held),
+    Hold(LeaseRef),
+    /// Releases although deliveries wait.
+    Leave(LeaseRef),
     Wake,
 }
 
-/// An operator.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Operator {
     #[default]
@@ -268,29 +240,26 @@ pub enum Operator {
     Unblock,
     Wake,
     Force(View),
-    /// Puts it on hold, as this was seen.
     Hold(Hold),
     Resume(View),
-    /// Asks for the lease, to skip this place.
-    SkipAcquire(u64, Drawn),
-    SkipLook(u64, Held),
-    SkipPark(Held, Knows),
-    SkipSettle(Held, View, Decided),
-    SkipRelease(Held),
-    /// Asks for the lease, to set the entity back to this place.
-    RewindAcquire(u64, Drawn),
-    RewindLook(u64, Held),
-    RewindSpill(Held, View, u64),
-    RewindWrite(Held, View, u64),
-    RewindRelease(Held),
-    /// Asks for the lease, to leave as it was what is yet to be run again.
-    EndAcquire(Drawn),
-    EndLook(Held),
-    EndSettle(Held, View, Decided),
+    SkipAcquire(u64, NonceId),
+    SkipLook(u64, LeaseRef),
+    SkipPark(LeaseRef, DrainRef),
+    SkipSettle(LeaseRef, View, DecisionRef),
+    SkipRelease(LeaseRef),
+    RewindAcquire(u64, NonceId),
+    RewindLook(u64, LeaseRef),
+    RewindSpill(LeaseRef, View, u64),
+    RewindWrite(LeaseRef, View, u64),
+    RewindRelease(LeaseRef),
+    /// Requests the lease to end a rewind.
+    EndAcquire(NonceId),
+    EndLook(LeaseRef),
+    EndSettle(LeaseRef, View, DecisionRef),
 }
 
 impl Operator {
-    /// The append that puts a parked delivery back.
+    /// Returns the append of a redrive.
     pub fn append(&self) -> Option<&Append> {
         match self {
             Operator::Redrive(_, append) => Some(append),
@@ -299,81 +268,79 @@ impl Operator {
     }
 }
 
-/// What must never be; kept once it was.
+/// A violated property, which stays violated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Broken {
+pub enum Violation {
     /// G1.
     Order,
-    /// G2: a grant under a token that is not new.
+    /// G2: a grant did not increase the token.
     Token,
-    /// G2: an effect accepted after that of a later delivery.
+    /// G2: an effect was accepted after a later delivery's.
     LateEffect,
     /// G3.
     Loss,
     /// G4.
     Once,
-    /// A sequence decided twice.
+    /// A sequence was decided twice.
     DecidedTwice,
-    /// A failure counted against another delivery.
+    /// A failure was charged to another delivery.
     Charge,
-    /// A handler started on hold.
+    /// A handler was started on hold.
     Hold,
-    /// Another delivery skipped than the one that was seen.
+    /// A delivery was skipped that the operator did not see.
     Skip,
-    /// Settled again as something else, or more often than a person asked for.
+    /// A sequence was settled again with another outcome, or without a rewind.
     Rewind,
 }
 
-/// Everything.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     pub left: Budget,
     pub epoch: u8,
-    pub row: Option<Stored>,
-    pub inbox: Vec<(Item, Stored)>,
-    /// Wake-ups in the queue, in order: what each says, and whether it was
-    /// received before. A token that is not the newest any more is nobody's: 0.
+    pub row: Option<RowRef>,
+    pub inbox: Vec<(Item, RowRef)>,
+    /// The wake-ups in the queue, sorted: the token of each, and whether it was received before. An
+    /// outdated token is 0.
     pub queue: Vec<(Option<u64>, bool)>,
     pub appends: Vec<Append>,
     pub workers: Vec<Option<Worker>>,
-    pub visitor: Visitor,
+    pub exclusive: Exclusive,
     pub operator: Operator,
-    /// What the receiver remembers: the newest token, and whose effect it was.
+    /// The newest token that the receiver remembers, and the sequence of its effect.
     pub receiver: (u64, u64),
-    /// Effects of handlers that were given up: token, place.
+    /// The token and sequence of effects still to come from handlers that timed out.
     pub late: Vec<(u64, u64)>,
-    /// What was decided, in order; forgotten with retention.
-    pub settled: Vec<Told>,
-    /// Whose rows were deleted by TTL since.
+    /// All receipts in order, forgotten with retention.
+    pub settled: Vec<ReceiptRef>,
+    /// The deliveries whose rows TTL has deleted.
     pub forgotten: Vec<Id>,
     pub committed: Vec<Id>,
     pub newest_token: u64,
-    /// Starts of what stands at `head + 1`, made or written.
+    /// The starts of the front, made or recorded.
     pub starts: u8,
     /// The first claim since the inbox was last empty.
     pub waiting_since: u64,
-    pub broken: u16,
-    /// What its operator was told last: whether it is on hold. `None`: a hold or its
-    /// end is under way, or its author died.
-    pub told_on_hold: Option<bool>,
-    /// The newest token when it was put on hold.
+    pub violations: u16,
+    /// Whether the entity is on hold, as last reported to its operator; `None` while that changes
+    /// or if the operator died.
+    pub reported_hold: Option<bool>,
+    /// The newest token when the hold began.
     pub held_at: u64,
-    /// Places that were set back to, once for each time.
+    /// The rewound sequences, once for each rewind.
     pub rewound: Vec<u64>,
-    /// How often an entity was set back, and how often somebody wanted it to be.
     pub rewinds: u8,
     pub rewinds_wanted: u8,
-    /// An operator's writes that are under way still, whom nobody waits for.
+    /// An operator's delayed writes.
     pub late_writes: Vec<Op>,
 }
 
 impl State {
-    pub fn item(&self, item: Item) -> Option<Stored> {
+    pub fn item(&self, item: Item) -> Option<RowRef> {
         self.inbox.binary_search_by_key(&item, |(item, _)| *item).ok().map(|at| self.inbox[at].1)
     }
 
-    pub fn store(&mut self, item: Item, row: Option<Stored>) {
+    pub fn store(&mut self, item: Item, row: Option<RowRef>) {
         match (self.inbox.binary_search_by_key(&item, |(item, _)| *item), row) {
             (Ok(at), Some(row)) => self.inbox[at].1 = row,
             (Err(at), Some(row)) => self.inbox.insert(at, (item, row)),
@@ -384,39 +351,38 @@ impl State {
         }
     }
 
-    /// Whether the row says since when its oldest delivery waits: no later than
-    /// that came, and no earlier than the first that came to the empty inbox; and
-    /// nothing where nothing waits and nobody is at work.
-    pub fn pending_is_told(&self) -> bool {
+    /// Returns whether `pending_since` is right: no later than the front arrived, no earlier than
+    /// the first claim of the empty inbox, and absent if nothing waits and nobody holds the entity.
+    pub fn is_pending_since_correct(&self) -> bool {
         let Some(view) = self.row.map(|row| view_of(&row)) else { return true };
-        let told = || {
+        let is_in_range = || {
             let since = view.pending_since?;
             Some((arrival(self.waiting_since)..=arrival(view.next().0)).contains(&since))
         };
         if view.is_empty() {
             return view.held.is_some() || view.pending_since.is_none();
         }
-        told() == Some(true)
+        is_in_range() == Some(true)
     }
 
-    /// Whether it is on hold if its operator was told so, and only then.
-    pub fn is_as_told(&self) -> bool {
+    /// Returns whether the hold is as reported to the operator.
+    pub fn is_hold_as_reported(&self) -> bool {
         let under_way = matches!(self.operator, Operator::Hold(_) | Operator::Resume(_));
         let on_hold = self.view().is_some_and(|view| view.hold.since().is_some());
-        under_way || self.told_on_hold.is_none_or(|told| told == on_hold)
+        under_way || self.reported_hold.is_none_or(|reported| reported == on_hold)
     }
 
     pub fn view(&self) -> Option<View> {
         self.row.map(|row| view_of(&row))
     }
 
-    /// Whether an ingest, or an operator, that lives has yet to fill this place.
+    /// Returns whether a living ingest or operator is still to fill this sequence.
     pub fn is_awaited(&self, sequence: u64) -> bool {
         let awaits = |append: &Append| matches!(append.step, AppendStep::Write { sequence: at, stored: None, .. } if at == sequence);
         self.appends.iter().chain(self.operator.append()).any(awaits)
     }
 
-    /// What differs only by what no longer matters is one state.
+    /// Merges states that differ only in outdated tokens.
     pub fn forget_old_tokens(&mut self) {
         let newest = self.newest_token;
         let forget = |token: &mut Option<u64>| *token = token.map(|token| if token < newest { 0 } else { token });
@@ -424,7 +390,7 @@ impl State {
         self.queue.sort_unstable();
         for worker in self.workers.iter_mut().flatten() {
             forget(&mut worker.token);
-            if let Step::PutOff(token) = &mut worker.step {
+            if let Step::Requeue(token) = &mut worker.step {
                 forget(token);
             }
         }
@@ -439,11 +405,11 @@ impl State {
         }
     }
 
-    pub fn breaks(&mut self, broken: Broken) {
-        self.broken |= 1 << broken as u16;
+    pub fn violates(&mut self, violations: Violation) {
+        self.violations |= 1 << violations as u16;
     }
 
-    pub fn is_broken(&self, broken: Broken) -> bool {
-        self.broken & 1 << broken as u16 != 0
+    pub fn is_violated(&self, violations: Violation) -> bool {
+        self.violations & 1 << violations as u16 != 0
     }
 }

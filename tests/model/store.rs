@@ -1,10 +1,5 @@
-//! The store of the model: rows as values, written by the production
-//! operations and by nothing else.
-//!
-//! Every write is an [`Operation`]: its `write()` is evaluated against a row of
-//! the state by the in-memory interpreter, its `judge()` says what its author
-//! learns. Rows, views and leases are interned, and what an operation does to
-//! a row is remembered, so that a step costs a look-up.
+//! The model's values: rows, states, leases, receipts. All are interned, and their operations are
+//! memoized, so that a step costs a look-up.
 
 use std::{
     cell::RefCell,
@@ -28,7 +23,7 @@ use webhook_serializer::{
     time::{Nonce, Timestamp},
 };
 
-/// A value of which there is one copy: compared by place, hashed by content.
+/// A value with a single copy: compared by address, hashed by content.
 pub struct Interned<T: 'static>(&'static (u64, T));
 
 impl<T> Clone for Interned<T> {
@@ -65,12 +60,10 @@ pub fn intern<T: fmt::Debug + 'static>(pool: &Pool<T>, value: T) -> Interned<T> 
     *pool.entry(text).or_insert_with(|| Interned(Box::leak(Box::new((hasher.finish(), value)))))
 }
 
-/// A row, as it is stored.
-pub type Stored = Interned<Row>;
-/// An entity's row, as somebody last saw it.
+pub type RowRef = Interned<Row>;
+/// An entity's row as somebody last saw it.
 pub type View = Interned<EntityState>;
-/// A lease, as its holder knows it.
-pub type Held = Interned<Lease>;
+pub type LeaseRef = Interned<Lease>;
 
 static ROWS: Pool<Row> = LazyLock::new(Mutex::default);
 static VIEWS: Pool<EntityState> = LazyLock::new(Mutex::default);
@@ -82,13 +75,13 @@ impl fmt::Debug for View {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for LeaseRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lease {}", short(self.token().0))
     }
 }
 
-impl fmt::Debug for Stored {
+impl fmt::Debug for RowRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match EntityState::parse(self) {
             Ok(state) => write!(f, "{}", summary(&state)),
@@ -97,13 +90,12 @@ impl fmt::Debug for Stored {
     }
 }
 
-/// A number without its base.
+/// Formats a number without its base.
 pub fn short(number: u64) -> String {
     let (epoch, rest) = (number / EPOCH, number % EPOCH);
     if epoch > 1 { format!("{rest}'{}", epoch - 1) } else { rest.to_string() }
 }
 
-/// What a row remembers, in a few characters.
 fn memory(state: &EntityState) -> String {
     let one = |receipt: &Receipt| match receipt.identity {
         Some(identity) => format!("{} {}", id_of(identity), receipt.settlement),
@@ -112,7 +104,7 @@ fn memory(state: &EntityState) -> String {
     state.recent.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// A row in a line.
+/// Formats a row in one line.
 pub fn summary(state: &EntityState) -> String {
     let mut text = format!("head {} tail {} token {}", short(state.head.0), short(state.tail.0), short(state.token.0));
     match &state.held {
@@ -147,21 +139,21 @@ pub fn summary(state: &EntityState) -> String {
     text
 }
 
-/// Times are far apart from one life of a row to the next.
+/// The distance between the times of two incarnations of the row.
 const EPOCH: u64 = 10_000_000;
 pub const LEASE: Duration = Duration::from_secs(15);
 
-/// What a reader's clock makes of the times in a row: all that are set lie
-/// ahead, or all lie behind. Nobody's clock is bound to anybody else's.
+/// How a reader's clock sees the times in a row: all are in the future, or all are past. Clocks are
+/// independent of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
-    /// Leases run, retries and requests to yield are not yet due.
+    /// Leases are valid; retries and yields are not over.
     Early,
-    /// They are over.
+    /// Leases have expired; retries and yields are over.
     Late,
 }
 
-/// The time that `clock` shows in the `epoch`th life of the entity's row.
+/// Returns the time of `clock` in incarnation `epoch` of the row.
 pub fn time(epoch: u8, clock: Clock) -> Timestamp {
     let base = EPOCH * (u64::from(epoch) + 1);
     Timestamp::from_millis(match clock {
@@ -170,8 +162,8 @@ pub fn time(epoch: u8, clock: Clock) -> Timestamp {
     })
 }
 
-/// When what stands at `sequence` was claimed: one after the other. The first of
-/// a row's life, whose numbers are its time, at its very beginning.
+/// Returns the time at which `sequence` was claimed. The first one of an incarnation was claimed at
+/// its begin.
 pub fn arrival(sequence: u64) -> Timestamp {
     Timestamp::from_millis(sequence - 1)
 }
@@ -180,7 +172,7 @@ pub fn retry_at(epoch: u8) -> Timestamp {
     time(epoch, Clock::Early) + Duration::from_secs(30)
 }
 
-/// Which delivery: the sender's id, and how often it was put back.
+/// A delivery: its number, and its redrive number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id {
     pub delivery: u8,
@@ -194,17 +186,16 @@ impl fmt::Display for Id {
     }
 }
 
-/// A nonce: whose, and which of theirs.
+/// A nonce: its author, and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Drawn(pub u8, pub u8);
+pub struct NonceId(pub u8, pub u8);
 
-impl Drawn {
+impl NonceId {
     pub fn nonce(self) -> Nonce {
         Nonce::from_parts(Timestamp::from_millis(1), u128::from(self.0) << 8 | u128::from(self.1))
     }
 }
 
-/// An inbox row's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Item {
     Delivery(u64),
@@ -230,13 +221,12 @@ pub fn id_of(hash: IdentityHash) -> Id {
     all.into_iter().find(|id| identity(*id).hash() == hash).expect("the model's deliveries only")
 }
 
-/// What stands at a delivery row: `None` is a void.
+/// Returns the delivery in a row; `None` for a tombstone.
 pub fn delivery_at(row: &Row) -> Option<Id> {
     let delivery = row.text(a::DELIVERY_ID)?.bytes().next()? - b'A';
     Some(Id { delivery, redrive: row.number(a::REDRIVE).unwrap_or(0) as u8 })
 }
 
-/// What a receipt says: where it stood and how it ended.
 pub fn receipt_at(row: &Row) -> (u64, Settlement) {
     let receipt = Receipt::parse(row).expect("a receipt");
     (receipt.sequence.0, receipt.settlement)
@@ -246,87 +236,83 @@ pub fn intern_view(state: &EntityState) -> View {
     intern(&VIEWS, state.clone())
 }
 
-pub fn intern_lease(lease: Lease) -> Held {
+pub fn intern_lease(lease: Lease) -> LeaseRef {
     intern(&LEASES, lease)
 }
 
-impl Answer {
+impl AcquiredRef {
     pub fn of(acquired: Acquired) -> Self {
         intern(&ANSWERS, acquired)
     }
 }
 
-impl Stored {
+impl RowRef {
     pub fn of(row: Row) -> Self {
         intern(&ROWS, row)
     }
 }
 
 thread_local! {
-    /// Views by the address of their row: a state's row is viewed many times.
+    /// The states of rows by address, because a row is read many times.
     static VIEW_OF: RefCell<HashMap<usize, View>> = RefCell::default();
 }
 
-pub fn view_of(row: &Stored) -> View {
+pub fn view_of(row: &RowRef) -> View {
     let parse = || intern(&VIEWS, EntityState::parse(row).expect("an entity's row"));
     VIEW_OF.with_borrow_mut(|views| *views.entry(std::ptr::from_ref(row.0).addr()).or_insert_with(parse))
 }
 
-/// What is decided of a place.
-pub type Decided = Interned<Decision>;
+pub type DecisionRef = Interned<Decision>;
 
 static DECISIONS: Pool<Decision> = LazyLock::new(Mutex::default);
 
-pub fn decided(decision: Decision) -> Decided {
+pub fn intern_decision(decision: Decision) -> DecisionRef {
     intern(&DECISIONS, decision)
 }
 
-impl Decided {
-    /// Each place that is decided.
-    pub fn each(&self) -> Vec<Told> {
-        self.receipts().cloned().map(told).collect()
+impl DecisionRef {
+    pub fn each(&self) -> Vec<ReceiptRef> {
+        self.receipts().cloned().map(intern_receipt).collect()
     }
 }
 
-impl fmt::Debug for Decided {
+impl fmt::Debug for DecisionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let one = |told: Told| format!("{} {}", short(told.sequence.0), told.settlement);
+        let one = |receipt: ReceiptRef| format!("{} {}", short(receipt.sequence.0), receipt.settlement);
         f.write_str(&self.each().into_iter().map(one).collect::<Vec<_>>().join(", "))
     }
 }
 
-/// How a request for the lease was answered.
-pub type Answer = Interned<Acquired>;
+pub type AcquiredRef = Interned<Acquired>;
 
 static ANSWERS: Pool<Acquired> = LazyLock::new(Mutex::default);
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for AcquiredRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", **self)
     }
 }
 
-/// What is told of a place that was decided.
-pub type Told = Interned<Receipt>;
+pub type ReceiptRef = Interned<Receipt>;
 
 static RECEIPTS: Pool<Receipt> = LazyLock::new(Mutex::default);
 
-pub fn told(receipt: Receipt) -> Told {
+pub fn intern_receipt(receipt: Receipt) -> ReceiptRef {
     intern(&RECEIPTS, receipt)
 }
 
-impl Told {
+impl ReceiptRef {
     pub fn id(&self) -> Option<Id> {
         self.identity.map(id_of)
     }
 
-    /// Where it stands once it has left the row.
+    /// Returns the key of its own row.
     pub fn item(&self) -> Item {
         Item::Receipt(self.id().expect("it has a row"))
     }
 }
 
-impl fmt::Debug for Told {
+impl fmt::Debug for ReceiptRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "receipt of {}", short(self.sequence.0))
     }

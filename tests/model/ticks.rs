@@ -1,12 +1,9 @@
-//! Jobs, explored: two schedulers, invoked for two ticks again and again in any
-//! order, on one job's row.
+//! Jobs: two schedulers, invoked repeatedly for two ticks in any order, on one job's row.
 //!
-//! As in `protocol.rs` every write is a production operation, judged by itself;
-//! and what to do about a row is decided by the production `Policy`. Written
-//! again is only the loop of `jobs/ticker.rs`. Schedulers die between any two
-//! steps, replies are lost after the write landed, an operator takes leases
-//! away, and each look at the row is by a clock that calls a lease running or
-//! run out as it likes.
+//! Every write is a production operation, and the production `Policy` decides what to do; only the
+//! loop of `jobs/ticker.rs` is written again. Schedulers die between any two steps, replies are
+//! lost after their writes landed, an operator releases leases by force, and each clock finds a
+//! lease valid or expired as it likes.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -29,14 +26,14 @@ use webhook_serializer::{
         state::{EntityState, HolderInfo, LeaseKind},
         table::{Action as Does, Change, Condition, Row, Write, Written},
         tick::{
-            CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick,
-            Started, TakeOverTick, TickResult,
+            CompleteTick, Completed, DefineJob, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick, Started,
+            TakeOverTick, TickOutcome, TickResult,
         },
     },
     time::{Nonce, Timestamp},
 };
 
-/// A row, hashed by its content, once.
+/// A row with the hash of its content.
 #[derive(Debug, Clone)]
 struct Stored(Arc<Row>, u64);
 
@@ -60,18 +57,17 @@ impl Hash for Stored {
     }
 }
 
-/// A rule left out.
+/// An omitted rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Without {
-    /// A tick is recorded by whoever likes to.
+    /// Recording a tick does not check the lease.
     TokenAtCompletion,
-    /// A start does not ask whether its tick is recorded.
+    /// A start does not check whether its tick is recorded.
     TickAtStart,
-    /// A tick that must not be run twice is recorded at its end.
+    /// A tick that must not run twice is recorded at its end.
     RecordAtStart,
-    /// Giving a tick up leaves the token as it was.
+    /// Giving up a tick keeps the token.
     TokenAtGivingUp,
-    /// Starts are not counted.
     CountOfStarts,
 }
 
@@ -83,15 +79,14 @@ struct Ticks {
     without: Option<Without>,
 }
 
-/// How often things may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Budget {
     deliveries: u8,
     crashes: u8,
     lost_replies: u8,
-    /// Looks by a clock that is ahead.
+    /// Decisions by a fast clock.
     ahead: u8,
-    /// Leases that an operator takes away.
+    /// Releases by force.
     forced: u8,
 }
 
@@ -104,7 +99,7 @@ struct State {
     history: History,
 }
 
-/// What happened to each tick; the first is the one that was due before.
+/// The history of each tick; the first was due before.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct History {
     started: [u8; 3],
@@ -113,24 +108,22 @@ struct History {
     newest_token: u64,
     token_went_back: bool,
     started_when_completed: bool,
-    told_wrongly: bool,
+    reported_wrongly: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Scheduler {
     Idle,
-    /// Has seen the row.
     Looks {
         scheduled: Timestamp,
         seen: Box<JobState>,
     },
-    /// Runs the function.
     Runs {
         scheduled: Timestamp,
         lease: Lease,
         tick: Timestamp,
     },
-    /// Has written and heard nothing.
+    /// Has written, and its reply was lost.
     Doubts {
         scheduled: Timestamp,
         call: Box<Call>,
@@ -146,16 +139,16 @@ enum Call {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
-    /// It is invoked for this minute, and reads the row.
+    /// The scheduler is invoked for this minute and reads the row.
     Invoked(usize, u32),
-    /// It does what is next, by a clock so many minutes ahead.
+    /// It takes its next step, by a clock so many minutes ahead.
     Acts(usize, u64),
-    /// The same; the write lands and the reply is lost.
+    /// It takes its next step, whose reply is lost.
     ActsUnheard(usize, u64),
-    /// It sends what it heard nothing of again.
+    /// It sends the write again.
     Repeats(usize),
     Dies(usize),
-    /// An operator takes the lease away.
+    /// An operator releases the lease by force.
     Forced,
 }
 
@@ -173,14 +166,14 @@ fn job() -> EntityKey {
     EntityKey::parse("cron/job").unwrap()
 }
 
-/// A control's version of a write.
+/// Changes a write for a control.
 fn without(mut write: Write, rule: Option<Without>, call: &Call) -> Write {
     let (Some(rule), Does::Update(changes)) = (rule, &mut write.action) else { return write };
     let names = |change: &Change, name: &str| matches!(change, Change::Set(set, _) if set == name);
     match (rule, call) {
         (Without::TokenAtCompletion, Call::Complete { .. }) => write.condition = Condition::Always,
         (Without::TickAtStart, Call::Start { .. }) => {
-            // The tick's own is the last part.
+            // The condition on the tick is the last one.
             if let Condition::All(parts) = &mut write.condition {
                 parts.pop();
             }
@@ -219,7 +212,7 @@ impl Ticks {
         StartTick { request, tick, start, recorded }
     }
 
-    /// The write of a call, done; what it came to is noted, and the reply.
+    /// Applies the write of a call and notes it in the history.
     fn written(&self, state: &mut State, call: &Call) -> Written {
         let write = match call {
             Call::Start { number, tick, start, now, seen } => {
@@ -252,8 +245,8 @@ impl Ticks {
         Written::Landed(Some(row))
     }
 
-    /// What a scheduler makes of a reply.
-    fn heard(&self, state: &mut State, call: &Call, reply: Written, scheduled: Timestamp) -> Scheduler {
+    /// Continues a scheduler with a reply.
+    fn proceed(&self, state: &mut State, call: &Call, reply: Written, scheduled: Timestamp) -> Scheduler {
         let looks = |seen| Scheduler::Looks { scheduled, seen: Box::new(seen) };
         match call {
             Call::Start { number, tick, start, now, .. } => {
@@ -271,7 +264,7 @@ impl Ticks {
             }
             Call::Complete { lease, tick } => match complete(lease, *tick).judge(reply).unwrap() {
                 Completed::Recorded(seen) => {
-                    state.history.told_wrongly |= state.history.completed[number(*tick)] == 0;
+                    state.history.reported_wrongly |= state.history.completed[number(*tick)] == 0;
                     looks(seen)
                 }
                 Completed::Lost => Scheduler::Idle,
@@ -279,7 +272,7 @@ impl Ticks {
         }
     }
 
-    /// The next write of a scheduler, by a clock so many minutes ahead.
+    /// Returns the next write of a scheduler, by a clock so many minutes ahead.
     fn call(&self, state: &State, scheduler: &Scheduler, ahead: u64) -> Option<(Timestamp, Call)> {
         match scheduler {
             Scheduler::Looks { scheduled, seen } => {
@@ -302,7 +295,7 @@ impl Ticks {
 }
 
 fn complete(lease: &Lease, tick: Timestamp) -> CompleteTick<'_> {
-    let result = TickResult { ending: Ending::Done, at: minute(0), took: Duration::ZERO, error: String::new() };
+    let result = TickResult { ending: TickOutcome::Done, at: minute(0), took: Duration::ZERO, error: String::new() };
     CompleteTick { lease, tick, result }
 }
 
@@ -326,7 +319,7 @@ impl Model for Ticks {
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
         for (which, scheduler) in state.schedulers.iter().enumerate() {
             match scheduler {
-                // Of two that do nothing the first is invoked.
+                // The first of two idle schedulers is invoked.
                 Scheduler::Idle if which == 1 && state.schedulers[0] == Scheduler::Idle => {}
                 Scheduler::Idle if state.budget.deliveries > 0 => {
                     steps.extend([1, 2].map(|minute| Step::Invoked(which, minute)));
@@ -335,8 +328,8 @@ impl Model for Ticks {
                 Scheduler::Doubts { .. } => steps.push(Step::Repeats(which)),
                 Scheduler::Looks { .. } | Scheduler::Runs { .. } => {
                     let clocks: &[u64] = match scheduler {
-                        // Each is far enough ahead for what the one before wrote to have run out,
-                        // and not so far that what it writes seems to come from nowhere.
+                        // Each clock is far enough ahead to find the leases of the one before
+                        // expired, and not so far that leases seem invalid.
                         Scheduler::Looks { .. } if state.budget.ahead > 0 => &[0, 3, 6, 9],
                         _ => &[0],
                     };
@@ -374,7 +367,7 @@ impl Model for Ticks {
                 state.calls += u8::from(matches!(call, Call::Start { .. }));
                 let reply = self.written(&mut state, &call);
                 state.schedulers[which] = match step {
-                    Step::Acts(..) => self.heard(&mut state, &call, reply, scheduled),
+                    Step::Acts(..) => self.proceed(&mut state, &call, reply, scheduled),
                     _ => {
                         state.budget.lost_replies -= 1;
                         Scheduler::Doubts { scheduled, call: Box::new(call) }
@@ -384,7 +377,7 @@ impl Model for Ticks {
             Step::Repeats(which) => {
                 let Scheduler::Doubts { scheduled, call } = state.schedulers[which].clone() else { return None };
                 let reply = self.written(&mut state, &call);
-                state.schedulers[which] = self.heard(&mut state, &call, reply, scheduled);
+                state.schedulers[which] = self.proceed(&mut state, &call, reply, scheduled);
             }
             Step::Dies(which) => {
                 state.budget.crashes -= 1;
@@ -405,7 +398,7 @@ impl Model for Ticks {
             Property::<Self>::always(ONCE, |_, state| state.history.completed.iter().all(|times| *times <= 1)),
             Property::<Self>::always(GROWS, |_, state| !state.history.token_went_back),
             Property::<Self>::always(OVER, |_, state| !state.history.started_when_completed),
-            Property::<Self>::always(HONEST, |_, state| !state.history.told_wrongly),
+            Property::<Self>::always(HONEST, |_, state| !state.history.reported_wrongly),
             Property::<Self>::always(BOUNDED, |model, state| {
                 let most = match model.on_crash {
                     OnCrash::Again => MOST_STARTS as u8,
@@ -432,11 +425,11 @@ impl Model for Ticks {
 }
 
 const ONCE: &str = "a tick is completed at most once";
-const GROWS: &str = "every start has a greater token than those before it";
-const OVER: &str = "no tick is started that is completed";
-const BOUNDED: &str = "a tick is started as often as its job says";
-const HONEST: &str = "who is told that its tick is recorded has recorded it";
-const NOT_LOST: &str = "what is recorded was completed, or crashed as often as it may";
+const GROWS: &str = "tokens grow with every start";
+const OVER: &str = "no completed tick is started";
+const BOUNDED: &str = "a tick is started no more often than its job allows";
+const HONEST: &str = "a tick reported as recorded is recorded";
+const NOT_LOST: &str = "a recorded tick was completed or given up";
 
 const COMPLETED: &str = "both ticks are completed";
 const RUN_AGAIN: &str = "a tick whose run died is completed";
@@ -451,7 +444,7 @@ fn ticks(missed: Missed, on_crash: OnCrash, budget: Budget) -> Ticks {
 
 #[test]
 fn ticks_run_once_in_every_interleaving() {
-    let mut moved = Vec::new();
+    let mut changed = Vec::new();
     for (model, states) in [
         (ticks(Missed::Each, OnCrash::Again, DEADLY), 52_925),
         (ticks(Missed::Each, OnCrash::Again, SOME), 15_135),
@@ -474,10 +467,10 @@ fn ticks_run_once_in_every_interleaving() {
             assert!(checker.discovery(wanted).is_some(), "{name}: never: {wanted}");
         }
         if found != states && crate::counts_are_pinned() {
-            moved.push(format!("{name}: {found} states, pinned are {states}"));
+            changed.push(format!("{name}: {found} states, pinned are {states}"));
         }
     }
-    assert!(moved.is_empty(), "{}", moved.join("\n"));
+    assert!(changed.is_empty(), "{}", changed.join("\n"));
 }
 
 #[test]

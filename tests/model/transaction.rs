@@ -1,5 +1,4 @@
-//! Settle and the handler's writes in one transaction, as the production commit
-//! makes and judges it.
+//! Commits, made and judged by the production operation.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -13,59 +12,55 @@ use webhook_serializer::{
 };
 
 use crate::{
-    drain::{Knows, RETENTION, Sort, Todo, remembered},
-    store::{Clock, Decided, Held, LEASE, Stored, View, intern_lease, intern_view, time},
+    drain::{DrainRef, PlanStep, RETENTION, SourceKind, memoized},
+    store::{Clock, DecisionRef, LEASE, LeaseRef, RowRef, View, intern_lease, intern_view, time},
 };
 
-type Judged = HashMap<(Transaction, u8, Option<Stored>), (bool, Committing)>;
+type Judged = HashMap<(Transaction, u8, Option<RowRef>), (bool, Committing)>;
 
 thread_local! {
     static JUDGED: RefCell<Judged> = RefCell::default();
 }
 
-/// What became of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Committing {
-    /// The lease goes on as this, and the row is known as this.
-    Landed(Held, View),
+    /// The lease continues, and this is the row as its holder knows it.
+    Landed(LeaseRef, View),
     Released,
     Grown(View),
-    /// It did not land, and this follows.
-    Follows(Todo),
+    /// It did not land; the drain continues with this step.
+    Follows(PlanStep),
     Lost,
 }
 
-/// A settle in one transaction with what a handler writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transaction {
-    pub lease: Held,
-    pub decided: Decided,
+    pub lease: LeaseRef,
+    pub decision: DecisionRef,
     pub hands_over: bool,
-    /// What its author knows.
-    pub knows: Knows,
-    /// Whether it landed before: then it is answered as it was.
+    pub known: DrainRef,
+    /// Whether an earlier try landed, so that the client token returns its reply.
     pub landed: bool,
-    pub sort: Sort,
-    /// What the handler was started for.
+    pub kind: SourceKind,
     pub group: Group,
-    /// It does not ask whether it was put on hold.
+    /// Whether it does not check for a hold.
     pub is_blind: bool,
 }
 
 impl Transaction {
-    /// Whether it ends the lease, as nothing is known to wait.
+    /// Returns whether it releases the lease, because nothing more is known to wait.
     pub fn releases(&self) -> bool {
-        self.knows.is_last(self.decided.last())
+        self.known.is_last(self.decision.last())
     }
 
-    /// Whether it lands on this row, and what its author makes of the answer.
-    pub fn judged(self, epoch: u8, row: Option<Stored>) -> (bool, Committing) {
-        remembered(&JUDGED, (self, epoch, row), |_| self.evaluated(epoch, row))
+    /// Returns whether it lands on this row, and its author's next move.
+    pub fn judged(self, epoch: u8, row: Option<RowRef>) -> (bool, Committing) {
+        memoized(&JUDGED, (self, epoch, row), |_| self.evaluated(epoch, row))
     }
 
-    fn evaluated(self, epoch: u8, row: Option<Stored>) -> (bool, Committing) {
-        let (now, lease, decision) = (time(epoch, Clock::Early), &*self.lease, &*self.decided);
-        let is_on_hold = self.knows.is_on_hold();
+    fn evaluated(self, epoch: u8, row: Option<RowRef>) -> (bool, Committing) {
+        let (now, lease, decision) = (time(epoch, Clock::Early), &*self.lease, &*self.decision);
+        let is_on_hold = self.known.is_on_hold();
         let goes_on = Settle { lease, decision, now, length: LEASE, hands_over: self.hands_over };
         let settling = if self.releases() {
             Settling::Releases(SettleAndRelease { lease, decision, purge_at: (!is_on_hold).then_some(now + RETENTION) })
@@ -78,12 +73,12 @@ impl Transaction {
         let answer = if !refused || self.landed { Transacted::Landed } else { Transacted::Refused(vec![Some(row)]) };
         let committing = match commit.judge(answer).expect("the model's rows are sound") {
             Committed::Landed(lease) => {
-                Committing::Landed(intern_lease(lease), intern_view(&goes_on.applied(self.knows.state())))
+                Committing::Landed(intern_lease(lease), intern_view(&goes_on.applied(self.known.state())))
             }
             Committed::Released => Committing::Released,
             Committed::Grown(state) => Committing::Grown(intern_view(&state)),
             Committed::Lost => Committing::Lost,
-            Committed::Refused => Committing::Follows(self.knows.commit_refused(self.group, self.sort)),
+            Committed::Refused => Committing::Follows(self.known.commit_refused(self.group, self.kind)),
         };
         (!refused, committing)
     }

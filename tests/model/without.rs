@@ -1,4 +1,4 @@
-//! The rules that a model is explored without.
+//! The rules that controls change.
 
 #[path = "../src/rules.rs"]
 #[expect(dead_code, reason = "some are only the simulation's")]
@@ -6,7 +6,7 @@ mod rules;
 
 pub use rules::{Rule, forget_members, forget_settled};
 
-/// A set of them; empty: the protocol as it is.
+/// A set of changed rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Changes(u64);
 

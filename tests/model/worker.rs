@@ -1,5 +1,4 @@
-//! A worker's steps. What to do is asked of the production plan each time; here
-//! it is done, one store write, queue send or handler step at a time.
+//! A worker's steps, from the queue to the end of its drain.
 
 use webhook_serializer::{
     engine::{
@@ -13,12 +12,12 @@ use webhook_serializer::{
 };
 
 use crate::{
-    drain::{Begun, Learned, When, begun},
+    drain::{DrainBegin, Observation, PlanTime, drain_begin},
     operations::{Executed, Op, Reply},
-    protocol::{Action, Answer as Answers, Hearing, Next, Protocol},
+    protocol::{Action, Answer, Hearing, Next, Protocol},
     reached::Reached,
     state::{Budget, Draining, Message, State, Step, Worker},
-    store::{Answer, Clock, Drawn, Item, LEASE, entity, time},
+    store::{AcquiredRef, Clock, Item, LEASE, NonceId, entity, time},
     without::Rule,
 };
 use Hearing::{Heard, Lost};
@@ -26,7 +25,7 @@ use Hearing::{Heard, Lost};
 impl Protocol {
     pub fn work_actions(&self, state: &State, number: usize, actions: &mut Vec<Action>) {
         let Some(worker) = &state.workers[number] else {
-            // Idle workers are alike: the first of them receives.
+            // Idle workers are interchangeable: the first one receives.
             if state.workers[..number].iter().any(Option::is_none) {
                 return;
             }
@@ -79,17 +78,17 @@ impl Protocol {
             Step::Ask => {
                 actions.push(late(number, Heard));
                 if worker.draining().has_to_wait() || state.left.overruns > 0 {
-                    actions.push(Action::PutsOff(number));
+                    actions.push(Action::StopsEarly(number));
                 }
             }
-            Step::ReadPage | Step::Announce => {
+            Step::ReadPage | Step::MarkHandOver => {
                 actions.push(early(number, Heard));
-                if state.left.outages > 0 || worker.step == Step::Announce {
+                if state.left.outages > 0 || worker.step == Step::MarkHandOver {
                     actions.push(Action::StoreIsOut(number));
                 }
             }
             Step::Gap => {
-                let sequence = worker.draining().knows.place().0;
+                let sequence = worker.draining().known.place().0;
                 if state.item(Item::Delivery(sequence)).is_some() {
                     actions.push(Action::GapIsFilled(number));
                 }
@@ -97,29 +96,29 @@ impl Protocol {
                     add(early);
                 }
                 if state.left.overruns > 0 {
-                    actions.push(Action::PutsOff(number));
+                    actions.push(Action::StopsEarly(number));
                 }
                 if state.left.expiries > 0 {
                     actions.push(Action::GapMayHaveExpired(number));
                 }
             }
             Step::Run => {
-                actions.push(Action::HandlerEnds(number, Answers::Done));
+                actions.push(Action::HandlerEnds(number, Answer::Done));
                 for (left, answer) in [
-                    (state.left.failures, Answers::Fails),
-                    (state.left.timeouts, Answers::TimesOut),
-                    (state.left.rejections, Answers::Rejects),
+                    (state.left.failures, Answer::Fails),
+                    (state.left.timeouts, Answer::TimesOut),
+                    (state.left.rejections, Answer::Rejects),
                 ] {
                     if left > 0 {
                         actions.push(Action::HandlerEnds(number, answer));
                     }
                 }
                 if state.left.renewals > 0 {
-                    actions.push(Action::FindsItselfLost(number));
+                    actions.push(Action::RenewalFails(number));
                 }
             }
             Step::SendFresh
-            | Step::PutOff(_)
+            | Step::Requeue(_)
             | Step::RetryWakeUp(..)
             | Step::HandOver
             | Step::Start
@@ -127,9 +126,9 @@ impl Protocol {
                 actions.push(early(number, Heard));
             }
             Step::TakeOver(..)
-            | Step::Mark
-            | Step::LetGo
-            | Step::LetGoBlindly
+            | Step::RecordStart
+            | Step::ReleaseHandedOver
+            | Step::ReleaseUnheard
             | Step::Commit { .. }
             | Step::Park { .. }
             | Step::Fail { .. }
@@ -153,7 +152,7 @@ impl Next<'_> {
         self.state.workers[number] = Some(Worker { message, token, is_replaced, step, drain: None });
     }
 
-    /// The worker is done with its message, or dead.
+    /// Ends the work on a message; also for a crash.
     pub fn finish(&mut self, number: usize, delete: bool) {
         let Some(worker) = self.state.workers[number].take() else { return };
         let mut others = self.state.workers.iter_mut().flatten();
@@ -172,17 +171,17 @@ impl Next<'_> {
         }
     }
 
-    /// A nonce that no row still holds of this author's.
-    pub fn draw(&self, number: usize) -> Drawn {
+    /// Returns a nonce of this author that no row holds.
+    pub fn draw(&self, number: usize) -> NonceId {
         if self.has(Rule::HolderFromRequest) {
-            return Drawn(200, 0);
+            return NonceId(200, 0);
         }
         self.unused(100 + number as u8)
     }
 
-    pub fn unused(&self, author: u8) -> Drawn {
+    pub fn unused(&self, author: u8) -> NonceId {
         let holder = self.state.view().and_then(|view| view.held.as_ref().map(|held| held.holder.clone()));
-        let mut drawn = Drawn(author, 0);
+        let mut drawn = NonceId(author, 0);
         while holder.as_ref() == Some(&drawn.nonce()) {
             drawn.1 += 1;
         }
@@ -191,9 +190,8 @@ impl Next<'_> {
 
     // Steps.
 
-    /// Takes the steps that nothing can come between: those that write nothing,
-    /// where no lease can be lost meanwhile, and the deletion of a message that
-    /// nobody else has. A longer pause would be another worker's absence.
+    /// Takes the steps that commute with all others: those that write nothing, if no lease can be
+    /// lost, and the deletion of a message that nobody else has.
     pub fn go_on(&mut self, number: usize, worker: &mut Worker) -> Option<bool> {
         loop {
             match worker.step {
@@ -204,7 +202,7 @@ impl Next<'_> {
                 Step::ReadPage if self.nobody_loses() && self.state.left.outages == 0 => self.read_page(worker),
                 Step::Start if self.nobody_loses() => self.start(worker),
                 Step::Run if self.nobody_loses() && self.handlers_succeed() => {
-                    self.handler_ends(worker, Answers::Done);
+                    self.handler_ends(worker, Answer::Done);
                 }
                 _ => return None,
             }
@@ -216,32 +214,31 @@ impl Next<'_> {
         failures + timeouts + rejections == 0
     }
 
-    /// No message can be received twice any more.
+    /// Returns whether no message can be received twice any more.
     fn nobody_fails(&self) -> bool {
         let copied = self.state.workers.iter().flatten().any(|worker| worker.message != Message::Own);
         self.state.left.worker_crashes == 0 && self.state.left.copies == 0 && !copied
     }
 
-    /// No lease can be lost any more but by its holder's death.
+    /// Returns whether leases can be lost only by the death of their holders.
     fn nobody_loses(&self) -> bool {
-        self.state.left.take_overs + self.state.left.forced == 0
+        self.state.left.take_overs + self.state.left.forced_releases == 0
     }
 
-    /// One step of a worker; whether it is done with its message, and if so
-    /// whether it deletes it.
+    /// Takes a step. Returns whether to delete the message, if the worker is done with it.
     pub fn work(&mut self, number: usize, worker: &mut Worker, action: Action) -> Option<bool> {
         let epoch = self.state.epoch;
         let (clock, reply) = match action {
             Action::Work(_, clock, reply) => (clock, reply),
             Action::RowWork(_, reply) | Action::ReceiptWork(_, reply) => (Clock::Early, reply),
-            Action::PutsOff(_) => {
+            Action::StopsEarly(_) => {
                 let waits = worker.step == Step::Ask && worker.draining().has_to_wait();
                 let when = if waits {
                     self.model.reach(Reached::Yield);
-                    When::At(Clock::Early)
+                    PlanTime::At(Clock::Early)
                 } else {
                     self.state.left.overruns -= 1;
-                    When::TheEnd
+                    PlanTime::OutOfTime
                 };
                 if worker.step == Step::Gap {
                     worker.step = Step::HandOver;
@@ -251,16 +248,16 @@ impl Next<'_> {
                 return None;
             }
             Action::GapIsFilled(_) => {
-                self.learns(worker, Learned::Filled);
+                self.observes(worker, Observation::Filled);
                 self.turn(worker);
                 return None;
             }
             Action::StoreIsOut(_) => {
                 worker.step = match worker.step {
-                    Step::Announce => Step::HandOver,
-                    Step::Spill { decided, commits } => {
+                    Step::MarkHandOver => Step::HandOver,
+                    Step::Spill { decision, commits } => {
                         self.state.left.outages -= 1;
-                        self.cannot_spill(worker, decided, commits);
+                        self.cannot_spill(worker, decision, commits);
                         return None;
                     }
                     _ => {
@@ -268,8 +265,8 @@ impl Next<'_> {
                         self.model.reach(Reached::StoreOut);
                         worker.draining_mut().is_stopped = true;
                         match plan::stop(worker.is_replaced) {
-                            plan::Stop::Release => Step::LetGoBlindly,
-                            plan::Stop::HandOver => Step::Announce,
+                            plan::Stop::Release => Step::ReleaseUnheard,
+                            plan::Stop::HandOver => Step::MarkHandOver,
                         }
                     }
                 };
@@ -277,11 +274,11 @@ impl Next<'_> {
             }
             Action::GapMayHaveExpired(_) => {
                 self.state.left.expiries -= 1;
-                let todo = worker.draining().knows.gap_is_over(epoch, true);
+                let todo = worker.draining().known.gap_is_over(epoch, true);
                 self.takes(worker, todo, false);
                 return None;
             }
-            Action::FindsItselfLost(_) => {
+            Action::RenewalFails(_) => {
                 let lease = worker.draining().lease;
                 if self.on_entity(Op::Renew(lease)).reply == Reply::Lost {
                     self.state.left.renewals -= 1;
@@ -318,30 +315,30 @@ impl Next<'_> {
                     self.acquired(number, worker, drawn, executed, Clock::Late);
                 }
             }
-            Step::PutOff(token) => {
+            Step::Requeue(token) => {
                 self.state.queue.push((token, false));
                 worker.step = Step::Finish { delete: true };
             }
             Step::Finish { delete } => return Some(delete),
-            Step::Ask => self.ask(worker, When::At(clock)),
+            Step::Ask => self.ask(worker, PlanTime::At(clock)),
             Step::ReadPage => self.read_page(worker),
             Step::Gap => self.void(worker, heard),
-            Step::Mark => {
-                let (sequence, _) = worker.draining().knows.place();
+            Step::RecordStart => {
+                let (sequence, _) = worker.draining().known.place();
                 let marked = self.on_entity(Op::MarkStart(worker.draining().lease, sequence)).reply;
                 self.model.reach(Reached::StartWritten);
                 match marked {
                     Reply::Lost if heard => self.loses(worker),
-                    // Not heard of, it is started all the same.
+                    // Without a reply it is started all the same.
                     _ => worker.step = Step::Start,
                 }
             }
             Step::Start => self.start(worker),
             Step::Run => unreachable!("a handler ends"),
-            Step::Spill { decided, commits } => self.spill(worker, decided, commits, heard),
-            Step::Commit { decided, landed } => self.commit(worker, decided, landed, heard),
+            Step::Spill { decision, commits } => self.spill(worker, decision, commits, heard),
+            Step::Commit { decision, landed } => self.commit(worker, decision, landed, heard),
             Step::Park { ran } => {
-                let (sequence, id) = worker.draining().knows.place();
+                let (sequence, id) = worker.draining().known.place();
                 self.on_item(Item::Parked(sequence), Op::Park(id.expect("a delivery"), sequence));
                 if heard {
                     self.settle(worker, Settlement::Parked, false, ran);
@@ -355,14 +352,14 @@ impl Next<'_> {
                 worker.step = Step::Fail { attempts, retries, one_by_one, retry: true };
             }
             Step::Fail { attempts, retries, one_by_one, retry } => {
-                let Draining { lease, knows, .. } = *worker.draining();
-                let sequence = knows.place().0;
+                let Draining { lease, known, .. } = *worker.draining();
+                let sequence = known.place().0;
                 let executed = self.on_entity(Op::Fail {
                     lease,
                     sequence,
                     attempts,
                     retries,
-                    suspected: knows.state().is_suspect(),
+                    suspected: known.state().is_suspect(),
                     one_by_one,
                     retry,
                 });
@@ -376,13 +373,13 @@ impl Next<'_> {
             }
             Step::Block(reason) => {
                 let executed =
-                    self.on_entity(Op::Block(worker.draining().lease, worker.draining().knows.place().0, reason));
+                    self.on_entity(Op::Block(worker.draining().lease, worker.draining().known.place().0, reason));
                 if heard {
                     self.model.reach(Reached::BlockExpired);
                     self.ended(worker, executed);
                 }
             }
-            Step::Announce => {
+            Step::MarkHandOver => {
                 self.on_entity(Op::MarkHandOver(worker.draining().lease));
                 worker.step = Step::HandOver;
             }
@@ -391,10 +388,10 @@ impl Next<'_> {
                 if !self.has(Rule::HandOverWithoutWakeUp) {
                     self.state.queue.push((Some(lease.token().0), false));
                 }
-                worker.step = if is_stopped { Step::LetGoBlindly } else { Step::LetGo };
+                worker.step = if is_stopped { Step::ReleaseUnheard } else { Step::ReleaseHandedOver };
             }
-            // Whatever becomes of it, also where nothing is heard.
-            Step::LetGoBlindly => {
+            // The outcome does not matter, nor whether a reply arrives.
+            Step::ReleaseUnheard => {
                 let op = match plan::stop(worker.is_replaced) {
                     plan::Stop::Release => Op::Release(worker.draining().lease),
                     plan::Stop::HandOver => hand_over(worker),
@@ -402,7 +399,7 @@ impl Next<'_> {
                 self.on_entity(op);
                 self.ends(worker, Drained::Ended);
             }
-            Step::LetGo => {
+            Step::ReleaseHandedOver => {
                 let executed = self.on_entity(hand_over(worker));
                 if heard {
                     self.ended(worker, executed);
@@ -415,12 +412,12 @@ impl Next<'_> {
                 }
             }
             Step::ReleaseEmpty => {
-                let Draining { lease, knows, .. } = *worker.draining();
-                let executed = self.on_entity(Op::ReleaseEmpty(lease, false, knows.is_on_hold()));
+                let Draining { lease, known, .. } = *worker.draining();
+                let executed = self.on_entity(Op::ReleaseEmpty(lease, false, known.is_on_hold()));
                 match executed.reply {
                     _ if !heard => {}
                     Reply::Grown(view) => {
-                        self.learns(worker, Learned::Seen(view));
+                        self.observes(worker, Observation::Seen(view));
                         self.turn(worker);
                     }
                     _ => self.ended(worker, executed),
@@ -432,7 +429,7 @@ impl Next<'_> {
 
     // The beginning and the end.
 
-    fn acquired(&mut self, number: usize, worker: &mut Worker, drawn: Drawn, executed: Executed, clock: Clock) {
+    fn acquired(&mut self, number: usize, worker: &mut Worker, drawn: NonceId, executed: Executed, clock: Clock) {
         let Reply::Answered(answer) = executed.reply else { unreachable!() };
         if let Acquired::Held(_) = &*answer {
             worker.step = Step::Look(drawn, answer);
@@ -444,7 +441,7 @@ impl Next<'_> {
         }
     }
 
-    fn look(&mut self, number: usize, worker: &mut Worker, drawn: Drawn, answer: Answer, clock: Clock) {
+    fn look(&mut self, number: usize, worker: &mut Worker, drawn: NonceId, answer: AcquiredRef, clock: Clock) {
         let Acquired::Held(seen) = &*answer else { unreachable!() };
         let held = seen.held.as_ref().expect("held");
         let is_drain = held.kind == LeaseKind::Drain;
@@ -460,27 +457,27 @@ impl Next<'_> {
         }
     }
 
-    fn begins(&mut self, number: usize, worker: &mut Worker, drawn: Drawn, answer: Answer, clock: Clock) {
-        match begun(answer, self.state.epoch, clock, self.model.capacity) {
-            Begun::Granted(lease, knows) => {
-                let state = knows.state();
+    fn begins(&mut self, number: usize, worker: &mut Worker, drawn: NonceId, answer: AcquiredRef, clock: Clock) {
+        match drain_begin(answer, self.state.epoch, clock, self.model.capacity) {
+            DrainBegin::Granted(lease, known) => {
+                let state = known.state();
                 let waited = state.yield_until.is_some() || state.retry_at.is_some();
-                worker.drain = Some(Draining { lease, knows, waited, is_stopped: false, group: Group::ONE });
+                worker.drain = Some(Draining { lease, known, waited, is_stopped: false, group: Group::ONE });
                 self.turn(worker);
             }
-            Begun::Drained(drained) => self.ends(worker, drained),
-            Begun::AskAgain => worker.step = Step::Acquire(self.draw(number)),
-            Begun::TakeOver(seen) => worker.step = Step::TakeOver(drawn, seen),
+            DrainBegin::Drained(drained) => self.ends(worker, drained),
+            DrainBegin::AskAgain => worker.step = Step::Acquire(self.draw(number)),
+            DrainBegin::TakeOver(seen) => worker.step = Step::TakeOver(drawn, seen),
         }
     }
 
-    /// Its drain is over: what becomes of its wake-up?
+    /// Ends the drain, and decides about its wake-up.
     pub fn ends(&mut self, worker: &mut Worker, drained: Drained) {
         let wake_up = WakeUp { entity: entity().clone(), token: worker.token };
         worker.step = match fate(&wake_up, worker.is_replaced, drained, LEASE) {
             Fate::Delete => Step::Finish { delete: true },
             Fate::Keep => Step::Finish { delete: false },
-            Fate::Replace(fresh, ..) => Step::PutOff(fresh.token),
+            Fate::Replace(fresh, ..) => Step::Requeue(fresh.token),
         };
     }
 
@@ -505,5 +502,5 @@ impl Next<'_> {
 
 fn hand_over(worker: &Worker) -> Op {
     let drain = worker.draining();
-    Op::HandOver(drain.lease, drain.knows.state().is_suspect())
+    Op::HandOver(drain.lease, drain.known.state().is_suspect())
 }

@@ -1,6 +1,6 @@
 //! A job's texts for lists.
 
-use webhook_serializer::{jobs::roster::Listed, protocol::tick::Ending, time::Timestamp};
+use webhook_serializer::{jobs::roster::Listed, protocol::tick::TickOutcome, time::Timestamp};
 
 use crate::output::duration;
 
@@ -28,8 +28,8 @@ pub fn result(job: &Listed) -> String {
     let Some(result) = &job.state.last_result else { return String::new() };
     match result.ending {
         // Its start is recorded as a crash until it ends.
-        Ending::Crashed if is_under_way(job) && job.state.last_tick == job.state.tick => String::new(),
-        Ending::Crashed => "crashed".to_owned(),
+        TickOutcome::Crashed if is_under_way(job) && job.state.last_tick == job.state.tick => String::new(),
+        TickOutcome::Crashed => "crashed".to_owned(),
         ending => format!("{ending} {} {}", duration(result.took), result.error).trim_end().to_owned(),
     }
 }

@@ -26,8 +26,8 @@ use crate::{
         state::{HolderInfo, LeaseKind},
         table::{Row, Transacted, Write, Written},
         tick::{
-            CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick,
-            Started, TakeOverTick, TickResult,
+            CompleteTick, Completed, DefineJob, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick, Started,
+            TakeOverTick, TickOutcome, TickResult,
         },
     },
     telemetry::{Event, Log, Observer},
@@ -61,9 +61,9 @@ pub struct Ran {
     pub job: Arc<str>,
     /// Which.
     pub tick: Timestamp,
-    /// How it ended; [`Ending::Crashed`]: its lease was lost, and nothing is
+    /// How it ended; [`TickOutcome::Crashed`]: its lease was lost, and nothing is
     /// recorded.
-    pub ending: Ending,
+    pub ending: TickOutcome,
 }
 
 /// What an invocation did.
@@ -195,7 +195,7 @@ impl Ticker {
                 Next::GiveUp { tick } => {
                     match self.store.run(&GiveUpTick { seen: &seen, tick, now }, PATIENCE).await? {
                         GivenUp::GivenUp(state) => {
-                            self.ended(job, tick, Ending::Crashed, None);
+                            self.ended(job, tick, TickOutcome::Crashed, None);
                             Some(state)
                         }
                         GivenUp::Changed(state) => state,
@@ -276,7 +276,7 @@ impl Ticker {
         let crashed = seen.tick.filter(|crashed| seen.is_recorded(*crashed));
         let started = self.store.run(&TakeOverTick { start, seen }, PATIENCE).await?;
         if let (Started::Granted(..), Some(crashed)) = (&started, crashed) {
-            self.ended(job, crashed, Ending::Crashed, None);
+            self.ended(job, crashed, TickOutcome::Crashed, None);
         }
         Ok(started)
     }
@@ -289,7 +289,7 @@ impl Ticker {
         tick: Timestamp,
         sent: Duration,
         deadline: Duration,
-    ) -> Result<(Ending, Option<JobState>), StoreError> {
+    ) -> Result<(TickOutcome, Option<JobState>), StoreError> {
         let env = self.store.env().clone();
         let started = env.monotonic();
         let left = deadline.saturating_sub(started).saturating_sub(MARGIN);
@@ -332,19 +332,19 @@ impl Ticker {
         let patience = PATIENCE.min(deadline.saturating_sub(env.monotonic()));
         let result = |ending, error: &str| TickResult { ending, at: env.now(), took, error: one_line(error) };
         let result = match answer {
-            Answer::Done(Outcome::Done) => result(Ending::Done, ""),
+            Answer::Done(Outcome::Done) => result(TickOutcome::Done, ""),
             Answer::Done(Outcome::Commit(writes)) => {
-                let done = CompleteTick { lease: renewer.lease(), tick, result: result(Ending::Done, "") };
+                let done = CompleteTick { lease: renewer.lease(), tick, result: result(TickOutcome::Done, "") };
                 match self.commit(&done, writes, patience).await? {
                     Committed::Recorded => {
                         self.ended(job, tick, done.result.ending, Some(took));
-                        return Ok((Ending::Done, self.look(job, patience).await?));
+                        return Ok((TickOutcome::Done, self.look(job, patience).await?));
                     }
                     Committed::Lost => return Ok((lost(job, tick, renewer.lease()), None)),
-                    Committed::Refused(error) => result(Ending::Failed, &error),
+                    Committed::Refused(error) => result(TickOutcome::Failed, &error),
                 }
             }
-            Answer::Failed(error) => result(Ending::Failed, &error),
+            Answer::Failed(error) => result(TickOutcome::Failed, &error),
         };
         let complete = CompleteTick { lease: renewer.lease(), tick, result };
         match self.store.run(&complete, patience).await? {
@@ -382,7 +382,7 @@ impl Ticker {
         }
     }
 
-    fn ended(&self, job: &Planned, tick: Timestamp, ending: Ending, took: Option<Duration>) {
+    fn ended(&self, job: &Planned, tick: Timestamp, ending: TickOutcome, took: Option<Duration>) {
         self.observer.observe(&Event::JobEnded { job: &job.name, tick, ending, took });
     }
 
@@ -411,9 +411,9 @@ fn held(job: &Planned, state: &JobState, tick: Timestamp) {
     }
 }
 
-fn lost(job: &Planned, tick: Timestamp, lease: &Lease) -> Ending {
+fn lost(job: &Planned, tick: Timestamp, lease: &Lease) -> TickOutcome {
     tracing::warn!(job = &*job.name, %tick, token = lease.token().0, "lease lost");
-    Ending::Crashed
+    TickOutcome::Crashed
 }
 
 impl fmt::Debug for Ticker {

@@ -103,7 +103,7 @@ impl Retries {
     }
 }
 
-/// How long a delivery is retried, and how long it waits between attempts.
+/// The waits between attempts, and the limits of retrying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The limit of failed attempts, at least 1; `None` leaves `failed_for` as the only

@@ -7,7 +7,7 @@ pub const fn append_writes(b: u64) -> u64 {
 }
 
 /// Write units of draining `k` deliveries of one entity: acquire, then one settle
-/// each, the last of which releases.
+/// each; the last one releases.
 pub const fn drain_writes(k: u64) -> u64 {
     k + 1
 }
@@ -37,8 +37,8 @@ pub const fn commit_writes(w: u64) -> u64 {
 }
 
 /// Write units of draining `k` deliveries of one entity, each by a `commit` with
-/// `w` units of the handler's own: acquire, then the commits, the last of which
-/// releases.
+/// `w` units of the handler's own: acquire, then the commits;
+/// the last one releases.
 pub const fn commit_drain_writes(k: u64, w: u64) -> u64 {
     1 + k * commit_writes(w)
 }

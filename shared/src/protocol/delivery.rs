@@ -25,7 +25,7 @@ use crate::{
 pub struct Incoming {
     /// The entity in whose inbox it is stored.
     pub entity: EntityKey,
-    /// The identity by which repeats are recognised.
+    /// The identity, which is the same for repeats.
     pub identity: Identity,
     /// The provider of its source, such as `shopify`; `None` if it came through no
     /// source.
@@ -172,7 +172,7 @@ impl Delivery {
         self.identity.redrive
     }
 
-    /// Returns the identity by which repeats are recognised.
+    /// Returns the identity, which is the same for repeats.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -253,7 +253,7 @@ impl Delivery {
         self.superseded
     }
 
-    /// Returns the token under which it was applied before, if a rewind runs it again.
+    /// Returns the token of its earlier run, if a rewind runs it again.
     /// It is the same for every attempt of this run and different for every other run.
     /// A receiver that remembers delivery ids recognises a run by the id and this
     /// token.

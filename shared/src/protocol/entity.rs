@@ -65,8 +65,8 @@ impl EntityKey {
         }
     }
 
-    /// Returns the key under which deliveries of `source` are parked if their entity
-    /// could not be determined.
+    /// Returns the key for parked deliveries of `source` whose entity could not be
+    /// determined.
     pub fn unrouted(source: &SourceName) -> Self {
         Self(format!("{source}/unrouted"))
     }
@@ -259,14 +259,14 @@ impl fmt::Display for DeliveryId {
     }
 }
 
-/// The identity of a delivery, by which repeats are recognised.
+/// The identity of a delivery, the same for all its repeats.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity {
     /// The source that received it.
     pub source: SourceName,
     /// The sender's id.
     pub delivery_id: DeliveryId,
-    /// How many times it was redriven; 0 for the sender's own delivery.
+    /// The number of redrives; 0 for the sender's own delivery.
     pub redrive: u32,
 }
 

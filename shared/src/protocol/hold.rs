@@ -16,7 +16,6 @@ use crate::{
 /// hold has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Hold {
-    /// There was none.
     #[default]
     Never,
     /// The entity is on hold; the number is the time of its begin, if that is greater

@@ -34,7 +34,7 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// A granted lease, under which a holder's writes are made.
+/// A granted lease. Its holder's writes name its token.
 ///
 /// It shows what was granted, not that it is still held; only the condition of a
 /// write shows that.
@@ -70,7 +70,7 @@ impl Lease {
         Write { key: entity_row(&self.entity), condition: self.mine(), action: Action::Check }
     }
 
-    /// Returns the id by which the lease can be looked up.
+    /// Returns the id to look the lease up.
     #[doc(hidden)]
     pub fn id(&self) -> LeaseId {
         LeaseId { holder: self.holder.clone(), entity: self.entity.clone() }
@@ -155,7 +155,7 @@ pub(crate) fn lease_ended() -> Vec<Change> {
     LEASE.into_iter().map(Change::remove).collect()
 }
 
-/// Returns the changes that end a lease without a wake-up of its own.
+/// Returns the changes that end a lease without a hand-over.
 pub(crate) fn lease_removed() -> Vec<Change> {
     LEASE.into_iter().chain([a::HANDOVER]).map(Change::remove).collect()
 }

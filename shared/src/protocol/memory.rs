@@ -299,8 +299,7 @@ impl MemoryTable {
         named.flatten().collect()
     }
 
-    /// Deletes the rows for which `is_expired` returns true, as DynamoDB's TTL does, and
-    /// returns their number.
+    /// Deletes expired rows, as DynamoDB's TTL does, and returns their number.
     pub fn purge(&self, table: &TableName, is_expired: impl Fn(&Row) -> bool) -> usize {
         let mut state = self.0.lock().expect("no one panics while holding this");
         let Some(rows) = state.tables.get_mut(table) else { return 0 };

@@ -67,13 +67,13 @@ pub struct Receipt {
     /// The number of attempts; the entity's row stores at most 255.
     pub attempts: u32,
     pub settled_at: Timestamp,
-    /// How long the handler ran; the entity's row stores at most 4.6 hours.
+    /// The run time of the handler; the entity's row stores at most 4.6 hours.
     pub took: Option<Duration>,
 }
 
 impl Receipt {
-    /// Returns the identity under which the receipt gets a row of its own when it leaves
-    /// the entity's row. Repeats and tombstones need none.
+    /// Returns the identity for the receipt's separate row when it leaves the entity's row.
+    /// Repeats and tombstones need no such row.
     pub fn spills(&self) -> Option<IdentityHash> {
         self.identity.filter(|_| self.settlement != Settlement::Repeat)
     }
@@ -130,7 +130,7 @@ const HEADER_BYTES: usize = 6 + 6;
 /// The bytes left for receipts and key in one write unit of the largest entity row.
 pub(super) const ROOM: usize = 493;
 
-/// Stands for no duration.
+/// The stored value for no duration.
 const NONE: u64 = (1 << 24) - 1;
 
 impl Recent {

@@ -178,7 +178,7 @@ pub struct EntityState {
     pub last_claim: Option<Nonce>,
     /// The newest receipts, up to `head`.
     pub recent: Recent,
-    /// Whether receipts have left the row.
+    /// Receipts have left the row.
     pub spilled: bool,
     /// The failed attempts of the front, or of the latest delivery started in its place
     /// (`has_attempts_of_latest`).
@@ -204,8 +204,8 @@ pub struct EntityState {
     pub yield_until: Option<Timestamp>,
     /// The end of the deliveries' turn after an exclusive lease.
     pub turn_until: Option<Timestamp>,
-    /// Of a held lease: the drain is about to hand over. Of a free entity: the due time of
-    /// the wake-up, under the row's token, behind which the last holder released.
+    /// While held: `ABOUT_TO` if the drain will hand over. While free: the due time of the
+    /// last holder's wake-up, which has the row's token.
     pub handover: Option<Timestamp>,
     pub newest_event_time: EventTimes,
 }
@@ -222,7 +222,7 @@ pub const LARGEST_GROUP: u8 = 25;
 /// it. Then the entity is blocked.
 pub const VANISHED_BEFORE_START: u32 = 10;
 
-/// The value of `handover` while the lease is held: its holder is about to hand over.
+/// The value of `handover` while the lease is held.
 pub(crate) const ABOUT_TO: Timestamp = Timestamp::from_millis(1);
 
 /// A hand-over's wake-up that is this late may be lost: claims owe one again.
@@ -365,7 +365,7 @@ mod tests {
         *,
     };
 
-    /// As many receipts as the entity's row can hold, up to sequence `at`.
+    /// The most receipts that the entity's row can hold, up to sequence `at`.
     fn remembered(entity: &EntityKey, at: u64) -> Recent {
         let receipt = |sequence| Receipt {
             sequence: Sequence(sequence),

@@ -279,7 +279,7 @@ pub enum Condition {
     Compare(Attribute, Comparison, Operand),
     /// All of these hold.
     All(Vec<Condition>),
-    /// At least one of these holds; never if there are none.
+    /// At least one of these holds; an empty list never does.
     Any(Vec<Condition>),
 }
 
@@ -373,7 +373,7 @@ impl Change {
 pub enum Action {
     /// Replace all attributes except those of the key.
     Put(Row),
-    /// Change single attributes, and create the item if there is none.
+    /// Change single attributes, and create the item if it is absent.
     Update(Vec<Change>),
     /// Delete the item.
     Delete,
@@ -387,7 +387,7 @@ pub enum Action {
 pub struct Write {
     /// The item.
     pub key: Key,
-    /// The condition under which the action is done.
+    /// The condition of the action.
     pub condition: Condition,
     /// The action.
     pub action: Action,
@@ -482,7 +482,7 @@ pub struct Range {
 pub struct Page {
     /// The rows.
     pub rows: Vec<Row>,
-    /// Whether the page ended at its size or limit, so there may be more rows.
+    /// The page ended at its size or limit, so there may be more rows.
     pub more: bool,
 }
 
@@ -516,7 +516,7 @@ pub trait Table: Send + Sync + 'static {
     /// Sends one write once.
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>>;
 
-    /// Sends several writes, of which all or none land. For ten minutes, an identical call
+    /// Sends several writes; all land or nothing. For ten minutes, an identical call
     /// with the same `token`, of at most 36 characters, is the same transaction.
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>>;
 

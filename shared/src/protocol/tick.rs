@@ -12,5 +12,5 @@ mod job;
 mod run;
 
 pub use define::{DefineJob, RequestRun};
-pub use job::{Ending, JobState, LAST_RESULT_BYTES, LONGEST_DEFINITION, LONGEST_NAME, TickResult, job_entity};
+pub use job::{JobState, LAST_RESULT_BYTES, LONGEST_DEFINITION, LONGEST_NAME, TickOutcome, TickResult, job_entity};
 pub use run::{CompleteTick, Completed, GiveUpTick, GivenUp, RecordPolicy, StartTick, Started, TakeOverTick};

@@ -8,7 +8,7 @@ use crate::{
         entity::{EntityKey, FencingToken, Sequence, SourceName},
         receipt::Settlement,
         state::BlockReason,
-        tick::Ending,
+        tick::TickOutcome,
     },
     time::Timestamp,
 };
@@ -128,7 +128,7 @@ pub enum Event<'a> {
     JobEnded {
         job: &'a str,
         tick: Timestamp,
-        ending: Ending,
+        ending: TickOutcome,
         /// `None` for a crashed tick.
         took: Option<Duration>,
     },

@@ -13,7 +13,7 @@ use crate::protocol::{
     delivery::Delivery,
     entity::{EntityKey, FencingToken},
     receipt::Settlement,
-    tick::Ending,
+    tick::TickOutcome,
 };
 
 /// The content of a log line.
@@ -287,16 +287,16 @@ impl<'a> Line<'a> {
             }
             Event::JobEnded { job, tick, ending, took } => {
                 let (level, message) = match ending {
-                    Ending::Done => (L::INFO, "job done"),
+                    TickOutcome::Done => (L::INFO, "job done"),
                     // Without the error, which may quote anything. The row holds it.
-                    Ending::Failed => (L::ERROR, "job failed"),
-                    Ending::Crashed => (L::ERROR, "job crashed"),
+                    TickOutcome::Failed => (L::ERROR, "job failed"),
+                    TickOutcome::Crashed => (L::ERROR, "job crashed"),
                 };
                 let mut line = Self::new(level, message).text("job", job).text("tick", tick.to_string());
                 if let Some(took) = took {
                     line = line.time("took_ms", took);
                 }
-                if ending == Ending::Done { line } else { line.counted(Metric::JobsFailed, 1) }
+                if ending == TickOutcome::Done { line } else { line.counted(Metric::JobsFailed, 1) }
             }
             // Already counted at its batch's end.
             Event::ThreadsLost { lost, is_end: true } => {

@@ -16,7 +16,7 @@ use webhook_serializer::{
     engine::drain::MARGIN,
     functions::scheduler::{SWEEP, ScheduledEvent, Scheduler, Settings},
     jobs::{Context, Job, JobError, Ran, roster, switch::Switch::On},
-    protocol::{state::HolderInfo, tick::Ending},
+    protocol::{state::HolderInfo, tick::TickOutcome},
     telemetry::Log,
     time::{Clock, Env, Timestamp},
 };
@@ -47,7 +47,7 @@ async fn job_function_can_await_its_cancellation() {
         assert!(told.is_none(), "it has half a second left");
     };
     tokio::join!(night.invoke(&ticker, 0), watched);
-    assert_eq!(night.ending("slow").await, (0, Ending::Failed));
+    assert_eq!(night.ending("slow").await, (0, TickOutcome::Failed));
     assert!(its_own().is_cancelled());
     env.within(MINUTE, its_own().cancelled()).await.expect("whoever waits for it is told");
 }
@@ -75,7 +75,7 @@ async fn late_event_runs_the_ticks_of_its_time() {
     let due = minutes_ago(now, 3);
     let event = ScheduledEvent { time: (due + Duration::from_secs(7)).to_string() };
     let report = scheduler.tick(&event, now + FUNCTION).await.expect("memory answers");
-    let ran = |job: &str| Ran { job: job.into(), tick: due, ending: Ending::Done };
+    let ran = |job: &str| Ran { job: job.into(), tick: due, ending: TickOutcome::Done };
     assert_eq!(report.ran, [ran("report"), ran(SWEEP)]);
 }
 
@@ -112,6 +112,6 @@ async fn scheduler_process_sweeps_at_each_event() {
         let listed = roster::listed(&store).await.expect("it answers");
         let [sweep] = &listed[..] else { panic!("{listed:?}") };
         assert_eq!((sweep.name.as_str(), sweep.state.last_tick), (SWEEP, Some(due)));
-        assert_eq!(sweep.state.last_result.as_ref().map(|result| result.ending), Some(Ending::Done));
+        assert_eq!(sweep.state.last_result.as_ref().map(|result| result.ending), Some(TickOutcome::Done));
     }
 }

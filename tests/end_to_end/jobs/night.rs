@@ -21,7 +21,7 @@ use webhook_serializer::{
         memory::MemoryTable,
         state::{HolderInfo, LeaseKind},
         table::Table,
-        tick::{Ending, JobState},
+        tick::{JobState, TickOutcome},
     },
     time::{Clock, Env, SeededRandom, Timestamp},
 };
@@ -164,7 +164,7 @@ impl Night {
         JobState::parse(&row).expect("its row is readable")
     }
 
-    pub async fn ending(&self, job: &str) -> (u64, Ending) {
+    pub async fn ending(&self, job: &str) -> (u64, TickOutcome) {
         let state = self.state(job).await;
         assert_eq!(state.entity.held, None);
         let tick = state.last_tick.expect("a tick is recorded").since(START).as_secs() / 60;

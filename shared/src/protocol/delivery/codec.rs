@@ -38,7 +38,7 @@ const COMPRESSION_LEVEL: i32 = 3;
 /// The most bytes kept of a topic and of the sender's other texts.
 pub(crate) const TOPIC_BYTES: usize = 128;
 
-/// How far an event time may be after the time of receipt.
+/// The longest time from receipt to event time.
 const SENDER_AHEAD: Duration = Duration::from_secs(300);
 
 /// A body in its stored encoding.
@@ -136,7 +136,7 @@ impl Envelope {
         Self { entity: incoming.entity.clone(), nonce: nonce.clone(), row, parts }
     }
 
-    /// Records the token under which it was applied before, at another sequence.
+    /// Records the token of an earlier run at another sequence.
     #[must_use]
     pub(crate) fn run_before(mut self, token: Option<FencingToken>) -> Self {
         if let Some(token) = token {
@@ -312,7 +312,7 @@ impl Unpacked {
 }
 
 /// Returns a delivery row's copy to be stored as parked: the same payload, with the
-/// error. `run_before` is the token under which it was applied before a rewind.
+/// error. `run_before` is the token of its run before a rewind.
 /// `until` is the end of its retention; `None` keeps it forever.
 pub(crate) fn parked_copy(
     delivery_row: &Row,

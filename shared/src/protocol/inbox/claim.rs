@@ -121,7 +121,6 @@ impl Operation for Put<'_> {
 pub struct Void<'a> {
     pub entity: &'a EntityKey,
     pub sequence: Sequence,
-    /// When the tombstone may be deleted.
     pub purge_at: Timestamp,
 }
 

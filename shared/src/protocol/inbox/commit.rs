@@ -25,8 +25,8 @@ pub struct Commit<'a> {
     pub settling: Settling<'a>,
     /// The handler's writes.
     pub writes: &'a [Write],
-    /// Whether the entity is known to be on hold. Otherwise the transaction
-    /// demands that it is not: its reply does not return the row, so the next
+    /// The entity is known to be on hold. Otherwise the transaction demands that it is
+    /// not: its reply does not return the row, so the next
     /// handler would start.
     pub is_on_hold: bool,
 }

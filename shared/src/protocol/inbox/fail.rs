@@ -63,7 +63,7 @@ pub struct Fail<'a> {
     pub attempts: u32,
     /// The waits for retries, including the next one.
     pub retries: Retries,
-    /// Whether an earlier holder vanished with the delivery. This one did not, so
+    /// An earlier holder vanished with the delivery. This one did not, so
     /// that count starts again.
     pub suspected: bool,
     /// The sequence up to which deliveries are handled one at a time because a
@@ -167,9 +167,9 @@ impl Operation for Block<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unblock<'a> {
     pub entity: &'a EntityKey,
-    /// The token under which the block was seen. A write that lands after its
-    /// caller gave up must not end a later block, which nobody has looked at and
-    /// for which nobody would send a wake-up.
+    /// The token of the row that shows the block. A write that lands after its
+    /// caller gave up must not end a later block, because nobody has looked at it and
+    /// nobody would send a wake-up.
     pub seen: FencingToken,
 }
 

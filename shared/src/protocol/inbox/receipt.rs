@@ -1,4 +1,4 @@
-//! Spills a receipt for which the entity's row has no more room.
+//! Spills receipts that leave the entity's row.
 
 use crate::{
     protocol::{
@@ -12,8 +12,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// Writes a receipt to a row of its own before it leaves the entity's row. Its
-/// content is a copy of that row's, so it is true whoever writes it and whenever.
+/// Writes a receipt to a separate row before it leaves the entity's row. The copy is
+/// correct at any time and from any author.
 #[derive(Debug, Clone)]
 pub struct Spill<'a> {
     entity: &'a EntityKey,
@@ -23,7 +23,7 @@ pub struct Spill<'a> {
 
 impl<'a> Spill<'a> {
     /// Creates the write for a receipt of `entity`, which may be deleted at
-    /// `purge_at`. Returns `None` for a receipt that needs no row of its own.
+    /// `purge_at`. Returns `None` for a receipt that needs no separate row.
     pub fn of(entity: &'a EntityKey, receipt: &'a Receipt, purge_at: Timestamp) -> Option<Self> {
         receipt.spills().map(|_| Self { entity, receipt, purge_at })
     }

@@ -13,9 +13,9 @@ use crate::{
 };
 
 /// Moves `head` back to just before a sequence, under an exclusive lease, and ends
-/// a block. The receipts from there on have rows of their own by then: a receipt
-/// for the very sequence at which its delivery waits tells how that delivery ended
-/// before, and applied ones are run again.
+/// a block. The receipts from there on must have separate rows before that. A receipt for
+/// the sequence at which its delivery waits records the delivery's earlier run, and does
+/// not make it a repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind<'a> {
     pub lease: &'a Lease,

@@ -24,8 +24,8 @@ pub struct Decision {
     pub first: Sequence,
     /// The receipts in the row afterwards, ending with the decided sequences.
     pub recent: Recent,
-    /// The receipts that leave the row. Those that must be kept have rows of their
-    /// own by then.
+    /// The receipts that leave the row. Those that must be kept already have separate
+    /// rows.
     pub dropped: Vec<Receipt>,
     /// The newest event times, including this delivery's.
     pub newest_event_time: EventTimes,
@@ -33,7 +33,7 @@ pub struct Decision {
     pub pending_since: Option<Timestamp>,
     /// The earliest next start, if the source has a rate limit.
     pub not_before: Option<Timestamp>,
-    /// Whether later deliveries may be handled in groups again.
+    /// Later deliveries may be handled in groups again.
     pub ends_one_by_one: bool,
     /// The waits that the next delivery starts with: this one waited in vain for
     /// an unavailable destination, which counts for the next, up to its own age.
@@ -49,8 +49,8 @@ pub struct Settle<'a> {
     pub now: Timestamp,
     /// The length of the lease from now on.
     pub length: Duration,
-    /// Whether the holder is about to send a wake-up and release the lease. Waiters
-    /// then look again at once, and not when the lease would expire.
+    /// The holder will send a wake-up and release the lease next. Waiters then look again at
+    /// once, and not when the lease would expire.
     pub hands_over: bool,
 }
 
@@ -212,7 +212,7 @@ impl Operation for Settle<'_> {
 pub struct SettleAndRelease<'a> {
     pub lease: &'a Lease,
     pub decision: &'a Decision,
-    /// When the idle row may be deleted; `None` for never, as while on hold.
+    /// The earliest deletion of the idle row; `None` for never, as while on hold.
     pub purge_at: Option<Timestamp>,
 }
 

@@ -22,8 +22,8 @@ pub struct Skip<'a> {
     /// The row as seen under the lease.
     pub seen: &'a EntityState,
     pub now: Timestamp,
-    /// When the row may be deleted if it becomes idle; `None` for never, as while
-    /// on hold.
+    /// The earliest deletion of the row if it becomes idle; `None` for never, as while on
+    /// hold.
     pub purge_at: Option<Timestamp>,
 }
 

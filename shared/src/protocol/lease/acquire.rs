@@ -50,8 +50,7 @@ pub enum Acquired {
     Waiting {
         /// The end of the wait by its author's clock.
         until: Timestamp,
-        /// The token under which the last holder sent the wake-up that will continue,
-        /// if it did.
+        /// The token in the wake-up that the last holder sent to continue, if it did.
         awaited: Option<FencingToken>,
     },
     /// The entity is blocked or on hold: no drain until an operator continues it.
@@ -174,7 +173,7 @@ impl TakeOver {
             // Nobody else writes these while the lease and its token remain.
             changes.extend(self.seen.retries.crashed().to_stored().map(|retries| Change::set(a::RETRIES, retries)));
         }
-        // It may have vanished with a group, any delivery of which may be the cause.
+        // It may have vanished with a group, and any delivery of the group may be the cause.
         let group = Sequence(self.seen.head.0 + u64::from(LARGEST_GROUP)).min(self.seen.tail);
         if group > self.seen.next() {
             changes.push(Change::set(a::ONE_BY_ONE, group.0));

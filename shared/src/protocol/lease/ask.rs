@@ -24,7 +24,7 @@ pub struct RequestYield<'a> {
     pub until: Timestamp,
 }
 
-/// The longest time for which drains yield.
+/// The longest yield of drains.
 pub const LONGEST_YIELD: Duration = Duration::from_secs(10);
 
 /// The farthest valid `yield_until`. A later one comes from a wrong clock and counts

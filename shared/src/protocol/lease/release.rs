@@ -39,7 +39,7 @@ fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseEmpty<'a> {
     pub lease: &'a Lease,
-    /// When the idle row may be deleted; `None` for never, as while on hold.
+    /// The earliest deletion of the idle row; `None` for never, as while on hold.
     pub purge_at: Option<Timestamp>,
 }
 
@@ -99,8 +99,8 @@ impl Operation for Release<'_> {
     }
 }
 
-/// Marks the hand-over of a drain that is about to release, whether or not its
-/// wake-up can be sent. If it cannot, the lease expires, and the holder does not
+/// Marks the hand-over of a drain before its release, whether or not its wake-up can be
+/// sent. If it cannot, the lease expires, and the holder does not
 /// count as vanished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkHandOver<'a> {
@@ -127,7 +127,7 @@ impl Operation for MarkHandOver<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver<'a> {
     pub lease: &'a Lease,
-    /// Whether the next delivery is suspected. It stays so, but the count of
+    /// The next delivery is suspected. It stays so, but the count of
     /// vanished holders starts again, because this one did not vanish.
     pub suspected: bool,
     /// The time at which the wake-up is due.

@@ -44,7 +44,7 @@ impl Verb {
     }
 }
 
-/// Who operates, and why.
+/// The operator and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     /// The operator's name, as given.

@@ -16,8 +16,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long after the time of its greatest number an erased row stays. A row created
-/// after that starts at the current time, which is greater than the old numbers unless
+/// The time from an erased row's greatest number to its deletion. A row created after
+/// that starts at the current time, which is greater than the old numbers unless
 /// its author's clock is behind by as much.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
@@ -26,7 +26,7 @@ const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 pub struct Forget<'a> {
     /// The row as seen.
     pub seen: &'a EntityState,
-    /// When the rest may be deleted; `None` for never.
+    /// The earliest deletion of the rest; `None` for never.
     pub purge_at: Option<Timestamp>,
 }
 
@@ -35,7 +35,7 @@ pub struct Forget<'a> {
 pub enum Forgotten {
     /// Only the numbers are left.
     Numbers,
-    /// There is no row.
+    /// The row is gone.
     Gone,
     /// A delivery arrived, or the entity was leased, held or rewound; nothing was changed.
     Changed,

@@ -15,7 +15,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// Begins a hold, and creates the entity's row if there is none. A row on hold is not
+/// Begins a hold, and creates the entity's row if it is absent. A row on hold is not
 /// deleted when idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BeginHold<'a> {
@@ -29,7 +29,7 @@ pub struct BeginHold<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldChanged {
     Done(EntityState),
-    /// The hold is not as seen; `None` if there is no row.
+    /// The hold is not as seen; `None` without a row.
     Changed(Option<EntityState>),
 }
 
@@ -68,7 +68,7 @@ impl Operation for BeginHold<'_> {
 pub struct EndHold<'a> {
     /// The row that shows the hold.
     pub seen: &'a EntityState,
-    /// When the row may be deleted if it was seen idle; `None` for never.
+    /// The earliest deletion of the row if it was seen idle; `None` for never.
     pub purge_at: Option<Timestamp>,
 }
 

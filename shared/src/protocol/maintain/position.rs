@@ -91,7 +91,7 @@ impl Position {
 /// Advances the sweep's position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvancePosition<'a> {
-    /// The position as seen, from which everything was swept; `None` if there was none.
+    /// The position as seen, where the finished sweep started; `None` at the first sweep.
     pub seen: Option<&'a Position>,
     pub to: &'a Position,
 }

@@ -22,20 +22,20 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// How far beyond all numbers given out a row is advanced: more than the difference of
-/// synchronised clocks.
+/// The distance of a row's new numbers from all numbers given out: more than the
+/// difference of synchronised clocks.
 const MARGIN: Duration = Duration::from_secs(3_600);
 
 /// A claim dated this much later than the backup was not part of it.
 const CLOCKS_APART: Duration = Duration::from_secs(5 * 60);
 
-/// How long after the time of its numbers an advanced row stays, like an erased one.
+/// The time from an advanced row's numbers to its deletion, as for an erased one.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// The last result of a job, whose runs since the backup are unknown.
 const NOT_KNOWN: &str = "restored; later runs are not known";
 
-/// A restore of both tables, recorded in a row of its own.
+/// A restore of both tables, recorded in a separate row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restoring {
     /// A new nonce, with which the rows that are done are marked.
@@ -43,7 +43,7 @@ pub struct Restoring {
     /// The time of the backup.
     pub as_of: Timestamp,
     pub begun: Timestamp,
-    /// When every row was done; `None` before.
+    /// The time at which every row was done; `None` before.
     pub ended: Option<Timestamp>,
     /// Findings of earlier runs, for the report.
     pub found: Option<String>,
@@ -52,7 +52,7 @@ pub struct Restoring {
 /// The next step of a requested restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextRestore {
-    /// Begin it: there was none, or only one before the backup.
+    /// Begin it: this is the first one since the backup.
     Begin,
     /// Continue it under the same nonce.
     GoOn(Restoring),
@@ -315,8 +315,7 @@ fn as_seen(seen: &EntityState) -> Condition {
 }
 
 /// Advances the numbers of an entity whose inbox is empty, and ends any lease. Its
-/// receipts have rows of their own by then, because `recent` must end at `head`, which
-/// changes.
+/// receipts must have separate rows already, because `recent` ends at the old `head`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvanceNumbers<'a> {
     pub restoring: &'a Restoring,

@@ -13,14 +13,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// Writes a job's definition, and creates its row if there is none. Ticks before `from`
+/// Writes a job's definition, and creates its row if it is absent. Ticks before `from`
 /// are not missed, because they were not due by this definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefineJob<'a> {
     pub entity: &'a EntityKey,
     /// The schedule and whether it is on.
     pub definition: &'a str,
-    /// The row as seen; `None` if there was none.
+    /// The row as seen, if there was one.
     pub seen: Option<&'a JobState>,
     pub from: Timestamp,
     pub now: Timestamp,

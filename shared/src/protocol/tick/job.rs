@@ -22,7 +22,7 @@ pub const LONGEST_DEFINITION: usize = 160;
 
 /// The outcome of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ending {
+pub enum TickOutcome {
     Done,
     /// The function returned an error, panicked, or exceeded its time.
     Failed,
@@ -30,22 +30,24 @@ pub enum Ending {
     Crashed,
 }
 
-impl Ending {
+impl TickOutcome {
     /// Returns the stored and shown form.
     pub fn as_str(self) -> &'static str {
         match self {
-            Ending::Done => "done",
-            Ending::Failed => "failed",
-            Ending::Crashed => "crashed",
+            TickOutcome::Done => "done",
+            TickOutcome::Failed => "failed",
+            TickOutcome::Crashed => "crashed",
         }
     }
 
     fn from_stored(text: &str) -> Option<Self> {
-        [Ending::Done, Ending::Failed, Ending::Crashed].into_iter().find(|ending| ending.as_str() == text)
+        [TickOutcome::Done, TickOutcome::Failed, TickOutcome::Crashed]
+            .into_iter()
+            .find(|ending| ending.as_str() == text)
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for TickOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -54,8 +56,8 @@ impl fmt::Display for Ending {
 /// The result of the newest recorded tick.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TickResult {
-    pub ending: Ending,
-    /// When it was recorded.
+    pub ending: TickOutcome,
+    /// The time of its record.
     pub at: Timestamp,
     pub took: Duration,
     /// Cut to fit into [`LAST_RESULT_BYTES`].
@@ -65,7 +67,7 @@ pub struct TickResult {
 impl TickResult {
     /// Returns the result of a tick whose run has reported none.
     pub fn crashed(at: Timestamp) -> Self {
-        Self { ending: Ending::Crashed, at, took: Duration::ZERO, error: String::new() }
+        Self { ending: TickOutcome::Crashed, at, took: Duration::ZERO, error: String::new() }
     }
 
     /// Returns the stored form, at most [`LAST_RESULT_BYTES`] bytes.
@@ -77,7 +79,7 @@ impl TickResult {
     fn from_stored(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, ' ');
         Some(Self {
-            ending: Ending::from_stored(parts.next()?)?,
+            ending: TickOutcome::from_stored(parts.next()?)?,
             at: Timestamp::from_millis(parts.next()?.parse().ok()?),
             took: Duration::from_millis(parts.next()?.parse().ok()?),
             error: parts.next().unwrap_or_default().to_owned(),
@@ -97,9 +99,9 @@ pub struct JobState {
     pub last_result: Option<TickResult>,
     /// The tick of the newest grant; absent once its own run has recorded it.
     pub tick: Option<Timestamp>,
-    /// How often `tick` was started.
+    /// The number of starts of `tick`.
     pub starts: u32,
-    /// When an operator requested a run that no start has served yet.
+    /// The time of a requested run that no start has served yet.
     pub run_requested: Option<Timestamp>,
 }
 
@@ -164,7 +166,7 @@ pub(super) mod tests {
         let nonce = crate::time::Nonce::from_parts(Timestamp::from_millis(TIME), u128::MAX);
         let error = "x".repeat(200);
         let took = Duration::from_secs(900);
-        let result = TickResult { ending: Ending::Crashed, at: Timestamp::from_millis(TIME), took, error };
+        let result = TickResult { ending: TickOutcome::Crashed, at: Timestamp::from_millis(TIME), took, error };
         let row = Row::new()
             .with(a::ENTITY, job_entity(&"x".repeat(LONGEST_NAME)).unwrap().as_str())
             .with(a::VERSION, FORMAT)
@@ -191,7 +193,7 @@ pub(super) mod tests {
         let state = JobState::parse(&fullest()).unwrap();
         let result = state.last_result.unwrap();
         assert_eq!(result.to_stored().len(), LAST_RESULT_BYTES);
-        assert_eq!((result.ending, result.took), (Ending::Crashed, Duration::from_secs(900)));
+        assert_eq!((result.ending, result.took), (TickOutcome::Crashed, Duration::from_secs(900)));
         assert_eq!(TickResult::from_stored(&result.to_stored()), Some(result));
     }
 

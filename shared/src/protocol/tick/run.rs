@@ -20,7 +20,7 @@ fn not_recorded(tick: Timestamp) -> Condition {
     ])
 }
 
-/// When a tick is recorded.
+/// The time at which a tick is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordPolicy {
     /// A tick that crashes runs again.

@@ -6,7 +6,7 @@ use anyhow::Error;
 use serializer::{output::duration, view::order_status::Kind};
 use webhook_serializer::{
     jobs::roster::{self, Listed},
-    protocol::{entity::SourceName, format::FORMAT, tick::Ending},
+    protocol::{entity::SourceName, format::FORMAT, tick::TickOutcome},
     sources::Sources,
     time::Timestamp,
 };
@@ -71,7 +71,8 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
             "docs/runbooks/scheduler-silent.md",
         );
     }
-    let failed = |job: &&Listed| job.state.last_result.as_ref().is_some_and(|result| result.ending != Ending::Done);
+    let failed =
+        |job: &&Listed| job.state.last_result.as_ref().is_some_and(|result| result.ending != TickOutcome::Done);
     let failed: Vec<&Listed> = jobs.iter().filter(failed).collect();
     if !failed.is_empty() {
         let advice = "`serializer jobs` says why; docs/runbooks/jobs-failed.md";

@@ -1,5 +1,4 @@
-//! A drain's steps: what the production plan says, begun, and what came of it
-//! told to the plan.
+//! A drain's steps: takes those of the production plan, and reports the results to it.
 
 use webhook_serializer::{
     engine::drain::{
@@ -11,30 +10,30 @@ use webhook_serializer::{
 };
 
 use crate::{
-    drain::{Ended, Learned, Said, Sort, Todo, When},
+    drain::{HandlerOutcome, Observation, PlanStep, PlanTime, SettleArgs, SourceKind},
     operations::{Op, Reply},
     protocol::{Action, Answer, Next},
     reached::Reached,
-    state::{Broken, Draining, RowStep, Step, Worker},
-    store::{Clock, Decided, Held, Item, Stored, View, entity},
+    state::{Draining, RowStep, Step, Violation, Worker},
+    store::{Clock, DecisionRef, Item, LeaseRef, RowRef, View, entity, intern_decision},
     transaction::{Committing, Transaction},
     without::Rule,
 };
 
 impl Next<'_> {
-    pub fn learns(&self, worker: &mut Worker, learned: Learned) {
+    pub fn observes(&self, worker: &mut Worker, observation: Observation) {
         let drain = worker.draining_mut();
-        drain.knows = drain.knows.learns(self.state.epoch, learned);
+        drain.known = drain.known.observes(self.state.epoch, observation);
     }
 
-    pub fn sort(&self) -> Sort {
+    pub fn source_kind(&self) -> SourceKind {
         (self.model.attempts, self.model.block, self.model.rated, self.model.deliver)
     }
 
-    /// What comes next; where the clocks have a say in it, that is a step.
+    /// Continues with the plan. If the clock matters, that is a step of its own.
     pub fn turn(&mut self, worker: &mut Worker) {
         let drain = worker.draining();
-        let late = drain.knows.next_step(self.state.epoch, When::At(Clock::Late), self.sort());
+        let late = drain.known.next_step(self.state.epoch, PlanTime::At(Clock::Late), self.source_kind());
         let is_over = matches!(*late, plan::Step::ReleaseEmpty | plan::Step::Release | plan::Step::Block(_));
         if !is_over && (drain.has_to_wait() || self.state.left.overruns > 0) {
             worker.step = Step::Ask;
@@ -43,13 +42,13 @@ impl Next<'_> {
         }
     }
 
-    pub fn ask(&mut self, worker: &mut Worker, when: When) {
-        let todo = worker.draining().knows.next_step(self.state.epoch, when, self.sort());
+    pub fn ask(&mut self, worker: &mut Worker, when: PlanTime) {
+        let todo = worker.draining().known.next_step(self.state.epoch, when, self.source_kind());
         self.takes(worker, todo, false);
     }
 
-    /// Begins a step of the plan. `ran`: it follows a run of the handler.
-    pub fn takes(&mut self, worker: &mut Worker, todo: Todo, ran: bool) {
+    /// Begins a step of the plan; `ran`: after a run of the handler.
+    pub fn takes(&mut self, worker: &mut Worker, todo: PlanStep, ran: bool) {
         worker.step = match &*todo {
             plan::Step::ReleaseEmpty => Step::ReleaseEmpty,
             plan::Step::Release => Step::Release,
@@ -67,7 +66,7 @@ impl Next<'_> {
                 if group.is_several() {
                     self.model.reach(Reached::Group);
                 }
-                if *is_written { Step::Mark } else { Step::Start }
+                if *is_written { Step::RecordStart } else { Step::Start }
             }
             plan::Step::Settle(settlement) => return self.settle(worker, *settlement, false, ran),
             plan::Step::Apply => return self.settle(worker, Settlement::Applied, false, ran),
@@ -79,7 +78,7 @@ impl Next<'_> {
                 Step::Park { ran }
             }
             plan::Step::Retry { attempts, retries, one_by_one, .. } => {
-                let apart = one_by_one.is_some_and(|last| last > worker.draining().knows.state().head);
+                let apart = one_by_one.is_some_and(|last| last > worker.draining().known.state().head);
                 if apart {
                     self.model.reach(Reached::Apart);
                 }
@@ -96,7 +95,7 @@ impl Next<'_> {
     }
 
     pub fn read_page(&mut self, worker: &mut Worker) {
-        let (from, to) = (worker.draining().knows.state().next().0, worker.draining().knows.state().tail.0);
+        let (from, to) = (worker.draining().known.state().next().0, worker.draining().known.state().tail.0);
         self.read(worker, from, to);
     }
 
@@ -106,135 +105,134 @@ impl Next<'_> {
             rows = (from..).zip(rows).map(|(at, row)| moved(row, at)).collect();
         }
         let repeats_itself = self.has(Rule::RepeatsItself);
-        let asks = worker.draining().knows.has_spilled() && !self.has(Rule::ReceiptsUnread);
+        let asks = worker.draining().known.has_spilled() && !self.has(Rule::ReceiptsUnread);
         let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
             Item::Receipt(id) if asks => Some((*id, if repeats_itself { elsewhere(*row) } else { *row })),
             _ => None,
         });
         let receipts = receipts.collect();
-        self.learns(worker, Learned::Read(from, rows, receipts));
+        self.observes(worker, Observation::Read(from, rows, receipts));
         self.turn(worker);
     }
 
-    /// Its wait at a gap is over.
+    /// Ends the wait at a gap.
     pub fn void(&mut self, worker: &mut Worker, heard: bool) {
-        let (sequence, _) = worker.draining().knows.place();
+        let (sequence, _) = worker.draining().known.place();
         if self.has(Rule::StepOverGaps) {
             if self.state.item(Item::Delivery(sequence + 1)).is_some() {
                 self.read(worker, sequence + 1, sequence + 1);
             }
             return;
         }
-        let todo = worker.draining().knows.gap_is_over(self.state.epoch, false);
+        let todo = worker.draining().known.gap_is_over(self.state.epoch, false);
         assert_eq!(*todo, plan::Step::Void(Sequence(sequence)));
         if self.state.is_awaited(sequence) {
             self.state.left.voids = self.state.left.voids.saturating_sub(1);
         }
-        let learned = match self.on_item(Item::Delivery(sequence), Op::Void(sequence)).reply {
+        let observation = match self.on_item(Item::Delivery(sequence), Op::Void(sequence)).reply {
             _ if !heard => return,
-            Reply::Voided => Learned::Voided,
-            Reply::Filled => Learned::Filled,
+            Reply::Voided => Observation::Voided,
+            Reply::Filled => Observation::Filled,
             _ => unreachable!(),
         };
-        self.learns(worker, learned);
+        self.observes(worker, observation);
         self.turn(worker);
     }
 
     pub fn handler_ends(&mut self, worker: &mut Worker, answer: Answer) {
-        let Draining { lease, knows, group, .. } = *worker.draining();
-        // What a group did elsewhere may come again from its first place on.
-        let (sequence, _) = knows.place();
-        let said = match answer {
-            Answer::Done if self.model.commit => Said::Commit,
-            // Its effect is refused: it says so.
-            Answer::Done if !self.effect(lease.token().0, sequence) => Said::Retry,
-            Answer::Done => Said::Done,
+        let Draining { lease, known, group, .. } = *worker.draining();
+        // The effects of a group may be repeated from its first sequence on.
+        let (sequence, _) = known.place();
+        let answer = match answer {
+            Answer::Done if self.model.commit => HandlerOutcome::Commit,
+            // A refused effect makes the handler fail.
+            Answer::Done if !self.effect(lease.token().0, sequence) => HandlerOutcome::Retry,
+            Answer::Done => HandlerOutcome::Done,
             Answer::Fails => {
                 self.state.left.failures -= 1;
-                Said::Retry
+                HandlerOutcome::Retry
             }
             Answer::TimesOut => {
                 self.state.left.timeouts -= 1;
                 if !self.model.commit {
                     self.state.late.push((lease.token().0, sequence));
                 }
-                Said::Retry
+                HandlerOutcome::Retry
             }
             Answer::Rejects => {
                 self.state.left.rejections -= 1;
-                Said::Reject
+                HandlerOutcome::Reject
             }
         };
-        self.takes(worker, knows.answer(said, group, self.sort()), true);
+        self.takes(worker, known.answer(answer, group, self.source_kind()), true);
     }
 
     fn fails(&mut self, worker: &mut Worker) {
-        let Draining { knows, group, .. } = *worker.draining();
-        let todo = knows.answer(Said::Retry, group, self.sort());
+        let Draining { known, group, .. } = *worker.draining();
+        let todo = known.answer(HandlerOutcome::Retry, group, self.source_kind());
         self.takes(worker, todo, true);
     }
 
-    /// Decides the places in front so; with what its handler writes, or without.
+    /// Settles the front and its group.
     pub fn settle(&mut self, worker: &mut Worker, settlement: Settlement, commits: bool, ran: bool) {
-        let Draining { lease, knows, group, .. } = *worker.draining();
+        let Draining { lease, known, group, .. } = *worker.draining();
         let rated = (ran || commits) && self.model.rated;
-        // What is set aside is the one in front.
+        // Only the front is parked.
         let group = if ran && settlement == Settlement::Applied { group } else { Group::ONE };
-        let ended = Ended { settlement, group, token: lease.token().0, rated };
-        let decided = knows.decides(self.state.epoch, ended);
-        self.spills(worker, decided, commits);
+        let ended = SettleArgs { settlement, group, token: lease.token().0, rated };
+        let decision = known.decides(self.state.epoch, ended);
+        self.spills(worker, decision, commits);
     }
 
-    /// What drops out of the row is written elsewhere first.
-    fn spills(&mut self, worker: &mut Worker, decided: Decided, commits: bool) {
-        let knows = worker.draining().knows;
-        if !knows.spills(decided).is_empty() && !self.has(Rule::DropWithoutReceipt) {
-            worker.step = Step::Spill { decided, commits };
+    /// Spills what the decision drops from the row, then settles.
+    fn spills(&mut self, worker: &mut Worker, decision: DecisionRef, commits: bool) {
+        let known = worker.draining().known;
+        if !known.spills(decision).is_empty() && !self.has(Rule::DropWithoutReceipt) {
+            worker.step = Step::Spill { decision, commits };
         } else if commits {
-            worker.step = Step::Commit { decided, landed: false };
+            worker.step = Step::Commit { decision, landed: false };
         } else {
-            let row = if knows.is_last(decided.last()) { RowStep::Last } else { RowStep::Next };
-            let hands_over = knows.hands_over(decided.last(), self.state.left.slices > 0);
+            let row = if known.is_last(decision.last()) { RowStep::Last } else { RowStep::Next };
+            let hands_over = known.hands_over(decision.last(), self.state.left.slices > 0);
             self.state.left.slices -= u8::from(hands_over);
-            let ahead = !knows.spills_ahead(decided).is_empty();
-            worker.step = Step::Settle { decided, row, ahead, hands_over };
+            let ahead = !known.spills_ahead(decision).is_empty();
+            worker.step = Step::Settle { decision, row, ahead, hands_over };
         }
     }
 
-    /// One receipt is written.
-    pub fn spill(&mut self, worker: &mut Worker, decided: Decided, commits: bool, heard: bool) {
-        let told = worker.draining().knows.spills(decided)[0];
-        self.on_item(told.item(), Op::Spill(told));
+    pub fn spill(&mut self, worker: &mut Worker, decision: DecisionRef, commits: bool, heard: bool) {
+        let receipt = worker.draining().known.spills(decision)[0];
+        self.on_item(receipt.item(), Op::Spill(receipt));
         self.model.reach(Reached::Spilled);
         if heard {
-            self.learns(worker, Learned::Spilled(told));
-            self.spills(worker, decided, commits);
+            self.observes(worker, Observation::Spilled(receipt));
+            self.spills(worker, decision, commits);
         }
     }
 
-    /// It cannot be written: it stays in the row.
-    pub fn cannot_spill(&mut self, worker: &mut Worker, decided: Decided, commits: bool) {
-        self.model.reach(Reached::SpillPutOff);
-        self.spills(worker, crate::store::decided((*decided).clone().dropping_nothing()), commits);
+    /// Keeps a receipt in the row that cannot be written.
+    pub fn cannot_spill(&mut self, worker: &mut Worker, decision: DecisionRef, commits: bool) {
+        self.model.reach(Reached::SpillFailed);
+        self.spills(worker, intern_decision((*decision).clone().dropping_nothing()), commits);
     }
 
-    /// The settle, or what is written ahead beside it.
+    /// Settles, or spills ahead beside it.
     pub fn settle_step(&mut self, worker: &mut Worker, action: Action, heard: bool) {
-        let Step::Settle { decided, row, hands_over, .. } = worker.step else { unreachable!() };
+        let Step::Settle { decision, row, hands_over, .. } = worker.step else { unreachable!() };
         if matches!(action, Action::ReceiptWork(..)) {
-            let told = worker.draining().knows.spills_ahead(decided)[0];
-            self.on_item(told.item(), Op::Spill(told));
+            let receipt = worker.draining().known.spills_ahead(decision)[0];
+            self.on_item(receipt.item(), Op::Spill(receipt));
             if heard {
                 self.model.reach(Reached::SpilledAhead);
-                self.learns(worker, Learned::Spilled(told));
-                worker.step = Step::Settle { decided, row, ahead: false, hands_over };
+                self.observes(worker, Observation::Spilled(receipt));
+                worker.step = Step::Settle { decision, row, ahead: false, hands_over };
             }
             return;
         }
-        let Draining { lease, knows, .. } = *worker.draining();
+        let Draining { lease, known, .. } = *worker.draining();
         let op = match row {
-            RowStep::Last => Op::SettleAndRelease(lease, decided, knows.is_on_hold()),
-            RowStep::Next => Op::Settle(lease, decided, hands_over),
+            RowStep::Last => Op::SettleAndRelease(lease, decision, known.is_on_hold()),
+            RowStep::Next => Op::Settle(lease, decision, hands_over),
         };
         let executed = self.on_entity(op);
         if !heard {
@@ -249,66 +247,66 @@ impl Next<'_> {
             }
             Reply::Grown(view) => {
                 self.model.reach(Reached::Grown);
-                self.learns(worker, Learned::Seen(view));
-                self.spills(worker, decided, false);
+                self.observes(worker, Observation::Seen(view));
+                self.spills(worker, decision, false);
             }
             Reply::Goes(lease, view) => {
                 if !executed.landed {
                     self.model.reach(Reached::LostSettleRecognised);
                 }
-                self.is_settled(worker, lease, view, decided);
+                self.is_settled(worker, lease, view, decision);
             }
             Reply::Lost => self.loses(worker),
             _ => unreachable!(),
         }
     }
 
-    fn is_settled(&mut self, worker: &mut Worker, lease: Held, view: View, decided: Decided) {
+    fn is_settled(&mut self, worker: &mut Worker, lease: LeaseRef, view: View, decision: DecisionRef) {
         let drain = worker.draining_mut();
         drain.lease = lease;
         drain.group = Group::ONE;
-        drain.waited &= decided.not_before.is_none();
-        let decided = if self.has(Rule::DropsForgotten) {
-            crate::store::decided(Decision { dropped: Vec::new(), ..(*decided).clone() })
+        drain.waited &= decision.not_before.is_none();
+        let decision = if self.has(Rule::DropsForgotten) {
+            intern_decision(Decision { dropped: Vec::new(), ..(*decision).clone() })
         } else {
-            decided
+            decision
         };
-        self.learns(worker, Learned::Settled(view, decided));
+        self.observes(worker, Observation::Settled(view, decision));
         self.turn(worker);
     }
 
-    /// Settle and effect in one transaction.
-    pub fn commit(&mut self, worker: &mut Worker, decided: Decided, landed: bool, heard: bool) {
-        let Draining { lease, knows, group, .. } = *worker.draining();
-        let hands_over = knows.hands_over(decided.last(), self.state.left.slices > 0);
+    pub fn commit(&mut self, worker: &mut Worker, decision: DecisionRef, landed: bool, heard: bool) {
+        let Draining { lease, known, group, .. } = *worker.draining();
+        let hands_over = known.hands_over(decision.last(), self.state.left.slices > 0);
         let is_blind = self.has(Rule::CommitBlindToHold);
-        let transaction = Transaction { lease, decided, hands_over, knows, landed, sort: self.sort(), group, is_blind };
+        let transaction =
+            Transaction { lease, decision, hands_over, known, landed, kind: self.source_kind(), group, is_blind };
         let (lands, committing) = transaction.judged(self.state.epoch, self.state.row);
         if lands && !landed {
-            for (sequence, id) in knows.handled(group) {
+            for (sequence, id) in known.handled(group) {
                 let runs = self.state.rewound.iter().filter(|at| **at == sequence).count();
                 if self.state.committed.iter().filter(|other| **other == id).count() > runs {
-                    self.state.breaks(Broken::Once);
+                    self.state.violates(Violation::Once);
                 }
                 self.state.committed.push(id);
             }
             self.state.left.slices -= u8::from(hands_over);
             let op = match transaction.releases() {
-                true => Op::SettleAndRelease(lease, decided, knows.is_on_hold()),
-                false => Op::Settle(lease, decided, hands_over),
+                true => Op::SettleAndRelease(lease, decision, known.is_on_hold()),
+                false => Op::Settle(lease, decision, hands_over),
             };
             self.on_entity(op);
             self.model.reach(Reached::Commit);
         }
         if !heard {
-            worker.step = Step::Commit { decided, landed: landed || lands };
+            worker.step = Step::Commit { decision, landed: landed || lands };
             if self.has(Rule::DoubtfulCommitFails) {
                 self.fails(worker);
             }
             return;
         }
         match committing {
-            Committing::Landed(lease, view) => self.is_settled(worker, lease, view, decided),
+            Committing::Landed(lease, view) => self.is_settled(worker, lease, view, decision),
             Committing::Released => {
                 self.model.reach(Reached::CommitReleases);
                 self.ends(worker, Drained::Ended);
@@ -316,8 +314,8 @@ impl Next<'_> {
             Committing::Grown(view) => {
                 let met = if view.hold.since().is_some() { Reached::HoldMetCommit } else { Reached::CommitGrown };
                 self.model.reach(met);
-                self.learns(worker, Learned::Seen(view));
-                worker.step = Step::Commit { decided, landed: false };
+                self.observes(worker, Observation::Seen(view));
+                worker.step = Step::Commit { decision, landed: false };
             }
             Committing::Lost => self.loses(worker),
             Committing::Follows(todo) => self.takes(worker, todo, true),
@@ -325,13 +323,13 @@ impl Next<'_> {
     }
 }
 
-/// A receipt as if it spoke of another place.
-fn elsewhere(row: Stored) -> Stored {
-    Stored::of((*row).clone().with(a::SEQUENCE, 0_u32))
+/// Returns the receipt with another sequence.
+fn elsewhere(row: RowRef) -> RowRef {
+    RowRef::of((*row).clone().with(a::SEQUENCE, 0_u32))
 }
 
-/// A row as if it stood at this place.
-fn moved(row: Stored, at: u64) -> Stored {
+/// Returns the row with another sequence.
+fn moved(row: RowRef, at: u64) -> RowRef {
     let (_, item) = delivery_row(entity(), Sequence(at)).sort.expect("an inbox row");
-    Stored::of((*row).clone().with(a::ITEM, item))
+    RowRef::of((*row).clone().with(a::ITEM, item))
 }

@@ -1,18 +1,16 @@
-//! Traces that a person can read: who does what, and what stands in the rows
-//! where that changed.
+//! Readable traces: the steps of the actors, and the rows whenever they change.
 
 use std::fmt;
 
 use crate::{
     protocol::{Action, Answer, Hearing},
-    state::{Operator, RowStep, State, Step, Visitor, Worker},
+    state::{Exclusive, Operator, RowStep, State, Step, Worker},
     store::{Clock, Item, delivery_at, receipt_at, short},
 };
 
-/// A path through the model.
-pub struct Story(pub Vec<(State, Option<Action>)>);
+pub struct Trace(pub Vec<(State, Option<Action>)>);
 
-impl fmt::Display for Story {
+impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = String::new();
         for (number, (state, action)) in (1..).zip(&self.0) {
@@ -34,7 +32,7 @@ fn rows(state: &State) -> String {
     let items = state.inbox.iter().map(|(item, row)| match item {
         Item::Delivery(sequence) => match delivery_at(row) {
             Some(id) => format!(", {} is {id}", short(*sequence)),
-            None => format!(", {} is void", short(*sequence)),
+            None => format!(", {} is a tombstone", short(*sequence)),
         },
         Item::Receipt(id) => format!(", receipt of {id}: {}", receipt_at(row).1),
         Item::Parked(sequence) => format!(", {} is parked", short(*sequence)),
@@ -50,7 +48,7 @@ fn step(state: &State, action: Action) -> String {
     };
     let worker = |number: usize| format!("worker {}", number + 1);
     let lost = |reply: Hearing| if reply == Hearing::Lost { ", and the reply is lost" } else { "" };
-    let by = |clock: Clock| if clock == Clock::Late { ", by a clock for which all times are over" } else { "" };
+    let by = |clock: Clock| if clock == Clock::Late { ", by a clock that finds all times past" } else { "" };
     match action {
         Action::Claim(number, clock, reply) => format!("{} claims{}{}", ingest(number), by(clock), lost(reply)),
         Action::Put(number, reply) => format!("{} puts{}", ingest(number), lost(reply)),
@@ -76,36 +74,38 @@ fn step(state: &State, action: Action) -> String {
             format!("{} writes the receipt that leaves the row next{}", worker(number), lost(reply))
         }
         Action::GapIsFilled(number) => format!("{} finds the gap filled", worker(number)),
-        Action::GapMayHaveExpired(number) => format!("{} holds the gap for one that retention left", worker(number)),
+        Action::GapMayHaveExpired(number) => format!("{} takes the gap for one left by retention", worker(number)),
         Action::StoreIsOut(number) => {
-            format!("{} cannot read for long, and sends a wake-up for later", worker(number))
+            format!("{} cannot reach the store, and sends a wake-up for later", worker(number))
         }
-        Action::PutsOff(number) => format!("{} is to hand over", worker(number)),
+        Action::StopsEarly(number) => format!("{} must hand over", worker(number)),
         Action::HandlerEnds(number, answer) => {
             let how = match answer {
                 Answer::Done => "is done",
                 Answer::Fails => "fails",
-                Answer::TimesOut => "is given up, and goes on",
+                Answer::TimesOut => "times out, and goes on",
                 Answer::Rejects => "rejects the delivery",
             };
             format!("{}'s handler {how}", worker(number))
         }
-        Action::FindsItselfLost(number) => format!("{} renews, and finds its lease lost", worker(number)),
+        Action::RenewalFails(number) => format!("{} renews, and finds its lease lost", worker(number)),
         Action::WorkerDies(number) => format!("{} dies", worker(number)),
-        Action::LateEffect(_) => "the effect of the handler that was given up arrives".into(),
-        Action::Visit(clock, reply) => format!("the exclusive holder {}{}", visit(state.visitor, clock), lost(reply)),
-        Action::VisitorLeaves => "the exclusive holder gives up waiting".into(),
-        Action::VisitorDies => "the exclusive holder dies".into(),
-        Action::Redrive(sequence, id) => format!("the operator wants {id}, parked at {}, put back", short(sequence)),
-        Action::Unblock => "the operator wants it unblocked".into(),
+        Action::LateEffect(_) => "the late effect of a handler arrives".into(),
+        Action::Exclusive(clock, reply) => {
+            format!("the exclusive holder {}{}", exclusive(state.exclusive, clock), lost(reply))
+        }
+        Action::ExclusiveLeaves => "the exclusive holder gives up waiting".into(),
+        Action::ExclusiveDies => "the exclusive holder dies".into(),
+        Action::Redrive(sequence, id) => format!("the operator redrives {id}, parked at {}", short(sequence)),
+        Action::Unblock => "the operator wants to unblock".into(),
         Action::ForceRelease => "the operator sees the lease".into(),
-        Action::PutOnHold => "the operator wants it on hold".into(),
-        Action::Resume => "the operator wants it to go on".into(),
-        Action::Rewind(from) => format!("the operator wants what was applied from {} on run again", short(from)),
-        Action::EndRewind => "the operator wants no more of it run again".into(),
-        Action::Skip(sequence) => format!("the operator sees {} in front, and wants it skipped", short(sequence)),
+        Action::PutOnHold => "the operator wants to hold".into(),
+        Action::Resume => "the operator wants to resume".into(),
+        Action::Rewind(from) => format!("the operator wants to rewind to {}", short(from)),
+        Action::EndRewind => "the operator wants to end the rewind".into(),
+        Action::Skip(sequence) => format!("the operator sees {} in front, and wants to skip it", short(sequence)),
         Action::OperateLate => format!("the operator {}: no answer", operate(&state.operator)),
-        Action::LateWrite(_) => "the write that had no answer lands".into(),
+        Action::LateWrite(_) => "the delayed write lands".into(),
         Action::Operate(_, reply) => format!("the operator {}{}", operate(&state.operator), lost(reply)),
         Action::OperateWakeUp => "the operator's append sends its wake-up".into(),
         Action::OperatorDies => "the operator's process dies".into(),
@@ -114,18 +114,18 @@ fn step(state: &State, action: Action) -> String {
 }
 
 fn work(worker: &Worker, clock: Clock) -> String {
-    let id = || worker.drain.and_then(|drain| drain.knows.place().1).map(|id| id.to_string()).unwrap_or_default();
+    let id = || worker.drain.and_then(|drain| drain.known.place().1).map(|id| id.to_string()).unwrap_or_default();
     match worker.step {
-        Step::SendFresh => "sends a fresh wake-up first".into(),
+        Step::SendFresh => "sends a new wake-up first".into(),
         Step::Acquire(_) => "asks for the lease".into(),
         Step::Look(..) if clock == Clock::Late => "calls the lease expired".into(),
         Step::Look(..) => "calls the lease running".into(),
         Step::TakeOver(..) => "takes over".into(),
-        Step::PutOff(_) => "sends a fresh wake-up in place of its own".into(),
+        Step::Requeue(_) => "requeues its wake-up".into(),
         Step::Ask => "goes on".into(),
         Step::ReadPage => "reads".into(),
         Step::Spill { .. } => "writes the receipt that leaves the row".into(),
-        Step::Gap => "has waited at the gap, and gives the place up".into(),
+        Step::Gap => "has waited at the gap, and writes a tombstone".into(),
         Step::Start => format!("starts the handler of {}", id()),
         Step::Commit { .. } => format!("commits {}", id()),
         Step::Park { .. } => format!("parks {}", id()),
@@ -133,10 +133,10 @@ fn work(worker: &Worker, clock: Clock) -> String {
         Step::Fail { retry: true, .. } => "counts the failure and releases".into(),
         Step::Fail { retry: false, .. } => "blocks the entity".into(),
         Step::Block(reason) => format!("blocks the entity, as {reason}"),
-        Step::Announce => "says that it is about to let go".into(),
+        Step::MarkHandOver => "marks the hand-over".into(),
         Step::HandOver => "sends a wake-up for the next".into(),
-        Step::LetGo | Step::LetGoBlindly => "lets go".into(),
-        Step::Mark => format!("writes that it starts {}", id()),
+        Step::ReleaseHandedOver | Step::ReleaseUnheard => "releases".into(),
+        Step::RecordStart => format!("records the start of {}", id()),
         Step::Release => "releases".into(),
         Step::ReleaseEmpty => "releases, the inbox being empty".into(),
         Step::Finish { delete: true } => "deletes its wake-up".into(),
@@ -145,42 +145,42 @@ fn work(worker: &Worker, clock: Clock) -> String {
     }
 }
 
-fn visit(visitor: Visitor, clock: Clock) -> &'static str {
-    match visitor {
-        Visitor::Away | Visitor::Poll => "comes",
-        Visitor::Acquire(_) => "asks for the lease",
-        Visitor::Look(..) if clock == Clock::Late => "calls the lease expired",
-        Visitor::Look(..) => "calls the lease running",
-        Visitor::TakeOver(..) => "takes over",
-        Visitor::Ask(_) => "asks the drain to yield",
-        Visitor::Hold(_) => "releases",
-        Visitor::Leave(_) => "releases, though deliveries wait",
-        Visitor::Wake => "sends a wake-up for what waits",
+fn exclusive(exclusive: Exclusive, clock: Clock) -> &'static str {
+    match exclusive {
+        Exclusive::Away | Exclusive::Poll => "comes",
+        Exclusive::Acquire(_) => "asks for the lease",
+        Exclusive::Look(..) if clock == Clock::Late => "calls the lease expired",
+        Exclusive::Look(..) => "calls the lease running",
+        Exclusive::TakeOver(..) => "takes over",
+        Exclusive::Ask(_) => "asks the drain to yield",
+        Exclusive::Hold(_) => "releases",
+        Exclusive::Leave(_) => "releases, though deliveries wait",
+        Exclusive::Wake => "sends a wake-up for what waits",
     }
 }
 
 fn operate(operator: &Operator) -> &'static str {
     match operator {
         Operator::Away => "waits",
-        Operator::Check(..) => "looks how it was settled",
+        Operator::Check(..) => "reads how it was settled",
         Operator::Redrive(..) => "appends it: claims, or puts",
-        Operator::Forget(..) => "removes what was parked",
-        Operator::VoidExpired(_) => "gives the place up",
+        Operator::Forget(..) => "deletes the parked copy",
+        Operator::VoidExpired(_) => "writes a tombstone",
         Operator::Unblock => "unblocks",
         Operator::Wake => "sends a wake-up",
         Operator::Force(_) => "ends the lease by force",
-        Operator::Hold(_) => "puts it on hold",
+        Operator::Hold(_) => "begins the hold",
         Operator::Resume(_) => "ends the hold",
         Operator::SkipAcquire(..) => "asks for the lease",
-        Operator::SkipLook(..) => "looks what is in front",
+        Operator::SkipLook(..) => "reads what is in front",
         Operator::SkipPark(..) => "parks it",
         Operator::SkipSettle(..) => "settles it and releases",
         Operator::SkipRelease(_) | Operator::RewindRelease(_) => "releases",
         Operator::RewindAcquire(..) | Operator::EndAcquire(_) => "asks for the lease",
-        Operator::RewindLook(..) => "looks what is settled",
-        Operator::RewindSpill(..) => "writes down what the row remembers",
-        Operator::RewindWrite(..) => "sets the entity back",
-        Operator::EndLook(_) => "looks what is to be run again",
+        Operator::RewindLook(..) => "reads what is settled",
+        Operator::RewindSpill(..) => "spills receipts",
+        Operator::RewindWrite(..) => "rewinds",
+        Operator::EndLook(_) => "reads what is to be run again",
         Operator::EndSettle(..) => "settles it as it was, and releases",
     }
 }

@@ -1,23 +1,21 @@
-//! An operator who puts an entity on hold, lets it go on, and skips what is in
-//! front of it.
+//! An operator who holds, resumes and skips.
 
 use webhook_serializer::{
-    engine::drain::plan::Group,
-    protocol::{receipt::Settlement, state::LeaseKind},
+    engine::drain::plan::{Group, InFront},
+    protocol::{lease::Acquired, receipt::Settlement, state::LeaseKind},
 };
 
 use crate::{
-    drain::{Begun, Ended, Learned, begun},
+    drain::{DrainBegin, Observation, SettleArgs, drain_begin},
     operations::{Op, Reply},
     protocol::{Action, Next, Protocol},
     reached::Reached,
-    state::{Broken, Operator, State},
-    store::{Clock, Held, Item, View, delivery_at},
+    state::{Operator, State, Violation},
+    store::{AcquiredRef, Clock, Item, LeaseRef, View, delivery_at},
     without::Rule,
 };
 
 impl Protocol {
-    /// What an operator may want.
     pub fn stop_actions(&self, state: &State, actions: &mut Vec<Action>) {
         let view = state.view();
         let on_hold = view.is_some_and(|view| view.hold.since().is_some());
@@ -52,14 +50,14 @@ impl Next<'_> {
         };
     }
 
-    /// Its write is under way; it goes on as if nothing was sent, and sends it again.
+    /// Delays the operator's write, which is then sent again.
     pub fn sends_late(&mut self) {
         self.state.left.late_writes -= 1;
         self.state.late_writes.push(match &self.state.operator {
             Operator::Hold(seen) => Op::Hold(*seen),
             Operator::Resume(seen) => Op::Resume(*seen),
-            Operator::SkipSettle(lease, seen, decided) | Operator::EndSettle(lease, seen, decided) => {
-                Op::Skip(*lease, *seen, *decided)
+            Operator::SkipSettle(lease, seen, decision) | Operator::EndSettle(lease, seen, decision) => {
+                Op::Skip(*lease, *seen, *decision)
             }
             Operator::RewindWrite(lease, seen, from) => Op::Rewind(*lease, *seen, *from),
             other => unreachable!("{other:?} writes nothing late"),
@@ -73,10 +71,10 @@ impl Next<'_> {
                 match executed.reply {
                     _ if !heard => return,
                     Reply::Done => {
-                        self.state.told_on_hold = Some(true);
+                        self.state.reported_hold = Some(true);
                         Operator::Away
                     }
-                    // It was changed meanwhile, by what came late.
+                    // A late write has changed it.
                     _ => self.looks_again(),
                 }
             }
@@ -84,13 +82,13 @@ impl Next<'_> {
                 _ if !heard => return,
                 Reply::Done => {
                     self.model.reach(Reached::Resumed);
-                    self.state.told_on_hold = Some(false);
+                    self.state.reported_hold = Some(false);
                     if self.has(Rule::ResumeWithoutWakeUp) { Operator::Away } else { Operator::Wake }
                 }
                 _ => match self.state.view().filter(|view| view.hold.since().is_some()) {
                     Some(view) => Operator::Resume(view),
                     None => {
-                        self.state.told_on_hold = Some(false);
+                        self.state.reported_hold = Some(false);
                         Operator::Wake
                     }
                 },
@@ -98,35 +96,37 @@ impl Next<'_> {
             Operator::SkipAcquire(sequence, drawn) => {
                 let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, Clock::Early));
                 let Reply::Answered(answer) = executed.reply else { unreachable!() };
-                match begun(answer, self.state.epoch, Clock::Early, self.model.capacity) {
+                match drain_begin(answer, self.state.epoch, Clock::Early, self.model.capacity) {
                     _ if !heard => return,
-                    Begun::Granted(lease, _) => Operator::SkipLook(sequence, lease),
-                    // It waits no longer.
+                    DrainBegin::Granted(lease, _) => Operator::SkipLook(sequence, lease),
+                    // It does not wait.
                     _ => Operator::Away,
                 }
             }
             Operator::SkipLook(sequence, lease) => self.look_in_front(sequence, lease),
-            Operator::SkipPark(lease, knows) => {
-                let (sequence, id) = knows.place();
+            Operator::SkipPark(lease, known) => {
+                let (sequence, id) = known.place();
                 self.on_item(Item::Parked(sequence), Op::Park(id.expect("a delivery"), sequence));
                 if !heard {
                     return;
                 }
                 let token = lease.token().0;
-                let ended = Ended { settlement: Settlement::Parked, group: Group::ONE, token, rated: false };
-                let decided = knows.decides(self.state.epoch, ended);
-                assert!(knows.spills(decided).is_empty(), "its row has room");
-                Operator::SkipSettle(lease, self.seen(), decided)
+                let ended = SettleArgs { settlement: Settlement::Parked, group: Group::ONE, token, rated: false };
+                let decision = known.decides(self.state.epoch, ended);
+                assert!(known.spills(decision).is_empty(), "its row has room");
+                Operator::SkipSettle(lease, self.seen(), decision)
             }
-            Operator::SkipSettle(lease, seen, decided) => match self.on_entity(Op::Skip(lease, seen, decided)).reply {
-                _ if !heard => return,
-                Reply::Ended(_) => {
-                    self.model.reach(Reached::Skipped);
-                    Operator::Wake
+            Operator::SkipSettle(lease, seen, decision) => {
+                match self.on_entity(Op::Skip(lease, seen, decision)).reply {
+                    _ if !heard => return,
+                    Reply::Ended(_) => {
+                        self.model.reach(Reached::Skipped);
+                        Operator::Wake
+                    }
+                    Reply::Grown(view) => Operator::SkipSettle(lease, view, decision),
+                    _ => Operator::Away,
                 }
-                Reply::Grown(view) => Operator::SkipSettle(lease, view, decided),
-                _ => Operator::Away,
-            },
+            }
             Operator::SkipRelease(lease) => {
                 self.on_entity(Op::Release(lease));
                 if heard { Operator::Wake } else { return }
@@ -142,14 +142,14 @@ impl Next<'_> {
     fn looks_again(&mut self) -> Operator {
         match self.state.view() {
             Some(view) if view.hold.since().is_some() => {
-                self.state.told_on_hold = Some(true);
+                self.state.reported_hold = Some(true);
                 Operator::Away
             }
             view => Operator::Hold(view.map(|view| view.hold).unwrap_or_default()),
         }
     }
 
-    fn look_in_front(&mut self, sequence: u64, lease: Held) -> Operator {
+    fn look_in_front(&mut self, sequence: u64, lease: LeaseRef) -> Operator {
         let view = self.seen();
         let is_in_front = !view.is_empty() && view.next().0 == sequence;
         let takes_any = self.has(Rule::SkipsWhatIsInFront) && !view.is_empty();
@@ -157,13 +157,10 @@ impl Next<'_> {
             return Operator::SkipRelease(lease);
         }
         if !is_in_front {
-            self.state.breaks(Broken::Skip);
+            self.state.violates(Violation::Skip);
         }
-        let Begun::Granted(_, knows) = begun(
-            crate::store::Answer::of(webhook_serializer::protocol::lease::Acquired::Granted(
-                (*lease).clone(),
-                (*view).clone(),
-            )),
+        let DrainBegin::Granted(_, known) = drain_begin(
+            AcquiredRef::of(Acquired::Granted((*lease).clone(), (*view).clone())),
             self.state.epoch,
             Clock::Early,
             self.model.capacity,
@@ -171,10 +168,10 @@ impl Next<'_> {
             unreachable!()
         };
         let rows = self.state.item(Item::Delivery(sequence)).into_iter().collect();
-        let knows = knows.learns(self.state.epoch, Learned::Read(view.next().0, rows, Vec::new()));
-        // A repeat is for a worker to settle, here.
-        match knows.in_front() {
-            webhook_serializer::engine::drain::plan::InFront::Delivery(_) => Operator::SkipPark(lease, knows),
+        let known = known.observes(self.state.epoch, Observation::Read(view.next().0, rows, Vec::new()));
+        // A repeat is left to a worker here.
+        match known.in_front() {
+            InFront::Delivery(_) => Operator::SkipPark(lease, known),
             _ => Operator::SkipRelease(lease),
         }
     }

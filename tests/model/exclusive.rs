@@ -1,0 +1,109 @@
+//! An exclusive holder.
+
+use webhook_serializer::{
+    leases::wait::{Follows, follows},
+    protocol::{lease::Acquired, state::LeaseKind},
+};
+
+use crate::{
+    operations::{Executed, Op, Reply},
+    protocol::{Action, Hearing, Next, Protocol},
+    reached::Reached,
+    state::{Exclusive, State},
+    store::{AcquiredRef, Clock, NonceId, intern_lease, intern_view, time},
+};
+use Hearing::{Heard, Lost};
+
+impl Protocol {
+    pub fn exclusive_actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let replies: &[Hearing] = if state.left.lost_replies > 0 { &[Heard, Lost] } else { &[Heard] };
+        match state.exclusive {
+            Exclusive::Away if state.left.exclusive_leases == 0 => {}
+            Exclusive::Away | Exclusive::Ask(_) | Exclusive::Wake => {
+                actions.push(Action::Exclusive(Clock::Early, Heard))
+            }
+            Exclusive::Poll => {
+                actions.push(Action::Exclusive(Clock::Early, Heard));
+                actions.push(Action::ExclusiveLeaves);
+            }
+            Exclusive::Look(..) => {
+                actions.push(Action::Exclusive(Clock::Early, Heard));
+                if state.left.take_overs > 0 {
+                    actions.push(Action::Exclusive(Clock::Late, Heard));
+                }
+            }
+            Exclusive::Acquire(_) | Exclusive::TakeOver(..) | Exclusive::Hold(_) | Exclusive::Leave(_) => {
+                actions.extend(replies.iter().map(|reply| Action::Exclusive(Clock::Early, *reply)));
+            }
+        }
+        if state.left.exclusive_crashes > 0
+            && matches!(state.exclusive, Exclusive::Hold(_) | Exclusive::Leave(_) | Exclusive::Wake)
+        {
+            actions.push(Action::ExclusiveDies);
+        }
+    }
+}
+
+impl Next<'_> {
+    pub fn take_exclusive_step(&mut self, clock: Clock, reply: Hearing) {
+        let heard = reply == Heard;
+        self.state.exclusive = match self.state.exclusive {
+            Exclusive::Away => {
+                self.state.left.exclusive_leases -= 1;
+                Exclusive::Acquire(self.unused(50))
+            }
+            Exclusive::Poll => Exclusive::Acquire(self.unused(50)),
+            Exclusive::Acquire(drawn) => {
+                let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, Clock::Early));
+                if heard { self.answered(drawn, executed) } else { self.state.exclusive }
+            }
+            Exclusive::Look(drawn, answer) => self.let_in(drawn, answer, clock),
+            Exclusive::TakeOver(drawn, seen) => {
+                let executed = self.on_entity(Op::TakeOver(LeaseKind::Exclusive, drawn, seen));
+                if executed.landed {
+                    self.state.left.take_overs = self.state.left.take_overs.saturating_sub(1);
+                }
+                if heard { self.answered(drawn, executed) } else { self.state.exclusive }
+            }
+            Exclusive::Ask(_) => {
+                self.on_entity(Op::RequestYield);
+                Exclusive::Poll
+            }
+            Exclusive::Hold(lease) => match self.on_entity(Op::ReleaseEmpty(lease, true, false)).reply {
+                _ if !heard => self.state.exclusive,
+                Reply::Grown(_) => Exclusive::Leave(lease),
+                _ => Exclusive::Away,
+            },
+            Exclusive::Leave(lease) => match self.on_entity(Op::YieldToDeliveries(lease)).reply {
+                _ if !heard => self.state.exclusive,
+                Reply::Ended(Some(view)) if !view.is_empty() => Exclusive::Wake,
+                _ => Exclusive::Away,
+            },
+            Exclusive::Wake => {
+                self.state.queue.push((None, false));
+                Exclusive::Away
+            }
+        };
+    }
+
+    fn answered(&mut self, drawn: NonceId, executed: Executed) -> Exclusive {
+        let Reply::Answered(answer) = executed.reply else { unreachable!() };
+        match &*answer {
+            // The next step decides whether the lease has expired.
+            Acquired::Held(_) => Exclusive::Look(drawn, answer),
+            _ => self.let_in(drawn, answer, Clock::Early),
+        }
+    }
+
+    fn let_in(&mut self, drawn: NonceId, answer: AcquiredRef, clock: Clock) -> Exclusive {
+        match follows((*answer).clone(), time(self.state.epoch, clock), None) {
+            Follows::Granted(lease, _) => {
+                self.model.reach(Reached::Exclusive);
+                Exclusive::Hold(intern_lease(lease))
+            }
+            Follows::TakeOver(seen) => Exclusive::TakeOver(drawn, intern_view(&seen)),
+            Follows::Await { asks: true, .. } => Exclusive::Ask(drawn),
+            Follows::Await { .. } | Follows::StandBack(_) | Follows::Request => Exclusive::Poll,
+        }
+    }
+}
