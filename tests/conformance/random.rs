@@ -14,7 +14,7 @@ use proptest::{
     collection::vec,
     test_runner::{Config, TestCaseError, TestRunner},
 };
-use tests::stage;
+use tests::testbed;
 use webhook_serializer::{
     protocol::{
         attempt::{FailureClass, Retries},
@@ -543,11 +543,11 @@ fn retries(number: u8) -> Retries {
 }
 
 fn identity(number: u8) -> Identity {
-    stage::incoming("test", "test/any", &format!("id{}", number % 3), START).identity
+    testbed::incoming("test", "test/any", &format!("id{}", number % 3), START).identity
 }
 
 fn envelope(entity: &EntityKey, number: u8, nonce: &Nonce, now: Timestamp) -> Envelope {
-    let mut incoming = stage::incoming("test", entity.as_str(), &format!("id{}", number % 3), now);
+    let mut incoming = testbed::incoming("test", entity.as_str(), &format!("id{}", number % 3), now);
     incoming.event_time = number.is_multiple_of(2).then_some(now);
     // Some bodies are long enough to be compressed.
     incoming.body = "{\"größe\":1}".repeat(usize::from(number) * 5).into_bytes().into();

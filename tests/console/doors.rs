@@ -51,7 +51,7 @@ async fn who_has_no_token_and_what_comes_from_elsewhere_is_refused() {
     assert_eq!(asked(&shop, "GET", "/", &[known], "").await.status, 200);
     shop.send(1004, &serializer::local::samples::SHOPIFY[..2]).await;
     shop.until_parked("shopify/order/1004").await;
-    let operator = shop.lane.operator();
+    let operator = shop.deployment.operator();
     let entity = "shopify/order/1004".parse().expect("a key");
     let form = ("content-type", "application/x-www-form-urlencoded");
     let body = "key=shopify/order/1004&why=because";

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tests::{
-    lane::Lane,
+    deployment::LocalDeployment,
     shop::{Shop, console, stock},
 };
 use webhook_serializer::telemetry::Quiet;
@@ -75,7 +75,7 @@ const NODES: u64 = 4_500;
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_orders_leave_a_page_small_and_one_of_them_is_found() {
     let Some(browser) = browser().await else { return };
-    let lane = Lane::start_observed(tests::stage::SOURCES, Arc::new(Quiet)).await;
+    let lane = LocalDeployment::start_observed(tests::testbed::SOURCES, Arc::new(Quiet)).await;
     stock(&lane, 10_000).await;
     let console = console(&lane, None).await;
     let at = |path: &str| format!("http://{}{path}", console.address);

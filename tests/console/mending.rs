@@ -29,7 +29,7 @@ async fn a_delivery_that_failed_is_seen_parked_and_is_put_back_by_a_click() {
     browser.until("document.querySelector('.flash').textContent.includes('is back in line')").await;
     let said = browser.run("document.querySelector('.flash').textContent").await.to_string();
     assert!(said.contains("by ada: the article is listed now"), "{said}");
-    let operator = shop.lane.operator();
+    let operator = shop.deployment.operator();
     let entity = "shopify/order/1004".parse().expect("a key");
     assert!(operator.parked(&entity).await.expect("it answers").is_empty());
     browser.until_reloaded("put back").await;
@@ -62,7 +62,7 @@ async fn a_blocked_order_goes_on_and_a_group_is_put_back_once_somebody_said_why(
     browser.type_into("input[name=why]", "the ledger is open").await;
     browser.click(".act button").await;
     browser.until_text("continues from").await;
-    let operator = shop.lane.operator();
+    let operator = shop.deployment.operator();
     assert!(operator.all_parked().await.expect("it answers").is_empty());
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
@@ -127,7 +127,7 @@ async fn keys_alone_find_an_order_open_it_and_put_a_delivery_back() {
     browser.press(key::ENTER).await;
     browser.until("document.querySelector('.flash').textContent.includes('is back in line')").await;
     let entity = "shopify/order/1004".parse().expect("a key");
-    assert!(shop.lane.operator().parked(&entity).await.expect("it answers").is_empty());
+    assert!(shop.deployment.operator().parked(&entity).await.expect("it answers").is_empty());
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 
@@ -155,7 +155,7 @@ async fn a_blocked_order_is_held_skipped_and_resumed_and_each_is_told_with_its_r
         browser.until_text(told).await;
     }
     let entity = "woocommerce/order/1009".parse().expect("a key");
-    let operator = shop.lane.operator();
+    let operator = shop.deployment.operator();
     assert_eq!(operator.parked(&entity).await.expect("it answers").len(), 1);
     browser.until_reloaded("1 delivery is parked").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());

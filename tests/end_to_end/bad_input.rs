@@ -1,35 +1,35 @@
-//! Bad input, each with its answer; and configurations that stop the start.
+//! Bad requests with their answers, and configurations that stop the start.
 
 use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
 use tests::{
-    lane::{Kept, Lane},
-    settled::Settled,
-    stage::SOURCES,
+    deployment::{Collector, LocalDeployment},
+    settle_counter::SettleCounter,
+    testbed::SOURCES,
     webhooks::{signed, update},
+    world::key,
 };
-use webhook_serializer::protocol::entity::EntityKey;
 
 type Headers = Vec<(String, String)>;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_request_is_refused_and_stores_nothing() {
-    let lane = Lane::start(SOURCES).await;
-    let now = lane.env.now();
-    let good = signed(&lane.sources, "test", "1", update("7"), now);
+    let deployment = LocalDeployment::start(SOURCES).await;
+    let now = deployment.env.now();
+    let good = signed(&deployment.sources, "test", "1", update("7"), now);
     let with = |name: &str, value: Option<&str>| -> Headers {
         let others = good.headers.iter().filter(|(held, _)| held != name).cloned();
         others.chain(value.map(|value| (name.to_owned(), value.to_owned()))).collect()
     };
     let stale = signed(
-        &lane.sources,
+        &deployment.sources,
         "test",
         "1",
         update("7"),
         webhook_serializer::time::Timestamp::from_millis(now.as_millis() - 301_000),
     );
-    let early = signed(&lane.sources, "test", "1", update("7"), now + Duration::from_secs(330));
-    let other = signed(&lane.sources, "test", "2", update("7"), now);
+    let early = signed(&deployment.sources, "test", "1", update("7"), now + Duration::from_secs(330));
+    let other = signed(&deployment.sources, "test", "2", update("7"), now);
     let others_signature = other.headers.iter().find(|(name, _)| name == "webhook-signature").expect("it is signed");
     let path = "/webhooks/test";
     let twice = [others_signature].into_iter().chain(&good.headers).cloned().collect();
@@ -53,50 +53,53 @@ async fn bad_request_is_refused_and_stores_nothing() {
         ("another's signature", "POST", path, with("webhook-signature", Some(&others_signature.1)), 401),
     ];
     for (what, method, path, headers, status) in cases {
-        let answer = lane.sender.request(method, path, &headers, good.body.clone()).await.expect("it answers");
+        let answer = deployment.sender.request(method, path, &headers, good.body.clone()).await.expect("it answers");
         assert_eq!(answer.status, status, "{what}: {}", answer.body);
     }
     let gzip = with("content-encoding", Some("gzip"));
-    let said = lane.sender.request("POST", path, &gzip, good.body.clone()).await.expect("it answers").body;
+    let said = deployment.sender.request("POST", path, &gzip, good.body.clone()).await.expect("it answers").body;
     assert!(said.contains("send it as it is, without content-encoding"), "what to do about it: {said}");
     let mut changed = good.body.clone();
     changed.push(b' ');
-    assert_eq!(lane.sender.request("POST", path, &good.headers, changed).await.unwrap().status, 401, "another body");
-    assert_eq!(lane.local.engines.wake_ups(), 0);
-    let entity = EntityKey::parse("test/order/7").unwrap();
-    assert_eq!(lane.operator().inspect(&entity).await.unwrap().state, None, "nothing was kept");
-    assert_eq!(lane.post(&good).await.status, 200, "the one that the others were made from");
-    lane.local.stop().await.expect("nothing had failed");
+    assert_eq!(
+        deployment.sender.request("POST", path, &good.headers, changed).await.unwrap().status,
+        401,
+        "another body"
+    );
+    assert_eq!(deployment.local.engines.wake_ups(), 0);
+    let entity = key("test/order/7");
+    assert_eq!(deployment.operator().inspect(&entity).await.unwrap().state, None, "nothing was kept");
+    assert_eq!(deployment.post(&good).await.status, 200, "the one that the others were made from");
+    deployment.local.stop().await.expect("nothing had failed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_without_an_order_is_parked_as_unrouted() {
-    let settled = Settled::default();
-    let mut lane = Lane::start_observed(SOURCES, Arc::new(settled.clone())).await;
-    let kept = Kept::default();
-    lane.local.work(|_| kept.clone());
-    // The last one has an entity whose key no message of the queue could carry.
+    let settled = SettleCounter::default();
+    let mut deployment = LocalDeployment::start_observed(SOURCES, Arc::new(settled.clone())).await;
+    let kept = Collector::default();
+    deployment.local.work(|_| kept.clone());
+    // No queue message could carry the key of the last one.
     let uncarried = update("7\u{ffff}");
     for (id, body) in [("1", "no JSON"), ("2", r#"{"type":"order.updated"}"#), ("3", &uncarried)] {
-        let webhook = signed(&lane.sources, "test", id, body, lane.env.now());
-        assert_eq!(lane.post(&webhook).await.status, 200, "not refused: {body}");
+        let webhook = signed(&deployment.sources, "test", id, body, deployment.env.now());
+        assert_eq!(deployment.post(&webhook).await.status, 200, "not refused: {body}");
     }
     settled.until(3).await;
-    let unrouted = EntityKey::parse("test/unrouted").unwrap();
-    let operator = lane.operator();
+    let unrouted = key("test/unrouted");
+    let operator = deployment.operator();
     let parked = operator.parked(&unrouted).await.unwrap();
     assert_eq!(parked.iter().map(|one| one.delivery().delivery_id().as_str()).collect::<Vec<_>>(), ["1", "2", "3"]);
     assert_eq!(parked[2].delivery().body(), uncarried.as_bytes());
-    let belongs = EntityKey::parse("test/order/7").unwrap();
+    let belongs = key("test/order/7");
     operator.redrive(&parked[1], Some(&belongs)).await.unwrap();
     let deliveries = kept.first(1).await;
     assert_eq!((deliveries[0].entity(), deliveries[0].delivery_id().as_str()), (&belongs, "2"));
     assert_eq!(operator.parked(&unrouted).await.unwrap().len(), 2);
-    lane.local.stop().await.expect("nothing had failed");
+    deployment.local.stop().await.expect("nothing had failed");
 }
 
-/// Starts the worker's binary with a configuration, which stops it; what it
-/// says.
+/// Starts the worker's binary with a configuration that stops it; returns its output.
 fn refused(sources: &str, changes: &[(&str, &str)]) -> String {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("configuration");
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -110,7 +113,7 @@ fn refused(sources: &str, changes: &[(&str, &str)]) -> String {
         ("AWS_LAMBDA_FUNCTION_NAME", "worker"),
         ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "128"),
         ("AWS_LAMBDA_FUNCTION_VERSION", "1"),
-        // Nobody is there: should a configuration pass, this ends it too, in other words.
+        // A closed port: a valid configuration would end here, with another message.
         ("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:1"),
         ("ENTITIES_TABLE", "entities"),
         ("INBOX_TABLE", "inbox"),
@@ -126,7 +129,6 @@ fn refused(sources: &str, changes: &[(&str, &str)]) -> String {
     String::from_utf8(output.stderr).expect("a text") + &String::from_utf8_lossy(&output.stdout)
 }
 
-/// Any number that tells these documents apart.
 fn md5_of(text: &str) -> u64 {
     use std::hash::{DefaultHasher, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -154,7 +156,6 @@ fn invalid_configuration_stops_the_start() {
     }
 }
 
-/// Whoever starts it must not take it for done.
 #[test]
 fn function_without_runtime_api_fails() {
     let nowhere = "http://127.0.0.1:1";

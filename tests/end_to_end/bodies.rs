@@ -1,27 +1,24 @@
-//! Bodies arrive as they were sent, whatever their bytes, up to 6 MB; numbers
-//! too large for a double keep every digit.
+//! Bodies reach their handler unchanged, up to 6 MB, with every digit of large numbers.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serializer::local::samples::Webhook;
 use tests::{
-    lane::Kept,
-    stage::Stage,
+    deployment::Collector,
+    testbed::TestBed,
     webhooks::{noise, request, signed, signed_as},
-    world::World,
+    world::{World, key},
 };
 use webhook_serializer::{
     engine::append::AppendError,
     functions::ingest::{Ingest, Request},
     protocol::{
         delivery::{Incoming, LARGEST_BODY},
-        entity::EntityKey,
         table::TableName,
     },
     sources::OnOutage,
 };
 
-/// What a program appends by itself comes past no door.
 #[tokio::test(start_paused = true)]
 async fn oversized_body_is_not_appended() {
     let world = World::new();
@@ -33,14 +30,14 @@ async fn oversized_body_is_not_appended() {
     assert_eq!(append(LARGEST_BODY + 1).await, refused);
     let incoming = Incoming { body: vec![b' '; LARGEST_BODY + 1].into(), ..world.incoming("test/a", "1") };
     let time = std::time::Duration::from_secs(5);
-    // Packed, it would fit the queue, and be refused by who takes it up.
+    // Compressed it would fit a queue message, and the worker would refuse it.
     assert_eq!(world.inbox().accept(&incoming, None, OnOutage::Queue, time).await.map(drop), refused);
     assert_eq!((world.memory.rows(&TableName::Entities), world.memory.rows(&TableName::Inbox)), (vec![], vec![]));
     assert!(world.messages.is_empty());
     assert_eq!(append(LARGEST_BODY).await, Ok(()));
 }
 
-/// A worker would run a handler under a job's lease.
+/// A worker would run a handler under the job's lease.
 #[tokio::test(start_paused = true)]
 async fn append_to_a_job_is_refused() {
     let world = World::new();
@@ -53,9 +50,7 @@ async fn append_to_a_job_is_refused() {
     assert!(world.messages.is_empty());
 }
 
-/// Six megabytes that do not shrink, in eighteen rows. In memory under a paused
-/// clock: without optimization the machine may need longer for them than a
-/// sender waits.
+/// In eighteen rows; in memory, since a debug build may exceed a sender's patience.
 #[tokio::test(start_paused = true)]
 async fn six_incompressible_megabytes_reach_their_handler_unchanged() {
     let world = World::new();
@@ -68,11 +63,11 @@ async fn six_incompressible_megabytes_reach_their_handler_unchanged() {
         ..request(&Webhook { body: Vec::new(), ..webhook.clone() })
     };
     assert_eq!(ingest.answer(&request(&body)).await.status_code, 200);
-    let kept = Kept::default();
+    let kept = Collector::default();
     world.work(&[world.drainer(kept.clone())]).await;
-    // Noise names no order: it is parked, whole, and put where it belongs.
-    let parked = world.operator().parked(&EntityKey::parse("test/unrouted").unwrap()).await.unwrap();
-    let entity = EntityKey::parse("test/order/7").unwrap();
+    // Noise names no order: the delivery is parked and redriven to one.
+    let parked = world.operator().parked(&key("test/unrouted")).await.unwrap();
+    let entity = key("test/order/7");
     world.operator().redrive(&parked[0], Some(&entity)).await.unwrap();
     world.work(&[world.drainer(kept.clone())]).await;
     let deliveries = kept.first(1).await;
@@ -93,7 +88,7 @@ async fn body_is_accepted_as_text_or_base64() {
     }
     let said_to_be = Request { is_base64_encoded: true, ..plain("3") };
     assert_eq!(ingest.answer(&said_to_be).await.status_code, 400);
-    let kept = Kept::default();
+    let kept = Collector::default();
     world.work(&[world.drainer(kept.clone())]).await;
     let deliveries = kept.first(2).await;
     let [plain, encoded] = &deliveries[..] else { panic!("two arrived: {deliveries:?}") };
@@ -113,14 +108,14 @@ async fn id_above_two_to_the_53rd_stays_exact() {
     }
     let world = World::new();
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
-    // Neighbours that a double cannot tell apart.
+    // A double cannot tell these neighbours apart.
     let orders = [9_007_199_254_740_992, 9_007_199_254_740_993, u64::MAX - 1, u64::MAX];
     for order in orders {
         let body = format!(r#"{{"type":"order.updated","data":{{"order_id":{order}}}}}"#);
         let webhook = signed(&world.sources(), "test", &order.to_string(), body, world.env.now());
         assert_eq!(ingest.answer(&request(&webhook)).await.status_code, 200);
     }
-    let kept = Kept::default();
+    let kept = Collector::default();
     world.work(&[world.drainer(kept.clone())]).await;
     let mut seen: Vec<(String, u64)> = Vec::new();
     for delivery in kept.first(orders.len()).await {
@@ -131,9 +126,8 @@ async fn id_above_two_to_the_53rd_stays_exact() {
     assert_eq!(seen, orders.map(|order| (format!("test/order/{order}"), order)));
 }
 
-/// A Shopify order of at least a megabyte: an order's own fields, and as many
-/// lines as it takes, each id above 2^53 and next to another that a double takes
-/// for the same. With the ids of its lines.
+/// An order of at least a megabyte, with the ids of its lines: each above 2^53, next to one that a double
+/// equals.
 fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
     let mut ids: Vec<u64> = Vec::new();
     let mut lines = String::new();
@@ -155,8 +149,7 @@ fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
     (order, ids)
 }
 
-/// In two writes and one wake-up, as the smallest one: what takes its time
-/// besides is its own bytes.
+/// Two writes and one wake-up, as for the smallest.
 #[tokio::test(flavor = "multi_thread")]
 async fn megabyte_order_costs_the_same_requests() {
     #[derive(Deserialize)]
@@ -169,9 +162,9 @@ async fn megabyte_order_costs_the_same_requests() {
         id: u64,
         variant_id: u64,
     }
-    let mut stage =
-        Stage::start_for("[sources.shop]\nprovider = 'shopify'\nsecrets = ['hush']\nhandler = 'test'\n").await;
-    let ingest = Ingest::new(stage.sources(), stage.inbox(), stage.env().clone());
+    let mut testbed =
+        TestBed::start_for("[sources.shop]\nprovider = 'shopify'\nsecrets = ['hush']\nhandler = 'test'\n").await;
+    let ingest = Ingest::new(testbed.sources(), testbed.inbox(), testbed.env().clone());
     let id = (1 << 53) + 1;
     let (large, lines) = order_of_a_megabyte(id);
     let small = r#"{"id":9007199254740992,"line_items":[]}"#.to_owned();
@@ -179,19 +172,19 @@ async fn megabyte_order_costs_the_same_requests() {
     let mut costs = Vec::new();
     for (name, body) in [("small", small), ("large", large)] {
         let sent = [("x-shopify-topic", "orders/create"), ("x-shopify-webhook-id", name)];
-        let webhook = signed_as(stage.sources(), "shop", &sent, body, stage.env().now());
-        let before = stage.meter.reading();
+        let webhook = signed_as(testbed.sources(), "shop", &sent, body, testbed.env().now());
+        let before = testbed.meter.reading();
         let answer = ingest.answer(&request(&webhook)).await;
         assert_eq!(answer.status_code, 200, "{name}: {}", answer.body);
-        let cost = stage.meter.reading() - before;
+        let cost = testbed.meter.reading() - before;
         costs.push((cost.writes, cost.reads, cost.sends, cost.failures));
     }
     assert_eq!(costs, [(2, 0, 1, 0); 2], "writes, reads, wake-ups, failures");
 
-    let kept = Kept::default();
-    stage.work(2, &kept);
+    let kept = Collector::default();
+    testbed.work(2, &kept);
     let deliveries = kept.first(2).await;
-    stage.rest().await;
+    testbed.rest().await;
     let delivery = deliveries.iter().find(|one| one.delivery_id().as_str().ends_with("/large")).expect("it arrived");
     assert_eq!(delivery.entity().as_str(), "shop/order/9007199254740993", "not the small one's");
     let order: Order = delivery.json().expect("it is JSON");

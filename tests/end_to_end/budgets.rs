@@ -1,9 +1,7 @@
-//! What it costs, exactly: capacity as the store reports it, requests to the
-//! store, and queue sends.
+//! Exact costs: capacity units as the store reports them, requests, and queue sends.
 //!
-//! The units are those that `webhook_serializer::protocol::budget` says, and `docs/budgets.md` with
-//! it. B is the delivery row's write units, Q those of reading it in a page (one
-//! read unit for each started 4 KB of a page).
+//! The units are those of `webhook_serializer::protocol::budget` and `docs/budgets.md`. B is the write
+//! units of the delivery row, Q the read units of its page (one for each started 4 KB).
 //!
 //! | case | write requests | read requests | sends |
 //! |---|---|---|---|
@@ -34,10 +32,10 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use tests::{
-    faults::{Fault, FaultyQueue, FaultyTable},
+    faults::Fault,
     handlers::{Done, Scripted, Slow, answering},
-    stage::{SOURCES, Stage},
-    world::World,
+    testbed::{SOURCES, TestBed},
+    world::{World, key},
 };
 use webhook_serializer::{
     aws::{Parts, meter::Reading},
@@ -53,44 +51,42 @@ use webhook_serializer::{
         },
         delivery::Delivery,
         entity::{DeliveryId, EntityKey},
-        keys::{delivery_row, entity_row},
+        keys::delivery_row,
         lease::{Acquire, Acquired, Release},
         receipt::Recent,
         state::{HolderInfo, LeaseKind},
-        table::{Change, Key, Write},
+        table::{Change, Key, TableName, Write},
     },
     telemetry::Log,
 };
 
-/// A stage without workers: the test itself attends to wake-ups.
+/// A test bed without workers: the test processes wake-ups itself.
 struct Scale {
-    stage: Stage,
+    testbed: TestBed,
     inbox: Inbox,
     entity: EntityKey,
 }
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Of a small delivery: what its row takes to write, and to read in a page.
+/// The write and read units of a small delivery.
 const B: u64 = 1;
 const Q: u64 = 1;
 
 impl Scale {
     async fn start() -> Self {
-        let stage = Stage::start().await;
-        let inbox = stage.inbox();
-        Self { stage, inbox, entity: EntityKey::parse("test/a").expect("a key") }
+        let testbed = TestBed::start().await;
+        let inbox = testbed.inbox();
+        Self { testbed, inbox, entity: key("test/a") }
     }
 
-    /// One whose source delivers so many at once.
     async fn delivering(up_to: u64) -> Self {
         let grouped = format!("[sources.test]\ndeliver = {{ up_to = {up_to} }}");
-        let stage = Stage::start_for(&SOURCES.replace("[sources.test]", &grouped)).await;
-        let inbox = stage.inbox();
-        Self { stage, inbox, entity: EntityKey::parse("test/a").expect("a key") }
+        let testbed = TestBed::start_for(&SOURCES.replace("[sources.test]", &grouped)).await;
+        let inbox = testbed.inbox();
+        Self { testbed, inbox, entity: key("test/a") }
     }
 
-    /// One whose entity has settled a delivery before.
     async fn with_history() -> Self {
         let scale = Self::start().await;
         scale.append("before").await;
@@ -99,13 +95,13 @@ impl Scale {
     }
 
     fn drainer(&self, handler: impl Handler) -> Drainer {
-        let Parts { store, waker, .. } = self.stage.parts();
-        // A handler on a thread of its own may be done while the next page is being read ahead, which is then read again.
-        self.stage.drainer_on(store, waker, handler, Arc::new(Log)).isolated(Isolation::Inline)
+        let Parts { store, waker, .. } = self.testbed.parts();
+        // A handler on its own thread may finish during the read-ahead, which is then repeated.
+        self.testbed.drainer_on(store, waker, handler, Arc::new(Log)).isolated(Isolation::Inline)
     }
 
     async fn append(&self, id: &str) {
-        self.inbox.append(&self.stage.incoming("test/a", id)).await.expect("it is appended");
+        self.inbox.append(&self.testbed.incoming("test/a", id)).await.expect("it is appended");
     }
 
     async fn append_all(&self, ids: std::ops::Range<u64>) {
@@ -115,26 +111,23 @@ impl Scale {
     }
 
     async fn process(&self, drainer: &Drainer) -> Acknowledgement {
-        let deadline = self.stage.env().monotonic() + Duration::from_secs(600);
+        let deadline = self.testbed.env().monotonic() + Duration::from_secs(600);
         let received = Received { entity: self.entity.clone(), times: 1 };
         drainer.process(&received, deadline, &SuspectGate::new(1)).await
     }
 
-    /// What `act` costs.
     async fn weigh(&self, act: impl Future) -> Reading {
-        let before = self.stage.meter.reading();
+        let before = self.testbed.meter.reading();
         act.await;
-        self.stage.meter.reading() - before
+        self.testbed.meter.reading() - before
     }
 
-    /// What attending to one wake-up costs, under `handler`.
     async fn weigh_drain(&self, handler: impl Handler) -> Reading {
         let drainer = self.drainer(handler);
         self.weigh(self.process(&drainer)).await
     }
 }
 
-/// Nothing refused, nothing failed, nothing sent.
 fn costs(write_units: u64, writes: u64, read_units: u64, reads: u64) -> Reading {
     let (write_units, read_units) = (write_units as f64, read_units as f64);
     Reading { write_units, writes, read_units, reads, ..Reading::default() }
@@ -159,15 +152,13 @@ async fn large_delivery_is_written_once() {
     assert_eq!(scale.weigh_drain(Done).await, costs(drain_writes(1), 2, drain_reads(1, q, false), 1));
 }
 
-/// What appending a large delivery costs, and the write and read units of its
-/// row.
 async fn append_large(scale: &Scale) -> (Reading, u64, u64) {
-    let mut incoming = scale.stage.incoming("test/a", "large");
-    let body: Vec<u8> = (0..1200_u64).flat_map(|_| scale.stage.env().nonce().to_string().into_bytes()).collect();
+    let mut incoming = scale.testbed.incoming("test/a", "large");
+    let body: Vec<u8> = (0..1200_u64).flat_map(|_| scale.testbed.env().nonce().to_string().into_bytes()).collect();
     incoming.body = body.into();
     let append = scale.weigh(async { scale.inbox.append(&incoming).await.expect("it is appended") }).await;
-    let state = scale.stage.parts().store.entity(&scale.entity, PATIENCE).await.unwrap().unwrap();
-    let row = scale.stage.table().get(&delivery_row(&scale.entity, state.tail)).await.unwrap().unwrap();
+    let state = scale.testbed.parts().store.entity(&scale.entity, PATIENCE).await.unwrap().unwrap();
+    let row = scale.testbed.table().get(&delivery_row(&scale.entity, state.tail)).await.unwrap().unwrap();
     let (b, q) = (row.write_units(), row.read_units());
     assert!(b > 10, "it is large: {b}");
     (append, b, q)
@@ -187,12 +178,12 @@ async fn backlog_costs_one_acquire_and_one_settle_each() {
     assert_eq!(drain, costs(writes, K + 1 + spilled, drain_reads(K, pages, false), 3));
     assert!((3..=6).contains(&pages), "a page of 25 small deliveries is at most 8 KB: {pages}");
     assert_eq!(K * append_writes(B) + drain_writes(K), K * (B + 2) + 1);
-    // From then on receipts are to be read.
+    // From now on drains read receipts.
     scale.append("more").await;
     let one = costs(drain_writes(1) + SPILL_WRITES, 3, drain_reads(1, Q, true), 2);
     assert_eq!(scale.weigh_drain(Done).await, one);
-    // Where its sender gives no id, those of the adjacent periods too.
-    let unnamed = DeliveryId::from_body(b"{}").received(scale.stage.env().now(), Duration::from_secs(3600));
+    // A delivery without an id also reads the receipts of adjacent periods.
+    let unnamed = DeliveryId::from_body(b"{}").received(scale.testbed.env().now(), Duration::from_secs(3600));
     scale.append(unnamed.as_str()).await;
     let one = costs(drain_writes(1) + SPILL_WRITES, 3, drain_reads(3, Q, true), 2);
     assert_eq!(scale.weigh_drain(Done).await, one);
@@ -211,8 +202,6 @@ async fn group_costs_one_settle() {
     assert_eq!(K * append_writes(B) + group_drain_writes(K, M), K * (B + 1) + settles + 1);
 }
 
-/// Of a group that fails, what is tried by itself costs as it would have from the
-/// beginning, and the group's own start an acquire and a `fail`.
 #[tokio::test]
 async fn failed_group_costs_one_failed_attempt() {
     let scale = Scale::delivering(5).await;
@@ -222,14 +211,13 @@ async fn failed_group_costs_one_failed_attempt() {
     assert_eq!(failed, Reading { sends: 1, ..costs(FAILED_WRITES, 2, drain_reads(1, Q, false), 1) });
 }
 
-/// Appends the next delivery from within the handler, `more` times.
 fn trickling(scale: &Scale, more: u64, appends: Arc<Mutex<Vec<Reading>>>) -> impl Handler + use<> {
-    let (inbox, meter, env) = (scale.inbox.clone(), scale.stage.meter.clone(), scale.stage.env().clone());
+    let (inbox, meter, env) = (scale.inbox.clone(), scale.testbed.meter.clone(), scale.testbed.env().clone());
     let appended = AtomicU64::new(0);
     Scripted(move |_: &Delivery, _: &Context| {
         let number = appended.fetch_add(1, Relaxed);
         let (inbox, meter, appends) = (inbox.clone(), meter.clone(), appends.clone());
-        let incoming = tests::stage::incoming("test", "test/a", &format!("more-{number}"), env.now());
+        let incoming = tests::testbed::incoming("test", "test/a", &format!("more-{number}"), env.now());
         let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
             if number < more {
                 let before = meter.reading();
@@ -267,9 +255,9 @@ async fn repeat_costs_no_more_and_runs_no_handler() {
     scale.append("1").await;
     scale.process(&scale.drainer(Done)).await;
     scale.append("before").await;
-    let starts = scale.stage.journal.runs().len();
+    let starts = scale.testbed.journal.runs().len();
     assert_eq!(scale.weigh_drain(Done).await, costs(drain_writes(1), 2, drain_reads(1, Q, false), 1));
-    assert_eq!(scale.stage.journal.runs().len(), starts);
+    assert_eq!(scale.testbed.journal.runs().len(), starts);
 }
 
 #[tokio::test]
@@ -325,7 +313,7 @@ async fn acquired(scale: &Scale, kind: LeaseKind) -> webhook_serializer::protoco
 }
 
 async fn acquired_for(scale: &Scale, kind: LeaseKind, length: Duration) -> webhook_serializer::protocol::lease::Lease {
-    let env = scale.stage.env();
+    let env = scale.testbed.env();
     let request = Acquire {
         entity: scale.entity.clone(),
         kind,
@@ -334,7 +322,7 @@ async fn acquired_for(scale: &Scale, kind: LeaseKind, length: Duration) -> webho
         now: env.now(),
         length,
     };
-    match scale.stage.parts().store.run(&request, PATIENCE).await.expect("the store answers") {
+    match scale.testbed.parts().store.run(&request, PATIENCE).await.expect("the store answers") {
         Acquired::Granted(lease, _) => lease,
         other => panic!("{other:?}"),
     }
@@ -344,10 +332,9 @@ async fn acquired_for(scale: &Scale, kind: LeaseKind, length: Duration) -> webho
 async fn hand_over_costs_two_writes_and_a_send() {
     let mut scale = Scale::start().await;
     scale.append_all(1..3).await;
-    scale.stage.settings.slice = Duration::ZERO;
+    scale.testbed.settings.slice = Duration::ZERO;
     let first = scale.weigh_drain(Done).await;
     let second = scale.weigh_drain(Done).await;
-    // The page again.
     let (writes, reads) = (drain_writes(2) + SLICE_WRITES, drain_reads(2, Q, false) + Q);
     assert_eq!(
         (first.write_units + second.write_units, first.read_units + second.read_units, first.sends, second.sends),
@@ -370,61 +357,47 @@ async fn open_breaker_costs_two_writes_and_a_send() {
     let mut scale = Scale::start().await;
     let drainer = scale.drainer(answering(|_, _| Outcome::unavailable("out")));
     for entity in ["test/b", "test/c", "test/d", "test/a"] {
-        scale.entity = EntityKey::parse(entity).expect("a key");
-        scale.inbox.append(&scale.stage.incoming(entity, entity)).await.expect("it is appended");
+        scale.entity = key(entity);
+        scale.inbox.append(&scale.testbed.incoming(entity, entity)).await.expect("it is appended");
         if entity != "test/a" {
             scale.process(&drainer).await;
         }
     }
     let held_back = scale.weigh(scale.process(&drainer)).await;
     assert_eq!(held_back, Reading { sends: 1, ..costs(HELD_BACK_WRITES, 2, drain_reads(1, Q, false), 1) });
-    assert_eq!(scale.stage.journal.runs().len(), 3, "it was not started");
+    assert_eq!(scale.testbed.journal.runs().len(), 3, "it was not started");
 }
 
-/// Under a paused clock, so that the number of looks is known: at 50, 100,
-/// 200, 400, 800 ms and each second after, each shortened by up to a half.
+/// The paused clock fixes the number of polls: at 50, 100, 200, 400, 800 ms and then each second, each
+/// shortened by up to a half.
 #[tokio::test(start_paused = true)]
 async fn polling_an_exclusive_lease_only_reads() {
     let mut world = World::new();
-    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, |_| Fault::None));
-    world.table = table.clone();
+    let table = world.break_table(|_| Fault::None);
     world.append("test/a", "1").await;
-    let request = Acquire {
-        entity: EntityKey::parse("test/a").unwrap(),
-        kind: LeaseKind::Exclusive,
-        holder: world.env.nonce(),
-        info: HolderInfo::new("a test"),
-        now: world.env.now(),
-        length: Duration::from_secs(600),
-    };
-    let Acquired::Granted(lease, _) = world.store().run(&request, PATIENCE).await.unwrap() else { panic!("granted") };
+    let lease = world.acquire("test/a", LeaseKind::Exclusive, Duration::from_secs(600)).await;
     let (requests, writes) = (table.requests(), table.writes());
     let drainer = world.drainer(Done);
-    let received = Received { entity: request.entity.clone(), times: 1 };
-    let deadline = world.env.monotonic() + Duration::from_secs(60);
     let sends = world.messages.sent();
-    assert_eq!(drainer.process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
+    assert_eq!(world.process(&drainer, "test/a").await, Acknowledgement::Delete);
     let (requests, writes) = (table.requests() - requests, table.writes() - writes);
     assert_eq!(writes, 1, "the refused acquire; then only reads");
     assert!((8..=14).contains(&(requests - writes)), "{} looks in five seconds", requests - writes);
     assert_eq!(world.messages.sent() - sends, 1, "put off");
-    let row = world.memory.rows(&entity_row(&request.entity).table).remove(0);
+    let row = world.memory.rows(&TableName::Entities).remove(0);
     assert_eq!(row.read_units(), 1);
-    // Once it is free, a look finds it so, and only then is it asked for.
     world.store().run(&Release { lease: &lease }, PATIENCE).await.unwrap();
     world.work(&[drainer]).await;
     assert_eq!(world.applied(), ["1"]);
 }
 
-/// The store and the queue take 100 ms for each call; the clock is paused, so
-/// that the time passed is exactly the calls waited for one after the other.
+/// With 100 ms for each call, the elapsed time counts sequential calls.
 #[tokio::test(start_paused = true)]
 async fn ingest_waits_for_two_round_trips() {
     const LATENCY: Duration = Duration::from_millis(100);
     let mut world = World::new();
-    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, |_| Fault::Slow(LATENCY)));
-    let queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.env, |_| Fault::Slow(LATENCY)));
-    (world.table, world.queue) = (table.clone(), queue.clone());
+    let table = world.break_table(|_| Fault::Slow(LATENCY));
+    let queue = world.break_queue(|_| Fault::Slow(LATENCY));
     let before = world.env.monotonic();
     world.append("test/a", "1").await;
     assert_eq!(world.env.monotonic() - before, 2 * LATENCY);
@@ -435,16 +408,14 @@ async fn ingest_waits_for_two_round_trips() {
 #[tokio::test(start_paused = true)]
 async fn slow_handler_renews_each_third_of_a_lease() {
     let mut world = World::new();
-    world.inbox().append(&world.incoming_from("slow", "slow/a", "1")).await.unwrap();
-    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, |_| Fault::None));
-    world.table = table.clone();
+    world.append_from("slow", "slow/a", "1").await;
+    let table = world.break_table(|_| Fault::None);
     world.work(&[world.drainer(tests::handlers::Slow(Duration::from_secs(41)))]).await;
     assert_eq!(world.applied(), ["1"]);
     assert_eq!(table.writes(), 2 + 41 / 5);
 }
 
-/// Between two deliveries of a backlog there is one wait: for the settle, with
-/// the receipt that the next one pushes out beside it, and the next page.
+/// The one wait is for the settle, with the spilled receipt and the next page beside it.
 #[tokio::test(start_paused = true)]
 async fn backlog_waits_one_round_trip_between_deliveries() {
     const LATENCY: Duration = Duration::from_millis(100);
@@ -454,14 +425,13 @@ async fn backlog_waits_one_round_trip_between_deliveries() {
     for number in 0..K {
         world.append("test/a", &number.to_string()).await;
     }
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, |_| Fault::Slow(LATENCY)));
+    world.break_table(|_| Fault::Slow(LATENCY));
     world.function_time = Duration::from_secs(600);
     world.settings.slice = world.function_time;
     let before = world.env.monotonic();
     let drainer = world.drainer(tests::handlers::Slow(HANDLER));
-    let received = Received { entity: EntityKey::parse("test/a").unwrap(), times: 1 };
-    drainer.process(&received, before + world.function_time, &SuspectGate::new(1)).await;
-    // Acquire, first page; then for each a handler and a settle.
+    world.process(&drainer, "test/a").await;
+    // Acquire and first page; then a handler and a settle for each.
     assert_eq!(world.env.monotonic() - before, 2 * LATENCY + K * (HANDLER + LATENCY));
     assert_eq!(world.applied().len(), K as usize);
 }

@@ -1,5 +1,4 @@
-//! What is charged to a delivery, and what is not: starts that failed, or that
-//! were written down and whose holder vanished.
+//! What counts an attempt: failed starts, and recorded starts whose holder vanished.
 
 use std::{
     convert::Infallible,
@@ -12,9 +11,9 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Done, Scripted, answering},
-    world::World,
+    world::{World, key},
 };
 use webhook_serializer::{
     config::WorkerConfig,
@@ -23,7 +22,6 @@ use webhook_serializer::{
     leases::Terms,
     protocol::{
         delivery::Delivery,
-        entity::EntityKey,
         format::attribute as a,
         state::{BlockReason, VANISHED_BEFORE_START},
         table::{Change, TableName, Value, Write},
@@ -31,21 +29,18 @@ use webhook_serializer::{
     sources::Sources,
 };
 
-/// How often the source `test` lets a delivery fail.
 const ATTEMPTS: usize = 3;
 
-/// A handler that never answers.
 fn endless() -> impl webhook_serializer::handler::Handler + Clone {
     Scripted(|_: &Delivery, _: &Context| -> BoxFuture<'static, Result<Outcome, HandlerError>> {
         Box::pin(std::future::pending())
     })
 }
 
-/// A worker that vanishes with whatever it is at two seconds later; its message
-/// comes again.
+/// Processes one wake-up in a worker that vanishes two seconds later.
 async fn vanishes(world: &World, drainer: &Drainer) {
     let message = world.messages.receive().await.expect("a wake-up");
-    let received = Received { entity: message.says.entity().clone(), times: message.times };
+    let received = Received { entity: message.content.entity().clone(), times: message.times };
     let deadline = world.env.monotonic() + world.function_time;
     let quarantine = SuspectGate::new(1);
     let attended = world.env.within(Duration::from_secs(2), drainer.process(&received, deadline, &quarantine)).await;
@@ -53,13 +48,11 @@ async fn vanishes(world: &World, drainer: &Drainer) {
 }
 
 async fn is_parked(world: &World, entity: &str) -> Vec<String> {
-    let entity = EntityKey::parse(entity).expect("a key");
+    let entity = key(entity);
     let parked = world.operator().parked(&entity).await.expect("memory answers");
     parked.into_iter().map(|parked| parked.error).collect()
 }
 
-/// As where the function that a handler calls is throttled: more often than its
-/// source allows attempts.
 #[tokio::test(start_paused = true)]
 async fn not_now_counts_no_attempt() {
     const REFUSED: usize = 10;
@@ -86,8 +79,7 @@ async fn not_now_counts_no_attempt() {
     assert!(took >= Duration::from_millis(2500) * REFUSED as u32, "it waits each time: {took:?}");
 }
 
-/// The first crash may have come before the start. From the second one on each
-/// start is written.
+/// The first death may precede the start; later starts are recorded.
 #[tokio::test(start_paused = true)]
 async fn delivery_that_kills_its_workers_is_parked() {
     let world = World::new();
@@ -106,15 +98,14 @@ async fn delivery_that_kills_its_workers_is_parked() {
     assert_eq!(world.started().len(), ATTEMPTS + 1, "it was not run once more");
 }
 
-/// What takes its worker along before its handler starts: a page that is too
-/// large, say.
+/// The worker dies before its handler starts, of a page too large, say.
 #[tokio::test(start_paused = true)]
 async fn death_before_the_start_blocks_as_vanished() {
     let mut world = World::new();
     world.append("test/a", "1").await;
     let whole = world.table.clone();
     let plan = |call: &Call<'_>| if call.read > 0 { Fault::Silent } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.env, plan));
+    world.break_table(plan);
     for vanished in 0..=VANISHED_BEFORE_START {
         let seen = world.state("test/a").await;
         assert_eq!((seen.blocked, seen.suspect), (None, vanished.saturating_sub(1)));
@@ -132,33 +123,30 @@ async fn death_before_the_start_blocks_as_vanished() {
     assert_eq!(world.applied(), ["1"]);
 }
 
-/// A version behind: what a newer one wrote is left as it is, by ingest, worker
-/// and operator.
 #[tokio::test(start_paused = true)]
 async fn row_of_a_newer_format_is_never_changed() {
     let world = World::new();
     world.append("test/a", "1").await;
-    let key = webhook_serializer::protocol::keys::entity_row(&EntityKey::parse("test/a").expect("a key"));
+    let key = webhook_serializer::protocol::keys::entity_row(&key("test/a"));
     let newer = Write::update(key, vec![Change::set(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1)]);
     world.table.write(&newer).await.expect("memory answers");
     let before = world.memory.rows(&TableName::Entities);
     let refused = world.inbox().append(&world.incoming("test/a", "2")).await;
     assert!(refused.unwrap_err().to_string().contains("a row of format 3 was met"));
     let message = world.messages.receive().await.expect("a wake-up");
-    let received = Received { entity: message.says.entity().clone(), times: message.times };
+    let received = Received { entity: message.content.entity().clone(), times: message.times };
     let deadline = world.env.monotonic() + world.function_time;
     let attended = world.drainer(Done).process(&received, deadline, &SuspectGate::new(1)).await;
     assert_eq!(attended, Acknowledgement::Delete, "a fresh one is under way");
     assert_eq!(world.messages.len(), 1, "that one, for later");
-    assert!(world.operator().unblock(message.says.entity()).await.is_err());
+    assert!(world.operator().unblock(message.content.entity()).await.is_err());
     let work = async |_| Ok::<_, Infallible>(());
-    assert!(world.leases("a script").run(message.says.entity(), Terms::default(), work).await.is_err());
+    assert!(world.leases("a script").run(message.content.entity(), Terms::default(), work).await.is_err());
     assert_eq!(world.memory.rows(&TableName::Entities), before);
     assert_eq!(world.memory.rows(&TableName::Entities)[0].get(a::VERSION), Some(&Value::from(3_u32)));
 }
 
-/// A start that is written down first needs time for that too: what would never
-/// have it is refused at the start.
+/// Recording the start takes time too: configurations without it are refused.
 #[tokio::test(start_paused = true)]
 async fn suspect_of_the_slowest_accepted_handler_starts_again() {
     let document = |seconds: u32| {
@@ -173,7 +161,7 @@ async fn suspect_of_the_slowest_accepted_handler_starts_again() {
     };
     let slowest = (1..60).filter(|seconds| is_accepted(*seconds)).max().expect("some fit into a minute");
     let world = World::new().with_sources(&document(slowest));
-    world.inbox().append(&world.incoming_from("slowest", "test/a", "1")).await.expect("memory answers");
+    world.append_from("slowest", "test/a", "1").await;
     vanishes(&world, &world.drainer(endless())).await;
     let hour = Duration::from_secs(3600);
     let worked = world.env.within(hour, world.work(&[world.drainer(Done)])).await;

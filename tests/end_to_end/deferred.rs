@@ -1,6 +1,5 @@
-//! What the store does not take while it is out, and its sender would not send
-//! again: it is answered 202, waits in the queue, and is appended when the store is
-//! back, as the repeat that it may be.
+//! Deliveries that the store does not accept and the sender would not repeat: answered 202, kept in the
+//! queue, and appended once the store is back.
 
 use std::{
     sync::{Arc, Mutex},
@@ -9,11 +8,11 @@ use std::{
 
 use serializer::local::QUEUE;
 use tests::{
-    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    faults::{Call, Fault, FaultyQueue},
     handlers::{Done, answering},
-    stage::{SOURCES, Stage},
+    testbed::{SOURCES, TestBed},
     webhooks::{request, signed, signed_as, update},
-    world::{Message, World},
+    world::{Message, World, key},
 };
 use webhook_serializer::{
     engine::{drain::Acknowledgement, queue},
@@ -24,7 +23,6 @@ use webhook_serializer::{
     handler::{Handler, Outcome},
     protocol::{
         delivery::{Age, Delivery, Envelope},
-        entity::EntityKey,
         inbox::{Claim, Put, PutOutcome},
         receipt::Settlement,
         table::{Action, TableError, Write},
@@ -82,13 +80,13 @@ fn is_put(write: &[Write]) -> bool {
     matches!(write, [Write { action: Action::Put(_), .. }])
 }
 
-/// A world in which what the plan says goes wrong until `until`.
+/// A world whose store follows `plan` until `until`.
 fn out_until(until: Duration, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> World {
     let mut world = World::new().with_sources(SAYS);
     let clock = world.env.clone();
     let end = clock.monotonic() + until;
     let plan = move |call: &Call<'_>| if clock.monotonic() < end { plan(call) } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+    world.break_table(plan);
     world
 }
 
@@ -96,7 +94,6 @@ fn webhook(world: &World, source: &str, id: &str, body: String) -> Request {
     request(&signed(&world.sources(), source, id, body, world.env.now()))
 }
 
-/// What ingest answers, in time.
 async fn answered(world: &World, webhook: &Request) -> Response {
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let before = world.env.monotonic();
@@ -110,7 +107,6 @@ async fn status(world: &World, source: &str, id: &str) -> u16 {
     answered(world, &webhook(world, source, id, update("7"))).await.status_code
 }
 
-/// Notes what each delivery is told of itself.
 type Heard = Arc<Mutex<Vec<(String, bool, Age)>>>;
 
 fn listening() -> (Heard, impl Handler + Clone) {
@@ -124,10 +120,6 @@ fn listening() -> (Heard, impl Handler + Clone) {
     (heard, handler)
 }
 
-fn settled(recent: &webhook_serializer::protocol::state::EntityState) -> Vec<Settlement> {
-    recent.recent.iter().map(|receipt| receipt.settlement).collect()
-}
-
 #[tokio::test(start_paused = true)]
 async fn deferred_delivery_is_applied_once_after_an_outage() {
     for fault in outages() {
@@ -135,14 +127,14 @@ async fn deferred_delivery_is_applied_once_after_an_outage() {
         let world = out_until(HOUR, move |_| fault.clone());
         let response = answered(&world, &webhook(&world, "queued", "1", update("7"))).await;
         assert_eq!((response.status_code, &*response.body), (202, r#"{"deferred":true,"entity":"queued/order/7"}"#));
-        assert_eq!(world.told.deferred(), (1, 0), "{what}");
+        assert_eq!(world.events.deferred(), (1, 0), "{what}");
         let (heard, handler) = listening();
         world.work(&[world.drainer(handler)]).await;
         let back = world.env.monotonic();
         assert_eq!(*heard.lock().unwrap(), [("1".to_owned(), true, Age::Unknown)], "{what}");
-        assert_eq!(world.told.deferred(), (1, 1), "{what}");
+        assert_eq!(world.events.deferred(), (1, 1), "{what}");
         assert!(back < HOUR + Duration::from_secs(330), "{what}: after {back:?}");
-        // No wake-up stays, and no copy of the delivery: 15, 30, 60, 120, 240 s and then each five minutes.
+        // Retries after 15, 30, 60, 120, 240 s and then every five minutes.
         assert!(world.messages.is_empty() && world.messages.sent() < 30, "{what}: {} sends", world.messages.sent());
         let state = world.state("queued/order/7").await;
         assert_eq!((state.waiting(), state.held), (0, None), "{what}");
@@ -156,12 +148,12 @@ async fn deferred_delivery_that_had_landed_is_a_repeat() {
         let hit = fault.clone();
         let world = out_until(HOUR, move |call| if is_put(call.writes) { hit.clone() } else { Fault::None });
         let response = answered(&world, &webhook(&world, "queued", "1", update("7"))).await;
-        // A put that comes again finds itself, once it is answered: only one that never is, is in doubt.
+        // A repeated put recognises itself; only one without any answer is in doubt.
         assert_eq!(response.status_code, 202, "{what}");
         tokio::time::advance(HOUR).await;
         world.work(&[world.drainer(Done)]).await;
         assert_eq!(world.applied(), ["1"], "{what}");
-        let ends = settled(&world.state("queued/order/7").await);
+        let ends = world.settlements("queued/order/7").await;
         assert_eq!(ends, [Settlement::Applied, Settlement::Repeat], "{what}");
     }
 }
@@ -202,7 +194,6 @@ async fn delivery_too_large_to_defer_gets_503() {
         assert_eq!(took > Duration::from_millis(1500), expected == 503, "{length}: {took:?}");
         assert_eq!(world.messages.len(), usize::from(expected == 202));
     }
-    // A body of many parts that the store takes.
     let world = World::new().with_sources(SAYS);
     assert_eq!(answered(&world, &webhook(&world, "queued", "1", body(&noise))).await.status_code, 200);
 }
@@ -213,7 +204,7 @@ async fn short_outage_defers_nothing() {
         let what = format!("{fault:?}");
         let world = out_until(HOUR, move |call| if call.request == 1 { fault.clone() } else { Fault::None });
         assert_eq!(status(&world, "queued", "1").await, 200, "{what}");
-        assert_eq!(world.told.deferred(), (0, 0), "{what}");
+        assert_eq!(world.events.deferred(), (0, 0), "{what}");
     }
 }
 
@@ -222,10 +213,10 @@ async fn outage_of_store_and_queue_gets_503() {
     for fault in outages() {
         let what = format!("{fault:?}");
         let mut world = out_until(HOUR, |_| Fault::Silent);
-        world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.env, move |_| fault.clone()));
+        world.break_queue(move |_| fault.clone());
         let response = answered(&world, &webhook(&world, "queued", "1", update("7"))).await;
         assert_eq!((response.status_code, response.headers.contains_key("retry-after")), (503, true), "{what}");
-        assert_eq!(world.told.deferred(), (0, 0), "{what}");
+        assert_eq!(world.events.deferred(), (0, 0), "{what}");
     }
 }
 
@@ -238,11 +229,10 @@ async fn worker_death_after_deferred_append_leaves_a_repeat() {
     let message = world.messages.receive_due().expect("it waits");
     assert_eq!(world.attend_as_a_function(&drainer, &message).await, Acknowledgement::Delete);
     assert_eq!(world.state("queued/order/7").await.waiting(), 1, "it is durable");
-    // Lambda never hears of it.
     world.messages.attended(message, Acknowledgement::Keep);
     world.work(&[drainer]).await;
     assert_eq!(world.applied(), ["1"]);
-    let ends = settled(&world.state("queued/order/7").await);
+    let ends = world.settlements("queued/order/7").await;
     assert_eq!(ends, [Settlement::Applied, Settlement::Repeat]);
 }
 
@@ -252,7 +242,6 @@ async fn deferred_message_is_deleted_only_after_its_replacement() {
     assert_eq!(status(&world, "queued", "1").await, 202);
     let messages = world.messages.clone();
     let message = messages.receive_due().expect("it waits");
-    // The queue is out, too: it is kept.
     let whole = std::mem::replace(
         &mut world.queue,
         Arc::new(FaultyQueue::new(messages.clone(), &world.env, |_| Fault::Silent)),
@@ -262,7 +251,7 @@ async fn deferred_message_is_deleted_only_after_its_replacement() {
     world.queue = whole;
     assert_eq!(world.attend_as_a_function(&world.drainer(Done), &message).await, Acknowledgement::Delete);
     assert_eq!(messages.len(), 1, "one for later stands for it");
-    assert_eq!(world.told.deferred(), (1, 0));
+    assert_eq!(world.events.deferred(), (1, 0));
     let pause = messages.delays()[0];
     assert!((7..=15).contains(&pause.as_secs()), "{pause:?}");
 }
@@ -296,7 +285,7 @@ async fn deferred_batch_is_appended_in_arrival_order() {
     assert_eq!(world.applied(), ["0", "1", "2", "3", "4"]);
 }
 
-/// The messages in the queue, each with its entity and how often a worker tried it.
+/// The messages in the queue, with their orders and tries.
 fn tries(world: &World) -> Vec<(String, u64)> {
     let mut tries = Vec::new();
     while let Some(says) = world.messages.take_any() {
@@ -309,7 +298,7 @@ fn tries(world: &World) -> Vec<(String, u64)> {
     tries
 }
 
-/// Takes what is due up as one batch; how long that took.
+/// Ingests all due messages as one batch; returns the time it took.
 async fn taken_up_together(world: &World) -> Duration {
     let received: Vec<_> = std::iter::from_fn(|| world.messages.receive_due()).collect();
     let before = world.env.monotonic();
@@ -332,7 +321,7 @@ async fn throttled_order_delays_no_other_deferred_webhook() {
         true => Fault::Before(TableError::Throttled),
         false => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, throttled));
+    world.break_table(throttled);
     let took = taken_up_together(&world).await;
     assert!(took < ANSWER, "the throttled order is tried once: {took:?}");
     for order in ["a", "b", "c"] {
@@ -402,17 +391,15 @@ async fn deferred_delivery_supersedes_no_newer_one() {
         note.lock().unwrap().push((delivery.topic().to_owned(), delivery.superseded()));
         Outcome::Done
     }));
-    // Appended before the first drain begins.
     assert_eq!(world.attend_as_a_function(&drainer, &deferred).await, Acknowledgement::Delete);
     world.messages.attended(deferred, Acknowledgement::Delete);
     world.work(&[drainer]).await;
-    assert_eq!(settled(&world.state("woo/order/7").await), [Settlement::Applied; 2]);
+    assert_eq!(world.settlements("woo/order/7").await, [Settlement::Applied; 2]);
     let topics = topics.lock().unwrap().clone();
     assert_eq!(topics, ["order.updated", "order.created"].map(|topic| (topic.to_owned(), 0)));
 }
 
-/// A place in front that was claimed just now is not given up for it: when it came
-/// into the inbox counts, not when it arrived.
+/// The gap counts from the append, not from the arrival at the door.
 #[tokio::test(start_paused = true)]
 async fn deferred_delivery_shortens_no_gap() {
     let world = out_until(HOUR, |_| Fault::Silent);
@@ -450,26 +437,24 @@ async fn unreadable_deferred_delivery_is_kept() {
     let mut kept: Vec<_> = kept.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
     kept.sort();
     assert_eq!(kept, ["cut", "damaged", "job", "newer"]);
-    assert_eq!((world.told.deferred(), world.told.unreadable()), ((1, 1), 4));
+    assert_eq!((world.events.deferred(), world.events.unreadable()), ((1, 1), 4));
     assert_eq!(world.state("queued/order/7").await.waiting(), 1);
 }
 
-/// A worker that cannot run at all, or cannot read it, for as long as the queue lets
-/// it try: it is among the dead letters, whole, and is applied once it is put back.
+/// No worker reads it until the queue gives up.
 #[tokio::test]
 async fn deferred_dead_letter_is_applied_once_put_back() {
-    let mut stage =
-        Stage::start_for(&SOURCES.replace("handler = \"test\"", "handler = \"test\"\non_outage = \"queue\"")).await;
-    let incoming = stage.incoming("test/a", "1");
+    let mut testbed =
+        TestBed::start_for(&SOURCES.replace("handler = \"test\"", "handler = \"test\"\non_outage = \"queue\"")).await;
+    let incoming = testbed.incoming("test/a", "1");
     let deferred = queue::Message::Deferred(Box::new(
         webhook_serializer::engine::deferred::Deferred::of(&incoming, Trace::default()).expect("it fits"),
     ));
-    stage.queue().send(&deferred, Duration::ZERO).await.expect("the queue takes it");
-    let account = stage.engines.account();
+    testbed.queue().send(&deferred, Duration::ZERO).await.expect("the queue takes it");
+    let account = testbed.engines.account();
     let client = account.sqs(&account.http_client());
-    let url = stage.engines.config().queue_url;
+    let url = testbed.engines.config().queue_url;
     let dead = url.replace(QUEUE, "dead-letters");
-    // Nobody does anything with what is received.
     let letter = loop {
         let wake_ups = client.receive_message().queue_url(&url).visibility_timeout(0);
         wake_ups.send().await.expect("it answers");
@@ -481,33 +466,32 @@ async fn deferred_dead_letter_is_applied_once_put_back() {
     let body = letter.body.expect("a body");
     assert_eq!(queue::Message::parse(&body), Ok(deferred));
     client.send_message().queue_url(&url).message_body(body).send().await.expect("it is put back");
-    stage.work(1, &Done);
-    stage.until_no_wake_ups().await;
-    stage.rest().await;
-    let runs = stage.journal.runs();
+    testbed.work(1, &Done);
+    testbed.until_no_wake_ups().await;
+    testbed.rest().await;
+    let runs = testbed.journal.runs();
     assert_eq!(runs.iter().map(|run| run.delivery_id.as_str()).collect::<Vec<_>>(), ["1"]);
-    assert_eq!(runs[0].entity, EntityKey::parse("test/a").unwrap());
+    assert_eq!(runs[0].entity, key("test/a"));
 }
 
-/// Through the AWS clients, and at its longest.
 #[tokio::test]
 async fn longest_deferred_delivery_fits_one_message() {
-    let mut stage = Stage::start().await;
+    let mut testbed = TestBed::start().await;
     let mut noise = vec![0; 784_000];
     fastrand::Rng::with_seed(1).fill(&mut noise);
-    let incoming = webhook_serializer::Incoming { body: noise.into(), ..stage.incoming("test/a", "1\u{ffff}\u{1}") };
+    let incoming = webhook_serializer::Incoming { body: noise.into(), ..testbed.incoming("test/a", "1\u{ffff}\u{1}") };
     let deferred = webhook_serializer::engine::deferred::Deferred::of(&incoming, Trace::default()).expect("it fits");
     let message = queue::Message::Deferred(Box::new(deferred));
     assert!(message.text().len() > 1_040_000);
-    stage.queue().send(&message, Duration::ZERO).await.expect("the queue takes it");
+    testbed.queue().send(&message, Duration::ZERO).await.expect("the queue takes it");
     let (heard, handler) = listening();
-    stage.work(1, &handler);
-    stage.until_no_wake_ups().await;
-    stage.rest().await;
+    testbed.work(1, &handler);
+    testbed.until_no_wake_ups().await;
+    testbed.rest().await;
     assert_eq!(*heard.lock().unwrap(), [("1\u{ffff}\u{1}".to_owned(), true, Age::Unknown)]);
 }
 
-/// Commerce takes no other success than 200 with these words: its hook has failed.
+/// Adobe Commerce takes any answer but 200 with this body for a failure.
 #[tokio::test(start_paused = true)]
 async fn deferred_delivery_gets_the_answer_its_provider_demands() {
     let key = include_str!("../../events/keys/private.pem");
@@ -515,7 +499,7 @@ async fn deferred_delivery_gets_the_answer_its_provider_demands() {
         format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'test'\n");
     let mut world = World::new().with_sources(&says);
     let before = world.table.clone();
-    world.table = Arc::new(FaultyTable::new(before.clone(), &world.env, |_| Fault::Silent));
+    world.break_table(|_| Fault::Silent);
     let post = async |world: &World, body: &str| {
         let webhook = signed_as(&world.sources(), "commerce", &[], body, world.env.now());
         let Response { status_code, body, .. } = answered(world, &request(&webhook)).await;
@@ -523,8 +507,8 @@ async fn deferred_delivery_gets_the_answer_its_provider_demands() {
     };
     let demanded = (200, r#"{"op":"success"}"#.to_owned());
     assert_eq!(post(&world, r#"{"id":"1"}"#).await, demanded);
-    assert_eq!(world.told.deferred(), (1, 0));
+    assert_eq!(world.events.deferred(), (1, 0));
     world.table = before;
     assert_eq!(post(&world, r#"{"id":"2"}"#).await, demanded);
-    assert_eq!(world.told.deferred(), (1, 0));
+    assert_eq!(world.events.deferred(), (1, 0));
 }

@@ -1,6 +1,5 @@
-//! A destination that is down for minutes, hours or days: nothing is given up
-//! before its class's limit, order holds, few attempts are sent, and the backlog is
-//! soon through afterwards.
+//! Destinations that are down for minutes, hours or days: nothing is parked before its limit, order holds,
+//! attempts are few, and the backlog drains soon after.
 
 mod endpoints;
 
@@ -17,8 +16,8 @@ use futures_util::future::{BoxFuture, join_all};
 use serializer::local::handler_log::Ending;
 use tests::{
     handlers::{Scripted, answering},
-    slots::Waited,
-    world::World,
+    slots::WaitTimes,
+    world::{World, key},
 };
 use webhook_serializer::{
     engine::drain::{Acknowledgement, Drainer, InFlight, Received, SuspectGate},
@@ -35,7 +34,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Sources with the default limits.
+/// Default limits.
 const DEFAULTS: &str = r#"
 [sources.shop]
 provider = "standard-webhooks"
@@ -53,17 +52,15 @@ fn world() -> World {
 }
 
 async fn append(world: &World, source: &str, order: &str, id: &str) {
-    let incoming = world.incoming_from(source, &format!("{source}/{order}"), id);
-    world.inbox().append(&incoming).await.expect("it is appended");
+    world.append_from(source, &format!("{source}/{order}"), id).await;
 }
 
 async fn parked(world: &World, order: &str) -> Vec<String> {
-    let entity = EntityKey::parse(&format!("shop/{order}")).expect("a key");
+    let entity = key(&format!("shop/{order}"));
     let parked = world.operator().parked(&entity).await.expect("memory answers");
     parked.into_iter().map(|parked| parked.error).collect()
 }
 
-/// What a destination answers while it is down.
 type Answer = fn() -> Outcome;
 
 const DOWN: [Answer; 3] = [
@@ -74,8 +71,7 @@ const DOWN: [Answer; 3] = [
 
 type Answering = BoxFuture<'static, Result<Outcome, HandlerError>>;
 
-/// A handler of the source `shop` that answers so until its destination is back; it
-/// takes a second each time. Counts its starts meanwhile.
+/// A handler of `shop` that gives `answer` until `back`, a second each time, and counts its starts.
 fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl Handler + Clone {
     let starts = starts.clone();
     Scripted(move |delivery: &Delivery, context: &Context| -> Answering {
@@ -90,17 +86,16 @@ fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl
     })
 }
 
-/// As [`World::work`]; each `dies`th wake-up takes its worker's process along, half a
-/// second later. A new process takes its place.
+/// As [`World::work`], but each `dies`th wake-up kills its process half a second later.
 async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: usize) {
     let received = AtomicUsize::new(1);
     join_all(processes.iter().map(async |process| {
         let mut drainer = process();
         while let Some(message) = world.messages.receive().await {
-            let wake_up = Received { entity: message.says.entity().clone(), times: message.times };
+            let wake_up = Received { entity: message.content.entity().clone(), times: message.times };
             let deadline = world.env.monotonic() + world.function_time;
             let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
-            let token = match &message.says {
+            let token = match &message.content {
                 webhook_serializer::engine::queue::Message::WakeUp(wake_up) => wake_up.token.map(FencingToken),
                 webhook_serializer::engine::queue::Message::Deferred(_) => None,
             };
@@ -137,8 +132,8 @@ async fn three_minutes_down_park_nothing() {
     }
 }
 
-/// Six hours in which the destination of the source `shop` is down, and every fortieth
-/// wake-up kills its worker. Returns how long the backlog took afterwards.
+/// `shop` is down for six hours, and every fortieth wake-up kills its worker. Returns how long the backlog
+/// took afterwards.
 async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Clone) -> Duration {
     let back = world.env.monotonic() + 6 * HOUR;
     let process = || world.drainer(handler.clone());
@@ -184,7 +179,7 @@ async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Cl
     for run in &runs {
         first_starts.entry(&run.delivery_id).or_insert(run.started);
     }
-    let waited = Waited::of(sent_to_well.iter().map(|(id, sent)| first_starts[id].saturating_sub(*sent)).collect());
+    let waited = WaitTimes::of(sent_to_well.iter().map(|(id, sent)| first_starts[id].saturating_sub(*sent)).collect());
     assert!(waited.is_short(), "another source notices: {waited:?}");
     let last = runs.iter().filter(|run| run.ending == Ending::Applied).map(|run| run.ended).max();
     last.expect("some were applied").saturating_sub(back)
@@ -201,7 +196,6 @@ async fn one_order_survives_six_hours_down() {
     }
 }
 
-/// Its order waits a day, and others notice nothing.
 #[tokio::test(start_paused = true)]
 async fn hanging_payload_is_parked_after_a_day() {
     let world = world();
@@ -228,7 +222,7 @@ async fn hanging_payload_is_parked_after_a_day() {
     assert!((90..=160).contains(&starts), "{starts} starts");
 }
 
-/// Fifty deliveries do not wait three days each.
+/// The others do not wait three days each.
 #[tokio::test(start_paused = true)]
 async fn order_is_given_up_once_after_three_days() {
     let (world, starts) = (world(), Arc::default());
@@ -266,7 +260,7 @@ async fn failing_delivery_is_parked_after_an_hour() {
     assert_eq!(parked(&world, "a").await, ["it broke"]);
 }
 
-/// A long outage does not use up the hour that a failing delivery has.
+/// The outage leaves the hour of a failing delivery unused.
 #[tokio::test(start_paused = true)]
 async fn failure_behind_an_outage_is_retried() {
     let world = world();
@@ -319,7 +313,7 @@ async fn waiting_order_has_one_wake_up() {
     }
 }
 
-/// A webhook each four minutes, and the queue loses what was sent for the retry.
+/// A webhook every four minutes; the queue loses the retry's wake-up.
 #[tokio::test(start_paused = true)]
 async fn busy_order_recovers_from_a_lost_wake_up() {
     let (world, starts) = (world(), Arc::default());
@@ -356,7 +350,7 @@ async fn retry_keeps_the_waiting_time_counted() {
         world.state("shop/a").await.retries.waited(FailureClass::Unavailable)
     };
     let first = process().await;
-    world.operator().retry(&EntityKey::parse("shop/a").unwrap()).await.expect("memory answers");
+    world.operator().retry(&key("shop/a")).await.expect("memory answers");
     let second = process().await;
     assert!(second > first, "{first:?}, {second:?}");
     assert_eq!(starts.load(Relaxed), 2);

@@ -1,5 +1,4 @@
-//! An order is forgotten when a person asks: nothing of it is left but its
-//! numbers, and what comes meanwhile or afterwards is there.
+//! Erase removes everything of an order but its numbers, and nothing that arrives meanwhile.
 
 use std::{
     sync::{Arc, Mutex},
@@ -8,9 +7,10 @@ use std::{
 
 use serde_json::Value;
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Done, answering},
-    world::World,
+    webhooks::noise,
+    world::{World, entity, key},
 };
 use webhook_serializer::{
     handler::{Handler, Outcome},
@@ -19,7 +19,7 @@ use webhook_serializer::{
     operator::{Erased, OperatorError},
     protocol::{
         delivery::Envelope,
-        entity::{EntityKey, FencingToken},
+        entity::FencingToken,
         format::attribute as a,
         inbox::{Claim, Put, PutOutcome},
         receipt::Recent,
@@ -31,15 +31,10 @@ use webhook_serializer::{
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(1);
 
-fn entity() -> EntityKey {
-    EntityKey::parse("test/a").expect("a key")
-}
-
 fn rows(world: &World) -> Vec<Row> {
     [TableName::Entities, TableName::Inbox].iter().flat_map(|table| world.memory.rows(table)).collect()
 }
 
-/// What is left of `entity`, and of parts that only its rows name.
 fn left(world: &World, entity: &str) -> Vec<Row> {
     rows(world).into_iter().filter(|row| row.text(a::ENTITY).is_some_and(|key| key.starts_with(entity))).collect()
 }
@@ -51,15 +46,14 @@ fn picky() -> impl Handler + Clone {
     })
 }
 
-/// One applied, one parked with a body in several rows, one of another order.
+/// One delivery applied, one parked with a large body, one of another order.
 async fn handled() -> World {
     let world = World::new();
     let mut first = world.incoming("test/a", "1");
     first.event_time = Some(world.env.now());
     world.inbox().append(&first).await.expect("it is appended");
     let mut long = world.incoming("test/a", "bad");
-    let noise = || world.env.fraction().to_bits().to_le_bytes();
-    long.body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
+    long.body = noise(&world.env, 1_000_000).into();
     world.inbox().append(&long).await.expect("it is appended");
     world.append("test/b", "2").await;
     world.work(&[world.drainer(picky())]).await;
@@ -70,14 +64,13 @@ async fn handled() -> World {
 async fn erase_removes_one_order_only() {
     let world = handled().await;
     let (before, other) = (world.state("test/a").await, left(&world, "test/b"));
-    // Two deliveries, what is parked, and what the entity's row told.
+    // Two deliveries, the parked one, and the receipts in the row.
     assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 4 }));
     let numbers = left(&world, "test/a");
     let [numbers] = &*numbers else { panic!("{numbers:?}") };
     let names: Vec<&str> = numbers.iter().map(|(name, _)| &**name).collect();
     assert_eq!(names, [a::ENTITY, a::HEAD, a::LAST_CLAIM, a::PURGE_AT, a::TAIL, a::TOKEN, a::VERSION]);
     assert_eq!(left(&world, "test/b"), other);
-    // The same webhook is a new one, and in its turn.
     world.append("test/a", "1").await;
     assert_eq!(world.operator().erase(&entity()).await, Err(OperatorError::InUse), "it waits");
     world.work(&[world.drainer(Done)]).await;
@@ -89,10 +82,9 @@ async fn erase_removes_one_order_only() {
 #[tokio::test(start_paused = true)]
 async fn erased_row_expires_a_day_later() {
     let world = handled().await;
-    // Made by a clock that is an hour ahead of the operator's.
     let ahead = world.env.now() + Duration::from_secs(3_600);
     let nonce = world.env.nonce();
-    let other = EntityKey::parse("test/c").expect("a key");
+    let other = key("test/c");
     world.store().run(&Claim { entity: &other, nonce: &nonce, now: ahead }, PATIENCE).await.expect("it is claimed");
     world.append("test/c", "3").await;
     world.work(&[world.drainer(Done)]).await;
@@ -109,7 +101,7 @@ async fn erased_row_expires_a_day_later() {
 #[tokio::test(start_paused = true)]
 async fn row_of_a_job_never_expires() {
     let world = World::new();
-    let job = EntityKey::parse("cron/nightly").expect("a key");
+    let job = key("cron/nightly");
     let run = world.leases("a scheduler").acquire(&job, Terms::at_once()).await.expect("it is free");
     run.release().await.expect("it is released");
     world.operator().erase(&job).await.expect("it is erased");
@@ -117,7 +109,7 @@ async fn row_of_a_job_never_expires() {
     assert_eq!(row.get(a::PURGE_AT), None);
 }
 
-/// An endpoint that remembers the ids it applied takes it for a repeat.
+/// A receiver that remembers applied ids takes it for a repeat.
 #[tokio::test(start_paused = true)]
 async fn webhook_sent_again_after_erase_keeps_its_id() {
     let world = World::new();
@@ -165,14 +157,11 @@ async fn erase_removes_more_than_a_page() {
     assert_eq!(left(&world, "test/a").len(), 1);
 }
 
-/// Its marker is all that refuses it: without one the put would land, be
-/// answered 2xx, and stand behind `head` where nobody looks.
+/// Without the tombstone the put would land behind `head`, be answered 2xx and never be handled.
 #[tokio::test(start_paused = true)]
 async fn late_put_after_erase_finds_the_tombstone() {
     let world = World::new();
-    let nonce = world.env.nonce();
-    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
-    let place = world.store().run(&claim, PATIENCE).await.expect("it is claimed").sequence;
+    let (place, nonce) = world.claim("test/a").await;
     world.append("test/a", "2").await;
     world.work(&[world.drainer(Done)]).await;
     assert!(matches!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { .. })));
@@ -180,17 +169,15 @@ async fn late_put_after_erase_finds_the_tombstone() {
     let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, purge_at);
     let put = Put { envelope: &envelope, sequence: place };
     assert_eq!(world.store().run(&put, PATIENCE).await, Ok(PutOutcome::Voided));
-    // Its ingest claims another place, and it is applied there.
     world.append("test/a", "late").await;
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["2", "late"]);
 }
 
-/// Parked in `<source>/unrouted`, whose row expiry has deleted or not: stopped
-/// before any of its calls, an erase leaves what is parked there meanwhile.
+/// Stopped before any of its calls, with the row expired or not.
 #[tokio::test(start_paused = true)]
 async fn delivery_parked_during_an_erase_stays() {
-    let unrouted = EntityKey::parse("test/unrouted").expect("a key");
+    let unrouted = key("test/unrouted");
     for has_row in [true, false] {
         for stop in 2.. {
             let mut world = World::new();
@@ -205,10 +192,7 @@ async fn delivery_parked_during_an_erase_stays() {
             let plan = move |call: &Call<'_>| {
                 if call.request == stop { Fault::Slow(Duration::from_millis(500)) } else { Fault::None }
             };
-            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
-            world.table = table.clone();
-            let operator = world.operator();
-            world.table = world.memory.clone();
+            let (operator, table) = world.broken_operator(plan);
             let late = async {
                 world.env.sleep(Duration::from_millis(100)).await;
                 world.append("test/unrouted", "late").await;
@@ -229,7 +213,6 @@ async fn delivery_parked_during_an_erase_stays() {
             if has_row || !stopped {
                 assert_eq!(ids, ["late"], "{what}");
             }
-            // Asked again, it is forgotten as well, and so is what the first could not tell from it.
             assert!(matches!(operator.erase(&unrouted).await, Ok(Erased::Numbers { .. })), "{what}");
             assert_eq!(left(&world, "test/unrouted").len(), 1, "{what}");
             if !stopped {
@@ -240,19 +223,16 @@ async fn delivery_parked_during_an_erase_stays() {
     }
 }
 
-/// Its row is not given up to expiry under what waits, or whoever has it.
 #[tokio::test(start_paused = true)]
 async fn row_changed_during_an_erase_stays() {
     for who in ["a delivery", "a holder", "a newer version"] {
         let mut world = handled().await;
-        // Before its last call, when all else is gone.
+        // Before its last call, after all deletes.
         let last = |call: &Call<'_>| {
             let entities = call.writes.iter().any(|write| write.key.table == TableName::Entities);
             if entities { Fault::Slow(Duration::from_millis(500)) } else { Fault::None }
         };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, last));
-        let operator = world.operator();
-        world.table = world.memory.clone();
+        let (operator, _) = world.broken_operator(last);
         let comes = async {
             world.env.sleep(Duration::from_millis(100)).await;
             match who {
@@ -292,7 +272,7 @@ async fn repeated_erase_completes_after_any_failure() {
         let gone = TableError::Invalid("gone".into());
         let plan =
             move |call: &Call<'_>| if call.request > answered { Fault::Before(gone.clone()) } else { Fault::None };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
+        world.break_table(plan);
         let first = world.operator().erase(&entity()).await;
         world.table = world.memory.clone();
         world.operator().erase(&entity()).await.expect("it is erased");
@@ -302,7 +282,7 @@ async fn repeated_erase_completes_after_any_failure() {
         }
         answered += 1;
     }
-    // The row read, a page, a delete of each row and part, the row written.
+    // The row read, a page, a delete for each row and part, the row written.
     assert!(answered > 8, "{answered}");
 }
 

@@ -1,33 +1,19 @@
-//! Nobody is kept from an entity for good: deliveries by callers that come again
-//! and again, callers by deliveries, a suspect by the backlogs of its batch. In
-//! memory under a paused clock.
+//! No one is kept from an order for good: deliveries by repeated callers, callers by deliveries, a suspect by
+//! the backlogs of its batch.
 
 use std::{convert::Infallible, time::Duration};
 
 use tests::{
     handlers::{Done, Slow, answering},
-    world::World,
+    world::{World, key, record},
 };
 use webhook_serializer::{
-    engine::drain::{Acknowledgement, Received, SuspectGate},
-    functions::worker::{Attributes, Record, SqsEvent},
+    engine::drain::Acknowledgement,
+    functions::worker::SqsEvent,
     handler::Outcome,
     leases::{LeaseError, Terms},
-    protocol::{entity::EntityKey, lease::LONGEST_TURN},
+    protocol::lease::LONGEST_TURN,
 };
-
-fn record(entity: &str) -> Record {
-    Record {
-        message_id: entity.into(),
-        receipt_handle: String::new(),
-        body: format!("{{\"entity\":\"{entity}\"}}"),
-        attributes: Attributes { approximate_receive_count: "1".into() },
-    }
-}
-
-fn key(text: &str) -> EntityKey {
-    EntityKey::parse(text).expect("a key")
-}
 
 #[tokio::test(start_paused = true)]
 async fn repeated_caller_lets_waiting_deliveries_pass() {
@@ -71,15 +57,12 @@ async fn unattended_deliveries_delay_callers_one_turn() {
     assert_eq!(world.env.monotonic() - left, LONGEST_TURN);
 }
 
-/// What waits there could not be handled at once in any case.
 #[tokio::test(start_paused = true)]
 async fn deliveries_waiting_for_retry_delay_no_caller() {
     let world = World::new();
     world.append("test/a", "1").await;
     let fails = answering(|_, _| Outcome::retry_after(Duration::from_secs(600), "not yet"));
-    let received = Received { entity: key("test/a"), times: 1 };
-    let deadline = world.env.monotonic() + world.function_time;
-    assert_eq!(world.drainer(fails).process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
+    assert_eq!(world.process(&world.drainer(fails), "test/a").await, Acknowledgement::Delete);
     let leases = world.leases("a caller");
     for _ in 0..3 {
         leases.run(&key("test/a"), Terms::at_once(), async |_| Ok::<_, Infallible>(())).await.expect("it is free");
@@ -94,18 +77,14 @@ async fn deliveries_waiting_for_retry_delay_no_caller() {
     }
 }
 
-/// A worker's batch: one entity whose last holder died, and sixty with a minute
-/// of work each and more behind it.
+/// One batch: an order whose holder died, and sixty with a minute of work each.
 #[tokio::test(start_paused = true)]
 async fn suspect_among_backlogs_starts_within_a_minute() {
     let mut world = World::new();
     world.function_time = Duration::from_secs(900);
     world.append("test/suspect", "suspect").await;
-    let received = Received { entity: key("test/suspect"), times: 1 };
-    let deadline = world.env.monotonic() + world.function_time;
     let dying = world.drainer(Slow(Duration::from_secs(4)));
-    let died =
-        tokio::time::timeout(Duration::from_secs(1), dying.process(&received, deadline, &SuspectGate::new(1))).await;
+    let died = tokio::time::timeout(Duration::from_secs(1), world.process(&dying, "test/suspect")).await;
     assert!(died.is_err(), "it was at work");
     tokio::time::advance(2 * world.settings.lease).await;
     let backlogs: Vec<String> = (0..60).map(|number| format!("test/{number}")).collect();
@@ -116,7 +95,8 @@ async fn suspect_among_backlogs_starts_within_a_minute() {
     }
     let worker = world.worker(Slow(Duration::from_secs(1)));
     let began = world.env.monotonic();
-    let records = backlogs.iter().map(|entity| record(entity)).chain([record("test/suspect")]).collect();
+    let records =
+        backlogs.iter().map(|entity| record(entity, entity, "1")).chain([record("s", "test/suspect", "1")]).collect();
     worker.process(SqsEvent { records }, world.env.now() + world.function_time).await;
     let applied = world.journal.runs().into_iter().find(|run| run.delivery_id == "suspect" && run.attempt == 2);
     let waited = applied.expect("it ran").started - began;

@@ -1,5 +1,4 @@
-//! Several deliveries of an order in one start of its handler, and those that a
-//! newer one makes needless.
+//! Several deliveries of an order in one handler start, and deliveries superseded by a newer one.
 
 use std::{
     sync::{Arc, Mutex},
@@ -7,16 +6,16 @@ use std::{
 };
 
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Counting, Slow, answering},
-    world::World,
+    webhooks::noise,
+    world::{World, key as entity},
 };
 use webhook_serializer::{
-    engine::drain::{Received, SuspectGate},
     handler::{Handler, Outcome},
     protocol::{
         delivery::{Age, Delivery, Incoming},
-        entity::{EntityKey, Sequence},
+        entity::Sequence,
         format::attribute as a,
         keys::{delivery_row, entity_row, key_of},
         receipt::{Recent, Settlement},
@@ -27,7 +26,6 @@ use webhook_serializer::{
 
 const KEY: &str = "test/a";
 
-/// A source that delivers so, and tries three times.
 fn sources(options: &str) -> String {
     format!(
         "[sources.test]\nprovider = 'shopify'\nsecrets = 's'\nhandler = 'h'\nhandler_timeout = '5s'\n\
@@ -39,10 +37,6 @@ fn world(options: &str) -> World {
     World::new().with_sources(&sources(options))
 }
 
-fn entity(key: &str) -> EntityKey {
-    EntityKey::parse(key).unwrap()
-}
-
 async fn appended(world: &World, ids: impl IntoIterator<Item = &'static str>) {
     for id in ids {
         world.append(KEY, id).await;
@@ -51,10 +45,6 @@ async fn appended(world: &World, ids: impl IntoIterator<Item = &'static str>) {
 
 fn once(ids: &[&str]) -> Vec<(String, u64)> {
     ids.iter().map(|id| ((*id).to_owned(), 1)).collect()
-}
-
-async fn settlements(world: &World) -> Vec<Settlement> {
-    world.state(KEY).await.recent.iter().map(|receipt| receipt.settlement).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,18 +62,16 @@ async fn group_runs_in_one_start_and_commit() {
     assert!(recent.iter().all(|receipt| receipt.settlement == Settlement::Applied && receipt.attempts == 1));
 }
 
-/// The group's time is one: counted with each, it would look as many times as long.
+/// Counted for each, the group's duration would look several times as long.
 #[tokio::test(start_paused = true)]
 async fn group_reports_each_delivery_and_one_duration() {
     let world = world("deliver = { up_to = 4 }");
     appended(&world, ["0", "1", "2", "3", "4"]).await;
     world.work(&[world.drainer(Counting::default())]).await;
     let told = [("0", false), ("1", false), ("2", false), ("3", true), ("4", true)];
-    assert_eq!(world.told.settled(), told.map(|(id, timed)| (id.to_owned(), timed)));
+    assert_eq!(world.events.settled(), told.map(|(id, timed)| (id.to_owned(), timed)));
 }
 
-/// Wherever it stands in its group: nobody else is charged for it, and each of the
-/// others is applied exactly once, in order.
 #[tokio::test(start_paused = true)]
 async fn failing_delivery_of_a_group_is_parked_alone() {
     for at in 0..4 {
@@ -103,7 +91,6 @@ async fn failing_delivery_of_a_group_is_parked_alone() {
                 let times = if alone == at && !rejects { 3 } else { 1 };
                 std::iter::repeat_n(vec![ids[alone]], times)
             }));
-            // Together again behind those of the group.
             expected.push(ids[4..].to_vec());
             assert_eq!(handler.starts(), expected);
             let state = world.state(KEY).await;
@@ -116,7 +103,7 @@ async fn failing_delivery_of_a_group_is_parked_alone() {
     }
 }
 
-/// Dies once, whatever was under way, after each of its calls to the store.
+/// Dies once, after each of its calls to the store.
 #[tokio::test(start_paused = true)]
 async fn holder_death_applies_each_of_a_group_once() {
     for calls in 1.. {
@@ -126,7 +113,7 @@ async fn holder_death_applies_each_of_a_group_once() {
         let handler = Counting::default();
         let lives = world.work_after_a_death(&entity(KEY), calls, handler).await;
         assert_eq!(world.committed(), once(&ids), "after {calls} calls");
-        assert_eq!(settlements(&world).await, [Settlement::Applied; 4]);
+        assert_eq!(world.settlements(KEY).await, [Settlement::Applied; 4]);
         if lives {
             // An acquire, a page, two commits.
             assert_eq!(calls, 4);
@@ -135,14 +122,13 @@ async fn holder_death_applies_each_of_a_group_once() {
     }
 }
 
-/// Whichever of it killed its holder dies alone the next time.
+/// The delivery that killed its holder then dies alone.
 #[tokio::test(start_paused = true)]
 async fn take_over_runs_a_group_one_by_one() {
     let mut world = world("deliver = { up_to = 3 }");
     let ids = ["0", "1", "2", "3"];
     appended(&world, ids).await;
     let handler = Counting::default();
-    // Behind the acquire and the page: its commit is never answered.
     assert!(!world.work_after_a_death(&entity(KEY), 2, handler.clone()).await);
     assert_eq!(handler.starts(), [&ids[..3], &ids[..1], &ids[1..2], &ids[2..3], &ids[3..]]);
 }
@@ -156,7 +142,7 @@ async fn repeat_ends_a_group() {
     assert_eq!(handler.starts(), [vec!["0", "1"], vec!["2"], vec!["3"]]);
     assert_eq!(world.committed(), once(&["0", "1", "2", "3"]));
     use Settlement::{Applied, Repeat};
-    assert_eq!(settlements(&world).await, [Applied, Applied, Repeat, Applied, Repeat, Applied]);
+    assert_eq!(world.settlements(KEY).await, [Applied, Applied, Repeat, Applied, Repeat, Applied]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,16 +153,15 @@ async fn latest_supersedes_all_that_wait() {
     world.work(&[world.drainer(handler.clone())]).await;
     assert_eq!(*handler.starts.lock().unwrap(), [[("3".to_owned(), 3)]]);
     use Settlement::{Applied, Repeat, Superseded};
-    assert_eq!(settlements(&world).await, [Superseded, Superseded, Superseded, Applied]);
+    assert_eq!(world.settlements(KEY).await, [Superseded, Superseded, Superseded, Applied]);
     appended(&world, ["1", "3"]).await;
     world.work(&[world.drainer(handler.clone())]).await;
     assert_eq!(handler.starts().len(), 1);
-    assert_eq!(settlements(&world).await[4..], [Repeat, Repeat]);
+    assert_eq!(world.settlements(KEY).await[4..], [Repeat, Repeat]);
     assert_eq!(world.committed(), once(&["3"]));
 }
 
-/// What came last happened first: were the other left out for it, the older word
-/// would stand, and its handler could not know.
+/// Superseding the newer event would leave the older state at the receiver.
 #[tokio::test(start_paused = true)]
 async fn older_event_does_not_supersede() {
     let world = world("deliver = 'latest'");
@@ -195,15 +180,14 @@ async fn older_event_does_not_supersede() {
     assert_eq!(*ages.lock().unwrap(), [("new".to_owned(), Age::Newer), ("old".to_owned(), Age::Older)]);
 }
 
-/// A holder that vanished with a retry of the latest: each is run by itself then,
-/// and none has had an attempt of its own.
+/// The holder vanishes with a retry of the latest: each delivery then runs alone.
 #[tokio::test(start_paused = true)]
 async fn attempts_at_the_latest_count_for_it_alone() {
     let mut world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let starts: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
     let told = starts.clone();
-    // `2` fails twice, and hangs with its holder the third time; `0` fails once.
+    // `2` fails twice and hangs with its holder; then `0` fails once.
     let handler = answering(move |delivery, _| {
         let mut starts = told.lock().unwrap();
         starts.push((delivery.delivery_id().to_string(), delivery.attempt()));
@@ -211,15 +195,13 @@ async fn attempts_at_the_latest_count_for_it_alone() {
         if is_early { Outcome::retry("not yet") } else { Outcome::Done }
     });
     let whole = world.table.clone();
-    // An acquire, a page, a fail, twice; then an acquire, a page, and no more.
+    // Twice an acquire, a page, a fail; then an acquire and a page.
     let plan = |call: &Call<'_>| if call.request > 8 { Fault::Silent } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.env, plan));
+    world.break_table(plan);
     let drainer = world.drainer(handler.clone());
     let works = async {
-        let deadline = world.env.monotonic() + Duration::from_secs(60);
         for _ in 0..3 {
-            let received = Received { entity: entity(KEY), times: 1 };
-            drainer.process(&received, deadline, &SuspectGate::new(1)).await;
+            world.process(&drainer, KEY).await;
             world.env.sleep(Duration::from_secs(5)).await;
         }
     };
@@ -227,13 +209,12 @@ async fn attempts_at_the_latest_count_for_it_alone() {
     world.table = whole;
     tokio::time::advance(Duration::from_secs(60)).await;
     world.work(&[world.drainer(handler)]).await;
-    // The start that its holder vanished with may have been its own, for all that a handler knows.
+    // The start with which the holder vanished may have been its own.
     let expected = [("2", 1), ("2", 2), ("2", 3), ("0", 2), ("0", 3), ("1", 1), ("2", 1)];
     assert_eq!(*starts.lock().unwrap(), expected.map(|(id, attempt)| (id.to_owned(), attempt)));
-    assert_eq!(settlements(&world).await, [Settlement::Applied; 3]);
+    assert_eq!(world.settlements(KEY).await, [Settlement::Applied; 3]);
 }
 
-/// Its attempts used up, each is tried by itself: those before it are applied.
 #[tokio::test(start_paused = true)]
 async fn failing_latest_is_parked_alone() {
     let world = world("deliver = 'latest'");
@@ -242,7 +223,7 @@ async fn failing_latest_is_parked_alone() {
     world.work(&[world.drainer(handler.clone())]).await;
     assert_eq!(handler.starts(), [["2"], ["2"], ["2"], ["0"], ["1"], ["2"], ["2"], ["2"]]);
     use Settlement::{Applied, Parked};
-    assert_eq!(settlements(&world).await, [Applied, Applied, Parked]);
+    assert_eq!(world.settlements(KEY).await, [Applied, Applied, Parked]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,13 +244,12 @@ async fn redriven_delivery_supersedes_no_newer_one() {
     world.operator().redrive(&parked, None).await.unwrap();
     world.work(&drainers).await;
     use Settlement::{Applied, Parked};
-    assert_eq!(settlements(&world).await, [Parked, Applied, Applied]);
+    assert_eq!(world.settlements(KEY).await, [Parked, Applied, Applied]);
     let starts = starts.lock().unwrap().clone();
     assert_eq!(starts, ["old", "new", "old"].map(|id| (id.to_owned(), 0)));
 }
 
-/// Of three that come within the linger, one start: the first wake-up is delayed.
-/// Where a group is full, it is not.
+/// Three deliveries within the linger share one start; a full group is not delayed.
 #[tokio::test(start_paused = true)]
 async fn linger_ends_once_the_group_is_full() {
     let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
@@ -341,7 +321,7 @@ async fn stale_delivery_is_superseded() {
     }
     assert_eq!(handler.starts(), [["new"], ["tie"], ["newer"]]);
     use Settlement::{Applied, Repeat, Superseded};
-    assert_eq!(settlements(&world).await, [Applied, Applied, Superseded, Repeat, Applied]);
+    assert_eq!(world.settlements(KEY).await, [Applied, Applied, Superseded, Repeat, Applied]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -362,10 +342,9 @@ async fn future_event_makes_no_later_one_stale() {
     let ages = ages.lock().unwrap().clone();
     assert_eq!(ages, [Age::Unknown, Age::Newer, Age::Newer]);
     use Settlement::{Applied, Superseded};
-    assert_eq!(settlements(&world).await, [Applied, Applied, Applied, Superseded]);
+    assert_eq!(world.settlements(KEY).await, [Applied, Applied, Applied, Superseded]);
 }
 
-/// The age that each start was told, and a handler that notes it.
 fn ages() -> (Arc<Mutex<Vec<Age>>>, impl Handler + Clone) {
     let ages = Arc::<Mutex<Vec<Age>>>::default();
     let note = ages.clone();
@@ -376,8 +355,6 @@ fn ages() -> (Arc<Mutex<Vec<Age>>>, impl Handler + Clone) {
     (ages, handler)
 }
 
-/// As many as the row remembers: what a group pushes out has receipts of its own
-/// before.
 #[tokio::test(start_paused = true)]
 async fn groups_spill_receipts_and_remember_each_delivery() {
     let key = format!("test/{}", "x".repeat(470));
@@ -409,17 +386,16 @@ async fn unreadable_body_of_a_group_is_parked_alone() {
     world.work(&[world.drainer(handler.clone())]).await;
     assert_eq!(handler.starts(), [["0"], ["2"]]);
     use Settlement::{Applied, Parked};
-    assert_eq!(settlements(&world).await, [Applied, Parked, Applied]);
+    assert_eq!(world.settlements(KEY).await, [Applied, Parked, Applied]);
 }
 
-/// A body in rows of its own, of which one is gone: what is in front of it is given, and it is not.
+/// One row of a body in parts is gone.
 #[tokio::test(start_paused = true)]
 async fn incomplete_body_of_a_group_is_parked_alone() {
     let world = world("deliver = { up_to = 3 }");
     for id in ["0", "1", "2"] {
-        let noise = || world.env.fraction().to_bits().to_le_bytes();
         let size = if id == "0" { 1_000_000 } else { 10 };
-        let body = std::iter::repeat_with(noise).flatten().take(size).collect();
+        let body = noise(&world.env, size).into();
         world.inbox().append(&Incoming { body, ..world.incoming(KEY, id) }).await.expect("it is appended");
     }
     let rows = world.memory.rows(&TableName::Inbox);
@@ -433,10 +409,9 @@ async fn incomplete_body_of_a_group_is_parked_alone() {
     assert_eq!(handler.starts(), [["1", "2"]]);
     assert_eq!(world.env.monotonic(), began, "it is not tried");
     use Settlement::{Applied, Parked};
-    assert_eq!(settlements(&world).await, [Parked, Applied, Applied]);
+    assert_eq!(world.settlements(KEY).await, [Parked, Applied, Applied]);
 }
 
-/// A handler without `handle_all` of its own gets each by itself, in the end.
 #[tokio::test(start_paused = true)]
 async fn handler_without_handle_all_gets_single_deliveries() {
     let world = world("deliver = { up_to = 3 }");

@@ -1,4 +1,4 @@
-//! Handlers that overrun, or take their process with them, on a paused clock.
+//! Handlers that overrun their timeout or kill their process.
 
 use std::{
     collections::BTreeMap,
@@ -9,13 +9,13 @@ use std::{
 use futures_util::future::BoxFuture;
 use serializer::local::handler_log::Ending;
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Scripted, answering},
-    world::{VISIBILITY, World},
+    world::{VISIBILITY, World, key, record},
 };
 use webhook_serializer::{
-    engine::drain::{Acknowledgement, Received, SuspectGate},
-    functions::worker::{Attributes, Record, SqsEvent},
+    engine::drain::Acknowledgement,
+    functions::worker::SqsEvent,
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
@@ -24,17 +24,7 @@ use webhook_serializer::{
     },
 };
 
-fn record(id: &str, entity: &str) -> Record {
-    Record {
-        message_id: id.into(),
-        receipt_handle: String::new(),
-        body: format!("{{\"entity\":\"{entity}\"}}"),
-        attributes: Attributes { approximate_receive_count: "1".into() },
-    }
-}
-
-/// A receiver of effects that remembers the newest token it has seen of each
-/// entity and refuses older ones.
+/// Remembers the newest token of each order and refuses older ones.
 #[derive(Clone, Default)]
 struct Receiver(Arc<Mutex<Effects>>);
 
@@ -58,8 +48,7 @@ impl Receiver {
     }
 }
 
-/// The first attempt at `late` does not end with its time: it goes on beside
-/// everything that follows, until it is told to, and only then has its effect.
+/// The first attempt at `late` survives its timeout and has its effect once told to.
 fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl Handler + Clone {
     Scripted(move |delivery: &Delivery, context: &Context| {
         let (receiver, mut goes_on) = (receiver.clone(), goes_on.clone());
@@ -68,7 +57,6 @@ fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl
         let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
             if delivery.delivery_id().as_str() == "late" && delivery.attempt() == 1 {
                 tokio::spawn(async move {
-                    // Whoever could tell it to go on lives as long as the test.
                     let _ = goes_on.wait_for(|goes_on| *goes_on).await;
                     receiver.take(&delivery, token, effect);
                 });
@@ -101,8 +89,7 @@ async fn late_effect_of_timed_out_handler_is_refused() {
     assert_eq!(refused, ["late, attempt 1"]);
 }
 
-/// A commit that the network delivers when its holder's lease has long run out,
-/// and another has applied the delivery and the one behind it.
+/// The commit lands long after its lease expired and another worker applied both deliveries.
 #[tokio::test(start_paused = true)]
 async fn late_commit_does_not_land() {
     let mut world = World::new();
@@ -118,12 +105,9 @@ async fn late_commit_does_not_land() {
     let quick = world.drainer(commits("quick"));
     let is_commit = |call: &Call<'_>| call.writes.len() > 1;
     let plan = move |call: &Call<'_>| if is_commit(call) { Fault::Late(Duration::from_secs(40)) } else { Fault::None };
-    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
-    world.table = table.clone();
+    let table = world.break_table(plan);
     let slow = world.drainer(commits("slow"));
-    let received = Received { entity: EntityKey::parse("test/a").unwrap(), times: 1 };
-    let deadline = world.env.monotonic() + world.function_time;
-    assert_eq!(slow.process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
+    assert_eq!(world.process(&slow, "test/a").await, Acknowledgement::Delete);
     world.work(&[quick]).await;
     assert_eq!(table.late(), (0, 0), "nothing has arrived yet");
     tokio::time::advance(Duration::from_secs(60)).await;
@@ -134,12 +118,10 @@ async fn late_commit_does_not_land() {
     let seen: Vec<_> = effects.iter().map(|row| (row.text("id"), row.text("by"), row.number("n"))).collect();
     let once = |id| (Some(id), Some("quick"), Some(1));
     assert_eq!(seen, [once("1"), once("2")]);
-    assert_eq!(world.told.taken_over(), 1);
+    assert_eq!(world.events.taken_over(), 1);
 }
 
-/// One process, one batch: `killer` ends the process each time; the others were
-/// at work when it did so first. Waiting for their turn behind the killer, they
-/// must not be charged with its further attempts.
+/// One batch in one process: `killer` ends the process each time, the others only the first time.
 #[tokio::test(start_paused = true)]
 async fn suspect_pays_for_no_other_death() {
     let world = World::new();
@@ -170,8 +152,8 @@ async fn suspect_pays_for_no_other_death() {
     let worker = world.worker(handler);
     let mut deaths = 0;
     loop {
-        // They are attended to in this order: the killer comes first where nothing else decides.
-        let batch = SqsEvent { records: ["test/a", "test/b", "test/c"].map(|entity| record(entity, entity)).into() };
+        let batch =
+            SqsEvent { records: ["test/a", "test/b", "test/c"].map(|entity| record(entity, entity, "1")).into() };
         let deadline = world.env.now() + world.function_time;
         tokio::select! {
             biased;
@@ -183,7 +165,7 @@ async fn suspect_pays_for_no_other_death() {
         }
         tokio::time::advance(VISIBILITY).await;
         for entity in ["test/b", "test/c"] {
-            // Ten of these in a row would block it.
+            // Ten in a row would block the order.
             assert!(world.state(entity).await.suspect <= 1, "{entity}: counted by the end of another");
         }
     }
@@ -194,7 +176,7 @@ async fn suspect_pays_for_no_other_death() {
     }
     assert_eq!(world.applied(), ["b", "c", "after"]);
     for (entity, expected) in [("test/a", 1), ("test/b", 0), ("test/c", 0)] {
-        let parked = world.operator().parked(&EntityKey::parse(entity).unwrap()).await.unwrap();
+        let parked = world.operator().parked(&key(entity)).await.unwrap();
         assert_eq!(parked.len(), expected, "{entity}");
     }
 }

@@ -1,38 +1,34 @@
-//! A hot order: what a delivery costs does not grow with the backlog.
+//! A hot order: the cost of a delivery does not grow with the backlog.
 //!
-//! 1,000 and 10,000 deliveries run in memory, where requests are counted and
-//! units computed from the rows. A smaller backlog runs there and on the
-//! embedded DynamoDB, which reports the units: both say the same.
+//! 1,000 and 10,000 deliveries run in memory, with computed units; a smaller backlog also runs on the
+//! embedded DynamoDB, which reports them.
 
 use std::{sync::Arc, time::Duration};
 
 use tests::{
     handlers::{Done, answering},
     metered::{Counted, MeteredTable},
-    stage::Stage,
-    world::World,
+    testbed::TestBed,
+    world::{World, key},
 };
 use webhook_serializer::{
     engine::drain::{Acknowledgement, Received, SuspectGate},
     handler::Outcome,
-    protocol::{delivery::Incoming, entity::EntityKey, maintain::Reason, receipt::Recent},
+    protocol::{delivery::Incoming, maintain::Reason, receipt::Recent},
 };
 
-/// Longer than any drain here takes: one function run drains it all.
 const TIME: Duration = Duration::from_secs(100_000);
 
-/// Ids of one length, so that all rows are equally large.
+/// Equally long ids make equally large rows.
 fn id(number: u32) -> String {
     format!("{number:06}")
 }
 
-/// The same for both stores, and such that a page is far from a multiple of
-/// 4 KB: a time with a digit more or less changes nothing.
+/// Equal for both stores, with pages far from a multiple of 4 KB.
 fn like_all_others(incoming: Incoming) -> Incoming {
     Incoming { received_at: tests::clock::START, body: vec![b' '; 80].into(), ..incoming }
 }
 
-/// Appends `count` deliveries to one entity and drains them, in memory.
 async fn in_memory(count: u32) -> Counted {
     let (_, table) = drained(count).await;
     table.counted()
@@ -47,21 +43,19 @@ async fn drained(count: u32) -> (World, Arc<MeteredTable>) {
         inbox.append(&like_all_others(world.incoming("test/hot", &id(number)))).await.expect("it is appended");
     }
     let drainer = world.drainer(Done);
-    let received = Received { entity: EntityKey::parse("test/hot").unwrap(), times: 1 };
-    let attended = drainer.process(&received, world.env.monotonic() + TIME, &SuspectGate::new(1)).await;
-    assert_eq!(attended, Acknowledgement::Delete);
+    world.function_time = TIME;
+    assert_eq!(world.process(&drainer, "test/hot").await, Acknowledgement::Delete);
     assert!(world.applied().into_iter().eq((0..count).map(id)), "all of them, in order");
     assert_eq!(world.messages.sent(), u64::from(count));
     (world, table)
 }
 
-/// What `serializer inspect` reads: pages, and not all that there was.
 #[tokio::test(start_paused = true)]
 async fn inspection_cost_is_independent_of_history() {
     let mut costs = Vec::new();
     for count in [500, 5000] {
         let (world, table) = drained(count).await;
-        let (hot, before) = (EntityKey::parse("test/hot").unwrap(), table.counted());
+        let (hot, before) = (key("test/hot"), table.counted());
         let inspected = world.operator().inspect(&hot).await.expect("memory answers");
         let settled = world.operator().settled(&hot, inspected.state.as_ref(), 20).await.expect("memory answers");
         assert_eq!((settled.places.len(), settled.has_older), (20, true));
@@ -72,12 +66,11 @@ async fn inspection_cost_is_independent_of_history() {
     assert!(costs[0].0 <= 6, "{costs:?}");
 }
 
-/// Whoever looks again and again pays for nothing that is known to be empty.
 #[tokio::test(start_paused = true)]
 async fn inspection_reads_no_page_that_is_empty() {
     let mut world = World::new();
     let operator = world.operator().because(Reason::new("ada", "to see it"));
-    let (small, hot) = (EntityKey::parse("test/small").unwrap(), EntityKey::parse("test/hot").unwrap());
+    let (small, hot) = (key("test/small"), key("test/hot"));
     for number in 0..30 {
         world.append("test/hot", &id(number)).await;
     }
@@ -119,26 +112,26 @@ async fn delivery_cost_is_independent_of_the_backlog() {
         let (small, large) = (small as f64 / 1000.0, large as f64 / 10_000.0);
         assert!(large <= 1.05 * small, "{what} for each delivery: {small} of 1,000 and {large} of 10,000");
     }
-    // Claim, put and settle; a receipt for each that has no room in the row; one acquire for all.
-    let hot = EntityKey::parse("test/hot").unwrap();
+    // Claim, put and settle; a receipt for each that the row cannot hold; one acquire.
+    let hot = key("test/hot");
     assert_eq!(ten_thousand.write_units, 4 * 10_000 - Recent::capacity(&hot) as u64 + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn computed_cost_equals_the_embedded_stores() {
     const COUNT: u32 = 60;
-    let mut stage = Stage::start().await;
-    // However slow the machine is, no renewal is among the requests.
-    stage.settings.lease = TIME;
-    let inbox = stage.inbox();
+    let mut testbed = TestBed::start().await;
+    // No renewal, however slow the machine is.
+    testbed.settings.lease = TIME;
+    let inbox = testbed.inbox();
     for number in 0..COUNT {
-        inbox.append(&like_all_others(stage.incoming("test/hot", &id(number)))).await.expect("it is appended");
+        inbox.append(&like_all_others(testbed.incoming("test/hot", &id(number)))).await.expect("it is appended");
     }
-    let received = Received { entity: EntityKey::parse("test/hot").unwrap(), times: 1 };
-    let deadline = stage.env().monotonic() + TIME;
-    assert_eq!(stage.drainer(Done).process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
-    assert_eq!(stage.journal.runs().len(), COUNT as usize);
-    let reading = stage.meter.reading();
+    let received = Received { entity: key("test/hot"), times: 1 };
+    let deadline = testbed.env().monotonic() + TIME;
+    assert_eq!(testbed.drainer(Done).process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
+    assert_eq!(testbed.journal.runs().len(), COUNT as usize);
+    let reading = testbed.meter.reading();
     let computed = in_memory(COUNT).await;
     assert_eq!(reading.requests(), computed.requests);
     assert_eq!(reading.write_units, computed.write_units as f64);

@@ -1,5 +1,4 @@
-//! Orders that are not concerned do not wait for those that make trouble: the
-//! real worker in as many slots as are usual, on tokio's paused clock.
+//! Unaffected orders do not wait for failing or busy ones: the real worker with the usual slots.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -8,7 +7,7 @@ use std::{
 
 use futures_util::future::join;
 use serializer::local::{DEFAULT_WORKERS, SLOTS};
-use tests::{slots::Waited, world::World};
+use tests::{slots::WaitTimes, world::World};
 use webhook_serializer::{
     functions::worker::Worker,
     handler::{Context, Handler, HandlerError, Outcome},
@@ -39,12 +38,10 @@ secrets = ["whsec_c2VjcmV0"]
 handler = "test"
 "#;
 
-/// A delivery of the source `test` takes 10 ms, one of `busy` half a second, one
-/// of `flood` 50 ms; of `sick` the test decides, by the time.
+/// `test` takes 10 ms, `busy` half a second, `flood` 50 ms; the test decides about `sick`.
 #[derive(Debug, Clone, Copy)]
 struct Ordinary(fn(Duration) -> Fate);
 
-/// How the source `sick` fares.
 enum Fate {
     Hangs,
     Refuses,
@@ -77,7 +74,7 @@ fn workers(world: &World, count: usize, fate: fn(Duration) -> Fate) -> Vec<Worke
     (0..count).map(|_| world.worker(Ordinary(fate))).collect()
 }
 
-/// One delivery a millisecond, so that they do not all come in the same batch.
+/// One delivery a millisecond spreads them over batches.
 async fn append(world: &World, source: &str, orders: usize, each: usize) {
     for round in 0..each {
         for order in 0..orders {
@@ -89,19 +86,17 @@ async fn append(world: &World, source: &str, orders: usize, each: usize) {
     }
 }
 
-/// How long others wait for a minute beside so many deliveries of `source`.
-async fn beside(source: &str, orders: usize, each: usize, workers: usize, slots: usize) -> Waited {
+async fn beside(source: &str, orders: usize, each: usize, workers: usize, slots: usize) -> WaitTimes {
     let world = world();
     let workers = self::workers(&world, workers, hangs);
     join(world.others_wait(&workers, slots, 60), append(&world, source, orders, each)).await.0
 }
 
-/// As `serializer local` has them.
-async fn beside_by_default(source: &str, orders: usize, each: usize) -> Waited {
+async fn beside_by_default(source: &str, orders: usize, each: usize) -> WaitTimes {
     beside(source, orders, each, DEFAULT_WORKERS.get(), SLOTS).await
 }
 
-/// For two minutes, or the run would not end.
+/// For two minutes, so that the run ends.
 fn hangs(now: Duration) -> Fate {
     match now < Duration::from_secs(120) {
         true => Fate::Hangs,
@@ -115,7 +110,7 @@ async fn hanging_endpoint_delays_no_other_order() {
     assert!(waited.is_short(), "{waited:?}");
 }
 
-/// As few as an account of ten leaves room for.
+/// As few as an account limited to ten executions allows.
 #[tokio::test(start_paused = true)]
 async fn hanging_endpoint_in_five_slots_delays_others_briefly() {
     let waited = beside("sick", 500, 1, 5, 1).await;
@@ -140,8 +135,7 @@ async fn flood_of_one_source_delays_no_other_order() {
     assert!(waited.is_short(), "{waited:?}");
 }
 
-/// A hundred orders, ten slots: each order's four deliveries take 12 s, and so
-/// do all of them side by side.
+/// A hundred orders in ten slots: four deliveries of each take 12 s side by side.
 #[tokio::test(start_paused = true)]
 async fn slow_successful_handler_opens_no_breaker() {
     let world = world();
@@ -151,7 +145,7 @@ async fn slow_successful_handler_opens_no_breaker() {
     world.feed(&workers, 1, &AtomicBool::new(true)).await;
     let ended = world.journal.runs().into_iter().map(|run| run.ended).max().expect("some ran");
     assert_eq!(ended - began, Duration::from_secs(12));
-    assert_eq!((world.applied().len(), world.told.held_back()), (400, 0));
+    assert_eq!((world.applied().len(), world.events.held_back()), (400, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +157,7 @@ async fn delivery_behind_an_open_breaker_keeps_its_attempts() {
     });
     append(&world, "sick", 50, 2).await;
     world.feed(&workers, 1, &AtomicBool::new(true)).await;
-    let (opened, closed) = world.told.breakers();
+    let (opened, closed) = world.events.breakers();
     assert!(opened > 0 && closed > 0, "{opened} {closed}");
     assert_eq!(world.applied().len(), 100, "nothing was given up in an hour");
     for order in 0..50 {
@@ -188,7 +182,7 @@ async fn open_breaker_admits_one_probe_at_a_time() {
     }
     let mut runs = world.journal.runs();
     runs.sort_by_key(|run| run.started);
-    // The first batch found it closed.
+    // The first batch ran before the breaker opened.
     let probes = &runs[10..];
     assert!(probes.len() >= 4, "{}", probes.len());
     for pair in probes.windows(2) {

@@ -1,8 +1,4 @@
-//! Jobs: however many schedulers there are, however often each is invoked and
-//! whatever their clocks say, a tick is run once.
-//!
-//! In memory under a paused clock; the delivery to eight instances and the
-//! budget on the embedded DynamoDB too.
+//! Jobs: a tick runs once, whatever the schedulers, invocations and clocks.
 
 mod function;
 mod night;
@@ -16,7 +12,7 @@ use std::{
 use futures_util::future::{BoxFuture, join_all};
 use tests::{
     faults::{Call, Fault, FaultyTable},
-    stage::Stage,
+    testbed::TestBed,
 };
 use webhook_serializer::{
     aws::meter::Reading,
@@ -38,12 +34,10 @@ use webhook_serializer::{
 
 use self::night::{Ahead, FUNCTION, MINUTE, Night, Runs, minute, one};
 
-// Once, whatever the number of instances, deliveries and clocks.
-
 #[tokio::test(start_paused = true)]
 async fn tick_of_eight_skewed_instances_runs_once() {
     let night = Night::new();
-    // Longer than its lease, so that it is renewed, and longer than a minute by the others' clocks.
+    // Longer than its lease, and than a minute by the other clocks.
     let job = || one(night.runs.job("report", "every 2 minutes", Duration::from_secs(50)));
     let instances: Vec<Ticker> = (0..8)
         .map(|number| {
@@ -57,7 +51,6 @@ async fn tick_of_eight_skewed_instances_runs_once() {
     };
     invoke(0).await;
     assert_eq!(night.runs.ticks("report"), [0]);
-    // And once more when it is over, and with the next minutes' ticks, one of which is due.
     invoke(0).await;
     for number in [1, 2, 3] {
         night.until(number).await;
@@ -70,17 +63,17 @@ async fn tick_of_eight_skewed_instances_runs_once() {
 
 #[tokio::test]
 async fn tick_of_eight_instances_runs_once_on_dynamodb() {
-    let stage = Stage::start().await;
+    let testbed = TestBed::start().await;
     let runs = Runs::default();
     let instances: Vec<Ticker> = (0..8)
         .map(|_| {
             let jobs = one(runs.job("report", "every minute", Duration::from_millis(50)));
-            Ticker::new(stage.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one of eight"))
+            Ticker::new(testbed.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one of eight"))
                 .expect("it is right")
         })
         .collect();
-    let now = stage.env().now();
-    let deadline = stage.env().monotonic() + FUNCTION;
+    let now = testbed.env().now();
+    let deadline = testbed.env().monotonic() + FUNCTION;
     for minutes in [0, 1] {
         let due = now + minutes * MINUTE;
         let twice = instances.iter().chain(&instances);
@@ -91,14 +84,12 @@ async fn tick_of_eight_instances_runs_once_on_dynamodb() {
     assert_eq!(runs.tokens().len(), 2);
 }
 
-// A run that crashes.
-
 #[tokio::test(start_paused = true)]
 async fn crashed_run_is_run_again() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::from_secs(5))));
     night.killed(&ticker, 0, Duration::from_secs(2)).await;
-    // At the first minute its lease may only seem to have run out.
+    // In the first minute its lease may only seem expired.
     night.minutes(&ticker, [1]).await;
     assert_eq!(night.runs.ticks("report"), [0]);
     night.minutes(&ticker, [2, 3, 4]).await;
@@ -164,8 +155,6 @@ async fn run_without_its_lease_records_nothing() {
     assert_eq!(night.runs.ticks("report"), [0, 0]);
 }
 
-// A store that is down, and replies that are lost.
-
 #[tokio::test(start_paused = true)]
 async fn no_job_runs_without_the_store() {
     let unknown = || TableError::Unknown("no connection".into());
@@ -189,7 +178,6 @@ async fn no_job_runs_without_the_store() {
     }
 }
 
-/// What one tick came to.
 #[derive(Debug, PartialEq)]
 struct Came {
     runs: usize,
@@ -294,8 +282,6 @@ async fn commit_with_a_failed_condition_fails_the_run() {
     assert_eq!(night.ending("commit").await, (0, TickOutcome::Failed));
 }
 
-// One job is nothing to another.
-
 #[tokio::test(start_paused = true)]
 async fn failing_job_stops_no_other() {
     let night = Night::new();
@@ -320,20 +306,20 @@ async fn failing_job_stops_no_other() {
 
 #[tokio::test]
 async fn job_that_blocks_its_thread_delays_no_other() {
-    let stage = Stage::start().await;
+    let testbed = TestBed::start().await;
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = Arc::new(Mutex::new(wait));
     let blocks = move |_: Context| {
-        // Until the other one is done: by waiting for it on the same thread it would wait for good.
+        // Blocks until the other job is done: on the same thread it would wait for good.
         let done = wait.lock().expect("no one panics while holding this").recv();
         std::future::ready(done.map_err(JobError::from))
     };
     let tells = move |_: Context| std::future::ready(go.send(()).map_err(JobError::from));
     let jobs =
         Jobs::new().add(Job::new("blocks", "every minute", blocks)).add(Job::new("tells", "every minute", tells));
-    let ticker = Ticker::new(stage.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one")).expect("it is right");
-    let deadline = stage.env().monotonic() + FUNCTION;
-    let report = ticker.tick(stage.env().now(), deadline).await.expect("the store answers");
+    let ticker = Ticker::new(testbed.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one")).expect("it is right");
+    let deadline = testbed.env().monotonic() + FUNCTION;
+    let report = ticker.tick(testbed.env().now(), deadline).await.expect("the store answers");
     let endings: Vec<_> = report.ran.iter().map(|ran| ran.ending).collect();
     assert_eq!(endings, [TickOutcome::Done, TickOutcome::Done]);
 }
@@ -365,8 +351,6 @@ async fn lease_of_a_job_ends_with_the_function() {
     assert_eq!(seen.last(), Some(&deadline.as_millis()));
 }
 
-// What was missed, what is held, what is off.
-
 #[tokio::test(start_paused = true)]
 async fn missed_ticks_run_as_configured() {
     let night = Night::new();
@@ -396,7 +380,6 @@ async fn new_job_runs_only_the_last_minutes_tick() {
     assert_eq!(night.runs.ticks("new"), [0_u64; 0]);
     night.minutes(&ticker, [10, 13]).await;
     assert_eq!(night.runs.ticks("new"), [10]);
-    // The first tick behind its definition can be missed already.
     let ticker = night.ticker(one(night.runs.job("newer", "every 10 minutes", Duration::ZERO)));
     night.minutes(&ticker, [15, 25]).await;
     assert_eq!(night.runs.ticks("newer"), [20]);
@@ -427,7 +410,7 @@ async fn late_tick_runs_unless_a_later_one_ran() {
     assert_eq!(night.runs.ticks("job"), [3, 5]);
 }
 
-/// What it recorded would be in the future, and silence the job until then.
+/// Recorded, it would silence the job until then.
 #[tokio::test(start_paused = true)]
 async fn invocation_dated_far_ahead_is_refused() {
     let night = Night::new();
@@ -440,7 +423,6 @@ async fn invocation_dated_far_ahead_is_refused() {
     assert_eq!(night.state("job").await.last_tick, Some(minute(0)));
     night.minutes(&ticker, 1..3).await;
     assert_eq!(night.runs.ticks("job"), [0, 1, 2]);
-    // As far as clocks may be apart, it is believed.
     night.invoke(&ticker, 2 + 15).await;
     assert_eq!(night.runs.ticks("job"), [0, 1, 2, 17]);
 }
@@ -510,7 +492,6 @@ async fn roster_lists_jobs_with_their_next_run() {
     assert_eq!(listed[1].plan.as_ref().expect("a plan").schedule.to_string(), "0 3 * * * Europe/Berlin");
 }
 
-/// More than are read at once.
 #[tokio::test(start_paused = true)]
 async fn roster_lists_more_jobs_than_a_page() {
     let night = Night::new();
@@ -556,28 +537,26 @@ fn invalid_job_is_refused_at_start() {
     Ticker::new(night.store(), &fine, FUNCTION, &On, HolderInfo::new("")).expect("all of them are right");
 }
 
-// What it costs.
-
 #[tokio::test]
 async fn run_of_a_job_costs_two_write_units() {
-    let stage = Stage::start().await;
+    let testbed = TestBed::start().await;
     let runs = Runs::default();
     let jobs = Jobs::new().add(runs.job("beat", "every minute", Duration::ZERO)).add(runs.job(
         "report",
         "0 0 29 2 *",
         Duration::ZERO,
     ));
-    let ticker = Ticker::new(stage.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one")).expect("it is right");
-    let now = stage.env().now();
-    let deadline = stage.env().monotonic() + FUNCTION;
+    let ticker = Ticker::new(testbed.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one")).expect("it is right");
+    let now = testbed.env().now();
+    let deadline = testbed.env().monotonic() + FUNCTION;
     let cost = async |minutes: u32| {
-        let before = stage.meter.reading();
+        let before = testbed.meter.reading();
         ticker.tick(now + minutes * MINUTE, deadline).await.expect("the store answers");
-        let Reading { write_units, read_units, writes, reads, refusals, .. } = stage.meter.reading() - before;
+        let Reading { write_units, read_units, writes, reads, refusals, .. } = testbed.meter.reading() - before;
         assert_eq!((refusals, reads), (0, 1));
         (write_units, read_units, writes)
     };
-    // The first time each is listed and defined; rows that are not there yet cost what one would.
+    // The first tick also lists and defines each job; a missing row costs a read.
     let (write_units, _, writes) = cost(0).await;
     assert_eq!((write_units, writes), (6.0, 6));
     assert_eq!(cost(1).await, (2.0, 2.0, 2));

@@ -1,5 +1,4 @@
-//! The kit that handlers are tested with finds what is planted, passes what is
-//! right, and says the same of the same seed.
+//! The testing kit finds planted mistakes, passes correct handlers, and is deterministic.
 
 use std::time::Duration;
 
@@ -13,10 +12,8 @@ use crate::examples::order_totals::Totals;
 const ORDER: &str = "shopify/order/1";
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What a handler does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
-    // What is wrong.
     AddsAgain,
     AddsInAGroup,
     SetsUnfenced,
@@ -27,7 +24,6 @@ enum Does {
     TriesUnderAnOldToken,
     HasNeverRoom,
     AsksForAnotherDay,
-    // What is right.
     Commits,
     CommitsWhatItRead,
     AddsOnce,
@@ -143,7 +139,6 @@ fn correct_handlers_pass() {
     }
 }
 
-/// Each mishap by itself is what finds it: without it nothing is found.
 #[test]
 fn each_fault_reveals_its_own_mistake() {
     for (does, mishap) in [
@@ -164,7 +159,7 @@ fn same_seed_gives_the_same_verdict() {
     }
 }
 
-/// It has no `handle_all` of its own: a group fails, and each is tried by itself.
+/// The default `handle_all` fails the group, and each delivery runs alone.
 #[test]
 fn groups_are_delivered_as_configured() {
     let verdict = judged(scenario().up_to(3).crash_after(1), Does::AddsInAGroup);

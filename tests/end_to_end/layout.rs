@@ -1,6 +1,7 @@
-//! Files stay short enough to be read, and what the documents name is there.
+//! Files stay short, and the documents name tests that exist.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -11,7 +12,6 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace")
 }
 
-/// The Rust sources at `path`, or below it, but for what is built.
 fn sources(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path.to_owned()];
@@ -42,7 +42,6 @@ fn no_file_is_longer_than_seven_hundred_lines() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// How many tests of that name are in `source`.
 fn tests_called(name: &str, source: &str) -> usize {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let begins = |line: &str| {
@@ -56,7 +55,6 @@ fn tests_called(name: &str, source: &str) -> usize {
     (0..lines.len()).filter(|at| begins(lines[*at]) && is_test(&lines[..*at])).count()
 }
 
-/// What is wrong with a piece of the column *shown by*.
 fn objection(shown_by: &str) -> Option<String> {
     let command = shown_by.split(' ').next().expect("the first of any");
     if command.starts_with(".ci/") {
@@ -110,7 +108,7 @@ fn name_without_a_test_is_reported() {
     }
 }
 
-/// What only GNU's tools or a newer bash than macOS comes with understand.
+/// Works only with GNU tools or a bash newer than macOS has.
 const ONLY_ELSEWHERE: [&str; 16] = [
     "sed -i",
     "sed -r",
@@ -136,7 +134,6 @@ fn scripts_use_only_portable_commands() {
     let mut looked_at = 0;
     for script in scripts.filter(|path| path.is_file() && !path.ends_with("debian")) {
         looked_at += 1;
-        // What is said to a person may name them.
         let is_done = |line: &&str| !line.trim_start().starts_with('#') && !line.contains("echo \"");
         for line in read(&script).lines().filter(is_done) {
             for word in ONLY_ELSEWHERE {
@@ -145,4 +142,76 @@ fn scripts_use_only_portable_commands() {
         }
     }
     assert!(looked_at >= 20, "the scripts were read: {looked_at}");
+}
+
+/// The first names of all `crate::` paths.
+fn crate_paths(source: &str) -> BTreeSet<String> {
+    let first_name =
+        |path: &str| path.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned);
+    let mut found = BTreeSet::new();
+    for path in source.split("crate::").skip(1) {
+        let Some(tree) = path.strip_prefix('{') else {
+            found.extend(first_name(path));
+            continue;
+        };
+        let mut depth = 0;
+        for piece in tree.split_inclusive([',', '{', '}']) {
+            found.extend(first_name(piece).filter(|_| depth == 0));
+            depth += i32::from(piece.ends_with('{')) - i32::from(piece.ends_with('}'));
+            if depth < 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The modules that depend on each other, by their names and sources.
+fn cycle(modules: &BTreeMap<String, String>) -> Vec<&String> {
+    let mut left: BTreeMap<&String, BTreeSet<String>> =
+        modules.iter().map(|(name, source)| (name, crate_paths(source))).collect();
+    loop {
+        let before = left.len();
+        let names: BTreeSet<String> = left.keys().map(|name| (*name).clone()).collect();
+        left.retain(|name, used| used.iter().any(|other| other != *name && names.contains(other)));
+        if left.len() == before {
+            return left.into_keys().collect();
+        }
+    }
+}
+
+#[test]
+fn library_has_no_module_cycle() {
+    let root = root().join("shared/src");
+    let mut modules: BTreeMap<String, String> = BTreeMap::new();
+    for file in sources(&root) {
+        let path = file.strip_prefix(&root).expect("below it").with_extension("");
+        let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+        if parts[0] != "lib" && !parts.iter().any(|part| part == "tests") {
+            let source = read(&file);
+            let code = source.split("#[cfg(test)]\nmod tests").next().expect("the first of any");
+            let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+            modules.entry(parts[0].to_string()).or_default().extend(lines.map(|line| format!("{line}\n")));
+        }
+    }
+    assert!(modules.contains_key("engine"), "the library was read");
+    assert_eq!(cycle(&modules), Vec::<&String>::new());
+}
+
+#[test]
+fn module_cycle_is_found() {
+    let modules =
+        |sources: [(&str, &str); 3]| sources.map(|(name, source)| (name.to_owned(), source.to_owned())).into();
+    let chain = modules([("a", "use crate::{b::{B, c}, d};"), ("b", "crate::c::C"), ("c", "use crate::c::C;")]);
+    assert_eq!(cycle(&chain), Vec::<&String>::new());
+    let circle = modules([("a", "use crate::{d, b::B};"), ("b", "fn f() -> crate::c::C {}"), ("c", "use crate::a;")]);
+    assert_eq!(cycle(&circle), ["a", "b", "c"]);
+}
+
+#[test]
+fn key_prefixes_are_spelled_in_one_file() {
+    let spelled = |text: &str| ["\"d#", "\"p#", "\"r#", "\"b#"].iter().any(|prefix| text.contains(prefix));
+    let files = sources(&root().join("shared/src"));
+    let files: Vec<_> = files.into_iter().filter(|file| spelled(&read(file))).collect();
+    assert_eq!(files, [root().join("shared/src/protocol/keys.rs")]);
 }

@@ -1,5 +1,4 @@
-//! Leases for everything that is no worker, in memory under a paused clock: who
-//! is inside, what it costs, and what the caller is told.
+//! Exclusive leases: exclusion, cost, and what the caller learns.
 
 use std::{
     convert::Infallible,
@@ -16,7 +15,7 @@ use tests::{
     clock,
     faults::{Call, Fault, FaultyTable},
     handlers::{Done, Slow},
-    world::World,
+    world::{World, key},
 };
 use webhook_serializer::{
     engine::store::Store,
@@ -31,23 +30,16 @@ use webhook_serializer::{
     time::Env,
 };
 
-fn key(text: &str) -> EntityKey {
-    EntityKey::parse(text).expect("a key")
-}
-
 fn subscription() -> EntityKey {
     key("invoice_gen/SUB-1234")
 }
 
-/// A world whose store follows a plan.
 fn faulty(plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> (World, Arc<FaultyTable>) {
     let mut world = World::new();
-    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
-    world.table = table.clone();
+    let table = world.break_table(plan);
     (world, table)
 }
 
-/// Who was inside which key, under which token.
 #[derive(Default)]
 struct Room {
     inside: AtomicU64,
@@ -72,7 +64,6 @@ impl Room {
         Ok(())
     }
 
-    /// How many were there, one at a time, under tokens that grew.
     fn visits(&self) -> usize {
         let tokens = self.tokens.lock().unwrap();
         assert_eq!(self.crowds.load(Relaxed), 0, "two were inside");
@@ -96,8 +87,7 @@ async fn uncontended_lease_costs_two_writes() {
     assert_eq!(world.messages.sent(), 0, "nobody waits, nobody is woken");
 }
 
-/// Five callers of one key, thirty-two of twenty: clients that have nothing in
-/// common but the table.
+/// Five callers of one key, then thirty-two of twenty.
 #[tokio::test(start_paused = true)]
 async fn lease_has_one_holder_and_growing_tokens() {
     for (callers, keys, visits) in [(5, 1, 4), (32, 20, 5)] {
@@ -118,18 +108,16 @@ async fn lease_has_one_holder_and_growing_tokens() {
         }))
         .await;
         assert_eq!(rooms.iter().map(Room::visits).sum::<usize>(), callers * visits);
-        // Two for each visit; a look for each poll; a write for each look that found it free, of
-        // which one is granted and the others lose.
+        // Two writes for each visit, a read for each poll, a write for each poll that found it free.
         let (reads, writes) = (table.requests() - table.writes(), table.writes());
-        assert_eq!(reads, world.told.polls(), "a look is one read, and nothing else reads");
+        assert_eq!(reads, world.events.polls(), "a look is one read, and nothing else reads");
         let granted_and_released = 2 * (callers * visits) as u64;
         assert!(writes >= granted_and_released && writes <= granted_and_released + callers as u64 + reads);
     }
 }
 
-/// Five callers come at once for one key and work for 50 ms each, with 3 ms for
-/// each request to the store; twenty times. The median time from one's end to
-/// the next one's start, and the requests for each of them.
+/// Twenty times, five callers work on one key for 50 ms each, with 3 ms for each request. Returns the median
+/// hand-over and the requests for each caller.
 async fn hand_overs(client: impl AsyncFn(&Leases, &Env, &Room)) -> (Duration, f64) {
     let (world, table) = faulty(|_| Fault::Slow(Duration::from_millis(3)));
     let mut times = Vec::new();
@@ -143,8 +131,7 @@ async fn hand_overs(client: impl AsyncFn(&Leases, &Env, &Room)) -> (Duration, f6
     (times[times.len() / 2], table.requests() as f64 / 100.0)
 }
 
-/// As other clients wait: a write each time, `first` apart and then by `factor`
-/// further apart.
+/// Polls with a write each time, as other clients do.
 async fn polling(leases: &Leases, env: &Env, room: &Room, first: Duration, factor: u32) {
     let mut wait = first;
     let guard = loop {
@@ -205,7 +192,6 @@ async fn long_work_renews_its_lease() {
     assert_eq!(table.writes(), 2 + 12, "a renewal every five seconds");
 }
 
-/// Whether the future that holds it was dropped before its end.
 struct Dropped(Arc<AtomicU64>);
 
 impl Drop for Dropped {
@@ -226,7 +212,7 @@ async fn work_stops_before_its_unrenewed_lease_expires() {
     };
     let lost = world.leases("a test").run(&subscription(), Terms::default(), work).await.unwrap_err();
     assert!(matches!(lost, RunError::Lease(LeaseError::Lost)), "{lost}");
-    assert_eq!((dropped.load(Relaxed), world.told.lost()), (1, 1));
+    assert_eq!((dropped.load(Relaxed), world.events.lost()), (1, 1));
     assert!(world.env.monotonic() - began <= Duration::from_secs(15));
     assert!(table.writes() > 1, "it was tried");
 }
@@ -235,7 +221,7 @@ async fn work_stops_before_its_unrenewed_lease_expires() {
 async fn write_after_a_take_over_is_refused() {
     let world = World::new();
     let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
-    // Nothing renews it meanwhile, as in a process that is frozen.
+    // Nothing renews it, as in a frozen process.
     world.env.sleep(Duration::from_secs(20)).await;
     let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
     assert!(other.lease().token() > guard.lease().token());
@@ -252,7 +238,6 @@ async fn write_after_a_take_over_is_refused() {
     other.release().await.unwrap();
 }
 
-/// A write of the caller's own, counted by the store.
 fn noted(id: &str) -> Write {
     Write {
         key: Key { table: TableName::Named("notes".into()), partition: ("id".into(), id.into()), sort: None },
@@ -302,9 +287,7 @@ async fn commit_wakes_for_deliveries_that_arrived_meanwhile() {
     assert_eq!(world.applied(), ["1"]);
 }
 
-/// Each request in turn goes wrong in each way: whoever asks gets the lease, and
-/// releases it, for at most three requests more, and waits for no lease to run
-/// out.
+/// Each request fails once in each way, and costs at most three more.
 #[tokio::test(start_paused = true)]
 async fn lost_reply_costs_no_lease() {
     let unanswered = Fault::Before(TableError::Unknown("the request was lost".into()));
@@ -331,7 +314,7 @@ async fn lost_reply_costs_no_lease() {
                 assert!(world.state("invoice_gen/SUB-1234").await.held.is_none(), "{told}");
                 assert!(table.requests() <= 5, "{told}: {} requests", table.requests());
                 assert!(world.env.monotonic() - began < Duration::from_secs(2), "{told}");
-                assert_eq!(world.told.lost(), 0, "{told}");
+                assert_eq!(world.events.lost(), 0, "{told}");
             }
         }
     }
@@ -357,13 +340,12 @@ async fn outage_starts_no_work_and_gives_the_reason() {
     let denied = Fault::Before(TableError::Invalid("AccessDeniedException".into()));
     assert!(matches!(outcome(denied, 1).await, LeaseError::Refused(_)));
     assert_eq!(started.load(Relaxed), 0);
-    // The work is done, and whether its release landed is not known: no success.
+    // The work is done, but its release may not have landed: no success.
     assert!(matches!(outcome(Fault::Silent, 2).await, LeaseError::Unknown(_)));
     assert_eq!(started.load(Relaxed), 1);
 }
 
-/// A store that is silent or refuses is asked as often as one that answers: only
-/// one that is throttled has too much to do.
+/// Only throttling slows the polls; silence and refusals do not.
 #[tokio::test(start_paused = true)]
 async fn throttled_waiter_polls_less_often() {
     let wait = Duration::from_secs(10);
@@ -403,11 +385,9 @@ async fn lease_ends_within_the_callers_time() {
     assert_eq!(world.env.now().since(began), Duration::from_secs(7), "a second is kept to release");
     assert_eq!(table.writes(), 2, "a lease that reaches the end needs no renewal");
     assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
-    // A holder that dies holds it no longer than that either.
     let guard = world.leases("a function").acquire(&subscription(), terms).await.unwrap();
     let until = world.state("invoice_gen/SUB-1234").await.held.unwrap().expires_at;
     assert_eq!(until.since(world.env.now()), Duration::from_secs(7));
-    // Nor does one that had to wait for it until another's had run out.
     drop(guard);
     let (began, waits) = (world.env.now(), terms.within(Duration::from_secs(12)));
     let guard = world.leases("a function").acquire(&subscription(), waits).await.unwrap();
@@ -416,7 +396,7 @@ async fn lease_ends_within_the_callers_time() {
     guard.release().await.unwrap();
 }
 
-/// The second that is kept for it is its to use.
+/// A second is kept for the release.
 #[tokio::test(start_paused = true)]
 async fn slow_release_lands_in_the_callers_time() {
     let (world, _) = faulty(|_| Fault::Slow(Duration::from_millis(400)));
@@ -432,16 +412,15 @@ async fn dropped_guard_is_reported_and_expires() {
     let world = World::new();
     let leases = world.leases("a careless caller");
     drop(leases.acquire(&subscription(), Terms::default()).await.unwrap());
-    assert_eq!(world.told.dropped(), 1);
+    assert_eq!(world.events.dropped(), 1);
     let began = world.env.monotonic();
     let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
     assert_eq!((world.env.monotonic() - began).as_secs(), 15);
-    assert_eq!(world.told.taken_over(), 1);
+    assert_eq!(world.events.taken_over(), 1);
     guard.release().await.unwrap();
-    assert_eq!(world.told.dropped(), 1);
+    assert_eq!(world.events.dropped(), 1);
 }
 
-/// A user's request on an order with 1,000 waiting deliveries.
 #[tokio::test(start_paused = true)]
 async fn lease_request_waits_for_one_handler() {
     const DELIVERIES: usize = 1000;
@@ -470,7 +449,7 @@ async fn drain_reports_waiting_for_a_lease() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.told.drains_waited(), 0);
+    assert_eq!(world.events.drains_waited(), 0);
     let guard = world.leases("a user's request").acquire(&key("test/a"), Terms::default()).await.unwrap();
     let request = async {
         world.env.sleep(Duration::from_millis(200)).await;
@@ -479,7 +458,7 @@ async fn drain_reports_waiting_for_a_lease() {
     world.append("test/a", "2").await;
     let drainers = [world.drainer(Done)];
     tokio::join!(world.work(&drainers), request);
-    assert_eq!((world.applied(), world.told.drains_waited()), (vec!["1".to_owned(), "2".to_owned()], 1));
+    assert_eq!((world.applied(), world.events.drains_waited()), (vec!["1".to_owned(), "2".to_owned()], 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -536,7 +515,6 @@ async fn lease_lookup_hides_names() {
     loop {
         let page = leases.list(from, 3).await.unwrap();
         assert!(page.leases.len() <= 3);
-        // Which of them it is can be told without the key.
         seen.extend(page.leases.iter().map(|view| view.key(Show::Hashed)));
         match page.next {
             Some(next) => from = Some(next),
@@ -574,7 +552,6 @@ async fn forced_release_records_who_and_why() {
     assert_eq!(guard.release().await, Err(LeaseError::Lost));
 }
 
-/// A service that has a table, and no queue or inbox.
 #[tokio::test(start_paused = true)]
 async fn leases_need_nothing_but_a_table() {
     let env = clock::env(1);
@@ -598,8 +575,7 @@ async fn impossible_commit_is_refused_at_once() {
     assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
 }
 
-/// Counted from when the write was sent: its answer may have been long on its
-/// way, and others count from what it wrote.
+/// Others count from the time that was written, however late its reply arrives.
 #[tokio::test(start_paused = true)]
 async fn renewal_counts_from_its_sending() {
     let slow = Duration::from_millis(200);
@@ -634,6 +610,6 @@ async fn lost_guard_is_not_reported_as_dropped() {
     world.env.sleep(Duration::from_secs(20)).await;
     let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
     assert_eq!(guard.release().await, Err(LeaseError::Lost));
-    assert_eq!((world.told.lost(), world.told.dropped()), (1, 0));
+    assert_eq!((world.events.lost(), world.events.dropped()), (1, 0));
     other.release().await.unwrap();
 }

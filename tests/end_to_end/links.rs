@@ -10,7 +10,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace")
 }
 
-/// Every Markdown file, as a path from the root; build output and hidden folders excepted.
+/// Every Markdown file, without build output and hidden folders.
 fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
     let mut folders = vec![root().to_owned()];
@@ -18,7 +18,6 @@ fn pages() -> Vec<PathBuf> {
         for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
             let name = entry.file_name().into_string().unwrap();
             let is_hidden = name.starts_with('.') || ["target", "node_modules"].contains(&name.as_str());
-            // A linked file belongs to the page that it is a link to.
             match entry.file_type().unwrap() {
                 kind if kind.is_dir() && !is_hidden => folders.push(entry.path()),
                 kind if kind.is_file() && name.ends_with(".md") => {
@@ -32,13 +31,12 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The lines of a page outside its code blocks.
 fn prose(page: &Path) -> Vec<String> {
     let text = fs::read_to_string(root().join(page)).unwrap();
     let mut is_code = false;
     let mut lines = Vec::new();
     for line in text.lines() {
-        // A block may open on the first line of a list's item.
+        // A block may open on the first line of a list item.
         if line.trim_start_matches(|c: char| c == ' ' || c == '-' || c == '.' || c.is_ascii_digit()).starts_with("```")
         {
             is_code = !is_code;
@@ -49,13 +47,11 @@ fn prose(page: &Path) -> Vec<String> {
     lines
 }
 
-/// The targets of `[text](target)` in a line, those of other sites excepted.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
     targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
 }
 
-/// The anchors that GitHub gives the headings of a page.
 fn anchors(page: &Path) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for line in prose(page).iter().filter(|line| line.starts_with('#')) {
@@ -69,7 +65,6 @@ fn anchors(page: &Path) -> BTreeSet<String> {
     anchors
 }
 
-/// The path from the root to which a link on `page` leads.
 fn resolve(page: &Path, target: &str) -> PathBuf {
     let mut path = page.parent().unwrap().to_owned();
     for component in Path::new(target).components() {

@@ -12,8 +12,8 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use tests::{
+    deployment::LocalDeployment,
     handlers::answering,
-    lane::Lane,
     lines::Lines,
     webhooks::{signed, signed_as, update},
     world::World,
@@ -112,8 +112,8 @@ async fn no_log_line_holds_secret_or_body() {
     let writer = lines.clone();
     tracing_subscriber::fmt().with_max_level(log_level(Some("TRACE"))).with_writer(move || writer.clone()).init();
     let decided = Decided::logging(&lines, "TRACE");
-    let mut lane = Lane::start_observed(SOURCES, Arc::new(decided.clone())).await;
-    lane.local.work(|_| {
+    let mut deployment = LocalDeployment::start_observed(SOURCES, Arc::new(decided.clone())).await;
+    deployment.local.work(|_| {
         answering(|delivery, _| {
             // Handlers quote bodies in their errors.
             let error = String::from_utf8_lossy(delivery.body()).into_owned();
@@ -125,7 +125,7 @@ async fn no_log_line_holds_secret_or_body() {
             }
         })
     });
-    let now = lane.env.now();
+    let now = deployment.env.now();
     let mut hidden = [SECRET, FORMER_SECRET, MARK].map(str::to_owned).to_vec();
     for (source, id, body) in [
         ("test", "fine", body("1")),
@@ -135,37 +135,37 @@ async fn no_log_line_holds_secret_or_body() {
         ("test", "unrouted", MARK.to_owned()),
         ("block", "fails", body("3")),
     ] {
-        let webhook = signed(&lane.sources, source, id, body, now);
+        let webhook = signed(&deployment.sources, source, id, body, now);
         let signatures = webhook.headers.iter().filter(|(name, _)| name == "webhook-signature");
         hidden.extend(signatures.map(|(_, value)| value.trim_start_matches("v1,").to_owned()));
         // Bodies are stored in base64.
         hidden.push(STANDARD.encode(&webhook.body));
-        assert_eq!(lane.post(&webhook).await.status, 200, "{id}");
+        assert_eq!(deployment.post(&webhook).await.status, 200, "{id}");
         let mut forged = webhook.clone();
         forged.body.push(b' ');
-        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401, "{id}");
+        assert_eq!(deployment.sender.post(&forged).await.unwrap().status, 401, "{id}");
         forged.source = "early".into();
-        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 503, "{id}");
+        assert_eq!(deployment.sender.post(&forged).await.unwrap().status, 503, "{id}");
         forged.source = source.into();
         forged.headers.retain(|(name, _)| name != "webhook-signature");
-        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401, "{id}");
+        assert_eq!(deployment.sender.post(&forged).await.unwrap().status, 401, "{id}");
         forged.source = "nobody".into();
-        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 404, "{id}");
+        assert_eq!(deployment.sender.post(&forged).await.unwrap().status, 404, "{id}");
     }
     let by_url = r#"{"resource_url":"https://example.com/shipments?batchId=7","resource_type":"SHIP_NOTIFY"}"#;
     for (token, status) in [(TOKEN, 200), ("guessed-token-0123456789", 401)] {
         hidden.push(token.to_owned());
         let path = format!("/webhooks/parcels?token={token}");
-        let answer = lane.sender.request("POST", &path, &[], by_url.into()).await.unwrap();
+        let answer = deployment.sender.request("POST", &path, &[], by_url.into()).await.unwrap();
         assert_eq!(answer.status, status, "{}", answer.body);
         assert!(!answer.body.contains(token), "{}", answer.body);
     }
     decided.until(7).await;
-    let operator = lane.operator();
+    let operator = deployment.operator();
     for parked in operator.parked(&EntityKey::parse("test/order/2").unwrap()).await.unwrap() {
         operator.redrive(&parked, None).await.unwrap();
     }
-    lane.local.stop().await.expect("nothing had failed");
+    deployment.local.stop().await.expect("nothing had failed");
 
     let logged = lines.text();
     for expected in ["accepted", "settled", "attempt failed", "blocked", "not verified", "no secret"] {
@@ -212,29 +212,29 @@ async fn successful_delivery_logs_two_lines_of_800_bytes() {
     const EACH: usize = 8;
     let lines = Lines::default();
     let decided = Decided::logging(&lines, "INFO");
-    let mut lane = Lane::start_observed(SOURCES, Arc::new(decided.clone())).await;
+    let mut deployment = LocalDeployment::start_observed(SOURCES, Arc::new(decided.clone())).await;
     let started = Arc::new(Mutex::new(Vec::new()));
     let noted = started.clone();
-    lane.local.work(move |_| {
+    deployment.local.work(move |_| {
         let noted = noted.clone();
         answering(move |delivery, _| {
             noted.lock().unwrap().push((delivery.delivery_id().to_string(), delivery.sequence().0));
             Outcome::Done
         })
     });
-    let now = lane.env.now();
+    let now = deployment.env.now();
     for number in 0..EACH {
         for order in 0..ORDERS {
             // As long as Shopify's ids, the longest of all providers.
             let id = format!("b54557e4-bdd9-4b37-8a5f-bf7d70b{order:02}{number:03}");
             let order = format!("45078946{order}");
             let body = update(&order);
-            let webhook = signed(&lane.sources, "shipping", &id, body, now);
-            assert_eq!(lane.post(&webhook).await.status, 200);
+            let webhook = signed(&deployment.sources, "shipping", &id, body, now);
+            assert_eq!(deployment.post(&webhook).await.status, 200);
         }
     }
     decided.until(ORDERS * EACH).await;
-    lane.local.stop().await.expect("nothing had failed");
+    deployment.local.stop().await.expect("nothing had failed");
     decided.1.end();
 
     // Excludes the sweep's line, which is written if a minute has passed.
@@ -269,15 +269,15 @@ async fn outcomes_are_counted_at_every_level() {
     let lines = Lines::default();
     let log = JsonLog::to(lines.clone(), log_level(Some("ERROR")), Env::system());
     let decided = Decided::by(log.detailed(true));
-    let mut lane = Lane::start_observed(SOURCES, Arc::new(decided.clone())).await;
-    lane.local.work(|_| {
+    let mut deployment = LocalDeployment::start_observed(SOURCES, Arc::new(decided.clone())).await;
+    deployment.local.work(|_| {
         answering(|delivery, _| match delivery.delivery_id().as_str() {
             "fails" => Outcome::retry("it fails"),
             "rejected" => Outcome::Reject("it is refused".into()),
             _ => Outcome::Done,
         })
     });
-    let now = lane.env.now();
+    let now = deployment.env.now();
     let posted = [
         ("test", "fine", "1"),
         ("test", "fine", "1"),
@@ -286,11 +286,11 @@ async fn outcomes_are_counted_at_every_level() {
         ("block", "fails", "4"),
     ];
     for (source, id, order) in posted {
-        let webhook = signed(&lane.sources, source, id, body(order), now);
-        assert_eq!(lane.post(&webhook).await.status, 200, "{id}");
+        let webhook = signed(&deployment.sources, source, id, body(order), now);
+        assert_eq!(deployment.post(&webhook).await.status, 200, "{id}");
     }
     decided.until(posted.len()).await;
-    lane.local.stop().await.expect("nothing had failed");
+    deployment.local.stop().await.expect("nothing had failed");
     decided.1.end();
 
     let mut sums: BTreeMap<(String, String, String), u64> = BTreeMap::new();
@@ -319,13 +319,13 @@ async fn outcomes_are_counted_at_every_level() {
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_are_logged_by_source_in_few_lines() {
     let lines = Lines::default();
-    let lane = Lane::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
-    let now = lane.env.now();
-    let mut forged = signed(&lane.sources, "test", "1", body("1"), now);
+    let deployment = LocalDeployment::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
+    let now = deployment.env.now();
+    let mut forged = signed(&deployment.sources, "test", "1", body("1"), now);
     forged.body.push(b' ');
     let post = async |source: &str, status: u16| {
         let webhook = serializer::local::samples::Webhook { source: source.into(), ..forged.clone() };
-        assert_eq!(lane.sender.post(&webhook).await.unwrap().status, status, "{source}");
+        assert_eq!(deployment.sender.post(&webhook).await.unwrap().status, status, "{source}");
     };
     post("early", 503).await;
     for _ in 0..100 {
@@ -333,7 +333,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
         post("made-up", 404).await;
         post("made-up-too", 404).await;
     }
-    lane.local.stop().await.expect("nothing had failed");
+    deployment.local.stop().await.expect("nothing had failed");
 
     let told = lines.json();
     let of = |message: &str| told.iter().filter(|line| line["message"] == message).cloned().collect::<Vec<_>>();
@@ -355,22 +355,22 @@ async fn refusals_are_logged_by_source_in_few_lines() {
 #[tokio::test(flavor = "multi_thread")]
 async fn half_of_failure_limit_is_reported_until_acceptance() {
     let lines = Lines::default();
-    let lane = Lane::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
-    let now = lane.env.now();
+    let deployment = LocalDeployment::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
+    let now = deployment.env.now();
     let topic = [("x-wc-webhook-topic", "order.updated"), ("x-wc-webhook-source", "https://shop.example/")];
-    let good = signed_as(&lane.sources, "woo", &topic, r#"{"id":727}"#, now);
+    let good = signed_as(&deployment.sources, "woo", &topic, r#"{"id":727}"#, now);
     let mut forged = good.clone();
     forged.body.push(b' ');
     let told = || lines.json().iter().filter(|line| line["RefusedInARow"] == 1).count();
     for _ in 0..2 {
-        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401);
+        assert_eq!(deployment.sender.post(&forged).await.unwrap().status, 401);
     }
-    assert_eq!(lane.post(&good).await.status, 200);
+    assert_eq!(deployment.post(&good).await.status, 200);
     for (refused, expected) in [0, 0, 1, 1].into_iter().enumerate() {
-        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401);
+        assert_eq!(deployment.sender.post(&forged).await.unwrap().status, 401);
         assert_eq!(told(), expected, "after {} since one was accepted", refused + 1);
     }
-    lane.local.stop().await.expect("nothing had failed");
+    deployment.local.stop().await.expect("nothing had failed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,7 @@
-//! One call after the other goes wrong: it lands and its reply is lost, or it
-//! is refused for the moment. Each run ends as the clean one does, for at most
-//! three requests more, and nobody waits for a lease to run out.
+//! One call at a time fails: its reply is lost, or it is refused. Each run ends as the clean one, for at most
+//! three more requests, and waits for no lease to expire.
 //!
-//! In memory under a paused clock, and for commits, whose repetition the store
-//! itself has to recognise, on the embedded DynamoDB too.
+//! Commits also run on the embedded DynamoDB, which has to recognise their repetition.
 
 use std::{
     sync::{
@@ -15,18 +13,19 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use tests::{
-    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    faults::{Call, Fault, FaultyTable},
     handlers::{Done, Scripted, Slow, answering},
-    stage::Stage,
-    world::World,
+    testbed::TestBed,
+    webhooks::noise,
+    world::{World, entity, key},
 };
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     operator::{Erased, Rewound},
     protocol::{
         delivery::Delivery,
-        entity::{EntityKey, IdentityHash, Sequence},
-        inbox::{Claim, Unblock},
+        entity::{IdentityHash, Sequence},
+        inbox::Unblock,
         lease::RequestYield,
         maintain::Reason,
         operation::Operation,
@@ -38,14 +37,11 @@ use webhook_serializer::{
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a run did, as far as it must not depend on faults.
+/// What must not depend on faults.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcomes {
-    /// Handler starts, in their order.
     started: Vec<String>,
-    /// Deliveries applied, in their order.
     applied: Vec<String>,
-    /// What was settled how, in the order of arrival.
     settled: Vec<(Option<IdentityHash>, &'static str)>,
     parked: usize,
     blocked: Option<BlockReason>,
@@ -54,7 +50,6 @@ struct Outcomes {
     committed: u64,
 }
 
-/// What a run took.
 #[derive(Debug)]
 struct Ran {
     outcomes: Outcomes,
@@ -65,23 +60,19 @@ struct Ran {
     elapsed: Duration,
 }
 
-/// Runs `scenario` in a world whose store and queue follow the plans.
 async fn run(
     scenario: &dyn Fn(World) -> BoxFuture<'static, World>,
     plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
     queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
 ) -> Ran {
     let mut world = World::new();
-    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
-    let queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.env, queue_plan));
-    (world.table, world.queue) = (table.clone(), queue.clone());
+    let (table, queue) = (world.break_table(plan), world.break_queue(queue_plan));
     let before = world.env.monotonic();
     let mut world = scenario(world).await;
-    // Until the last handler ended: a wake-up that is sent to be sure may arrive a lease later, and
-    // find nothing to do.
+    // Until the last handler ended: a spare wake-up may arrive a lease later and find nothing.
     let last = world.journal.runs().iter().map(|run| run.ended).max().unwrap_or(before);
     let elapsed = last.saturating_sub(before);
-    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0), "leases taken over, lost");
+    assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0), "leases taken over, lost");
     assert!(world.messages.is_empty());
     let (requests, writes, reads, sends) = (table.requests(), table.writes(), table.reads(), queue.sends());
     world.table = world.memory.clone();
@@ -107,12 +98,7 @@ async fn run(
     Ran { outcomes, requests, writes, reads, sends, elapsed }
 }
 
-fn entity() -> EntityKey {
-    EntityKey::parse("test/a").expect("a key")
-}
-
-/// Lets every single write, every single read and every single send go wrong in
-/// each way.
+/// Fails every write, read and send in each way.
 async fn every_fault_is_absorbed(scenario: impl Fn(World) -> BoxFuture<'static, World>) -> Outcomes {
     let clean = run(&scenario, |_| Fault::None, |_| Fault::None).await;
     assert!(clean.writes > 3 && clean.reads > 0 && clean.sends > 0, "there is something to lose: {clean:?}");
@@ -143,14 +129,13 @@ async fn every_fault_is_absorbed(scenario: impl Fn(World) -> BoxFuture<'static, 
             let what = format!("send {n} of {}: {fault:?}", clean.sends);
             let fault = fault.clone();
             let plan = move |send| if send == n { fault.clone() } else { Fault::None };
-            // It is sent again, so that there is one too many: that may be put off once, and is looked at.
+            // The resent wake-up is one too many: it may be requeued once, and is looked at.
             check(run(&scenario, |_| Fault::None, plan).await, 4, what);
         }
     }
     clean.outcomes
 }
 
-/// Appends `ids` one after the other, then works with `handler`.
 fn appended_then(
     ids: &'static [&'static str],
     handler: impl Handler + Clone,
@@ -167,7 +152,7 @@ fn appended_from(
         let handler = handler.clone();
         Box::pin(async move {
             for id in ids {
-                world.inbox().append(&world.incoming_from(source, "test/a", id)).await.expect("it is appended");
+                world.append_from(source, "test/a", id).await;
             }
             world.work(&[world.drainer(handler)]).await;
             world
@@ -215,7 +200,7 @@ async fn lost_reply_is_absorbed_by_park_and_redrive() {
     assert_eq!(outcomes.parked, 0);
 }
 
-/// The row of this entity has no room for the last of them.
+/// The row has no room for the last of them.
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_while_receipts_spill() {
     let ids: Vec<String> = (0..Recent::capacity(&entity()) + 3).map(|number| format!("{number:02}")).collect();
@@ -245,7 +230,6 @@ async fn lost_reply_is_absorbed_by_erase() {
         Box::pin(async move {
             let world = appended_then(&["1", "2"], rejecting)(world).await;
             let erased = world.operator().erase(&entity()).await;
-            // Two deliveries, what is parked, and what the entity's row told.
             assert_eq!(erased, Ok(Erased::Numbers { rows: 4 }));
             world
         })
@@ -272,7 +256,6 @@ async fn lost_reply_is_absorbed_by_unblock() {
     assert_eq!(outcomes.blocked, None);
 }
 
-/// On hold, resumed, blocked and skipped.
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_hold_and_skip() {
     let reason = Reason::new("ada", "to see it");
@@ -281,7 +264,7 @@ async fn lost_reply_is_absorbed_by_hold_and_skip() {
         Box::pin(async move {
             let operator = world.operator().because(reason.clone());
             for id in ["1", "2"] {
-                world.inbox().append(&world.incoming_from("block", "test/a", id)).await.expect("it is appended");
+                world.append_from("block", "test/a", id).await;
             }
             operator.hold(&entity()).await.expect("it is on hold");
             world.work(&[world.drainer(Done)]).await;
@@ -303,7 +286,6 @@ async fn lost_reply_is_absorbed_by_hold_and_skip() {
     assert_eq!((outcomes.blocked, outcomes.waiting, outcomes.held), (None, 0, false));
 }
 
-/// Run again from the first on; and once more, until a person has had enough.
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_rewind() {
     let reason = Reason::new("ada", "to see it");
@@ -385,10 +367,8 @@ async fn lost_reply_is_absorbed_by_a_tombstone() {
     let outcomes = every_fault_is_absorbed(|world| {
         Box::pin(async move {
             world.append("test/a", "1").await;
-            // An ingest that dies behind its claim.
-            let nonce = world.env.nonce();
-            let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
-            world.store().run(&claim, PATIENCE).await.expect("it is claimed");
+            // An ingest that dies after its claim.
+            world.claim("test/a").await;
             appended_then(&["3"], Done)(world).await
         })
     })
@@ -401,8 +381,7 @@ async fn lost_reply_is_absorbed_while_parking_parts() {
     let outcomes = every_fault_is_absorbed(|world| {
         Box::pin(async move {
             let mut incoming = world.incoming("test/a", "1");
-            let noise = || world.env.fraction().to_bits().to_le_bytes();
-            incoming.body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
+            incoming.body = noise(&world.env, 1_000_000).into();
             world.inbox().append(&incoming).await.expect("it is appended");
             appended_then(
                 &["2"],
@@ -424,7 +403,6 @@ async fn lost_reply_is_absorbed_by_renewal() {
     assert_eq!(outcomes.started, ["1", "2"]);
 }
 
-/// Appends the next two deliveries from within the handler of the first.
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_while_deliveries_arrive() {
     let outcomes = every_fault_is_absorbed(|world| {
@@ -434,7 +412,7 @@ async fn lost_reply_is_absorbed_while_deliveries_arrive() {
             let trickling = Scripted(move |_: &Delivery, _: &Context| {
                 let number = number.fetch_add(1, Relaxed) + 1;
                 let inbox = inbox.clone();
-                let incoming = tests::stage::incoming("test", "test/a", &number.to_string(), env.now());
+                let incoming = tests::testbed::incoming("test", "test/a", &number.to_string(), env.now());
                 let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
                     if number <= 3 {
                         inbox.append(&incoming).await?;
@@ -452,12 +430,12 @@ async fn lost_reply_is_absorbed_while_deliveries_arrive() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_reply_is_absorbed_by_commit_on_dynamodb() {
-    let stage = Stage::start().await;
+    let testbed = TestBed::start().await;
     // Two claims, two puts, an acquire, two commits; an acquire for the second wake-up.
     for n in 1..=9 {
-        let mut world = World::by(stage.env().clone());
+        let mut world = World::by(testbed.env().clone());
         let plan = move |call: &Call<'_>| if call.write == n { Fault::ReplyLost } else { Fault::None };
-        let table = Arc::new(FaultyTable::new(stage.table(), stage.env(), plan));
+        let table = Arc::new(FaultyTable::new(testbed.table(), testbed.env(), plan));
         world.table = table.clone();
         let order = format!("test/{n}");
         for id in ["1", "2"] {
@@ -466,10 +444,10 @@ async fn lost_reply_is_absorbed_by_commit_on_dynamodb() {
         world.work(&[world.drainer(answering(counting))]).await;
         assert_eq!(world.applied(), ["1", "2"]);
         let key = Key::named("orders", "order", order);
-        let row = stage.table().get(&key).await.expect("the store answers").expect("there is such an order");
+        let row = testbed.table().get(&key).await.expect("the store answers").expect("there is such an order");
         assert_eq!(row.number("n"), Some(2), "write {n}");
-        assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
-        // A doubtful acquire is followed by a wake-up too many, which one refused write lets go.
+        assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0));
+        // A doubtful acquire sends a spare wake-up, which costs one refused write.
         let most = if n <= 8 { 10 } else { 8 };
         assert!((8..=most).contains(&table.writes()), "write {n}: {} writes", table.writes());
     }
@@ -480,13 +458,12 @@ fn counting(delivery: &Delivery, _: &Context) -> Outcome {
     Outcome::Commit(vec![Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }])])
 }
 
-/// Given up by its caller, who sent it again, it lands behind a block that
-/// nobody has looked at, and that nobody would send a wake-up for.
+/// The caller gave it up and repeated it; landing late, it would lift a block without a wake-up.
 #[tokio::test(start_paused = true)]
 async fn late_unblock_lifts_no_later_block() {
     let world = World::new();
-    let entity = EntityKey::parse("test/a").unwrap();
-    world.inbox().append(&world.incoming_from("block", "test/a", "1")).await.unwrap();
+    let entity = key("test/a");
+    world.append_from("block", "test/a", "1").await;
     let until_blocked = async || {
         world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
         let state = world.state("test/a").await;

@@ -1,4 +1,4 @@
-//! The whole path on the embedded engines, through the AWS clients.
+//! The promises end to end: in memory under a paused clock, or on the embedded engines through the AWS clients.
 
 mod bad_input;
 mod bodies;
@@ -22,7 +22,6 @@ mod lost_replies;
 mod memory;
 mod mending;
 mod misfortunes;
-mod modules;
 mod operators;
 mod outages;
 mod outside_input;

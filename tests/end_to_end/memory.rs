@@ -1,21 +1,19 @@
-//! What an order remembers of its deliveries: in its own row, and elsewhere once
-//! that has no room for it any more.
+//! Receipts: in the order's row, and in rows of their own once the row has no room.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Counting, Done, Scripted, Slow, answering},
-    world::World,
+    world::{World, key as entity},
 };
 use webhook_serializer::{
-    engine::drain::{Acknowledgement, Received, SuspectGate},
+    engine::drain::Acknowledgement,
     handler::{Context, HandlerError, Outcome},
     leases::Terms,
     protocol::{
         delivery::{Delivery, Incoming},
-        entity::EntityKey,
         format::attribute as a,
         history::History,
         keys::entity_row,
@@ -25,13 +23,9 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-/// A key of 512 bytes: its row remembers one delivery.
+/// A key of 512 bytes: its row holds one receipt.
 fn long() -> String {
     format!("test/{}", "x".repeat(507))
-}
-
-fn entity(key: &str) -> EntityKey {
-    EntityKey::parse(key).unwrap()
 }
 
 fn numbers(count: usize) -> Vec<String> {
@@ -42,7 +36,6 @@ fn is_receipt(key: &Key) -> bool {
     matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#"))
 }
 
-/// The rows of receipts that have left `key`'s.
 fn spilled(world: &World, key: &str) -> usize {
     let of_it = |row: &&Row| row.text(a::ENTITY) == Some(key) && row.text(a::ITEM).unwrap().starts_with("r#");
     world.memory.rows(&TableName::Inbox).iter().filter(of_it).count()
@@ -61,7 +54,6 @@ async fn handled(key: &str, ids: &[String]) -> World {
     world
 }
 
-/// Each drained by a worker of its own, which has seen none of the others.
 #[tokio::test(start_paused = true)]
 async fn old_delivery_is_recognised_as_a_repeat() {
     for key in ["test/a".to_owned(), long()] {
@@ -93,8 +85,7 @@ async fn usual_order_keeps_its_receipts_in_its_row() {
     assert_eq!(row(&world, key).await.write_units(), 1);
 }
 
-/// Dies between the receipt and the settle that it makes room for; and between
-/// that settle and anything else.
+/// Dies between a spilled receipt and its settle, and after that settle.
 #[tokio::test(start_paused = true)]
 async fn holder_death_loses_no_spilling_receipt() {
     for calls in 1.. {
@@ -109,14 +100,14 @@ async fn holder_death_loses_no_spilling_receipt() {
         let receipts = world.operator().receipts(&entity(&key)).await.unwrap();
         assert_eq!(History::of(receipts), History { receipts: 3, ..History::default() }, "after {calls} calls");
         if lives {
-            // An acquire, a page, five settles or commits; a receipt of each but the last that was applied.
+            // An acquire, a page, five settles or commits, and the spilled receipts.
             assert_eq!(calls, 9);
             break;
         }
     }
 }
 
-/// It costs a write unit more, and each settle up to a second.
+/// Costs one write unit more, and each settle up to a second.
 #[tokio::test(start_paused = true)]
 async fn unwritten_receipt_stays_in_the_row() {
     let mut world = World::new();
@@ -126,7 +117,7 @@ async fn unwritten_receipt_stays_in_the_row() {
         [write] if is_receipt(&write.key) => Fault::Before(TableError::Throttled),
         _ => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.env, plan));
+    world.break_table(plan);
     for id in ["1", "2", "3"] {
         world.append(&key, id).await;
         world.work(&[world.drainer(Done)]).await;
@@ -143,7 +134,6 @@ async fn unwritten_receipt_stays_in_the_row() {
     assert_eq!((state.recent.iter().len(), state.spilled, spilled(&world, &key)), (1, true, 3));
 }
 
-/// Its handler is done just in time.
 #[tokio::test(start_paused = true)]
 async fn handled_delivery_settles_though_receipts_fail() {
     for fault in [Fault::Silent, Fault::Before(TableError::Throttled)] {
@@ -155,7 +145,7 @@ async fn handled_delivery_settles_though_receipts_fail() {
             [write] if is_receipt(&write.key) => fault.clone(),
             _ => Fault::None,
         };
-        world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+        world.break_table(plan);
         world.function_time = Duration::from_millis(7050);
         world.append(&key, "2").await;
         world.work(&[world.drainer(Slow(Duration::from_millis(4900)))]).await;
@@ -164,8 +154,7 @@ async fn handled_delivery_settles_though_receipts_fail() {
     }
 }
 
-/// The store's expiry takes what has ended in any order: here the row first,
-/// which would have said that there are receipts.
+/// Expiry deletes in any order: here the row before its receipts.
 #[tokio::test(start_paused = true)]
 async fn receipt_of_an_expired_row_hides_no_delivery() {
     let world = World::new();
@@ -195,7 +184,7 @@ async fn receipt_of_an_expired_row_hides_no_delivery() {
     assert_eq!(world.applied(), ["bad", "1", "2", "bad"]);
 }
 
-/// What uses leases may keep nothing for long itself.
+/// Holders of leases may keep rows for less time.
 #[tokio::test(start_paused = true)]
 async fn release_keeps_a_row_for_its_retention() {
     let world = handled("test/a", &["1".into()]).await;
@@ -217,7 +206,7 @@ async fn history_lists_each_receipt_once() {
     assert_eq!(History::of(receipts), History { receipts: 50, ..History::default() });
 }
 
-/// The settle is the hundredth.
+/// The settle is the hundredth write.
 #[tokio::test(start_paused = true)]
 async fn commit_holds_ninety_nine_writes() {
     let world = World::new();
@@ -235,9 +224,7 @@ async fn commit_holds_ninety_nine_writes() {
     assert_eq!(parked.iter().map(|one| one.delivery().delivery_id().as_str()).collect::<Vec<_>>(), ["100"]);
 }
 
-/// A commit is made with the release where nothing is known to wait; what came
-/// meanwhile is found out by that, and it is made again with a settle that goes
-/// on.
+/// The commit with a release is refused because of the new delivery, and repeated with a settle that goes on.
 #[tokio::test(start_paused = true)]
 async fn commit_beside_new_deliveries_lands_once() {
     let world = World::new();
@@ -257,9 +244,7 @@ async fn commit_beside_new_deliveries_lands_once() {
         answer
     });
     let drainer = world.drainer(handler);
-    let received = Received { entity: entity("test/a"), times: 1 };
-    let deadline = world.env.monotonic() + Duration::from_secs(60);
-    assert_eq!(drainer.process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
+    assert_eq!(world.process(&drainer, "test/a").await, Acknowledgement::Delete);
     assert_eq!(world.started(), ["1", "2"]);
     let kept = world.memory.rows(&TableName::Named("orders".into())).remove(0);
     assert_eq!(kept.number("n"), Some(2));
@@ -267,7 +252,6 @@ async fn commit_beside_new_deliveries_lands_once() {
     assert!(state.is_empty() && state.held.is_none() && state.pending_since.is_none());
 }
 
-/// What a poller asks before it appends what it has read itself.
 #[tokio::test(start_paused = true)]
 async fn newest_event_time_is_kept_by_family() {
     let world = World::new();

@@ -1,12 +1,12 @@
-//! What an operator sees and mends in bulk: one delivery wherever it stands,
-//! many put back, one discarded, a table read in parts.
+//! Operators' bulk work: a delivery wherever it is, many redriven, one discarded, a table scanned.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Done, answering},
-    world::World,
+    webhooks::noise,
+    world::{World, key},
 };
 use webhook_serializer::{
     handler::{Handler, Outcome},
@@ -25,11 +25,6 @@ use webhook_serializer::{
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn key(entity: &str) -> EntityKey {
-    EntityKey::parse(entity).expect("a key")
-}
-
-/// Refuses each the first time.
 fn late() -> impl Handler + Clone {
     answering(|delivery, _| match delivery.redrive() {
         0 => Outcome::Reject("not now".into()),
@@ -41,7 +36,6 @@ async fn works(world: &World) {
     world.work(&[world.drainer(late())]).await;
 }
 
-/// Five parked, of two entities.
 async fn parked() -> World {
     let world = World::new();
     for (entity, id) in [("test/a", "a1"), ("test/b", "b1"), ("test/a", "a2"), ("test/a", "a3"), ("test/b", "b2")] {
@@ -64,10 +58,8 @@ fn in_order(applied: &[String]) {
     assert_eq!(applied.len(), 5, "{applied:?}");
 }
 
-/// A body too large for one row.
 fn long(world: &World, entity: &str, id: &str) -> Incoming {
-    let noise = || world.env.fraction().to_bits().to_le_bytes();
-    let body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
+    let body = noise(&world.env, 1_000_000).into();
     Incoming { body, ..world.incoming(entity, id) }
 }
 
@@ -128,7 +120,7 @@ async fn killed_bulk_redrive_continues_without_repeats() {
             true => Fault::Before(TableError::Invalid("gone".into())),
             false => Fault::None,
         };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
+        world.break_table(plan);
         let ended = world.operator().put_back(&all, |_, _, _| true).await;
         world.table = world.memory.clone();
         if ended.is_err() {
@@ -156,12 +148,11 @@ async fn concurrent_bulk_redrives_append_each_once() {
     in_order(&world.applied());
 }
 
-/// A part of a body has a partition of its own.
 fn is_part(row: &Row) -> bool {
     row.text(a::ENTITY).is_some_and(|partition| partition.contains('\u{1f}'))
 }
 
-/// Parks what stands at `tail`, as a worker does that dies before it settles it.
+/// Parks the delivery at `tail`, as a worker that dies before its settle.
 async fn park_unsettled(world: &World, entity: &str) -> Sequence {
     let sequence = world.state(entity).await.tail;
     let row = world.memory.get(&delivery_row(&key(entity), sequence)).await.expect("memory answers");
@@ -184,7 +175,6 @@ async fn bulk_redrive_stops_at_an_undecided_delivery() {
     world.append("test/a", "a4").await;
     world.messages.clear();
     let undecided = park_unsettled(&world, "test/a").await;
-    // As if it had come first.
     all.insert(0, (key("test/a"), undecided));
     let mut became = Vec::new();
     let done = operator.put_back(&all, |entity, _, what| {
@@ -211,7 +201,6 @@ async fn discarded_delivery_stays_settled() {
     let kept = world.memory.rows(&TableName::Inbox).into_iter().filter(|row| row.get(a::PURGE_AT).is_none()).count();
     assert_eq!(kept, 0, "no part of it is left for good");
     assert!(matches!(operator.redrive(&parked, None).await, Err(OperatorError::NotParked | OperatorError::Store(_))));
-    // Sent again, it is a repeat.
     world.inbox().append(&long).await.expect("it is appended");
     works(&world).await;
     assert_eq!(world.started(), ["long"]);
@@ -283,7 +272,7 @@ async fn single_delivery_is_found_with_its_body() {
     works(&world).await;
     let nonce = world.env.nonce();
     let (entity, now) = (key("test/a"), world.env.now());
-    // A place that is never filled, and one that waits behind it.
+    // A sequence that is never filled, and a delivery behind it.
     world.store().run(&Claim { entity: &entity, nonce: &nonce, now }, PATIENCE).await.expect("it is claimed");
     world.append("test/a", "waits").await;
     let operator = world.operator();
@@ -305,10 +294,9 @@ async fn single_delivery_is_found_with_its_body() {
     assert_eq!((body(&first.content), first.parked.is_some()), (Some(long.body.clone()), true));
     assert!(matches!(at(last + 1).await.unwrap().content, Content::Nothing));
 
-    // Over the place that was never filled.
     let before = operator.before(&entity, state.tail).await.unwrap().expect("there is one");
     assert_eq!((before.sequence(), before.body()), (Sequence(last - 2), &long.body));
-    // What is parked outlives its row.
+    // A parked delivery outlives its inbox row.
     world.memory.purge(&TableName::Inbox, |row| row.get(a::PURGE_AT).is_some() && row.get(a::PARTS).is_some());
     let kept = at(last - 3).await.unwrap();
     assert_eq!((body(&kept.content), kept.parked.is_some()), (Some(long.body), true));
@@ -337,7 +325,6 @@ async fn table_scan_reads_each_row_once() {
     assert!((read.units() * 3 / 4..=read.units() * 5 / 4).contains(&units), "{units} of {}", read.units());
 }
 
-/// What all of it costs is known once it is read.
 #[tokio::test(start_paused = true)]
 async fn unsegmented_scan_reports_its_cost() {
     let world = World::new();

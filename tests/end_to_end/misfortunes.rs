@@ -1,6 +1,4 @@
-//! Single misfortunes of a worker: an outage, a freeze, a page or a row that
-//! cannot be read, a commit that cannot be made. Each costs what it must, and
-//! nobody is charged with what is no fault of theirs.
+//! Single failures of a worker: an outage, a freeze, an unreadable page or row, an impossible commit.
 
 use std::{
     sync::{
@@ -13,10 +11,10 @@ use std::{
 use futures_util::future::BoxFuture;
 use tests::{
     clock::TokioClock,
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     forwarding::{Forwarding, Layer, Reply, Request},
     handlers::{Done, Scripted, Slow, answering},
-    world::World,
+    world::{World, entity},
 };
 use webhook_serializer::{
     engine::{
@@ -26,7 +24,6 @@ use webhook_serializer::{
     handler::{Context, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
-        entity::EntityKey,
         format::attribute as a,
         keys::delivery_row,
         lease::RequestYield,
@@ -37,10 +34,6 @@ use webhook_serializer::{
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn entity() -> EntityKey {
-    EntityKey::parse("test/a").expect("a key")
-}
-
 fn received() -> Received {
     Received { entity: entity(), times: 1 }
 }
@@ -49,8 +42,7 @@ fn numbers(count: usize) -> Vec<String> {
     (0..count).map(|number| number.to_string()).collect()
 }
 
-/// A wake-up is replaced when it is received again: once, or there would be
-/// twice as many after each visibility timeout.
+/// Replaced more than once, wake-ups would double with each visibility timeout.
 #[tokio::test(start_paused = true)]
 async fn outage_does_not_multiply_wake_ups() {
     const ENTITIES: u64 = 5;
@@ -64,35 +56,34 @@ async fn outage_does_not_multiply_wake_ups() {
         true => Fault::Before(TableError::Unknown("out".into())),
         false => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+    world.break_table(plan);
     let drainers: Vec<_> = (0..20).map(|_| world.drainer(Done)).collect();
     world.work(&drainers).await;
     assert!(world.env.monotonic() >= OUTAGE);
     assert_eq!(world.applied().len() as u64, ENTITIES);
-    // One for the append, then one each time that a message was kept for a visibility timeout.
+    // One for the append, then one for each visibility timeout of a kept message.
     let rounds = OUTAGE.as_secs() / tests::world::VISIBILITY.as_secs() + 1;
     assert!(world.messages.sent() <= ENTITIES * (1 + rounds), "{} wake-ups", world.messages.sent());
 }
 
-/// More than a page of deliveries; what reads the second page while the last
-/// of the first is at work goes wrong.
+/// More than a page of deliveries; the read-ahead of the second page fails.
 async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> World {
     let mut world = World::new();
     for id in numbers(30) {
         world.append("test/a", &id).await;
     }
     let plan = move |call: &Call<'_>| if bad.contains(&call.read) { fault.clone() } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+    world.break_table(plan);
     world.work(&[world.drainer(Slow(Duration::from_millis(10)))]).await;
     world
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_read_ahead_keeps_the_handlers_answer() {
-    // The first is the first page. As many as are tried in five seconds.
+    // Read 1 is the first page; the others are as many as five seconds allow.
     let world = with_a_bad_read_ahead(Fault::Before(TableError::Throttled), 2..24).await;
     assert_eq!(world.started(), numbers(30), "each once");
-    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
+    assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +94,7 @@ async fn settle_does_not_wait_for_read_ahead() {
     assert!(runs[25].started - runs[24].ended < ATTEMPT, "{:?}", runs[25].started - runs[24].ended);
 }
 
-/// Written by a newer version, perhaps, that is being deployed.
+/// A newer version wrote it during a deployment, say.
 #[tokio::test(start_paused = true)]
 async fn unreadable_row_counts_no_attempt() {
     let world = World::new();
@@ -125,7 +116,7 @@ async fn unreadable_row_counts_no_attempt() {
     let drainers = [world.drainer(Done), world.drainer(Done)];
     tokio::join!(world.work(&drainers), repaired);
     assert_eq!(world.started(), ["0", "1", "2"]);
-    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
+    assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +129,7 @@ async fn impossible_commit_fails_its_handler() {
         0 | 1 => Fault::None,
         _ => Fault::Before(TableError::Invalid("one item twice".into())),
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+    world.break_table(plan);
     let twice = answering(|delivery, _| {
         let key = Key::named("orders", "order", delivery.entity().as_str());
         let count = Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }]);
@@ -148,10 +139,9 @@ async fn impossible_commit_fails_its_handler() {
     assert_eq!(world.started(), ["0", "0", "0", "1", "1", "1"], "as often as the source says");
     let parked = world.operator().parked(&entity()).await.unwrap();
     assert_eq!(parked.iter().map(|parked| &*parked.error).collect::<Vec<_>>(), ["one item twice"; 2]);
-    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0), "no worker was held for dead");
+    assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0), "no worker was held for dead");
 }
 
-/// Tokio's clock, which a test can set forward while nothing else happens.
 #[derive(Debug, Clone)]
 struct Jumping {
     clock: TokioClock,
@@ -178,8 +168,8 @@ impl Clock for Jumping {
     }
 }
 
-/// A store whose client is frozen, for longer than a lease, with the answer of
-/// its first page in its socket. Meanwhile another attends to the entity.
+/// A client that freezes beyond its lease with the first page in its socket, while another worker processes
+/// the order.
 struct Freezing {
     clock: Jumping,
     thawed: AtomicBool,
@@ -210,10 +200,10 @@ async fn no_handler_starts_after_a_freeze() {
     let deadline = world.env.monotonic() + Duration::from_secs(600);
     world.drainer(Done).process(&received(), deadline, &SuspectGate::new(1)).await;
     assert_eq!(world.started(), ["0"], "by the other");
-    assert_eq!((world.told.taken_over(), world.told.lost()), (1, 1));
+    assert_eq!((world.events.taken_over(), world.events.lost()), (1, 1));
 }
 
-/// A commit does not bring the entity's row, where the wish would be seen.
+/// A commit returns no row, and so no request to yield.
 #[tokio::test(start_paused = true)]
 async fn drain_of_commits_yields_on_request() {
     const HANDLER: Duration = Duration::from_millis(400);
@@ -238,9 +228,9 @@ async fn drain_of_commits_yields_on_request() {
         answer
     });
     world.work(&[world.drainer(asking)]).await;
-    assert_eq!((world.applied(), world.told.lost()), (numbers(20), 0));
+    assert_eq!((world.applied(), world.events.lost()), (numbers(20), 0));
     let runs = world.journal.runs();
     let yielding = runs.iter().filter(|run| run.started < HANDLER + YIELD).count();
-    // The row is looked at every second.
+    // The row is read every second.
     assert!((2..=4).contains(&yielding), "{yielding} were started before it had yielded");
 }

@@ -1,6 +1,5 @@
-//! What operators do, each alone and two at once: the first stops before any
-//! one of its calls, the second begins and stops before any one of its own,
-//! workers go on, then both do.
+//! Operators' acts, each alone and two at once: each stops before any of its calls, and workers run in
+//! between.
 
 mod looking;
 mod rewinding;
@@ -11,7 +10,8 @@ use std::{sync::Arc, time::Duration};
 use tests::{
     faults::{Call, Fault, FaultyTable},
     handlers::{Done, answering},
-    world::World,
+    webhooks::noise,
+    world::{World, entity, key},
 };
 use webhook_serializer::{
     handler::{Handler, Outcome},
@@ -20,7 +20,7 @@ use webhook_serializer::{
     protocol::{
         entity::{EntityKey, Sequence},
         format::attribute as a,
-        inbox::{Claim, Park, Spill, Unblocked},
+        inbox::{Park, Spill, Unblocked},
         keys::{delivery_row, entity_row, parked_row},
         lease::{ForceRelease, Forced},
         receipt::Settlement,
@@ -31,10 +31,6 @@ use webhook_serializer::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(5);
-
-fn entity() -> EntityKey {
-    EntityKey::parse("test/a").expect("a key")
-}
 
 fn picky() -> impl Handler + Clone {
     answering(|delivery, _| match delivery.redrive() {
@@ -47,7 +43,6 @@ fn failing() -> impl Handler + Clone {
     answering(|_, _| Outcome::retry("not now"))
 }
 
-/// "1" is applied, "bad" is parked.
 async fn parked() -> World {
     let world = World::new();
     for id in ["1", "bad"] {
@@ -57,7 +52,7 @@ async fn parked() -> World {
     world
 }
 
-/// "1" is applied, and parked by a holder that had lost its lease, too.
+/// "1" is applied, and also parked by a holder that had lost its lease.
 async fn parked_by_a_stale_holder() -> World {
     let world = World::new();
     world.append("test/a", "1").await;
@@ -66,7 +61,7 @@ async fn parked_by_a_stale_holder() -> World {
     world
 }
 
-/// Parks what stands at `head`, as a holder does before its settle is refused.
+/// Parks the delivery at `head`, as a holder whose settle is refused.
 async fn park_by_hand(world: &World) {
     let sequence = world.state("test/a").await.head;
     let row = world.memory.get(&delivery_row(&entity(), sequence)).await.expect("memory answers");
@@ -75,40 +70,25 @@ async fn park_by_hand(world: &World) {
     world.store().run(&Park { entity: &entity(), sequence, row: &row }, PATIENCE).await.expect("it is parked");
 }
 
-/// Two of a source that blocks; the first has failed as often as it may.
-async fn blocked() -> World {
-    let world = World::new();
-    for id in ["1", "2"] {
-        world.inbox().append(&world.incoming_from("block", "test/a", id)).await.expect("it is appended");
-    }
-    world.work(&[world.drainer(failing())]).await;
-    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
-    world
-}
-
 fn rows(world: &World) -> Vec<Row> {
     [TableName::Entities, TableName::Inbox].iter().flat_map(|table| world.memory.rows(table)).collect()
 }
 
-/// An operator that stops before one of its calls, and counts them.
+/// An operator that pauses before one of its calls.
 fn stopping(world: &mut World, before: u64, pause: Duration) -> (Operator, Arc<FaultyTable>) {
     let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
-    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
-    world.table = table.clone();
-    let operator = world.operator();
-    world.table = world.memory.clone();
+    let (operator, table) = world.broken_operator(plan);
     (operator, table)
 }
 
-/// Where the two were stopped.
 #[derive(Debug, Clone, Copy)]
 struct Meeting {
     first: u64,
     second: u64,
 }
 
-/// Stops the first operator before each of its calls and the second before each
-/// of its own, every pair in turn, and lets `between` happen while both stand.
+/// Pauses the first operator before each of its calls and the second before each of its own; `between` runs
+/// while both pause.
 async fn every_meeting<A, B>(
     stage: impl AsyncFn() -> World,
     first: impl AsyncFn(&Operator) -> A,
@@ -175,8 +155,6 @@ async fn two_redrives_append_a_delivery_once() {
     every_meeting(parked, redrive_what_is_parked, redrive_what_is_parked, works, check).await;
 }
 
-/// Said to be put back it is applied, else it is gone; and what an erase left
-/// for newer goes when it is asked again.
 async fn put_back_or_erased(
     world: World,
     redriven: Result<(), OperatorError>,
@@ -207,8 +185,7 @@ async fn redrive_beside_erase_appends_or_finds_nothing() {
     every_meeting(parked, erase, redrive_what_is_parked, works, check).await;
 }
 
-/// Once the receipt is erased that tells how it was settled, a list of what was
-/// parked is no reason to apply it again.
+/// Once its receipt is erased, a stale list must not apply the delivery again.
 #[tokio::test(start_paused = true)]
 async fn redrive_beside_erase_keeps_an_applied_delivery_applied() {
     let check = async |world: World,
@@ -238,7 +215,7 @@ async fn two_erases_keep_a_delivery_sent_between() {
                        at: Meeting| {
         let what = format!("{at:?}: {first:?} {second:?}");
         assert!(first.is_ok() && second.is_ok(), "{what}");
-        // What came before an erase looked at the row is its to forget.
+        // An erase may forget what was settled before it read the row.
         if at.first > 1 && at.second > 1 {
             let receipts = world.operator().receipts(&entity()).await.unwrap();
             let last = world.journal.runs().last().map(|run| run.sequence);
@@ -257,7 +234,7 @@ async fn two_erases_keep_a_delivery_sent_between() {
 async fn two_unblocks_leave_an_order_blocked_or_running() {
     let fails_again = async |world: &World| world.work(&[world.drainer(failing())]).await;
     let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
-    every_meeting(blocked, unblock, unblock, fails_again, async |world, first, second, at| {
+    every_meeting(World::blocked, unblock, unblock, fails_again, async |world, first, second, at| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         world.work(&[world.drainer(Done)]).await;
         let state = world.state("test/a").await;
@@ -313,7 +290,6 @@ async fn redrive_works_without_a_receipt() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_redrive_leaves_the_delivery_parked() {
-    // Before each call in turn, the store goes.
     for answered in 1.. {
         let mut world = parked().await;
         let plan = move |call: &Call<'_>| {
@@ -323,7 +299,7 @@ async fn failed_redrive_leaves_the_delivery_parked() {
                 Fault::None
             }
         };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
+        world.break_table(plan);
         let result = redrive_what_is_parked(&world.operator()).await;
         world.table = world.memory.clone();
         works(&world).await;
@@ -334,7 +310,6 @@ async fn failed_redrive_leaves_the_delivery_parked() {
             assert!(answered > 5, "{answered}");
             break;
         }
-        // And asked again it is applied, once.
         let _ = redrive_what_is_parked(&world.operator()).await;
         works(&world).await;
         assert_eq!(world.applied(), ["1", "bad"], "cut off after {answered} calls");
@@ -346,12 +321,11 @@ async fn failed_redrive_leaves_the_delivery_parked() {
 async fn redrive_to_another_order_moves_the_body() {
     let world = World::new();
     let mut long = world.incoming("test/unrouted", "lost");
-    let noise = || world.env.fraction().to_bits().to_le_bytes();
-    long.body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
+    long.body = noise(&world.env, 1_000_000).into();
     world.inbox().append(&long).await.expect("it is appended");
     works(&world).await;
     let operator = world.operator();
-    let unrouted = EntityKey::parse("test/unrouted").expect("a key");
+    let unrouted = key("test/unrouted");
     let parked = operator.parked(&unrouted).await.unwrap();
     let tail = world.state("test/unrouted").await.tail;
     operator.redrive(&parked[0], Some(&entity())).await.expect("it is put back");
@@ -369,16 +343,16 @@ async fn parked_list_is_complete_and_sorted() {
         world.append(if number % 2 == 0 { "test/unrouted" } else { "block/unrouted" }, &number.to_string()).await;
     }
     for number in 0..220 {
-        world.inbox().append(&world.incoming_from("block", "block/unrouted", &format!("b{number}"))).await.unwrap();
+        world.append_from("block", "block/unrouted", &format!("b{number}")).await;
     }
     works(&world).await;
     let operator = world.operator();
     let all = operator.all_parked().await.unwrap();
-    let of_one = operator.parked(&EntityKey::parse("block/unrouted").unwrap()).await.unwrap();
+    let of_one = operator.parked(&key("block/unrouted")).await.unwrap();
     assert_eq!((all.len(), of_one.len()), (280, 220));
     assert!(all.is_sorted_by_key(|one| (one.delivery().entity().clone(), one.sequence)));
     assert!(of_one.is_sorted_by(|a, b| a.sequence < b.sequence), "each once");
-    let receipts = operator.receipts(&EntityKey::parse("block/unrouted").unwrap()).await.unwrap();
+    let receipts = operator.receipts(&key("block/unrouted")).await.unwrap();
     assert_eq!(receipts.len(), 280);
     let keys: Vec<String> = operator.entities().await.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(keys, ["block/unrouted", "test/unrouted"]);
@@ -401,11 +375,10 @@ async fn inspection_lists_waiting_deliveries_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn unblock_resets_attempts() {
-    let world = blocked().await;
+    let world = World::blocked().await;
     let Ok(Unblocked::Unblocked(state)) = world.operator().unblock(&entity()).await else { panic!("it was blocked") };
     assert_eq!((state.blocked, state.attempts, state.retry_at, state.last_error), (None, 0, None, None));
     world.work(&[world.drainer(failing())]).await;
-    // As often as its source says: twice before, twice since.
     assert_eq!(world.started(), ["1", "1", "1", "1"]);
 }
 
@@ -417,15 +390,15 @@ async fn unblock_of_an_unblocked_order_wakes_it() {
     assert!(matches!(world.operator().unblock(&entity()).await, Ok(Unblocked::NotBlocked(Some(_)))));
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["1"]);
-    let nobody = EntityKey::parse("test/nobody").expect("a key");
+    let nobody = key("test/nobody");
     assert_eq!(world.operator().unblock(&nobody).await, Ok(Unblocked::NotBlocked(None)));
     assert!(world.messages.is_empty(), "there is nothing to wake");
 }
 
 #[tokio::test(start_paused = true)]
 async fn unblock_rereads_a_row_that_changed() {
-    let mut world = blocked().await;
-    // Before its write: another operator's, or an exclusive lease that came and went.
+    let mut world = World::blocked().await;
+    // Before its write, another operator unblocks, or an exclusive lease comes and goes.
     for unblocked in [true, false] {
         let (operator, _) = stopping(&mut world, 2, Duration::from_millis(500));
         let meanwhile = async {
@@ -446,13 +419,10 @@ async fn unblock_rereads_a_row_that_changed() {
     }
 }
 
-/// The place that expired is given up, not one that was only not run yet.
 #[tokio::test(start_paused = true)]
 async fn unblock_puts_one_tombstone_at_an_expired_place() {
     let world = World::new();
-    let nonce = world.env.nonce();
-    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
-    world.store().run(&claim, PATIENCE).await.expect("it is claimed");
+    world.claim("test/a").await;
     tokio::time::advance(20 * DAY).await;
     world.append("test/a", "2").await;
     world.append("test/a", "3").await;
@@ -467,10 +437,9 @@ async fn unblock_puts_one_tombstone_at_an_expired_place() {
     assert_eq!(world.applied(), ["2", "3"]);
 }
 
-/// What turns up at the place after all is not given up for an unblock.
 #[tokio::test(start_paused = true)]
 async fn unblock_keeps_a_delivery_that_reappeared() {
-    let world = blocked().await;
+    let world = World::blocked().await;
     let key = webhook_serializer::protocol::keys::entity_row(&entity());
     let expired = webhook_serializer::protocol::table::Change::set(a::BLOCKED, BlockReason::Expired.as_str());
     world
@@ -498,23 +467,19 @@ async fn forced_release_fences_the_holder_and_wakes() {
     assert!(info.as_str().ends_with("anna: hangs"), "{info:?}");
     let [row] = &*world.memory.rows(&TableName::Entities) else { panic!("one row") };
     assert!([a::HOLDER, a::KIND, a::EXPIRES_AT].iter().all(|name| row.get(name).is_none()), "{row:?}");
-    // Asked again by who saw the same, nothing is done.
     assert!(leases.force_release(&seen, "bert", "hangs").await.unwrap().is_none());
     assert!(guard.release().await.is_err(), "it was taken away");
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["1"]);
-    // Where nothing waits there is nobody to wake.
     let _guard = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
     let seen = leases.look(&entity()).await.unwrap().expect("it has a row");
     leases.force_release(&seen, "anna", "hangs").await.unwrap().expect("it is that lease");
     assert!(world.messages.is_empty());
-    // What the row tells of the operator goes when it is erased.
     world.operator().erase(&entity()).await.expect("it is erased");
     assert_eq!(world.state("test/a").await.holder_info, None);
 }
 
-/// Another's lease, another's release, and another operator's are told apart
-/// from one's own first try.
+/// A forced release tells another lease, another release and another operator from its own first try.
 #[tokio::test(start_paused = true)]
 async fn forced_release_takes_only_the_lease_seen() {
     let world = World::new();
@@ -561,9 +526,7 @@ async fn second_park_keeps_the_first_error() {
 async fn history_shows_each_settlement() {
     let world = World::new();
     world.append("test/a", "1").await;
-    let nonce = world.env.nonce();
-    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
-    world.store().run(&claim, PATIENCE).await.expect("a place is claimed and never filled");
+    world.claim("test/a").await;
     world.append("test/a", "1").await;
     world.append("test/a", "2").await;
     world.work(&[world.drainer(Done)]).await;
@@ -581,7 +544,7 @@ async fn history_shows_each_settlement() {
     let expected = [applied(0), (1, Settlement::Void, None), (2, Settlement::Repeat, Some(0)), applied(3)];
     assert_eq!(outcomes(10).await, (expected.to_vec(), false), "as the row remembers them");
     assert_eq!(outcomes(2).await, (expected[2..].to_vec(), true), "the newest");
-    // What had left the row was written elsewhere before.
+    // Moves the receipts into rows of their own.
     let key = entity_row(&entity());
     let row = world.memory.get(&key).await.unwrap().unwrap();
     for receipt in operator.receipts(&entity()).await.unwrap() {
@@ -596,7 +559,6 @@ async fn history_shows_each_settlement() {
     assert_eq!(outcomes(10).await, (expected.to_vec(), false), "as their own rows tell");
 }
 
-/// One row that somebody damaged, or that a newer version wrote.
 #[tokio::test(start_paused = true)]
 async fn unreadable_row_hides_no_other() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! A store or a queue that refuses, throttles, conflicts or never answers:
-//! ingest answers in time, workers lose nothing, and nobody runs unguarded.
+//! A store or queue that refuses, throttles, conflicts or is silent: ingest answers in time, workers lose nothing,
+//! and no handler runs without a lease.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -38,7 +38,6 @@ fn denied() -> Fault {
     Fault::Before(TableError::Invalid("AccessDeniedException".into()))
 }
 
-/// Every way in which all calls can go wrong.
 fn outages() -> [Fault; 6] {
     [throttled(), conflict(), refused(), denied(), Fault::Silent, Fault::SilentAfter]
 }
@@ -47,17 +46,16 @@ fn is_put(write: &[Write]) -> bool {
     matches!(write, [Write { action: Action::Put(_), .. }])
 }
 
-/// Posts one webhook while store and queue follow the plans; the answer, which
-/// came in time. Afterwards the sender sends it again unless it was answered
-/// 200, the sweep comes by, and the delivery has been applied once.
+/// Posts one webhook under the plans and checks that the answer came in time; then repeats it unless it was
+/// 200, sweeps, and checks that it is applied once.
 async fn answered(
     plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
     queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
 ) -> Response {
     let mut world = World::new();
     let (table, queue) = (world.table.clone(), world.queue.clone());
-    world.table = Arc::new(FaultyTable::new(table.clone(), &world.env, plan));
-    world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.env, queue_plan));
+    world.break_table(plan);
+    world.break_queue(queue_plan);
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let webhook = request(&signed(&world.sources(), "test", "1", update("7"), world.env.now()));
     let before = world.env.monotonic();
@@ -131,8 +129,8 @@ const ENTITIES: [&str; 5] = ["test/a", "test/b", "test/c", "test/d", "test/e"];
 const FROM: Duration = Duration::from_secs(5);
 const TO: Duration = Duration::from_secs(45);
 
-/// Twenty-five deliveries of five entities, three seconds each, four workers;
-/// from five seconds on all calls go wrong, for forty seconds.
+/// Twenty-five deliveries of five orders, three seconds each, on four workers; from 5 s to 45 s all calls
+/// fail.
 async fn through_an_outage(fault: Fault, queue_fault: Fault) {
     let what = format!("{fault:?}, {queue_fault:?}");
     let mut world = World::new();
@@ -145,7 +143,6 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
             world.inbox().append(&incoming).await.expect("it is appended");
             let answered = Some(env.monotonic());
             sent.push(Sent { entity: incoming.entity, delivery_id: format!("{entity}-{number}"), sent: at, answered });
-            // So that one is answered before the next is sent.
             tokio::time::advance(Duration::from_millis(1)).await;
         }
     }
@@ -162,7 +159,7 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
 
     let runs = world.journal.runs();
     let verdict = Verdict::of(&sent, &runs, &BTreeSet::new());
-    // What was applied and could not be settled is applied again: elsewhere at least once.
+    // Applied but unsettled deliveries run again: at least once.
     let Verdict { lost, overlaps, ran_ahead, repeated } = verdict;
     assert_eq!((lost, overlaps, ran_ahead), Default::default(), "{what}");
     assert!(repeated.len() <= WORKERS, "{what}: {repeated:?}");
@@ -195,17 +192,17 @@ async fn outage_of_store_and_queue_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn handler_stops_before_its_unrenewed_lease_expires() {
     let mut world = World::new();
-    world.inbox().append(&world.incoming_from("slow", "slow/a", "1")).await.unwrap();
+    world.append_from("slow", "slow/a", "1").await;
     let clock = world.env.clone();
     let from = Duration::from_secs(7);
     let plan = move |_: &Call<'_>| {
         if (from..Duration::from_secs(60)).contains(&clock.monotonic()) { Fault::Silent } else { Fault::None }
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+    world.break_table(plan);
     world.work(&[world.drainer(Slow(Duration::from_secs(40))), world.drainer(Slow(Duration::from_secs(40)))]).await;
     let runs = world.journal.runs();
     assert_eq!(runs.iter().map(|run| run.ending).collect::<Vec<_>>(), [Ending::Dropped, Ending::Applied]);
-    // Renewed last after 5 s; 15 s later it is over.
+    // Renewed last after 5 s; the lease ends 15 s later.
     assert!(runs[0].ended <= Duration::from_secs(5) + world.settings.lease, "{:?}", runs[0].ended);
     assert!(runs[1].started >= runs[0].ended);
 }

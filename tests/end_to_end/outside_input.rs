@@ -1,12 +1,11 @@
-//! Whatever comes from outside is read or refused, within its limits, and what
-//! was written is read as it was. The same for longer: `tests/fuzz`.
+//! Outside input is read or refused within its limits, and written data round-trips. Longer: `tests/fuzz`.
 
 use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
 use aws_sdk_sqs::error::ProvideErrorMetadata;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use proptest::prelude::*;
-use tests::stage::Stage;
+use tests::{testbed::TestBed, world::key};
 use webhook_serializer::{
     engine::queue::WakeUp,
     functions::{
@@ -33,7 +32,6 @@ use webhook_serializer::{
 
 const SOURCES: &str = include_str!("../../events/sources.toml");
 
-/// Texts that parsers stumble over more often than over any text.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -44,8 +42,7 @@ fn any_text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The characters of a message, as the API reference of `SendMessage` lists
-/// them.
+/// As the API reference of `SendMessage` lists them.
 fn sqs_carries(character: char) -> bool {
     matches!(u32::from(character), 0x9 | 0xa | 0xd | 0x20..=0xd7ff | 0xe000..=0xfffd | 0x1_0000..=0x10_ffff)
 }
@@ -67,7 +64,6 @@ fn any_value() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// The attributes of all kinds of rows.
 const ATTRIBUTES: [&str; 38] = [
     a::PROVIDER,
     a::ENTITY,
@@ -109,7 +105,6 @@ const ATTRIBUTES: [&str; 38] = [
     a::SETTLED_AT,
 ];
 
-/// Rows that are right but for a few attributes.
 fn any_row() -> impl Strategy<Value = Row> {
     let right = Just(
         Row::new()
@@ -280,7 +275,7 @@ proptest! {
 
     #[test]
     fn any_row_is_read_or_refused(row in any_row()) {
-        let entity = EntityKey::parse("test/a").unwrap();
+        let entity = key("test/a");
         if let Ok(state) = EntityState::parse(&row) {
             let _ = (state.waiting(), state.is_empty(), state.next(), state.is_suspect());
         }
@@ -350,7 +345,6 @@ proptest! {
     }
 }
 
-/// Whatever field it got into.
 #[test]
 fn misplaced_secret_is_not_shown() {
     const SECRET: &str = "whsec_Y2FuYXJ5LWNhbmFyeQ==";
@@ -374,11 +368,10 @@ fn misplaced_secret_is_not_shown() {
     assert!(refused > 10, "{refused}");
 }
 
-/// The edges of what a message may hold, and every 61st character besides,
-/// through the client and the queue.
+/// The limits of what a message may hold, and every 61st character, through the client and the queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_key_character_survives_the_queue() {
-    let stage = Stage::start().await;
+    let testbed = TestBed::start().await;
     let edges = [0x20, 0x7e, 0xa0, 0xd7ff, 0xe000, 0xfffd, 0x1_0000, 0x1_fffe, 0x10_ffff];
     let characters: Vec<char> = (0..=0x10_ffff).step_by(61).chain(edges).filter_map(char::from_u32).collect();
     let mut sent = BTreeSet::new();
@@ -388,13 +381,13 @@ async fn every_key_character_survives_the_queue() {
         sent.extend(EntityKey::parse(&format!("a/{text}")));
     }
     assert!(sent.len() > 100, "{} keys", sent.len());
-    let queue = stage.queue();
+    let queue = testbed.queue();
     for entity in &sent {
         queue.send(&WakeUp::of(entity).into(), Duration::ZERO).await.expect("the queue takes it");
     }
-    let account = stage.engines.account();
+    let account = testbed.engines.account();
     let client = account.sqs(&account.http_client());
-    let url = stage.engines.config().queue_url;
+    let url = testbed.engines.config().queue_url;
     let mut received = BTreeSet::new();
     while received.len() < sent.len() {
         let answer = client.receive_message().queue_url(&url).max_number_of_messages(10).send().await.expect("answers");
@@ -404,7 +397,6 @@ async fn every_key_character_survives_the_queue() {
         }
     }
     assert_eq!(received, sent);
-    // And one that it does not carry would have been refused, for good.
     let refused = client.send_message().queue_url(&url).message_body("\u{ffff}").send().await;
     assert_eq!(refused.expect_err("it is refused").code(), Some("InvalidMessageContents"));
 }

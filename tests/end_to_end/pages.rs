@@ -1,5 +1,4 @@
-//! What README and docs show is right. `.ci/pages` types their commands,
-//! doc tests compile their Rust; here is the rest.
+//! The blocks of README and docs are right. `.ci/pages` types their commands, doc tests compile their Rust.
 
 use std::{fs, path::Path};
 
@@ -13,7 +12,6 @@ fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// README and every page below `docs`.
 fn pages() -> Vec<String> {
     let mut pages = vec!["README.md".to_owned()];
     for folder in ["docs", "docs/runbooks"] {
@@ -25,7 +23,6 @@ fn pages() -> Vec<String> {
     pages
 }
 
-/// The fenced blocks of a page, whose language begins with `language`.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let text = read(page);
     let mut found = Vec::new();
@@ -42,7 +39,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     found
 }
 
-/// A block as it would be filled in, and completed where it shows a part.
+/// A block with its blanks filled in, completed where it shows a part.
 fn document(block: &str) -> String {
     let filled = block.replace("whsec_…", "whsec_c2VjcmV0").replace("\"…\"", "\"secret\"");
     if filled.contains("[sources") {
@@ -99,7 +96,6 @@ fn example_on_a_page_equals_its_file() {
         [("README.md", "my_worker"), ("docs/handlers.md", "my_worker"), ("docs/handlers.md", "order_totals")]
     {
         let file = read(&format!("shared/examples/{name}.rs"));
-        // Without what its head says, and with paths as the page writes them.
         let code = |text: &str| -> String {
             let lines = text.lines().filter(|line| !line.starts_with("//!"));
             let lines =
@@ -136,7 +132,6 @@ fn counts_on_the_proof_page_are_current() {
     assert!(proof.contains(&counted), "{counted}");
     let counted = format!("of {} to {} steps", steps.clone().min().unwrap(), steps.max().unwrap());
     assert!(proof.contains(&counted), "{counted}");
-    // These are told where they were measured.
     let told = read("tests/README.md");
     for (here, there) in [
         ("sixteen configurations, 13.9 million states", "sixteen configurations, 13.9 million states"),

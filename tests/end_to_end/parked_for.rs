@@ -1,11 +1,11 @@
-//! What is parked is kept until a person decides, or for as long as a deployment
-//! says.
+//! Parked deliveries are kept until an operator decides, or for the configured time.
 
 use std::time::Duration;
 
 use tests::{
     handlers::{Done, answering},
-    world::World,
+    webhooks::noise,
+    world::{World, key},
 };
 use webhook_serializer::{
     handler::Outcome,
@@ -24,22 +24,14 @@ use webhook_serializer::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Longer than any delivery is kept.
 const KEPT: Duration = Duration::from_secs(60 * 86_400);
 
-fn key(entity: &str) -> EntityKey {
-    EntityKey::parse(entity).expect("a key")
-}
-
-/// A delivery whose body stands in parts.
 fn long(world: &World, entity: &str) -> Incoming {
-    let noise = || world.env.fraction().to_bits().to_le_bytes();
-    let body = std::iter::repeat_with(noise).flatten().take(800_000).collect();
+    let body = noise(&world.env, 800_000).into();
     Incoming { body, ..world.incoming(entity, entity) }
 }
 
-/// Set aside by a worker, by a person, and by a restore: one of each, at the time
-/// that is told.
+/// Parks one delivery each by a worker, an operator and a restore, and returns when.
 async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3]) {
     let mut world = World::new();
     world.settings.parked_retention = kept;
@@ -70,13 +62,12 @@ async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3
     (world, told)
 }
 
-/// The rows of what is parked of an order.
 fn parked(world: &World, order: &EntityKey) -> Vec<Row> {
     let rows = world.memory.rows(&TableName::Inbox).into_iter();
     rows.filter(|row| is_parked(row) && row.text(a::ENTITY) == Some(order.as_str())).collect()
 }
 
-/// The parts of all bodies: they alone have one and no nonce.
+/// Parts have a body and no nonce.
 fn parts(world: &World) -> Vec<Row> {
     let rows = world.memory.rows(&TableName::Inbox).into_iter();
     rows.filter(|row| row.get(a::BODY).is_some() && row.get(a::NONCE).is_none()).collect()
@@ -113,11 +104,10 @@ async fn parked_delivery_expires_after_parked_retention() {
     }
     let of_parts: Vec<Timestamp> = parts(&world).iter().map(|part| end(part).expect("it has an end")).collect();
     assert!(of_parts.len() >= 9, "{} of three bodies", of_parts.len());
-    // None can be gone before its delivery is: TTL is late by days, for the one or the other.
+    // A part must outlive its delivery, though TTL deletes either days late.
     let least = |until: &Timestamp| of_parts.iter().filter(|end| **end >= *until + 2 * DAY).count();
     assert_eq!(ends.iter().map(least).min(), Some(of_parts.len()), "{of_parts:?}, {ends:?}");
 
-    // As TTL does it, with the deliveries' own rows long gone.
     world.env.sleep(KEPT - 3 * DAY).await;
     let purge = || world.memory.purge(&TableName::Inbox, |row| end(row).is_some_and(|end| end < world.env.now()));
     purge();

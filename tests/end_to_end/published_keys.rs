@@ -1,5 +1,4 @@
-//! Ingest of senders that publish their keys: what is answered while a key cannot
-//! be had, and to a sender that asks whether anybody is there.
+//! Senders that publish their keys: answers while a key is unavailable, and to challenges.
 
 use std::{
     sync::{Arc, Mutex},
@@ -9,12 +8,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serializer::local::samples::{self, DevelopmentKeys, SOURCES as SAMPLES};
-use tests::{
-    clock::TokioClock,
-    faults::{Fault, FaultyTable},
-    webhooks::request,
-    world::World,
-};
+use tests::{clock::TokioClock, faults::Fault, webhooks::request, world::World};
 use webhook_serializer::{
     engine::append::Inbox,
     functions::ingest::{Http, Ingest, Request, RequestContext, Response, keys::PublishedKeys},
@@ -46,10 +40,9 @@ secrets = 'secret'
 handler = 'h'
 ";
 
-/// Nothing listens there.
+/// A closed port.
 const NOWHERE: &str = "https://127.0.0.1:1";
 
-/// Why requests were refused, as the log is told.
 #[derive(Debug, Default)]
 struct Reasons(Mutex<Vec<String>>);
 
@@ -90,7 +83,7 @@ async fn answer_telling(
     answer
 }
 
-/// The paused clock, moved on by what takes time without waiting.
+/// The paused clock, advanced by work that does not wait.
 #[derive(Clone)]
 struct Passing(Arc<TokioClock>, Arc<Mutex<Duration>>);
 
@@ -114,7 +107,6 @@ impl Clock for Passing {
     }
 }
 
-/// A sender's keys that take 0.9 s to fetch.
 struct Slow(Passing);
 
 impl Keys for Slow {
@@ -128,11 +120,10 @@ impl Keys for Slow {
     }
 }
 
-/// What a PayPal webhook is answered whose key is fetched slowly, with `fault` in each write; and after how long.
 async fn answer_behind_a_slow_fetch(fault: Fault) -> (u16, Duration) {
     let clock = Passing(Arc::new(TokioClock::start()), Arc::default());
     let mut world = World::by(Env::new(clock.clone(), SeededRandom::new(1)));
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, move |_| fault.clone()));
+    world.break_table(move |_| fault.clone());
     let sources = Arc::new(
         Sources::parse(&SAMPLES.replace("[sources.paypal]", "[sources.paypal]\non_outage = 'queue'")).unwrap(),
     );

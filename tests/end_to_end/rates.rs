@@ -1,6 +1,4 @@
-//! A source with a rate: its handlers start no more often than that for one
-//! entity, whoever starts them, and nobody waits busily. In memory under a
-//! paused clock.
+//! A source with a rate: its handlers start no more often for one order, on any worker, without busy waiting.
 
 use std::time::Duration;
 
@@ -8,21 +6,16 @@ use futures_util::future::join_all;
 use tests::{
     handlers::{Done, answering},
     webhooks::{request, signed, update},
-    world::World,
+    world::{World, key},
 };
 use webhook_serializer::functions::ingest::Ingest;
 use webhook_serializer::{
     engine::drain::{Acknowledgement, InFlight, Received, SuspectGate},
     handler::Outcome,
     leases::Terms,
-    protocol::{
-        entity::EntityKey,
-        lease::{Acquire, Acquired},
-        state::{HolderInfo, LeaseKind},
-    },
+    protocol::state::LeaseKind,
 };
 
-/// The least time between two starts of one entity.
 fn least_interval(world: &World) -> Duration {
     let mut starts: Vec<Duration> = world.journal.runs().iter().map(|run| run.started).collect();
     starts.sort_unstable();
@@ -31,7 +24,7 @@ fn least_interval(world: &World) -> Duration {
 
 async fn append(world: &World, source: &str, ids: std::ops::Range<usize>) {
     for id in ids {
-        world.inbox().append(&world.incoming_from(source, "chat/notifications", &id.to_string())).await.unwrap();
+        world.append_from(source, "chat/notifications", &id.to_string()).await;
     }
 }
 
@@ -51,7 +44,6 @@ async fn backlog_runs_at_its_rate_in_order() {
     assert_eq!(last, Duration::from_millis(200) * 49, "no slower than that either");
 }
 
-/// Whichever orders they are about, and whichever worker has them.
 #[tokio::test(start_paused = true)]
 async fn constant_entity_is_one_order_at_one_rate() {
     let world = World::new().with_sources(
@@ -84,8 +76,7 @@ async fn slow_rate_holds_across_workers() {
     assert!(least_interval(&world) >= Duration::from_secs(3));
 }
 
-/// Each claim sends one, each hand-over sends one, and each that met the running
-/// lease was put off once.
+/// A wake-up for each claim and each hand-over, and one requeue for each that met the running lease.
 #[tokio::test(start_paused = true)]
 async fn slow_rate_needs_linear_wake_ups() {
     for (many, workers) in [(100, 1), (400, 1), (400, 4)] {
@@ -99,15 +90,13 @@ async fn slow_rate_needs_linear_wake_ups() {
     }
 }
 
-/// The one behind which the lease was handed over may come early, by a clock
-/// that is off, and must not be let go for itself; nor one that does not say
-/// what it is. Every other one may.
+/// The wake-up of a hand-over may arrive early and must not be deleted for itself, nor one without a token.
 #[tokio::test(start_paused = true)]
 async fn wake_up_is_deleted_only_beside_another() {
     let world = World::new();
     append(&world, "rarely", 0..3).await;
     let drainer = world.drainer(Done);
-    let received = |times| Received { entity: EntityKey::parse("chat/notifications").unwrap(), times };
+    let received = |times| Received { entity: key("chat/notifications"), times };
     let process = async |times, token| {
         let deadline = world.env.monotonic() + world.function_time;
         let sent = world.messages.sent();
@@ -126,32 +115,21 @@ async fn wake_up_is_deleted_only_beside_another() {
     let replaced = std::iter::from_fn(|| world.messages.take()).collect::<Vec<_>>();
     let counts = replaced.iter().filter(|wake_up| wake_up.token == Some(state.token.0)).count();
     assert_eq!(counts, 4, "the first, and what replaced it: {replaced:?}");
-    // Nobody knows which one counts behind a lease of somebody else.
+    // After another holder's lease it is unknown which wake-up counts.
     world.leases("a caller").acquire(&received(1).entity, Terms::default()).await.unwrap().release().await.unwrap();
     assert!(world.state("chat/notifications").await.handover.is_none());
     assert_eq!(process(1, Some(state.token)).await, 1, "no other is known to be under way");
 }
 
-/// One that meets a lease is put off as what it is: the row may be written only
-/// after it came.
+/// A requeued wake-up keeps its token, since the hand-over may be written after it.
 #[tokio::test(start_paused = true)]
 async fn early_wake_up_is_requeued_with_its_token() {
     let world = World::new();
     append(&world, "rarely", 0..2).await;
-    let request = Acquire {
-        entity: EntityKey::parse("chat/notifications").unwrap(),
-        kind: LeaseKind::Drain,
-        holder: world.env.nonce(),
-        info: HolderInfo::new("a slow worker"),
-        now: world.env.now(),
-        length: Duration::from_secs(15),
-    };
-    let Acquired::Granted(lease, _) = world.store().run(&request, Duration::from_secs(5)).await.unwrap() else {
-        panic!("it is free");
-    };
+    let lease = world.acquire("chat/notifications", LeaseKind::Drain, Duration::from_secs(15)).await;
     world.messages.clear();
     let deadline = world.env.monotonic() + world.function_time;
-    let early = Received { entity: request.entity.clone(), times: 1 };
+    let early = Received { entity: key("chat/notifications"), times: 1 };
     let token = Some(lease.token());
     let drainer = world.drainer(Done);
     let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
@@ -175,8 +153,7 @@ async fn rate_holds_over_an_empty_inbox() {
     assert_eq!(world.messages.len(), 0);
 }
 
-/// A delivery that comes while an empty inbox waits for its rate is nobody's
-/// unless it is woken for.
+/// An empty inbox that waits for its rate has no wake-up.
 #[tokio::test(start_paused = true)]
 async fn claim_during_the_wait_sends_a_wake_up() {
     let world = World::new();
@@ -209,7 +186,7 @@ async fn each_order_has_its_own_rate() {
     let world = World::new();
     for number in 0..20 {
         let entity = format!("chat/{}", number % 10);
-        world.inbox().append(&world.incoming_from("rated", &entity, &number.to_string())).await.unwrap();
+        world.append_from("rated", &entity, &number.to_string()).await;
     }
     let workers: Vec<_> = (0..10).map(|_| world.drainer(Done)).collect();
     let began = world.env.monotonic();

@@ -1,5 +1,5 @@
-//! A worker that dies is replaced soon, whatever the queue's visibility timeout:
-//! its messages are kept hidden for little more than a lease at a time.
+//! A dead worker is replaced soon, whatever the queue's visibility timeout: its messages stay hidden for little
+//! more than a lease at a time.
 
 use std::{
     sync::{
@@ -12,9 +12,9 @@ use std::{
 use futures_util::future::{BoxFuture, pending};
 use serializer::local::handler_log::Ending;
 use tests::{
-    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Done, Scripted, Slow},
-    world::World,
+    world::{World, record},
 };
 use tokio::sync::Notify;
 use webhook_serializer::{
@@ -22,7 +22,7 @@ use webhook_serializer::{
         deferred::Deferred,
         queue::{Message, QueueError, Visibility},
     },
-    functions::worker::{Attributes, Record, SqsEvent},
+    functions::worker::{Record, SqsEvent},
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{delivery::Delivery, table::TableError, trace::Trace},
     time::Env,
@@ -30,10 +30,8 @@ use webhook_serializer::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Within this an order goes on whose worker died.
 const RECOVERY: Duration = Duration::from_secs(20);
 
-/// Never answers, and says when it was started.
 fn endless(started: &Arc<Notify>) -> impl Handler + Clone {
     let started = started.clone();
     Scripted(move |_: &Delivery, _: &Context| -> BoxFuture<'static, Result<Outcome, HandlerError>> {
@@ -42,8 +40,7 @@ fn endless(started: &Arc<Notify>) -> impl Handler + Clone {
     })
 }
 
-/// Feeds a worker around `handler` for as long as there is something, or until
-/// `end`: then it is gone, with whatever it was at.
+/// Feeds a worker until the queue is empty, or until `end` kills it.
 async fn works_until(world: &World, handler: impl Handler, end: impl Future<Output = ()>) {
     let (workers, is_over) = ([world.worker(handler)], AtomicBool::new(true));
     tokio::select! {
@@ -53,7 +50,7 @@ async fn works_until(world: &World, handler: impl Handler, end: impl Future<Outp
     }
 }
 
-/// How long after now the deliveries named are started, to be applied.
+/// How long from now until these deliveries start and are applied.
 async fn recovered_within(world: &World, ids: &[&str]) -> Duration {
     let died = world.env.monotonic();
     works_until(world, Done, world.env.sleep(2 * RECOVERY)).await;
@@ -75,7 +72,7 @@ async fn order_of_a_dead_worker_continues_in_seconds() {
     }
 }
 
-/// Takes its time to hide; says no, once it is told to.
+/// A queue whose visibility call takes time, or fails once told to.
 struct Reluctant {
     inner: Arc<dyn Visibility>,
     takes: Duration,
@@ -102,7 +99,7 @@ fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
     queue
 }
 
-/// No sooner, or it would be put off by whoever receives it.
+/// Earlier it would only be requeued.
 #[tokio::test(start_paused = true)]
 async fn dead_workers_message_reappears_after_its_lease() {
     for lived in (10..20_000).step_by(490) {
@@ -119,7 +116,7 @@ async fn dead_workers_message_reappears_after_its_lease() {
     }
 }
 
-/// Out of memory with the first page of a delivery, say.
+/// Out of memory with the first page, say.
 #[tokio::test(start_paused = true)]
 async fn instant_process_death_delays_its_order_little() {
     let mut world = World::new();
@@ -131,7 +128,6 @@ async fn instant_process_death_delays_its_order_little() {
     assert!(recovered <= RECOVERY, "{recovered:?}");
 }
 
-/// And a queue that does not answer keeps no handler waiting for long.
 #[tokio::test(start_paused = true)]
 async fn silent_visibility_call_delays_a_start_one_second() {
     let mut world = World::new();
@@ -142,7 +138,6 @@ async fn silent_visibility_call_delays_a_start_one_second() {
     assert!(runs.len() == 1 && runs[0].started <= SECOND, "{runs:?}");
 }
 
-/// A world whose handlers may take long.
 fn patient() -> World {
     let mut world = World::new().with_sources(
         r#"
@@ -177,14 +172,13 @@ async fn batch_extends_visibility_in_one_request() {
     for number in 0..10 {
         world.waker().wake(&format!("test/{number}").parse().unwrap(), Duration::ZERO, SECOND).await.unwrap();
     }
-    // However long it takes to find nothing.
     let slow = |_: &Call<'_>| Fault::Slow(SECOND / 2);
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, slow));
+    world.break_table(slow);
     world.feed(&[world.worker(Done)], 1, &AtomicBool::new(true)).await;
     assert_eq!(world.messages.hidden(), 1);
 }
 
-/// As at its default the queue would have it wait for longer than a quarter of an hour.
+/// The queue's own timeout is more than a quarter of an hour.
 #[tokio::test(start_paused = true)]
 async fn unattended_message_returns_after_a_lease() {
     let mut world = World::new();
@@ -195,7 +189,7 @@ async fn unattended_message_returns_after_a_lease() {
         true => Fault::Before(TableError::Throttled),
         false => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+    world.break_table(plan);
     let recovered = recovered_within(&world, &["a"]).await;
     assert!(recovered <= RECOVERY + SECOND, "{recovered:?}, of which five seconds were tried");
 }
@@ -213,7 +207,7 @@ async fn unattended_message_does_not_wait_for_its_batch() {
         }
         _ => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+    world.break_table(plan);
     let handler = |delivery: &Delivery, context: &Context| -> BoxFuture<'static, Result<_, _>> {
         let time = if delivery.delivery_id().as_str() == "long" { 599 * SECOND } else { Duration::ZERO };
         let clock = context.env().clone();
@@ -230,23 +224,21 @@ async fn unattended_message_does_not_wait_for_its_batch() {
     assert!(waited <= RECOVERY + SECOND, "{waited:?}, of which five seconds were tried");
 }
 
-/// While a suspect waits for the rest of its batch, its message may come back,
-/// if the queue could not be told to keep it; and another worker may let it go.
-/// A lease taken then would stand without a wake-up.
+/// While a suspect waits for its batch, its message may reappear and another worker delete it. A lease taken
+/// then would have no wake-up.
 #[tokio::test(start_paused = true)]
 async fn message_that_may_be_back_takes_no_lease() {
     suspect_beside(30 * SECOND, Duration::ZERO).await;
 }
 
-/// Nor by a try that lands only then.
+/// A retried acquire could land just then.
 #[tokio::test(start_paused = true)]
 async fn late_acquire_is_not_tried() {
     suspect_beside(17 * SECOND, 20 * SECOND).await;
 }
 
-/// A batch of a delivery that takes so `long`, and of a suspect, whose messages
-/// cannot be kept hidden. From ten seconds on the writes of the suspect's row are
-/// throttled, until so long after it began.
+/// A batch of a delivery that takes `long` and a suspect, whose visibility cannot be extended. From ten seconds
+/// on, writes of the suspect's row are throttled, until `throttled`.
 async fn suspect_beside(long: Duration, throttled: Duration) {
     let mut world = patient();
     let queue = reluctant(&mut world, Duration::ZERO);
@@ -256,12 +248,6 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
     world.env.sleep(2 * world.settings.lease).await;
     let seen = world.state("test/suspect").await;
     world.append("test/long", "long").await;
-    let record = |entity: &str| Record {
-        message_id: entity.into(),
-        receipt_handle: entity.into(),
-        body: format!("{{\"entity\":\"{entity}\"}}"),
-        attributes: Attributes { approximate_receive_count: "1".into() },
-    };
     let sent = world.messages.sent();
     queue.refuses.store(true, Relaxed);
     let (clock, begun) = (world.env.clone(), world.env.monotonic());
@@ -273,36 +259,30 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
             false => Fault::None,
         }
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+    world.break_table(plan);
     let worker = world.worker(Slow(long));
-    let event = SqsEvent { records: vec![record("test/long"), record("test/suspect")] };
+    let event =
+        SqsEvent { records: vec![record("test/long", "test/long", "1"), record("test/suspect", "test/suspect", "1")] };
     let response = worker.process(event, world.env.now() + world.function_time).await;
     assert_eq!(world.state("test/suspect").await, seen, "nobody touched it");
     let kept = response.batch_item_failures.iter().any(|failure| failure.item_identifier == "test/suspect");
     assert!(kept || world.messages.sent() > sent, "its wake-up, or a fresh one, sees to it");
 }
 
-/// Nor the answer to the batch, whether it has a drain that did not come back or a
-/// delivery that could not be taken up: told late, all of it would come again.
+/// A late response would return the whole batch.
 #[tokio::test(start_paused = true)]
 async fn silent_queue_delays_no_batch_response() {
     let mut world = World::new();
-    // Less than the store and the queue are tried for.
     world.function_time = 4 * SECOND;
     world.append("test/a", "a").await;
     let deferred = Deferred::of(&world.incoming("test/b", "b"), Trace::default()).expect("it fits");
     let silent = |_: &Call<'_>| Fault::Silent;
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, silent));
-    world.queue = Arc::new(FaultyQueue::new(world.messages.clone(), &world.env, |_| Fault::Silent));
+    world.break_table(silent);
+    world.break_queue(|_| Fault::Silent);
     reluctant(&mut world, 3600 * SECOND);
     let wake_up = r#"{"entity":"test/a"}"#.to_owned();
     for body in [wake_up, Message::Deferred(Box::new(deferred)).text()] {
-        let record = Record {
-            message_id: "1".into(),
-            receipt_handle: "1".into(),
-            body,
-            attributes: Attributes { approximate_receive_count: "1".into() },
-        };
+        let record = Record { body, ..record("1", "test/a", "1") };
         let began = world.env.monotonic();
         let deadline = world.env.now() + world.function_time;
         let response = world.worker(Done).process(SqsEvent { records: vec![record.clone()] }, deadline).await;

@@ -1,5 +1,5 @@
-//! Put back, unblocked, swept: what waits for a person or lost its wake-up is
-//! neither gone nor applied twice, however long it takes.
+//! Redrive, unblock and sweep: a delivery that waits for an operator or lost its wake-up is neither lost nor
+//! applied twice.
 
 use std::{
     sync::{Arc, Mutex},
@@ -7,20 +7,21 @@ use std::{
 };
 
 use tests::{
-    faults::{Fault, FaultyQueue},
+    faults::Fault,
     handlers::{Done, answering},
-    world::World,
+    webhooks::noise,
+    world::{World, entity, key},
 };
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     operator::OperatorError,
     protocol::{
         delivery::Delivery,
-        entity::{EntityKey, SourceName},
+        entity::SourceName,
         format::attribute as a,
         inbox::Unblocked,
-        lease::{Acquire, Acquired, TakeOver},
-        state::{BlockReason, HolderInfo, LeaseKind},
+        lease::{Acquired, TakeOver},
+        state::{BlockReason, LeaseKind},
         table::{TableError, TableName},
     },
     telemetry::Swept,
@@ -28,11 +29,6 @@ use webhook_serializer::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn entity() -> EntityKey {
-    EntityKey::parse("test/a").expect("a key")
-}
-
-/// Rejects what was not put back yet.
 fn picky() -> impl Handler + Clone {
     answering(|delivery, _| match delivery.redrive() {
         0 if delivery.delivery_id().as_str().starts_with("bad") => Outcome::Reject("not now".into()),
@@ -40,7 +36,7 @@ fn picky() -> impl Handler + Clone {
     })
 }
 
-/// What the store's expiry does in its own time, and a sweep in one go.
+/// Expiry, and a sweep.
 async fn a_day_passes(world: &World, swept: bool) {
     tokio::time::advance(DAY).await;
     if swept {
@@ -64,7 +60,6 @@ async fn redriven_delivery_is_applied_once_in_order() {
     let parked = operator.parked(&entity()).await.unwrap();
     assert_eq!(parked.len(), 1);
     assert_eq!((parked[0].delivery().delivery_id().as_str(), &*parked[0].error), ("bad", "not now"));
-    // Two people ask for it at the same time, while others arrive and workers work.
     let (first, second, ..) = tokio::join!(
         operator.redrive(&parked[0], None),
         operator.redrive(&parked[0], None),
@@ -78,7 +73,6 @@ async fn redriven_delivery_is_applied_once_in_order() {
     assert_eq!(first.map(|_| ()), Ok(()));
     assert!(matches!(second, Ok(_) | Err(OperatorError::NotParked)), "{second:?}");
     world.work(&drainers).await;
-    // And a third one afterwards, who still has the old list.
     assert_eq!(operator.redrive(&parked[0], None).await, Err(OperatorError::NotParked));
     world.work(&drainers).await;
 
@@ -90,7 +84,6 @@ async fn redriven_delivery_is_applied_once_in_order() {
     let runs = world.journal.runs();
     assert!(runs.is_sorted_by(|a, b| a.sequence < b.sequence), "in the order of their places");
     assert!(runs.is_sorted_by(|a, b| a.token < b.token));
-    // The sender's own repeat is still remembered.
     world.append("test/a", "bad").await;
     world.work(&drainers).await;
     assert_eq!(world.applied().len(), 5);
@@ -105,14 +98,13 @@ async fn waiting_deliveries_are_counted_by_source() {
     world.work(&[world.drainer(picky())]).await;
     for (source, entity) in [("test", "test/a"), ("test", "test/a"), ("test", "test/b"), ("block", "test/b")] {
         let id = world.env.nonce().to_string();
-        world.inbox().append(&world.incoming_from(source, entity, &id)).await.unwrap();
+        world.append_from(source, entity, &id).await;
     }
     let waiting = world.operator().waiting_of(&SourceName::parse("test").unwrap()).await.unwrap();
-    let b = EntityKey::parse("test/b").unwrap();
+    let b = key("test/b");
     assert_eq!(waiting, [(entity(), 2), (b, 1)].into());
 }
 
-/// Remembers the bodies.
 #[derive(Clone, Default)]
 struct Bodies(Arc<Mutex<Vec<bytes::Bytes>>>);
 
@@ -123,10 +115,8 @@ impl Handler for Bodies {
     }
 }
 
-/// A body in several rows.
 fn large(world: &World) -> bytes::Bytes {
-    let noise = || world.env.nonce().to_string().into_bytes();
-    std::iter::repeat_with(noise).flatten().take(1_500_000).collect()
+    noise(&world.env, 1_500_000).into()
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,13 +143,12 @@ async fn blocked_deliveries_outlive_the_retention() {
     assert!(bodies.0.lock().unwrap()[1] == body, "the large one is whole");
 }
 
-/// The negative control: had the sweep not kept them, they would be gone, and
-/// said to be; never stepped over in silence.
+/// The negative control: without the sweep they expire, and their order blocks instead of skipping them.
 #[tokio::test(start_paused = true)]
 async fn deliveries_deleted_by_expiry_block_their_order() {
     let world = World::new();
     for id in ["1", "2"] {
-        world.inbox().append(&world.incoming_from("block", "test/a", id)).await.unwrap();
+        world.append_from("block", "test/a", id).await;
     }
     world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
     for _ in 0..31 {
@@ -170,7 +159,6 @@ async fn deliveries_deleted_by_expiry_block_their_order() {
     assert!(world.applied().is_empty());
     let state = world.state("test/a").await;
     assert_eq!((state.blocked, state.waiting()), (Some(BlockReason::Expired), 2));
-    // A person gives each place up by unblocking; what comes then is applied.
     for _ in 0..2 {
         world.operator().unblock(&entity()).await.unwrap();
         world.work(&[world.drainer(Done)]).await;
@@ -194,7 +182,6 @@ async fn skipped_delivery_is_kept_until_redriven() {
     set_aside_it_is_kept(skip).await;
 }
 
-/// With a body in parts, for longer than anything else is kept.
 async fn set_aside_it_is_kept(set_aside: impl AsyncFn(&World)) {
     let world = World::new();
     let body = large(&world);
@@ -220,12 +207,11 @@ async fn set_aside_it_is_kept(set_aside: impl AsyncFn(&World)) {
 async fn sweep_finds_a_delivery_without_wake_up() {
     let mut world = World::new();
     let queue = world.queue.clone();
-    world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.env, |_| Fault::Before(TableError::Throttled)));
+    world.break_queue(|_| Fault::Before(TableError::Throttled));
     let appended = world.inbox().append(&world.incoming("test/a", "1")).await.unwrap();
     assert!(appended.wake_up_failed.is_some());
     world.queue = queue;
     let sweep = async || world.sweeper().sweep_all().await.unwrap();
-    // Ingest tried to wake a worker for a while, and the delivery has waited since.
     let oldest = world.env.monotonic();
     let early = Swept { seen: 1, oldest, ..Swept::default() };
     assert_eq!(sweep().await, early, "its wake-up may still be on its way");
@@ -241,15 +227,8 @@ async fn sweep_ends_an_abandoned_drain_lease() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.work(&[world.drainer(Done)]).await;
-    // Somebody else's, which ran out: a drain takes it over from an empty inbox as well.
-    let request = |kind| Acquire {
-        entity: entity(),
-        kind,
-        holder: world.env.nonce(),
-        info: HolderInfo::new("one that dies"),
-        now: world.env.now(),
-        length: Duration::from_secs(15),
-    };
+    // A drain takes over an expired exclusive lease even on an empty inbox.
+    let request = |kind| world.lease_request("test/a", kind, Duration::from_secs(15));
     let patience = Duration::from_secs(1);
     world.store().run(&request(LeaseKind::Exclusive), patience).await.unwrap();
     tokio::time::advance(Duration::from_secs(20)).await;
@@ -261,7 +240,6 @@ async fn sweep_ends_an_abandoned_drain_lease() {
     world.work(&[world.drainer(Done)]).await;
     assert_eq!((world.state("test/a").await.held, world.applied()), (None, vec!["1".to_owned()]));
     assert_eq!(world.sweeper().sweep_all().await.unwrap(), seen);
-    // And so its row goes, when nothing has come for long enough.
     tokio::time::advance(60 * DAY).await;
     a_day_passes(&world, true).await;
     assert!(world.memory.rows(&TableName::Entities).is_empty());
@@ -273,7 +251,7 @@ async fn redrive_without_wake_up_is_reported_and_swept() {
     world.append("test/a", "bad").await;
     world.work(&[world.drainer(picky())]).await;
     let queue = world.queue.clone();
-    world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.env, |_| Fault::Silent));
+    world.break_queue(|_| Fault::Silent);
     let parked = world.operator().parked(&entity()).await.unwrap();
     assert!(matches!(world.operator().redrive(&parked[0], None).await, Err(OperatorError::Queue(_))));
     world.queue = queue;

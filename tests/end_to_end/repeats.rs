@@ -1,4 +1,4 @@
-//! What counts as a repeat, where a sender gives no id.
+//! Repeats of senders that give no id.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -6,12 +6,11 @@ use tests::{
     faults::{Fault, FaultyTable},
     handlers::Done,
     webhooks::{request, signed_as},
-    world::World,
+    world::{World, key},
 };
 use webhook_serializer::{
     functions::ingest::Ingest,
     protocol::{
-        entity::EntityKey,
         receipt::Settlement,
         table::{Action, Write},
     },
@@ -22,17 +21,12 @@ const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandl
 const HOUR: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Posts a webhook and drains its order.
 async fn post(world: &World, source: &str, headers: &[(&str, &str)], body: &str) -> u16 {
     let webhook = signed_as(&world.sources(), source, headers, body, world.env.now());
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let status = ingest.answer(&request(&webhook)).await.status_code;
     world.work(&[world.drainer(Done)]).await;
     status
-}
-
-async fn settlements(world: &World, entity: &str) -> Vec<Settlement> {
-    world.state(entity).await.recent.iter().map(|receipt| receipt.settlement).collect()
 }
 
 /// A receiver applies each id once.
@@ -58,7 +52,7 @@ async fn order_deleted_twice_is_handled_twice() {
             tokio::time::advance(60 * SECOND).await;
             assert_eq!(post(&world, "woo", &headers, r#"{"id":7}"#).await, 200);
         }
-        assert_eq!(settlements(&world, "woo/order/7").await, [Settlement::Applied; 3]);
+        assert_eq!(world.settlements("woo/order/7").await, [Settlement::Applied; 3]);
         assert!(has_distinct_ids(&world), "{:?}", world.applied());
     }
 }
@@ -76,7 +70,7 @@ async fn order_on_hold_twice_is_handled_twice() {
         );
         assert_eq!(post(&world, "commerce", &[], &body).await, 200);
     }
-    assert_eq!(settlements(&world, "commerce/order/7").await, [Settlement::Applied; 3]);
+    assert_eq!(world.settlements("commerce/order/7").await, [Settlement::Applied; 3]);
     assert!(has_distinct_ids(&world), "{:?}", world.applied());
 }
 
@@ -91,9 +85,9 @@ async fn equal_body_is_a_repeat_while_its_sender_retries() {
     tokio::time::advance(2 * HOUR).await;
     post(&world, "acme", &[], body).await;
     use Settlement::{Applied, Repeat};
-    assert_eq!(settlements(&world, "acme/o/7").await, [Applied, Repeat, Applied]);
+    assert_eq!(world.settlements("acme/o/7").await, [Applied, Repeat, Applied]);
     assert!(has_distinct_ids(&world), "{:?}", world.applied());
-    let entity = EntityKey::parse("acme/o/7").unwrap();
+    let entity = key("acme/o/7");
     let state = world.state("acme/o/7").await;
     let places = world.operator().settled(&entity, Some(&state), 10).await.unwrap().places;
     let firsts: Vec<_> = places.values().map(|past| past.first.map(|first| state.head.0 - first.0)).collect();
@@ -111,7 +105,7 @@ async fn spilled_receipt_of_an_equal_body_makes_a_repeat() {
     }
     tokio::time::advance(2 * SECOND).await;
     post(&world, "acme", &[], &body(0)).await;
-    assert_eq!(settlements(&world, "acme/o/7").await.last(), Some(&Settlement::Repeat));
+    assert_eq!(world.settlements("acme/o/7").await.last(), Some(&Settlement::Repeat));
     assert_eq!(world.applied().len(), 40);
 }
 
@@ -125,7 +119,7 @@ async fn deferred_copy_of_a_stored_body_is_a_repeat() {
         if is_put && clock.monotonic() < end { Fault::ReplyLost } else { Fault::None }
     }));
     assert_eq!(post(&world, "acme", &[], r#"{"order":"o/7"}"#).await, 202);
-    let settlements = settlements(&world, "acme/o/7").await;
+    let settlements = world.settlements("acme/o/7").await;
     assert_eq!(settlements[..2], [Settlement::Applied, Settlement::Repeat]);
     assert!(settlements[2..].iter().all(|settlement| *settlement == Settlement::Repeat), "{settlements:?}");
 }

@@ -1,6 +1,5 @@
-//! Tables that were restored from a backup are taken into use: receivers remember
-//! what was decided since, and refuse nothing; what cannot be known is set aside;
-//! and nothing that the backup holds is lost.
+//! Restored tables in use: receivers that remember refuse nothing, doubtful deliveries are parked, and nothing of
+//! the backup is lost.
 
 mod told;
 
@@ -13,8 +12,8 @@ use std::{
 use tests::{
     faults::{Call, Fault, FaultyTable},
     handlers::{Done, answering},
-    stage::Stage,
-    world::World,
+    testbed::TestBed,
+    world::{World, key as entity},
 };
 use webhook_serializer::{
     engine::drain::{Received, SuspectGate},
@@ -41,13 +40,7 @@ use webhook_serializer::{
 const PATIENCE: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn entity(key: &str) -> EntityKey {
-    EntityKey::parse(key).expect("a key")
-}
-
-/// Another system, which the handler has its effects on. It remembers the newest
-/// token of each order, and which delivery came under which sequence; and it was
-/// in no backup.
+/// The receiver of effects: remembers tokens and sequences, and is in no backup.
 #[derive(Debug, Clone, Default)]
 struct Receiver(Arc<Mutex<Remembered>>);
 
@@ -89,7 +82,6 @@ impl Receiver {
         self.remembered().refused.clone()
     }
 
-    /// What was applied of an order since the last look, or ever.
     fn applied(&self, key: &str) -> Vec<String> {
         let it = self.remembered();
         it.applied.iter().filter_map(|one| one.strip_prefix(&format!("{key} "))).map(str::to_owned).collect()
@@ -107,8 +99,7 @@ async fn copied(from: &MemoryTable, table: TableName, to: &MemoryTable) {
     }
 }
 
-/// What happened before and after the moment of the backup; the tables are those
-/// of the backup by now, and the queue is as it was left.
+/// The tables are those of the backup; queue and receiver are as the disaster left them.
 struct Disaster {
     world: World,
     receiver: Receiver,
@@ -141,14 +132,13 @@ impl Disaster {
             world.append(key, "first").await;
         }
         world.append("test/parked", "bad1").await;
-        world.inbox().append(&world.incoming_from("block", "block/stopped", "bad2")).await.expect("it is appended");
+        world.append_from("block", "block/stopped", "bad2").await;
         let leased = world.leases("a script").acquire(&entity("test/leased"), Terms::at_once()).await.expect("free");
         leased.release().await.expect("it is released");
         world.work(&[world.drainer(receiver.handler())]).await;
         let minute = Timestamp::from_millis(world.env.now().as_millis() / 60_000 * 60_000);
         nightly(&world, minute).await;
 
-        // What waits at the moment of the backup.
         for id in ["w1", "w2", "first", "w1"] {
             world.append("test/waits", id).await;
         }
@@ -164,7 +154,7 @@ impl Disaster {
         world.append("test/gap", "g1").await;
         world.operator().hold(&entity("test/on-hold")).await.expect("it is on hold");
         world.append("test/on-hold", "o1").await;
-        world.inbox().append(&world.incoming_from("block", "block/stopped", "behind")).await.expect("it is appended");
+        world.append_from("block", "block/stopped", "behind").await;
 
         // Each table is copied by itself, the inbox a moment later.
         let backup = Arc::new(MemoryTable::new());
@@ -174,7 +164,7 @@ impl Disaster {
         world.append("test/idle", "late").await;
         copied(&world.memory, TableName::Inbox, &backup).await;
 
-        // Three hours that nobody will know of but the receiver.
+        // Three hours that only the receiver remembers.
         world.work(&[world.drainer(receiver.handler())]).await;
         world.operator().resume(&entity("test/on-hold")).await.expect("it goes on");
         for round in 0..10 {
@@ -184,7 +174,6 @@ impl Disaster {
             }
             world.work(&[world.drainer(receiver.handler())]).await;
         }
-        // Wake-ups outlive the tables.
         world.append("test/idle", "gone").await;
         world.env.sleep(HOUR).await;
         assert_eq!(receiver.refused(), [""; 0]);
@@ -193,7 +182,7 @@ impl Disaster {
         Self { world, receiver, as_of }
     }
 
-    /// The same once more, with everything as it was; wake-ups aside.
+    /// A copy of everything but the wake-ups.
     async fn again(&self) -> Self {
         let mut world = World::by(self.world.env.clone());
         let tables = Arc::new(MemoryTable::new());
@@ -209,8 +198,7 @@ impl Disaster {
         restore(&self.world.operator(), self.as_of).await.expect("the store answers").1
     }
 
-    /// The report of all runs, given what the last run printed: the number of parked
-    /// deliveries, the newest delivery of each source, and the jobs.
+    /// The report of all runs: parked deliveries, the newest delivery of each source, and jobs.
     async fn report(&self, told: &BTreeMap<String, Restored>) -> (u64, FoundByRestore) {
         let operator = self.world.operator();
         let restoring = operator.restoring().await.expect("it answers").expect("one was begun");
@@ -228,7 +216,7 @@ impl Disaster {
         (set_aside, FoundByRestore::by(&restoring))
     }
 
-    /// A look at all that a restore leaves, but for its times and nonces.
+    /// What a restore leaves, without times and nonces.
     fn left(&self) -> BTreeSet<String> {
         let of_entity = |row: &Row| {
             let names: Vec<_> = row.iter().map(|(name, _)| name.to_string()).collect();
@@ -238,7 +226,6 @@ impl Disaster {
             let item = row.text(a::ITEM).expect("a key");
             let item = if item.starts_with("o#") { "o#" } else { item };
             let told = [a::OUTCOME, a::ERROR, a::SEQUENCE].map(|name| match row.get(name) {
-                // An act without an end may be done.
                 _ if item == "o#" => String::new(),
                 value => format!("{value:?}"),
             });
@@ -258,8 +245,6 @@ impl Disaster {
         rows.iter().filter(|row| is_parked(row)).map(told).collect()
     }
 
-    /// Takes the tables into use: puts back what was set aside, lets senders send
-    /// again, works.
     async fn goes_on(&self) {
         let world = &self.world;
         let aside: Vec<_> = world.operator().parked(&entity("test/waits")).await.expect("it answers");
@@ -281,11 +266,10 @@ impl Disaster {
         world.append("test/waits", "w1").await;
         world.append("test/held", "h1").await;
         world.append("test/parked", "after").await;
-        world.inbox().append(&world.incoming_from("block", "block/stopped", "after")).await.expect("it is appended");
+        world.append_from("block", "block/stopped", "after").await;
         world.work(&[world.drainer(self.receiver.handler())]).await;
     }
 
-    /// What must hold once the tables were in use for a while.
     async fn went_on_well(&self) {
         assert_eq!(self.receiver.refused(), [""; 0], "by a receiver that remembers");
         assert_eq!(self.receiver.applied("test/idle"), ["gone3", "gone7", "fresh"], "what was applied is remembered");
@@ -330,7 +314,7 @@ async fn restore_loses_nothing_and_receiver_refuses_nothing() {
         other => panic!("{key}: {other:?}"),
     };
     let counts = |key: &str| (told(key).set_aside, told(key).repeats, told(key).lost);
-    // Of the one that repeats what was applied before, and of the one that repeats what is set aside.
+    // One repeats an applied delivery, the other a parked one.
     assert_eq!(counts("test/waits"), (2, 2, 0));
     assert_eq!(counts("test/held"), (1, 0, 0));
     assert!(told("test/held").was_held);
@@ -373,7 +357,7 @@ async fn killed_restore_continues_to_the_same_result() {
     for calls in 0.. {
         let mut disaster = before.again().await;
         let table = disaster.world.table.clone();
-        // The last one that it makes lands.
+        // Its last request lands.
         let plan = move |call: &Call<'_>| match call.request.cmp(&calls) {
             std::cmp::Ordering::Less => Fault::None,
             std::cmp::Ordering::Equal => Fault::SilentAfter,
@@ -388,7 +372,6 @@ async fn killed_restore_continues_to_the_same_result() {
         assert!(again.0, "after {calls} calls");
         let (found, calls_made) = (disaster.left(), format!("after {calls} calls"));
         assert_eq!(found.symmetric_difference(&left).collect::<Vec<_>>(), [""; 0], "{calls_made}");
-        // Where the first run was done, the second tells nothing.
         if !again.1.is_empty() {
             assert_eq!(disaster.report(&again.1).await, report, "{calls_made}");
         }
@@ -405,7 +388,7 @@ async fn killed_restore_continues_to_the_same_result() {
 async fn lost_reply_changes_no_restore() {
     let mut disaster = Disaster::strikes().await;
     let table = disaster.world.table.clone();
-    // Of each write the first reply.
+    // The first reply of each write is lost.
     let seen = Mutex::new(Vec::new());
     let plan = move |call: &Call<'_>| {
         let mut seen = seen.lock().expect("nobody panics while holding this");
@@ -440,7 +423,6 @@ async fn second_restore_changes_nothing() {
     let before = (rows(TableName::Entities), rows(TableName::Inbox));
     assert_eq!(disaster.restore().await, BTreeMap::new());
     assert_eq!((rows(TableName::Entities), rows(TableName::Inbox)), before);
-    // Of another moment these tables are not.
     let other = disaster.world.operator().begin_restore(disaster.as_of + HOUR).await.expect("it answers");
     assert!(matches!(other, NextRestore::Another(_)), "{other:?}");
 }
@@ -463,7 +445,6 @@ async fn restore_leaves_orders_in_use() {
     assert_eq!(told["test/idle"], Restored::Already, "it was raised before it was used");
     assert_eq!(told["test/new"], Restored::Already, "it was made since");
     assert_eq!(told["test/waits"], Restored::InUse);
-    // It is a person's to say.
     let forced = operator.restore(&restoring, &entity("test/waits"), true).await.expect("it answers");
     assert!(matches!(forced, Restored::Raised(told) if told.set_aside == 3));
     assert!(restore(&operator, disaster.as_of).await.expect("it answers").0);
@@ -505,8 +486,6 @@ async fn restored_job_skips_ticks_before_the_restore() {
     assert_eq!(nightly(world, this + Duration::from_secs(60)).await, 1, "as ever from then on");
 }
 
-/// What has left the row is there, with its own place; and what was parked before
-/// the backup can be put back.
 #[tokio::test(start_paused = true)]
 async fn restore_keeps_receipts_and_parked_deliveries() {
     let disaster = Disaster::strikes().await;
@@ -523,7 +502,6 @@ async fn restore_keeps_receipts_and_parked_deliveries() {
     assert_eq!(ended, [("restore", Some("2 set aside, 2 known as repeats, 0 lost, 0 applied before"))]);
 }
 
-/// It counts as applied, and whoever restores is told.
 #[tokio::test(start_paused = true)]
 async fn restore_reports_rewound_deliveries_as_applied() {
     let world = World::new();
@@ -541,12 +519,11 @@ async fn restore_reports_rewound_deliveries_as_applied() {
     assert_eq!(world.applied(), ["1", "2"]);
 }
 
-/// The copy of the inbox is of so much later that it holds the receipt of what
-/// waits in that of the entities.
+/// The copy of the inbox holds the receipt of a delivery that waits in the copy of the entities.
 #[tokio::test(start_paused = true)]
 async fn restore_keeps_deliveries_parked_in_later_copy() {
     let mut world = World::new();
-    // Its row remembers one delivery.
+    // Its row holds one receipt.
     let key = format!("test/{}", "x".repeat(507));
     world.append(&key, "bad").await;
     let (as_of, backup) = (world.env.now(), Arc::new(MemoryTable::new()));
@@ -563,39 +540,36 @@ async fn restore_keeps_deliveries_parked_in_later_copy() {
     (world.table, world.memory) = (backup.clone(), backup);
     let (is_whole, told) = restore(&world.operator(), as_of).await.expect("it answers");
     let Restored::Raised(told) = &told[&key] else { panic!("{told:?}") };
-    // Of the last one neither copy knows more than that it waits.
     assert_eq!((is_whole, told.set_aside, told.repeats, told.lost), (true, 2, 0, 0));
     let parked = world.operator().parked(&entity(&key)).await.expect("it answers");
     assert_eq!(parked[0].error, "bad");
     world.operator().redrive(&parked[0], None).await.expect("it is put back");
 }
 
-/// Has a worker process the wake-up of `test/a`.
-async fn attended(stage: &Stage, receiver: &Receiver) {
-    let drainer = stage.drainer(receiver.handler());
-    let deadline = stage.env().monotonic() + Duration::from_secs(60);
+async fn attended(testbed: &TestBed, receiver: &Receiver) {
+    let drainer = testbed.drainer(receiver.handler());
+    let deadline = testbed.env().monotonic() + Duration::from_secs(60);
     let received = Received { entity: entity("test/a"), times: 1 };
     drainer.process(&received, deadline, &SuspectGate::new(1)).await;
 }
 
-async fn appended(stage: &Stage, ids: impl IntoIterator<Item = String>) {
+async fn appended(testbed: &TestBed, ids: impl IntoIterator<Item = String>) {
     for id in ids {
-        stage.inbox().append(&stage.incoming("test/a", &id)).await.expect("it is appended");
+        testbed.inbox().append(&testbed.incoming("test/a", &id)).await.expect("it is appended");
     }
 }
 
-/// The same on the embedded DynamoDB, whose tables are copied row by row.
 #[tokio::test]
 async fn embedded_tables_are_restored_from_copies() {
-    let (stage, receiver) = (Stage::start().await, Receiver::default());
+    let (testbed, receiver) = (TestBed::start().await, Receiver::default());
     let long_ago = || (0..LONG_AGO).map(|number| format!("a{number}"));
-    appended(&stage, long_ago()).await;
-    attended(&stage, &receiver).await;
+    appended(&testbed, long_ago()).await;
+    attended(&testbed, &receiver).await;
     assert_eq!(receiver.applied("test/a").len(), LONG_AGO);
-    appended(&stage, ["waits".to_owned()]).await;
-    let (as_of, restored) = (stage.env().now(), Stage::start().await);
+    appended(&testbed, ["waits".to_owned()]).await;
+    let (as_of, restored) = (testbed.env().now(), TestBed::start().await);
     for table in [TableName::Entities, TableName::Inbox] {
-        let operator = stage.operator();
+        let operator = testbed.operator();
         let mut pass = operator.pass(table.clone());
         while let Some(rows) = pass.page().await.expect("it answers") {
             for row in rows {
@@ -604,8 +578,8 @@ async fn embedded_tables_are_restored_from_copies() {
             }
         }
     }
-    appended(&stage, (0..5).map(|number| format!("gone{number}"))).await;
-    attended(&stage, &receiver).await;
+    appended(&testbed, (0..5).map(|number| format!("gone{number}"))).await;
+    attended(&testbed, &receiver).await;
     receiver.forget_what_was_applied();
 
     let (is_whole, told) = restore(&restored.operator(), as_of).await.expect("it answers");

@@ -1,5 +1,4 @@
-//! What was applied, run once more because a person wants it: in its order, in
-//! front of what waits, and nothing that was not applied.
+//! Rewinds: applied deliveries run again, in order and before those that wait.
 
 mod ended;
 
@@ -10,9 +9,9 @@ use std::{
 
 use bytes::Bytes;
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Counting, Done, answering},
-    world::World,
+    world::{World, entity, key},
 };
 use webhook_serializer::{
     handler::{Handler, Outcome},
@@ -30,15 +29,10 @@ use webhook_serializer::{
     },
 };
 
-fn entity() -> EntityKey {
-    EntityKey::parse("test/a").expect("a key")
-}
-
 fn operator(world: &World) -> Operator {
     world.operator().because(Reason::new("ada", "the table was emptied"))
 }
 
-/// Sets the entity back to the place so many behind the first that it ever had.
 async fn rewound(world: &World, behind: u64) -> Rewound {
     let first = first(world).await;
     operator(world).rewind(&entity(), Sequence(first.0 + behind)).await.expect("memory answers")
@@ -48,7 +42,6 @@ async fn ended(world: &World) -> Rewound {
     operator(world).end_rewind(&entity()).await.expect("memory answers")
 }
 
-/// The first place of an entity.
 async fn first(world: &World) -> Sequence {
     let settled = world.operator().settled(&entity(), Some(&world.state("test/a").await), 1000).await;
     let waiting = world.operator().inspect(&entity()).await.expect("memory answers").waiting;
@@ -56,7 +49,6 @@ async fn first(world: &World) -> Sequence {
     settled.or_else(|| waiting.first().map(webhook_serializer::protocol::delivery::Item::sequence)).expect("a place")
 }
 
-/// So many were applied.
 async fn applied(count: u32) -> World {
     let world = World::new();
     for id in 1..=count {
@@ -70,7 +62,6 @@ fn ids(from: u32, through: u32) -> Vec<String> {
     (from..=through).map(|id| id.to_string()).collect()
 }
 
-/// Keeps what it is told of a run.
 type Told = Arc<Mutex<Vec<(String, u32, Option<FencingToken>, Age)>>>;
 
 fn telling(told: &Told, fails: &'static str) -> impl Handler + Clone + use<> {
@@ -99,14 +90,14 @@ async fn rewound_deliveries_run_in_order_before_waiting_ones() {
     operator(&world).resume(&entity()).await.unwrap();
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.started(), [ids(1, 4), ids(2, 6)].concat());
-    let told = world.told.settled().into_iter().map(|(id, _)| id);
+    let told = world.events.settled().into_iter().map(|(id, _)| id);
     assert_eq!(told.collect::<Vec<_>>(), world.started(), "each run is told of");
     let state = world.state("test/a").await;
     assert!(state.is_empty() && state.held.is_none() && state.pending_since.is_none(), "{state:?}");
     assert!(world.messages.is_empty());
 }
 
-/// However its attempts end, a run has one name, and another one than any other.
+/// All attempts of a run share a token, and no other run has it.
 #[tokio::test(start_paused = true)]
 async fn rewound_delivery_carries_run_token_and_unknown_age() {
     let world = World::new();
@@ -129,7 +120,6 @@ async fn rewound_delivery_carries_run_token_and_unknown_age() {
     assert_eq!(names, [("1", 1, true), ("2", 1, true), ("2", 2, true), ("2", 3, true)]);
     assert!(runs[1..].iter().all(|(.., before, _)| *before == runs[1].2), "{runs:?}");
     assert!(runs.iter().all(|(.., age)| *age == Age::Unknown), "{runs:?}");
-    // It was parked; "1" was applied once more, under another token.
     rewound(&world, 0).await;
     world.work(&[world.drainer(telling(&told, "none"))]).await;
     let again: Vec<_> = told.lock().unwrap().drain(..).collect();
@@ -154,20 +144,19 @@ async fn rewind_runs_only_applied_deliveries() {
     rewound(&world, 0).await;
     world.work(&[world.drainer(picky())]).await;
     assert_eq!(world.started()[3..], ["1", "3"]);
-    let parked = world.told.settled().into_iter().filter(|(id, _)| id == "bad");
+    let parked = world.events.settled().into_iter().filter(|(id, _)| id == "bad");
     assert_eq!(parked.count(), 1, "of what stays parked nothing is told again");
     let past = world.operator().settled(&entity(), Some(&world.state("test/a").await), 10).await.unwrap();
     let settled: Vec<_> = past.places.values().map(|past| past.settlement().unwrap()).collect();
     use Settlement::{Applied, Parked, Repeat};
     assert_eq!(settled, [Applied, Parked, Repeat, Applied]);
-    // It can be put back as ever.
     let parked = world.operator().parked(&entity()).await.unwrap();
     world.operator().redrive(&parked[0], None).await.unwrap();
     world.work(&[world.drainer(picky())]).await;
     assert_eq!(world.started()[5..], ["bad"]);
 }
 
-/// Its row remembers nineteen.
+/// The row holds nineteen receipts.
 #[tokio::test(start_paused = true)]
 async fn rewind_of_sixty_remembers_every_delivery() {
     let world = applied(60).await;
@@ -195,7 +184,6 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
     assert_eq!(world.applied(), [ids(1, 3), vec!["1".into(), "3".into()]].concat());
     let failed_as = told.lock().unwrap().iter().find(|run| run.0 == "2").expect("it was started").2;
     assert!(failed_as.is_some());
-    // Long after the row has forgotten it.
     for id in 4..40 {
         world.append("test/a", &id.to_string()).await;
     }
@@ -214,7 +202,6 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
     assert_eq!(world.applied().last().unwrap(), "2");
     let names: Vec<_> = told.lock().unwrap().drain(..).map(|(_, _, before, age)| (before, age)).collect();
     assert_eq!(names, [(failed_as, Age::Unknown)], "it goes out under the name of the run that failed");
-    // What was applied there has a name of its own, when it is run once more.
     let last = world.state("test/a").await.head;
     operator(&world).rewind(&entity(), last).await.unwrap();
     world.work(&[world.drainer(telling(&told, "none"))]).await;
@@ -226,7 +213,7 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
 async fn rewound_blocked_delivery_has_all_its_attempts() {
     let world = World::new();
     for id in ["1", "2", "3"] {
-        world.inbox().append(&world.incoming_from("block", "test/a", id)).await.unwrap();
+        world.append_from("block", "test/a", id).await;
     }
     let told = Told::default();
     world.work(&[world.drainer(telling(&told, "3"))]).await;
@@ -293,18 +280,17 @@ async fn impossible_rewind_changes_nothing() {
     assert!(matches!(back(first.0 + 3).await, Rewound::NotSettled(_)));
     assert!(matches!(back(0).await, Rewound::NotSettled(_)));
     assert_eq!(back(first.0 - 1).await, Rewound::Expired(Some(first)));
-    // Retention took the second.
     world.memory.write(&Write::delete(delivery_row(&entity(), first.next()))).await.unwrap();
     assert_eq!(back(first.0).await, Rewound::Expired(Some(Sequence(first.0 + 2))));
     world.memory.write(&Write::delete(delivery_row(&entity(), Sequence(first.0 + 2)))).await.unwrap();
     assert_eq!(back(first.0 + 2).await, Rewound::Expired(None));
     assert_eq!(ended(&world).await, Rewound::Nothing);
-    let nobody = EntityKey::parse("test/nobody").unwrap();
+    let nobody = key("test/nobody");
     assert_eq!(operator(&world).rewind(&nobody, first).await, Err(OperatorError::Unknown));
     let after = world.state("test/a").await;
     assert_eq!((after.head, after.tail, after.recent), (before.head, before.tail, before.recent));
 
-    let job = EntityKey::parse("cron/report").unwrap();
+    let job = key("cron/report");
     assert_eq!(operator(&world).rewind(&job, first).await, Err(OperatorError::IsAJob));
 
     let world = World::new();
@@ -322,7 +308,7 @@ async fn ended_rewind_keeps_the_rest_applied() {
         rewound(&world, 0).await;
         world.append("test/a", "1").await;
         world.append("test/a", "new").await;
-        // The first is run again; the second fails, and waits for hours.
+        // The first runs again; the second fails and waits for hours.
         let fails = answering(|delivery, _| match delivery.delivery_id().as_str() {
             "1" => Outcome::Done,
             _ => Outcome::retry_after(Duration::from_secs(6 * 3600), "not now"),
@@ -346,7 +332,7 @@ async fn ended_rewind_keeps_the_rest_applied() {
     }
 }
 
-/// Its process ends before any one of its calls, and nobody sweeps.
+/// The operator's process dies before any of its calls, and nothing sweeps.
 #[tokio::test(start_paused = true)]
 async fn killed_operator_leaves_a_whole_rewind() {
     for ends in [false, true] {
@@ -359,8 +345,7 @@ async fn killed_operator_leaves_a_whole_rewind() {
             }
             let from = first(&world).await;
             let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
-            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
-            world.table = table.clone();
+            let table = world.break_table(plan);
             let operator = operator(&world);
             world.table = world.memory.clone();
             let work = async {
@@ -369,7 +354,6 @@ async fn killed_operator_leaves_a_whole_rewind() {
                     false => drop(operator.rewind(&entity(), from).await),
                 }
             };
-            // It never hears of what it sent last.
             let _ = world.env.within(Duration::from_secs(1), work).await;
             let drainers = [world.drainer(Done)];
             let drained = world.work(&drainers);
@@ -389,8 +373,7 @@ async fn killed_operator_leaves_a_whole_rewind() {
     }
 }
 
-/// It waits since the first of them came: what retention may have deleted is
-/// never taken for a place that was not filled.
+/// Expired deliveries are never taken for unfilled sequences.
 #[tokio::test(start_paused = true)]
 async fn expired_rewound_delivery_blocks_its_order() {
     let world = applied(3).await;
@@ -408,7 +391,7 @@ async fn expired_rewound_delivery_blocks_its_order() {
     assert!(world.memory.get(&entity_row(&entity())).await.unwrap().is_some());
 }
 
-/// Its receipt has expired: it would look like one that has just come.
+/// Without a receipt it would look like a new delivery.
 #[tokio::test(start_paused = true)]
 async fn delivery_without_receipt_is_not_rewound() {
     let world = applied(40).await;
@@ -419,7 +402,6 @@ async fn delivery_without_receipt_is_not_rewound() {
     assert_eq!(rewound(&world, 0).await, Rewound::Expired(Some(first.next())));
 }
 
-/// Not even where that was ended before it came far.
 #[tokio::test(start_paused = true)]
 async fn run_after_an_ended_one_has_another_token() {
     for count in [3, 40] {
@@ -442,7 +424,7 @@ async fn run_after_an_ended_one_has_another_token() {
     }
 }
 
-/// It may have had its effect before what is in front of it now is run again.
+/// Its effect may precede that of the delivery in front of it.
 #[tokio::test(start_paused = true)]
 async fn run_after_a_further_rewind_has_another_token() {
     for count in [3, 40] {
@@ -473,7 +455,6 @@ async fn run_after_a_further_rewind_has_another_token() {
     }
 }
 
-/// A person's skip parks as a failure does.
 #[tokio::test(start_paused = true)]
 async fn skipped_rewound_delivery_keeps_its_run_token() {
     let world = applied(2).await;
@@ -492,7 +473,6 @@ async fn skipped_rewound_delivery_keeps_its_run_token() {
     assert_eq!(names[1], ("1".into(), parked.delivery().run_before()));
 }
 
-/// What waits for long keeps its receipts, which say that it was applied, or not.
 #[tokio::test(start_paused = true)]
 async fn rewound_deliveries_keep_their_receipts() {
     let world = applied(40).await;

@@ -1,12 +1,11 @@
-//! Nobody waits for a backlog that is not theirs: a drain goes behind everybody
-//! else after a slice of time, and gives up at once what nobody will fill.
+//! Backlogs hand over after a slice, and old gaps are filled immediately.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Done, Slow},
-    world::World,
+    world::{World, key},
 };
 use webhook_serializer::{
     engine::drain::{Acknowledgement, MARGIN, Received, SuspectGate},
@@ -23,10 +22,9 @@ async fn backlog(count: usize) -> World {
     world
 }
 
-/// Attends to the next wake-up.
 async fn process(world: &World, handler: impl webhook_serializer::handler::Handler) -> EntityKey {
     let message = world.messages.receive().await.expect("a wake-up");
-    let entity = message.says.entity().clone();
+    let entity = message.content.entity().clone();
     let received = Received { entity: entity.clone(), times: message.times };
     let deadline = world.env.monotonic() + world.function_time;
     let attended = world.drainer(handler).process(&received, deadline, &SuspectGate::new(1)).await;
@@ -35,8 +33,7 @@ async fn process(world: &World, handler: impl webhook_serializer::handler::Handl
     entity
 }
 
-/// Each would find the entity held by then, and be put off one for one until the
-/// inbox is empty.
+/// Each would meet the lease and be requeued until the inbox is empty.
 #[tokio::test(start_paused = true)]
 async fn claim_behind_hand_over_sends_no_wake_up() {
     let world = backlog(1).await;
@@ -44,7 +41,7 @@ async fn claim_behind_hand_over_sends_no_wake_up() {
         world.append("test/a", &number.to_string()).await;
     }
     world.messages.clear();
-    world.waker().wake(&EntityKey::parse("test/a").unwrap(), Duration::ZERO, SECOND).await.unwrap();
+    world.waker().wake(&key("test/a"), Duration::ZERO, SECOND).await.unwrap();
     process(&world, Slow(SECOND)).await;
     assert!(world.state("test/a").await.was_handed_over(world.env.now()));
     let sent = world.messages.sent();
@@ -58,12 +55,12 @@ async fn claim_behind_hand_over_sends_no_wake_up() {
     assert_eq!(world.messages.sent(), sent + 1, "an emptied inbox owes one again");
 }
 
-/// A worker meets the lease between the last settle of a slice and its end.
+/// A worker meets the lease between the last settle of a slice and its release.
 #[tokio::test(start_paused = true)]
 async fn worker_beside_a_hand_over_looks_again_soon() {
     let world = backlog(9).await;
     world.messages.clear();
-    world.waker().wake(&EntityKey::parse("test/a").unwrap(), Duration::ZERO, SECOND).await.unwrap();
+    world.waker().wake(&key("test/a"), Duration::ZERO, SECOND).await.unwrap();
     let began = world.env.monotonic();
     world.work(&[world.drainer(Slow(SECOND)), world.drainer(Slow(SECOND))]).await;
     assert_eq!(world.applied().len(), 9);
@@ -71,18 +68,17 @@ async fn worker_beside_a_hand_over_looks_again_soon() {
     assert!(took < Duration::from_millis(9_500), "{took:?} for nine seconds of work, and no lease's length");
 }
 
-/// Claims whose ingest died an hour ago.
 #[tokio::test(start_paused = true)]
 async fn thousand_old_gaps_are_filled_in_seconds() {
     let world = World::new();
-    let entity = EntityKey::parse("test/a").unwrap();
+    let entity = key("test/a");
     for _ in 0..1000 {
         let env = &world.env;
         let claim = Claim { entity: &entity, nonce: &env.nonce(), now: env.now() };
         world.store().run(&claim, SECOND).await.unwrap();
     }
     world.env.sleep(Duration::from_secs(3600)).await;
-    // A fresh claim hides how old those in front of it are, from the row; its delivery tells.
+    // A fresh claim hides the age of earlier gaps in the row; its delivery shows it.
     world.append("test/a", "1").await;
     let began = world.env.monotonic();
     world.work(&[world.drainer(Done)]).await;
@@ -93,14 +89,12 @@ async fn thousand_old_gaps_are_filled_in_seconds() {
     assert_eq!(last, Some(Settlement::Applied));
 }
 
-/// What lies behind it came long after it, whatever was claimed since.
+/// The delivery behind the gap is old, whatever was claimed since.
 #[tokio::test(start_paused = true)]
 async fn gap_before_an_old_delivery_is_filled_immediately() {
     let world = World::new();
-    let entity = EntityKey::parse("test/a").unwrap();
     let claim = async || {
-        let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: world.env.now() };
-        world.store().run(&claim, SECOND).await.unwrap();
+        world.claim("test/a").await;
     };
     claim().await;
     world.append("test/a", "1").await;
@@ -117,26 +111,23 @@ async fn gap_before_an_old_delivery_is_filled_immediately() {
     };
     tokio::join!(work, look);
     assert!(applied.expect("it looked") < Duration::from_millis(100), "{applied:?}");
-    // Its own ingest may still fill the other.
+    // Ingest may still fill the other gap.
     assert!(world.env.monotonic() - began >= world.settings.gap);
 }
 
-/// However long the drain has been at it, and has waited for another place.
+/// However long the drain runs, and has waited for another gap.
 #[tokio::test(start_paused = true)]
 async fn late_claim_gets_its_whole_gap_time() {
     let mut world = World::new();
     world.settings.gap = SECOND;
-    let entity = EntityKey::parse("test/a").unwrap();
-    let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: world.env.now() };
-    world.store().run(&claim, SECOND).await.unwrap();
+    world.claim("test/a").await;
     world.append("test/a", "1").await;
     let drainer = world.drainer(Slow(3 * SECOND));
-    // Its ingest comes to its place, and takes its time to fill it.
     let slow = |call: &Call<'_>| match call.writes {
         [write] if write.key.table == TableName::Inbox => Fault::Slow(SECOND / 2),
         _ => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, slow));
+    world.break_table(slow);
     let late = async {
         world.env.sleep(4 * SECOND - SECOND / 5).await;
         world.append("test/a", "2").await;
@@ -148,13 +139,11 @@ async fn late_claim_gets_its_whole_gap_time() {
     assert_eq!(places, [Void, Applied, Applied], "it was not given up, and its delivery has one place");
 }
 
-/// All of them old: not even the first is waited for.
 #[tokio::test(start_paused = true)]
 async fn gap_with_an_old_claim_is_filled_immediately() {
     let world = World::new();
-    let entity = EntityKey::parse("test/a").unwrap();
-    let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: world.env.now() };
-    world.store().run(&claim, SECOND).await.unwrap();
+    let entity = key("test/a");
+    world.claim("test/a").await;
     world.env.sleep(Duration::from_secs(3600)).await;
     world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();
     let began = world.env.monotonic();
@@ -163,14 +152,13 @@ async fn gap_with_an_old_claim_is_filled_immediately() {
     assert!(world.state("test/a").await.is_empty());
 }
 
-/// Its ingest may still fill it: a worker that has no time left to see does not give it up.
+/// A worker without time to wait must not fill a fresh gap.
 #[tokio::test(start_paused = true)]
 async fn fresh_gap_is_left_to_another_worker() {
     let mut world = World::new();
     world.function_time = world.settings.gap;
-    let entity = EntityKey::parse("test/a").unwrap();
-    let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: world.env.now() };
-    world.store().run(&claim, SECOND).await.unwrap();
+    let entity = key("test/a");
+    world.claim("test/a").await;
     world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();
     let began = world.env.monotonic();
     process(&world, Done).await;

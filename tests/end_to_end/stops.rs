@@ -1,13 +1,12 @@
-//! An order that a person stops, and lets go on: on hold, skipped, tried at once;
-//! and what is written down of it.
+//! Operators stop an order and let it continue: hold, skip, retry, and the operations log.
 
 use std::{future::ready, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Done, Slow, answering},
-    world::World,
+    world::{World, entity, key},
 };
 use webhook_serializer::{
     engine::queue::{Message, Queue, QueueError},
@@ -16,10 +15,10 @@ use webhook_serializer::{
     operator::{Erased, Operator, OperatorError, Skipped, Turned},
     protocol::{
         delivery::{Delivery, Envelope},
-        entity::{EntityKey, Sequence},
+        entity::Sequence,
         format::attribute as a,
         hold::Hold,
-        inbox::{Claim, Put, RetryNow},
+        inbox::{Put, RetryNow},
         keys::{delivery_row, entity_row},
         maintain::{BeginHold, EndHold, Reason, Verb},
         operation::Operation,
@@ -31,15 +30,11 @@ use webhook_serializer::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn entity() -> EntityKey {
-    EntityKey::parse("test/a").expect("a key")
-}
-
 fn because() -> Reason {
     Reason::new("ada", "the warehouse counts its stock")
 }
 
-/// At work for less time than a worker goes by what it saw of the row.
+/// Shorter than a worker trusts its last read of the row.
 #[derive(Debug, Clone, Copy)]
 struct AtWork {
     commits: bool,
@@ -52,7 +47,6 @@ impl Handler for AtWork {
     }
 }
 
-/// An operator with a reason.
 fn operator(world: &World) -> Operator {
     world.operator().because(because())
 }
@@ -67,17 +61,6 @@ async fn resumed(world: &World) -> Turned {
 
 async fn skipped(world: &World, sequence: Sequence) -> Skipped {
     operator(world).skip(&entity(), sequence).await.expect("memory answers")
-}
-
-/// Two of a source that blocks; the first has failed as often as it may.
-async fn blocked() -> World {
-    let world = World::new();
-    for id in ["1", "2"] {
-        world.inbox().append(&world.incoming_from("block", "test/a", id)).await.expect("it is appended");
-    }
-    world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
-    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
-    world
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +82,6 @@ async fn held_order_starts_nothing_until_resumed() {
     assert!(matches!(resumed(&world).await, Turned::Unchanged(Some(_))));
 }
 
-/// What is at work is settled, whichever way; no other starts.
 #[tokio::test(start_paused = true)]
 async fn hold_lets_the_running_handler_finish() {
     for commits in [false, true] {
@@ -123,7 +105,7 @@ async fn hold_lets_the_running_handler_finish() {
     }
 }
 
-/// The last of an inbox would leave the row to be deleted.
+/// Settling the last delivery would set an expiry.
 #[tokio::test(start_paused = true)]
 async fn row_on_hold_never_expires() {
     for commits in [false, true] {
@@ -136,7 +118,6 @@ async fn row_on_hold_never_expires() {
         };
         let drainers = [world.drainer(AtWork { commits })];
         let (_, ()) = tokio::join!(hold, world.work(&drainers));
-        // A visitor's release is no reason either.
         world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap().release().await.unwrap();
         let state = world.state("test/a").await;
         assert_eq!((state.is_empty(), state.held, state.pending_since), (true, None, None), "commits: {commits}");
@@ -164,13 +145,13 @@ async fn late_first_try_changes_no_later_hold() {
 
 #[tokio::test(start_paused = true)]
 async fn block_and_hold_end_separately() {
-    let world = blocked().await;
+    let world = World::blocked().await;
     on_hold(&world).await;
     world.operator().unblock(&entity()).await.unwrap();
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), [""; 0], "it is on hold");
 
-    let world = blocked().await;
+    let world = World::blocked().await;
     on_hold(&world).await;
     resumed(&world).await;
     world.work(&[world.drainer(Done)]).await;
@@ -179,13 +160,13 @@ async fn block_and_hold_end_separately() {
 
 #[tokio::test(start_paused = true)]
 async fn hold_of_a_job_is_refused() {
-    let job = EntityKey::parse("cron/report").unwrap();
+    let job = key("cron/report");
     assert_eq!(World::new().operator().hold(&job).await, Err(OperatorError::IsAJob));
 }
 
 #[tokio::test(start_paused = true)]
 async fn blocked_order_continues_behind_a_skipped_delivery() {
-    let world = blocked().await;
+    let world = World::blocked().await;
     let first = world.state("test/a").await.next();
     assert_eq!(skipped(&world, first).await, Skipped::As(Settlement::Parked));
     let receipts = world.operator().receipts(&entity()).await.unwrap();
@@ -202,7 +183,6 @@ async fn blocked_order_continues_behind_a_skipped_delivery() {
     assert_eq!(world.applied(), ["2", "1"]);
 }
 
-/// The last one leaves an idle row; it may be on hold, and stays so.
 #[tokio::test(start_paused = true)]
 async fn last_waiting_delivery_can_be_skipped() {
     for holds in [false, true] {
@@ -221,7 +201,6 @@ async fn last_waiting_delivery_can_be_skipped() {
     }
 }
 
-/// A handler that is at work on it ends first.
 #[tokio::test(start_paused = true)]
 async fn skip_of_an_applied_delivery_changes_nothing() {
     let world = World::new();
@@ -273,7 +252,7 @@ async fn retry_now_keeps_the_attempts_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn operations_log_keeps_who_and_why() {
-    let world = blocked().await;
+    let world = World::blocked().await;
     let first = world.state("test/a").await.next();
     let a_moment = async || world.env.sleep(Duration::from_secs(1)).await;
     on_hold(&world).await;
@@ -298,12 +277,11 @@ async fn operations_log_keeps_who_and_why() {
         ]
     );
     world.work(&[world.drainer(Done)]).await;
-    // Two deliveries, what is parked, what was done, and what the entity's row told.
+    // Two deliveries, the parked one, four acts, and the receipts in the row.
     assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 2 + 1 + 4 + 1 }));
     assert_eq!(world.operator().acts(&entity()).await.unwrap(), []);
 }
 
-/// A queue that takes nothing.
 #[derive(Debug)]
 struct Down;
 
@@ -315,7 +293,7 @@ impl Queue for Down {
 
 #[tokio::test(start_paused = true)]
 async fn operator_acts_need_a_wake_up() {
-    let mut world = blocked().await;
+    let mut world = World::blocked().await;
     on_hold(&world).await;
     let first = world.state("test/a").await.next();
     let queue = std::mem::replace(&mut world.queue, Arc::new(Down));
@@ -331,7 +309,7 @@ async fn operator_acts_need_a_wake_up() {
     resumed(&world).await;
 }
 
-/// Its process ends before any one of its calls, and nobody sweeps.
+/// The operator's process dies before any of its calls, and nothing sweeps.
 #[tokio::test(start_paused = true)]
 async fn killed_operator_strands_no_order() {
     for what in ["resume", "skip", "unblock", "retry"] {
@@ -339,7 +317,7 @@ async fn killed_operator_strands_no_order() {
             let mut world = match what {
                 "resume" => World::new(),
                 "retry" => failing_for_hours().await,
-                _ => blocked().await,
+                _ => World::blocked().await,
             };
             if what == "resume" {
                 on_hold(&world).await;
@@ -347,8 +325,7 @@ async fn killed_operator_strands_no_order() {
             }
             let first = world.state("test/a").await.next();
             let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
-            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
-            world.table = table.clone();
+            let table = world.break_table(plan);
             let operator = operator(&world);
             world.table = world.memory.clone();
             let work = async {
@@ -359,9 +336,8 @@ async fn killed_operator_strands_no_order() {
                     _ => drop(operator.retry(&entity()).await),
                 }
             };
-            // It never hears of what it sent last.
             let _ = world.env.within(Duration::from_secs(1), work).await;
-            // What is delayed by less than a minute comes; a retry in hours does not.
+            // Wake-ups delayed by up to a minute arrive; a retry in hours does not.
             let within = world.env.within(Duration::from_secs(120), world.work(&[world.drainer(Done)])).await;
             let state = world.state("test/a").await;
             let goes_on = state.is_empty() || state.is_stopped() || state.retry_at.is_some();
@@ -381,12 +357,12 @@ async fn failing_for_hours() -> World {
     world
 }
 
-/// Ingest was slow, not dead: its put comes between the skip's look and its void.
+/// A slow put lands between the skip's read and its tombstone.
 #[tokio::test(start_paused = true)]
 async fn put_that_lands_during_a_skip_is_parked() {
     for before in 1..12_u64 {
         let mut world = World::new();
-        world.inbox().append(&world.incoming_from("block", "test/a", "1")).await.unwrap();
+        world.append_from("block", "test/a", "1").await;
         world.messages.clear();
         let expired = Change::set(a::BLOCKED, BlockReason::Expired.as_str());
         world.memory.write(&Write::update(entity_row(&entity()), vec![expired])).await.unwrap();
@@ -396,10 +372,7 @@ async fn put_that_lands_during_a_skip_is_parked() {
         world.memory.write(&Write::delete(key.clone())).await.unwrap();
         let pause = Duration::from_millis(500);
         let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
-        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
-        world.table = table;
-        let operator = world.operator();
-        world.table = world.memory.clone();
+        let (operator, _) = world.broken_operator(plan);
         let late = async {
             world.env.sleep(Duration::from_millis(300)).await;
             let put = Write { condition: Condition::absent(a::ITEM), ..Write::put(key, stored) };
@@ -412,10 +385,10 @@ async fn put_that_lands_during_a_skip_is_parked() {
     }
 }
 
-/// What waits behind it need not wait for a wake-up that was put off.
+/// The next delivery does not wait for a requeued wake-up.
 #[tokio::test(start_paused = true)]
 async fn skip_wakes_a_worker_for_the_next() {
-    let world = blocked().await;
+    let world = World::blocked().await;
     world.messages.clear();
     for wakes in [1, 0] {
         let next = world.state("test/a").await.next();
@@ -426,13 +399,10 @@ async fn skip_wakes_a_worker_for_the_next() {
     }
 }
 
-/// Nobody has said that its place is empty for good.
 #[tokio::test(start_paused = true)]
 async fn unfilled_sequence_is_not_skipped() {
     let (world, patience) = (World::new(), Duration::from_secs(5));
-    let nonce = world.env.nonce();
-    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
-    let place = world.store().run(&claim, patience).await.expect("it is claimed").sequence;
+    let (place, nonce) = world.claim("test/a").await;
     assert_eq!(skipped(&world, place).await, Skipped::NotThereYet);
     let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.env.now() + 30 * DAY);
     world.store().run(&Put { envelope: &envelope, sequence: place }, patience).await.expect("memory answers");
@@ -444,7 +414,7 @@ async fn unfilled_sequence_is_not_skipped() {
 async fn rate_holds_over_a_skip() {
     let world = World::new();
     for id in ["1", "2", "3"] {
-        world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.expect("it is appended");
+        world.append_from("rarely", "test/a", id).await;
     }
     let began = world.env.monotonic();
     let drainers = [world.drainer(Done)];
@@ -463,7 +433,7 @@ async fn rate_holds_over_a_skip() {
 async fn rate_holds_over_a_retry() {
     let world = World::new();
     for id in ["1", "2"] {
-        world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.expect("it is appended");
+        world.append_from("rarely", "test/a", id).await;
     }
     let began = world.env.monotonic();
     let drainers = [world.drainer(Done)];
@@ -480,12 +450,11 @@ async fn rate_holds_over_a_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn stopped_order_is_not_retried() {
-    let world = blocked().await;
+    let world = World::blocked().await;
     assert!(matches!(world.operator().retry(&entity()).await, Ok(Turned::Unchanged(Some(_)))));
     let world = failing_for_hours().await;
     on_hold(&world).await;
     assert!(matches!(world.operator().retry(&entity()).await, Ok(Turned::Unchanged(Some(_)))));
-    // A try that lands late cuts no other wait short.
     resumed(&world).await;
     let late = RetryNow { seen: &world.state("test/a").await }.write();
     let guard = world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap();
@@ -518,7 +487,6 @@ async fn delivery_behind_a_skip_waits_since_its_arrival() {
     assert_eq!(world.state("test/a").await.pending_since, Some(came));
 }
 
-/// What leaves the row with a skip is remembered elsewhere.
 #[tokio::test(start_paused = true)]
 async fn skip_keeps_all_receipts() {
     let world = World::new();

@@ -1,5 +1,4 @@
-//! The sweep as it is deployed: a job of the scheduler, ticked each minute, that
-//! goes on where the last tick stopped. In memory under a paused clock.
+//! The sweep as deployed: a job of the scheduler that continues each minute where the last tick stopped.
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +12,12 @@ use std::{
 use futures_util::{FutureExt, future::BoxFuture};
 use tests::{
     clock::START,
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     forwarding::{Forwarding, Layer, Reply, Request},
     handlers::{Done, answering},
-    stage::Stage,
-    world::World,
+    testbed::TestBed,
+    webhooks::noise,
+    world::{World, key},
 };
 use webhook_serializer::{
     aws::meter::Reading,
@@ -29,10 +29,8 @@ use webhook_serializer::{
     handler::{Isolation, Outcome},
     jobs::{Jobs, Ticker, switch::Switch},
     protocol::{
-        entity::EntityKey,
         format::attribute as a,
         keys::{entity_row, key_of, sweep_position_row},
-        lease::{Acquire, Acquired},
         maintain::Position,
         state::{HolderInfo, LeaseKind},
         table::{Change, Key, Scanned, Segment, Table, TableError, TableName, Value, Write},
@@ -45,14 +43,13 @@ use webhook_serializer::{
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The scheduler's time, as `template.yaml` has it.
+/// As in `template.yaml`.
 const FUNCTION: Duration = Duration::from_secs(300);
 
 fn minute(number: u64) -> Timestamp {
     START + Duration::from_secs(60 * number)
 }
 
-/// What sweeps told of themselves.
 #[derive(Debug, Default)]
 struct Sweeps(Mutex<Vec<Swept>>);
 
@@ -64,7 +61,6 @@ impl Observer for Sweeps {
     }
 }
 
-/// A scheduler with no job but its own.
 struct Deployed {
     ticker: Ticker,
     told: Arc<Sweeps>,
@@ -84,8 +80,7 @@ impl Deployed {
         Self { ticker, told, env: world.env.clone() }
     }
 
-    /// The tick of a minute, when it comes; what it swept. It ends before the
-    /// next one comes.
+    /// Runs the tick of a minute when it comes; it ends before the next one.
     async fn minute(&self, number: u64) -> Swept {
         let swept = self.tick(number).await;
         assert!(self.env.now() < minute(number + 1), "it ended before the next tick");
@@ -115,7 +110,6 @@ impl Deployed {
     }
 }
 
-/// How often each entity was woken.
 #[derive(Debug, Default)]
 struct Woken(Mutex<BTreeMap<String, u32>>);
 
@@ -124,14 +118,13 @@ impl Woken {
         self.0.lock().expect("no one panics while holding this").get(entity).copied().unwrap_or(0)
     }
 
-    /// How many entities were woken at all, and the most times that one was.
     fn count(&self) -> (usize, u32) {
         let woken = self.0.lock().expect("no one panics while holding this");
         (woken.len(), woken.values().copied().max().unwrap_or(0))
     }
 }
 
-/// A queue that takes its time, and what it says of each entity.
+/// A slow queue with an answer for each order.
 struct Picky {
     woken: Arc<Woken>,
     env: Env,
@@ -163,7 +156,7 @@ fn picks(world: &mut World, queue: Picky) {
     (world.queue, world.depth) = (queue.clone(), queue);
 }
 
-/// A world with so many entities that wait without a wake-up, ten minutes on.
+/// A world with `count` orders that have waited without a wake-up for ten minutes.
 async fn forgotten(count: usize, takes: Duration, says: fn(&str) -> Result<(), QueueError>) -> (World, Arc<Woken>) {
     let mut world = World::new();
     for number in 0..count {
@@ -180,8 +173,6 @@ async fn position(world: &World) -> Position {
     let row = world.memory.get(&sweep_position_row()).await.expect("memory answers").expect("it is remembered");
     Position::parse(&row).expect("it can be read")
 }
-
-// Turns.
 
 #[tokio::test(start_paused = true)]
 async fn sweep_visits_every_row_each_hour() {
@@ -203,13 +194,12 @@ async fn missed_minutes_are_swept_later() {
     assert_eq!(deployed.minute(40).await.segments, 21);
     deployed.minutes(41..70).await;
     assert_eq!(woken.count(), (50, 1), "an hour is an hour");
-    // Another deployment's clock, or an invocation that comes twice or late, sweeps nothing more.
+    // A repeated or late invocation, or one by another clock, sweeps nothing more.
     let again = deployed.ticker.tick(minute(65), deployed.env.monotonic() + FUNCTION).await;
     assert_eq!((again.expect("the row can be read").ran.len(), woken.count()), (0, (50, 1)));
 }
 
-/// Pages that take their time, of a table that is there only as a number: each
-/// stands for many rows of which none needs anything.
+/// Slow pages of a virtual table; each stands for many idle rows.
 struct Vast {
     env: Env,
     pages: u64,
@@ -237,7 +227,7 @@ impl Vast {
         let visits = visits.entry((segment.number, page)).or_default();
         visits.longest_without = visits.longest_without.max(now - visits.last);
         (visits.times, visits.last) = (visits.times + 1, now);
-        let entity = EntityKey::parse(&format!("vast/{}-{page}", segment.number)).expect("a key");
+        let entity = key(&format!("vast/{}-{page}", segment.number));
         let key = entity_row(&entity);
         let row = key.to_row().with(a::VERSION, webhook_serializer::protocol::format::FORMAT);
         let row = [a::TAIL, a::HEAD, a::TOKEN].into_iter().fold(row, |row, name| row.with(name, 7_u32));
@@ -254,9 +244,8 @@ impl Layer for Vast {
     }
 }
 
-/// The arithmetic of the bound in docs/protocol.md, rule 14: 10,000 rows a
-/// second for 50 s of each minute are 200 minutes for 100 million rows. A
-/// segment takes 167 s, which is why none may be left for another minute's.
+/// The bound in docs/protocol.md, rule 14: at 10,000 rows a second for 50 s of each minute, 100 million rows take
+/// 200 minutes. A segment takes 167 s, so it must continue in the next minutes.
 #[tokio::test(start_paused = true)]
 async fn sweep_reaches_hundred_million_rows_in_hours() {
     const ROWS: u64 = 100_000_000;
@@ -279,17 +268,16 @@ async fn sweep_reaches_hundred_million_rows_in_hours() {
     assert!(longest <= Duration::from_secs(210 * 60), "{longest:?}");
     let [least, most] = [visits.values().min_by_key(|visits| visits.times), visits.values().max_by_key(|v| v.times)]
         .map(|visits| visits.expect("there are pages").times);
-    // One more for the pass that is under way, one for a page that was read when a minute was over.
+    // One more for the current pass, and one for a page read at the end of a minute.
     assert!(least >= 2 && most <= least + 2, "{least} to {most} times");
 }
 
 #[tokio::test(start_paused = true)]
 async fn unfinished_segment_continues_at_its_position() {
-    // A second for each wake-up: 200 of them are four minutes.
+    // A second for each wake-up: 200 of them take four minutes.
     let (world, woken) = forgotten(200, Duration::from_millis(800), |_| Ok(())).await;
     let deployed = Deployed::by(&world);
     deployed.minutes(10..20).await;
-    // Then there is time for all sixty turns at once, and it is used as far as it goes.
     for number in [75, 76, 77, 78, 79] {
         deployed.minute(number).await;
     }
@@ -299,7 +287,7 @@ async fn unfinished_segment_continues_at_its_position() {
     assert!(position(&world).await.turn.number >= 60);
 }
 
-/// What bounds the bill of a large table: it is read more slowly, and all of it.
+/// Bounds the bill of a large table.
 #[tokio::test(start_paused = true)]
 async fn sweep_rows_bound_each_tick() {
     let (world, woken) = forgotten(200, Duration::ZERO, |_| Ok(())).await;
@@ -317,23 +305,22 @@ async fn sweep_rows_bound_each_tick() {
     assert!((110..=150).contains(&reached), "in minute {reached}");
 }
 
-/// The budget of docs/budgets.md, and that the store itself takes all of it: a
-/// segment of its own, its rest behind any of its rows, where it came to.
+/// The budget of docs/budgets.md; and the store accepts a segment that continues behind any of its rows.
 #[tokio::test]
 async fn segment_costs_a_read_and_a_write() {
-    let stage = Stage::start().await;
+    let testbed = TestBed::start().await;
     for number in 0..40 {
-        stage.inbox().append(&stage.incoming(&format!("test/{number}"), "1")).await.expect("it is appended");
+        testbed.inbox().append(&testbed.incoming(&format!("test/{number}"), "1")).await.expect("it is appended");
     }
-    let parts = stage.parts();
+    let parts = testbed.parts();
     let sweeper = Sweeper::new(parts.store.clone(), parts.waker, parts.queue, 30 * DAY);
-    let until = stage.env().monotonic() + FUNCTION;
+    let until = testbed.env().monotonic() + FUNCTION;
     let mut seen = 0;
     for number in 0..60 {
-        let before = stage.meter.reading();
+        let before = testbed.meter.reading();
         let (swept, ended) = sweeper.go_on(minute(number), until).await;
         assert_eq!((swept.segments, ended), (1, Ok(())));
-        let Reading { write_units, writes, reads, refusals, .. } = stage.meter.reading() - before;
+        let Reading { write_units, writes, reads, refusals, .. } = testbed.meter.reading() - before;
         assert_eq!((write_units, writes, reads, refusals), (1.0, 1, 2, 0));
         seen += swept.seen;
     }
@@ -347,8 +334,6 @@ async fn segment_costs_a_read_and_a_write() {
         assert_eq!(rest, rows[number + 1..]);
     }
 }
-
-// What cannot be served.
 
 #[tokio::test(start_paused = true)]
 async fn sweep_passes_over_an_unreadable_row() {
@@ -379,7 +364,7 @@ async fn sweep_passes_over_a_refused_wake_up() {
     assert_eq!((unserved, woken.count(), woken.times("test/007")), (1, (19, 1), 0));
 }
 
-/// Nobody knows why: each try fails as if the queue were not there.
+/// Each try fails as if the queue were down.
 #[tokio::test(start_paused = true)]
 async fn failing_row_delays_the_sweep_one_minute() {
     let fails = |entity: &str| match entity {
@@ -388,7 +373,6 @@ async fn failing_row_delays_the_sweep_one_minute() {
     };
     let (world, woken) = forgotten(20, Duration::ZERO, fails).await;
     let deployed = Deployed::by(&world);
-    // The minute that it cost is made up for.
     let swept = deployed.minutes(10..71).await;
     assert_eq!((woken.count().0, woken.times("test/007"), swept.unserved), (19, 0, 1));
     assert_eq!(position(&world).await.turn.number, 61);
@@ -411,7 +395,7 @@ async fn queue_outage_passes_over_one_row_each_tick() {
 #[tokio::test(start_paused = true)]
 async fn refused_scan_delays_the_sweep_one_minute() {
     let (mut world, woken) = forgotten(30, Duration::ZERO, |_| Ok(())).await;
-    // As it does of a key that is of another segment.
+    // As DynamoDB refuses a start key of another segment.
     struct Refusing;
     impl Layer for Refusing {
         async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
@@ -433,7 +417,7 @@ async fn refused_scan_delays_the_sweep_one_minute() {
     assert_eq!((woken.count().0, position(&world).await.turn.number), (there, 61));
 }
 
-/// More would only lengthen it; what is held back is woken by a later pass.
+/// A later pass wakes the others.
 #[tokio::test(start_paused = true)]
 async fn sweep_wakes_up_to_ten_thousand_waiting() {
     let (mut world, woken) = forgotten(10, Duration::ZERO, |_| Ok(())).await;
@@ -459,8 +443,6 @@ async fn queue_lags_beyond_ten_thousand_waiting() {
     }
 }
 
-// Two of them, and those that vanish.
-
 #[tokio::test(start_paused = true)]
 async fn concurrent_sweeps_skip_no_row() {
     let (world, woken) = forgotten(100, Duration::from_millis(100), |_| Ok(())).await;
@@ -481,12 +463,11 @@ async fn concurrent_sweeps_skip_no_row() {
 async fn frozen_sweep_moves_no_position_back() {
     let (mut world, woken) = forgotten(60, Duration::ZERO, |_| Ok(())).await;
     let whole = world.table.clone();
-    // It is frozen when it wants to say how far it came, and thaws ten minutes later.
-    let late = Arc::new(FaultyTable::new(whole.clone(), &world.env, |call: &Call<'_>| match call.write {
+    // Frozen before it writes its position, it thaws ten minutes later.
+    let late = world.break_table(|call: &Call<'_>| match call.write {
         1 => Fault::Late(10 * MINUTE),
         _ => Fault::None,
-    }));
-    world.table = late.clone();
+    });
     let frozen = world.sweeper();
     let until = world.env.monotonic() + Duration::from_secs(50);
     let seen = world.env.within(Duration::from_millis(800), frozen.go_on(minute(10), until)).await;
@@ -503,7 +484,7 @@ async fn frozen_sweep_moves_no_position_back() {
 async fn killed_sweep_repeats_at_most_ten_seconds() {
     let (world, woken) = forgotten(150, Duration::from_millis(700), |_| Ok(())).await;
     Deployed::by(&world).minutes([10]).await;
-    // Nearly an hour's turns have come up, for which 100 s are needed; it dies in the middle.
+    // Nearly an hour of segments is due, which takes 100 s; it dies in the middle.
     let sweeper = world.sweeper();
     let until = || world.env.monotonic() + 10 * MINUTE;
     let killed = world.env.within(Duration::from_secs(35), sweeper.go_on(minute(68), until())).await;
@@ -517,17 +498,17 @@ async fn killed_sweep_repeats_at_most_ten_seconds() {
     assert!(entities > 140, "all but those of the last segment: {entities}");
 }
 
-/// Where it came to is written down each ten seconds, and in the end: not at each segment.
+/// The position is written every ten seconds and at the end, not at each segment.
 #[tokio::test(start_paused = true)]
 async fn quick_segments_share_one_position_write() {
     let mut world = World::new();
     let moves = Arc::new(AtomicU64::new(0));
     let counted = moves.clone();
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, move |call: &Call<'_>| {
+    world.break_table(move |call: &Call<'_>| {
         let moves_on = call.writes.iter().filter(|write| write.key == sweep_position_row()).count();
         counted.fetch_add(moves_on as u64, Relaxed);
         Fault::None
-    }));
+    });
     let sweeper = world.sweeper();
     let until = || world.env.monotonic() + Duration::from_secs(50);
     sweeper.go_on(minute(10), until()).await.1.expect("store and queue answer");
@@ -536,7 +517,6 @@ async fn quick_segments_share_one_position_write() {
     assert_eq!((swept.segments, ended, moves.load(Relaxed) - first), (30, Ok(()), 1));
 }
 
-/// Only the reply is lost: it is no other sweep.
 #[tokio::test(start_paused = true)]
 async fn lost_reply_to_a_position_is_recognised() {
     let (mut world, woken) = forgotten(30, Duration::ZERO, |_| Ok(())).await;
@@ -544,7 +524,7 @@ async fn lost_reply_to_a_position_is_recognised() {
         let moves_on = call.writes.iter().any(|write| write.key == sweep_position_row());
         if moves_on && call.write % 2 == 1 { Fault::ReplyLost } else { Fault::None }
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, loses));
+    world.break_table(loses);
     let until = |world: &World| world.env.monotonic() + Duration::from_secs(50);
     let sweeper = world.sweeper();
     for number in 10..70 {
@@ -555,19 +535,8 @@ async fn lost_reply_to_a_position_is_recognised() {
     assert_eq!(woken.count(), (30, 1));
 }
 
-// What it ends and keeps.
-
 async fn held(world: &World, entity: &str, kind: LeaseKind) {
-    let request = Acquire {
-        entity: EntityKey::parse(entity).expect("a key"),
-        kind,
-        holder: world.env.nonce(),
-        info: HolderInfo::new("one that dies"),
-        now: world.env.now(),
-        length: Duration::from_secs(15),
-    };
-    let acquired = world.store().run(&request, MINUTE).await.expect("memory answers");
-    assert!(matches!(acquired, Acquired::Granted(..)), "{acquired:?}");
+    world.acquire(entity, kind, Duration::from_secs(15)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -575,7 +544,7 @@ async fn sweep_ends_an_abandoned_exclusive_lease() {
     let world = World::new();
     held(&world, "test/a", LeaseKind::Exclusive).await;
     let deployed = Deployed::by(&world);
-    // Its holder may be slow: for five minutes behind its end nothing comes for it.
+    // Its holder may be slow: nothing happens for five minutes after its end.
     tokio::time::advance(Duration::from_secs(15 + 299)).await;
     assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").woken, 0);
     assert_eq!(deployed.minutes(6..66).await.woken, 1);
@@ -589,7 +558,7 @@ async fn sweep_ends_an_abandoned_exclusive_lease() {
     assert_eq!(left, ["cron/sweep"], "only the job's own is kept");
 }
 
-/// A worker that took it over would take the tick from those who run it.
+/// A worker that took it over would keep the tick from the schedulers.
 #[tokio::test(start_paused = true)]
 async fn sweep_leaves_a_jobs_lease() {
     let world = World::new();
@@ -600,19 +569,17 @@ async fn sweep_leaves_a_jobs_lease() {
     assert!(JobState::parse(&row).expect("it can be read").entity.held.is_some());
 }
 
-/// An operator, or a worker, may park what waits while the sweep is at it.
+/// An operator or a worker may park a delivery during the sweep.
 #[tokio::test(start_paused = true)]
 async fn delivery_parked_during_a_sweep_never_expires() {
     let mut world = World::new();
-    let noise = || world.env.nonce().to_string().into_bytes();
     let mut incoming = world.incoming("test/a", "1");
-    incoming.body = std::iter::repeat_with(noise).flatten().take(1_500_000).collect();
+    incoming.body = noise(&world.env, 1_500_000).into();
     world.inbox().append(&incoming).await.expect("it is appended");
     tokio::time::advance(20 * DAY).await;
-    // What the sweep reads is what was there before the delivery was parked.
     let memory = world.memory.clone();
     let rows = AtomicU64::new(0);
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, move |call: &Call<'_>| {
+    world.break_table(move |call: &Call<'_>| {
         let to_put_off = call.writes.iter().any(|write| write.key.table == TableName::Inbox);
         if to_put_off && rows.fetch_add(1, Relaxed) == 0 {
             for row in memory.rows(&TableName::Inbox) {
@@ -622,7 +589,7 @@ async fn delivery_parked_during_a_sweep_never_expires() {
             }
         }
         Fault::None
-    }));
+    });
     world.sweeper().sweep_all().await.expect("it sweeps");
     let rows = world.memory.rows(&TableName::Inbox);
     assert!(rows.len() > 2 && rows.iter().all(|row| row.get(a::PURGE_AT).is_none()), "{} rows", rows.len());
@@ -641,7 +608,7 @@ async fn sweep_keeps_every_waiting_delivery() {
 #[tokio::test(start_paused = true)]
 async fn oldest_waiting_ignores_blocked_orders() {
     let world = World::new();
-    world.inbox().append(&world.incoming_from("block", "test/blocked", "1")).await.expect("it is appended");
+    world.append_from("block", "test/blocked", "1").await;
     world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
     for (entity, wait) in [("test/a", 100), ("test/b", 1000), ("test/c", 10)] {
         tokio::time::advance(Duration::from_secs(wait)).await;

@@ -1,22 +1,20 @@
-//! Handlers that block their threads for good: who is charged for it, and who is
-//! not. In memory by the machine's clock, each handler on a thread of its own.
+//! Handlers that block their threads for good, by the machine's clock.
 
 use std::{
     sync::{Arc, Condvar, Mutex},
     time::Duration,
 };
 
-use tests::world::World;
+use tests::world::{World, key, record};
 use webhook_serializer::{
     engine::threads::MOST_LOST,
-    functions::worker::{Attributes, Record, SqsEvent, Worker},
+    functions::worker::{SqsEvent, Worker},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
-    protocol::{delivery::Delivery, entity::EntityKey},
+    protocol::delivery::Delivery,
     time::Env,
 };
 
-/// Blocks the thread of each delivery of the namespace `stuck` until the gate
-/// is opened.
+/// Blocks the threads of orders below `stuck/` until opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -44,7 +42,7 @@ struct Stuck {
 }
 
 impl Stuck {
-    /// A worker with as many threads lost as make it stop.
+    /// A worker that has lost as many threads as make it stop.
     async fn spent() -> Self {
         let mut world = World::by(Env::system());
         world.isolation = Isolation::Thread;
@@ -57,7 +55,7 @@ impl Stuck {
         }
         stuck.process(&names).await;
         assert_eq!(stuck.world.journal.runs().len(), 0, "none has answered");
-        assert_eq!(stuck.world.told.threads_lost(), names.len() as u64, "the log tells how many");
+        assert_eq!(stuck.world.events.threads_lost(), names.len() as u64, "the log tells how many");
         assert!(stuck.worker.is_spent().await);
         stuck
     }
@@ -67,15 +65,9 @@ impl Stuck {
         self.world.inbox().append(&incoming).await.expect("it is appended");
     }
 
-    /// One batch, a wake-up of each entity, all of which are let go.
     async fn process(&self, entities: &[String]) {
         self.world.messages.clear();
-        let records = entities.iter().map(|entity| Record {
-            message_id: entity.clone(),
-            receipt_handle: String::new(),
-            body: format!("{{\"entity\":\"{entity}\"}}"),
-            attributes: Attributes { approximate_receive_count: "1".into() },
-        });
+        let records = entities.iter().map(|entity| record(entity, entity, "1"));
         let deadline = self.world.env.now() + Duration::from_secs(60);
         let response = self.worker.process(SqsEvent { records: records.collect() }, deadline).await;
         assert!(response.batch_item_failures.is_empty(), "{response:?}");
@@ -97,7 +89,7 @@ async fn delivery_without_a_thread_counts_no_attempt() {
     for entity in &good {
         let state = stuck.world.state(entity).await;
         assert_eq!((state.attempts, state.waiting(), state.held), (0, 1, None), "{entity}");
-        assert!(stuck.world.operator().parked(&EntityKey::parse(entity).unwrap()).await.unwrap().is_empty());
+        assert!(stuck.world.operator().parked(&key(entity)).await.unwrap().is_empty());
     }
     assert!(stuck.world.applied().is_empty());
     stuck.gate.open();

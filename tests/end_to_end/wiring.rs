@@ -1,87 +1,51 @@
-//! What hangs together only through the functions' own wiring: when a claim owes
-//! a wake-up, which messages a batch lets go, and who waits for whom in it. In
-//! memory under a paused clock.
+//! The functions' own wiring: owed wake-ups, messages that a batch deletes, and the order within it.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tests::{
-    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Done, Scripted, Slow, answering},
-    world::World,
+    world::{World, key, record},
 };
 use webhook_serializer::{
     engine::append::AppendError,
-    functions::worker::{Attributes, Record, SqsEvent, Worker},
-    handler::{Context, Handler, HandlerError, Outcome},
+    functions::worker::{Record, SqsEvent, Worker},
+    handler::{Context, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
-        entity::EntityKey,
         inbox::Void,
-        lease::{Acquire, Acquired, Lease, Release, TakeOver},
-        state::{HolderInfo, LeaseKind},
+        lease::{Acquired, Lease, Release, TakeOver},
+        state::LeaseKind,
         table::TableError,
     },
 };
 
+const LEASE: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn key(text: &str) -> EntityKey {
-    EntityKey::parse(text).expect("a key")
-}
-
-fn record(id: &str, entity: &str, times: &str) -> Record {
-    Record {
-        message_id: id.into(),
-        receipt_handle: String::new(),
-        body: format!("{{\"entity\":\"{entity}\"}}"),
-        attributes: Attributes { approximate_receive_count: times.into() },
-    }
-}
-
-fn request(world: &World, entity: &str) -> Acquire {
-    Acquire {
-        entity: key(entity),
-        kind: LeaseKind::Drain,
-        holder: world.env.nonce(),
-        info: HolderInfo::new("another worker"),
-        now: world.env.now(),
-        length: Duration::from_secs(15),
-    }
-}
-
-/// A lease of a worker that drains `entity`, with a delivery there.
 async fn drained(world: &World, entity: &str) -> Lease {
     world.append(entity, "first").await;
-    match world.store().run(&request(world, entity), PATIENCE).await.unwrap() {
-        Acquired::Granted(lease, _) => lease,
-        other => panic!("{other:?}"),
-    }
+    world.acquire(entity, LeaseKind::Drain, LEASE).await
 }
 
-/// The ids of a batch's messages that come again.
+/// The ids of the messages that return.
 async fn kept(worker: &Worker, world: &World, records: Vec<Record>) -> Vec<String> {
     let deadline = world.env.now() + world.function_time;
     let response = worker.process(SqsEvent { records }, deadline).await;
     response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect()
 }
 
-fn worker(world: &World, handler: impl Handler) -> Worker {
-    world.worker(handler)
-}
-
-/// No send gets through.
 fn without_queue(world: &mut World) {
     let refuses = |_| Fault::Before(TableError::Throttled);
-    world.queue = Arc::new(FaultyQueue::new(world.messages.clone(), &world.env, refuses));
+    world.break_queue(refuses);
 }
 
 fn is_claim(call: &Call<'_>) -> bool {
     call.writes.iter().any(|write| format!("{write:?}").contains("last_claim"))
 }
 
-/// The row shows a worker at work; but it may show another claim's row, and the
-/// first try's place be empty.
+/// The row may show another claim, and the first try's sequence stay empty.
 #[tokio::test(start_paused = true)]
 async fn claim_with_lost_reply_sends_a_wake_up() {
     for (reply_lost, owed) in [(false, 0), (true, 1)] {
@@ -92,13 +56,13 @@ async fn claim_with_lost_reply_sends_a_wake_up() {
             true => Fault::ReplyLost,
             false => Fault::None,
         };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
+        world.break_table(plan);
         world.append("test/a", "second").await;
         assert_eq!(world.messages.sent() - sent, owed, "the reply was lost: {reply_lost}");
     }
 }
 
-/// Whoever voided the place may have settled it and gone since.
+/// The worker that wrote the tombstone may have settled it and gone.
 #[tokio::test(start_paused = true)]
 async fn append_after_a_tombstone_sends_a_wake_up() {
     let world = World::new();
@@ -112,8 +76,7 @@ async fn append_after_a_tombstone_sends_a_wake_up() {
     assert_eq!(world.messages.sent() - sent, 1);
 }
 
-/// One that was owed for the first place is owed for the second, though a worker
-/// has the entity by then: it may not have seen what the first one's was for.
+/// A worker that has the order by now may not have seen the first claim.
 #[tokio::test(start_paused = true)]
 async fn append_over_a_tombstone_sends_two_wake_ups() {
     let world = World::new();
@@ -126,7 +89,6 @@ async fn append_over_a_tombstone_sends_two_wake_ups() {
     assert_eq!(world.messages.sent() - sent, 2, "one for each place");
 }
 
-/// What is sent again then is no repeat.
 #[tokio::test(start_paused = true)]
 async fn append_fails_after_three_tombstones() {
     let world = World::new();
@@ -152,21 +114,20 @@ async fn append_fails_after_three_tombstones() {
 async fn message_is_kept_if_it_cannot_be_requeued() {
     let mut world = World::new();
     drained(&world, "test/a").await;
-    let reachable = worker(&world, Done);
+    let reachable = world.worker(Done);
     assert!(kept(&reachable, &world, vec![record("1", "test/a", "1")]).await.is_empty(), "a fresh one was sent");
     without_queue(&mut world);
-    let worker = worker(&world, Done);
+    let worker = world.worker(Done);
     assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
 }
 
-/// It is replaced before the lease is asked for: nothing may be done under one
-/// that nobody would look at.
+/// Replaced before the acquire: a lease without a wake-up would be orphaned.
 #[tokio::test(start_paused = true)]
 async fn redelivered_message_waits_for_its_replacement() {
     let mut world = World::new();
     world.append("test/a", "1").await;
     without_queue(&mut world);
-    let worker = worker(&world, Done);
+    let worker = world.worker(Done);
     for times in ["2", "not a number"] {
         assert_eq!(kept(&worker, &world, vec![record("1", "test/a", times)]).await, ["1"], "received {times}");
     }
@@ -180,62 +141,59 @@ async fn failed_attempt_without_wake_up_keeps_its_lease() {
     let mut world = World::new();
     world.append("test/a", "1").await;
     without_queue(&mut world);
-    let worker = worker(&world, answering(|_, _| Outcome::retry("not yet")));
+    let worker = world.worker(answering(|_, _| Outcome::retry("not yet")));
     assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
     let state = world.state("test/a").await;
     assert!(state.held.is_some(), "it is left to run out");
     assert_eq!(state.attempts, 0);
 }
 
-/// A rate's wait: the lease ends behind a fresh wake-up or not at all.
+/// A rate's wait.
 #[tokio::test(start_paused = true)]
 async fn hand_over_without_wake_up_keeps_its_lease() {
     let mut world = World::new();
     for id in ["1", "2"] {
-        world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.unwrap();
+        world.append_from("rarely", "test/a", id).await;
     }
     without_queue(&mut world);
-    let worker = worker(&world, Done);
+    let worker = world.worker(Done);
     assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
     assert!(world.state("test/a").await.held.is_some());
     assert_eq!(world.applied(), ["1"]);
 }
 
-/// The store has stopped answering. The batch is answered before the function's
-/// time is up; the others of it are let go.
+/// The store stops answering; the batch responds within the function's time.
 #[tokio::test(start_paused = true)]
 async fn message_of_an_unfinished_drain_is_kept() {
     let mut world = World::new();
     world.function_time = Duration::from_secs(4);
     world.append("test/a", "1").await;
-    world.inbox().append(&world.incoming_from("brief", "test/b", "2")).await.unwrap();
+    world.append_from("brief", "test/b", "2").await;
     let of_a = |call: &Call<'_>| call.writes.iter().any(|write| format!("{:?}", write.key).contains("test/a"));
     let plan = move |call: &Call<'_>| if of_a(call) { Fault::Silent } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
+    world.break_table(plan);
     let began = world.env.monotonic();
-    let worker = worker(&world, Done);
+    let worker = world.worker(Done);
     let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
     assert_eq!(kept(&worker, &world, records).await, ["1"]);
     assert!(world.env.monotonic() - began < world.function_time, "it was told in time");
     assert_eq!(world.applied(), ["2"]);
 }
 
-/// Several messages of one entity, one of which came again: all of them may be
-/// copies, and share what becomes of it.
+/// One of several messages was received again: all may be copies.
 #[tokio::test(start_paused = true)]
 async fn messages_of_one_order_are_one_drain() {
     let world = World::new();
     world.append("test/a", "1").await;
     let sent = world.messages.sent();
-    let worker = worker(&world, Done);
+    let worker = world.worker(Done);
     let records = vec![record("1", "test/a", "1"), record("2", "test/a", "3"), record("3", "test/a", "1")];
     assert!(kept(&worker, &world, records).await.is_empty());
     assert_eq!(world.messages.sent() - sent, 1);
     assert_eq!(world.started(), ["1"]);
 }
 
-/// Whether the suspect's lease still stands, or was released by one that took it
-/// over and handed it on: it runs when the rest of its batch is done.
+/// Its lease is orphaned, or was taken over and released.
 #[tokio::test(start_paused = true)]
 async fn suspect_runs_after_its_batch() {
     for is_free in [false, true] {
@@ -244,7 +202,7 @@ async fn suspect_runs_after_its_batch() {
         tokio::time::advance(Duration::from_secs(30)).await;
         if is_free {
             let seen = world.state("test/suspect").await;
-            let take_over = TakeOver { request: request(&world, "test/suspect"), seen };
+            let take_over = TakeOver { request: world.lease_request("test/suspect", LeaseKind::Drain, LEASE), seen };
             let Acquired::Granted(lease, _) = world.store().run(&take_over, PATIENCE).await.unwrap() else {
                 panic!("its time had passed");
             };
@@ -253,7 +211,7 @@ async fn suspect_runs_after_its_batch() {
         for id in ["a", "b", "c"] {
             world.append("test/long", id).await;
         }
-        let worker = worker(&world, Slow(Duration::from_secs(1)));
+        let worker = world.worker(Slow(Duration::from_secs(1)));
         let records = vec![record("1", "test/suspect", "1"), record("2", "test/long", "1")];
         assert!(kept(&worker, &world, records).await.is_empty());
         assert_eq!(world.applied(), ["a", "b", "c", "first"], "free: {is_free}");
@@ -262,14 +220,14 @@ async fn suspect_runs_after_its_batch() {
     }
 }
 
-/// Should another end this process while it waits, it must not be charged.
+/// Another death while it waits must count no attempt.
 #[tokio::test(start_paused = true)]
 async fn suspect_is_taken_over_at_its_turn() {
     let world = World::new();
     drained(&world, "test/suspect").await;
     tokio::time::advance(Duration::from_secs(30)).await;
     world.append("test/other", "other").await;
-    let told = world.told.clone();
+    let told = world.events.clone();
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
     let sees = seen.clone();
     let handler = Scripted(move |delivery: &Delivery, context: &Context| {
@@ -282,14 +240,13 @@ async fn suspect_is_taken_over_at_its_turn() {
         });
         answer
     });
-    let worker = worker(&world, handler);
+    let worker = world.worker(handler);
     let records = vec![record("1", "test/suspect", "1"), record("2", "test/other", "1")];
     assert!(kept(&worker, &world, records).await.is_empty());
     assert_eq!(*seen.lock().unwrap(), [("other".to_owned(), 0), ("first".to_owned(), 1)]);
 }
 
-/// A delivery that kills its process each time is soon behind all that only
-/// happened to be near it.
+/// A delivery that kills its process soon runs behind those that were near it.
 #[tokio::test(start_paused = true)]
 async fn least_suspected_delivery_runs_first() {
     let world = World::new();
@@ -298,24 +255,23 @@ async fn least_suspected_delivery_runs_first() {
         for _ in 0..vanished {
             tokio::time::advance(Duration::from_secs(30)).await;
             let seen = world.state(entity).await;
-            let take_over = TakeOver { request: request(&world, entity), seen };
+            let take_over = TakeOver { request: world.lease_request(entity, LeaseKind::Drain, LEASE), seen };
             world.store().run(&take_over, PATIENCE).await.unwrap();
         }
     }
     tokio::time::advance(Duration::from_secs(30)).await;
-    let worker = worker(&world, Slow(Duration::from_secs(1)));
+    let worker = world.worker(Slow(Duration::from_secs(1)));
     let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
     assert!(kept(&worker, &world, records).await.is_empty());
     let order: Vec<_> = world.journal.runs().into_iter().map(|run| run.entity.to_string()).collect();
     assert_eq!(order, ["test/b", "test/a"]);
 }
 
-/// Told apart from what comes later: nothing is kept, nothing is looked at.
 #[tokio::test(start_paused = true)]
 async fn unreadable_message_is_deleted_alone() {
     let world = World::new();
     world.append("test/a", "1").await;
-    let worker = worker(&world, Done);
+    let worker = world.worker(Done);
     let mut broken = record("1", "test/a", "1");
     broken.body = "not json".into();
     assert!(kept(&worker, &world, vec![broken, record("2", "test/a", "1")]).await.is_empty());

@@ -2,7 +2,7 @@
 
 use serializer::local::samples::Webhook;
 use tests::{
-    lane::{Kept, Lane},
+    deployment::{Collector, LocalDeployment},
     webhooks::{noise, signed},
 };
 use webhook_serializer::protocol::delivery::LARGEST_BODY;
@@ -16,37 +16,37 @@ handler = "test"
 entity = "{source}/{header:x-order}"
 "#;
 
-fn webhook(lane: &Lane, id: &str, body: Vec<u8>) -> Webhook {
-    let mut webhook = signed(&lane.sources, "any", id, body, lane.env.now());
+fn webhook(deployment: &LocalDeployment, id: &str, body: Vec<u8>) -> Webhook {
+    let mut webhook = signed(&deployment.sources, "any", id, body, deployment.env.now());
     webhook.headers.push(("x-order".into(), id.into()));
     webhook
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_body_reaches_its_handler_unchanged() {
-    let mut lane = Lane::start(SOURCES).await;
-    let kept = Kept::default();
-    lane.local.work(|_| kept.clone());
+    let mut deployment = LocalDeployment::start(SOURCES).await;
+    let kept = Collector::default();
+    deployment.local.work(|_| kept.clone());
     let bodies = [
         ("nothing", Vec::new()),
         ("a-zero", vec![0]),
         ("every-byte", (0..=255).collect()),
         ("no-text", b"{\"id\":\"\xff\xfe\xc3\x28\"}".to_vec()),
         ("text", "{\"name\":\"\u{1F4E6} \u{00e9}\"}".into()),
-        ("in-several-rows", noise(&lane.env, 800 * 1024)),
+        ("in-several-rows", noise(&deployment.env, 800 * 1024)),
         ("six-megabytes", vec![b' '; LARGEST_BODY]),
     ];
     for (id, body) in &bodies {
-        let answer = lane.post(&webhook(&lane, id, body.clone())).await;
+        let answer = deployment.post(&webhook(&deployment, id, body.clone())).await;
         assert_eq!(answer.status, 200, "{id}: {}", answer.body);
     }
-    let too_long = webhook(&lane, "too-long", vec![b' '; LARGEST_BODY + 1]);
-    assert_eq!(lane.post(&too_long).await.status, 413);
+    let too_long = webhook(&deployment, "too-long", vec![b' '; LARGEST_BODY + 1]);
+    assert_eq!(deployment.post(&too_long).await.status, 413);
     let deliveries = kept.first(bodies.len()).await;
     for (id, body) in &bodies {
         let delivery = deliveries.iter().find(|delivery| delivery.delivery_id().as_str() == *id).expect("it arrived");
         assert!(delivery.body()[..] == body[..], "{id}: {} bytes arrived", delivery.body().len());
     }
     assert_eq!(deliveries.len(), bodies.len(), "and nothing else");
-    lane.local.stop().await.expect("nothing had failed");
+    deployment.local.stop().await.expect("nothing had failed");
 }

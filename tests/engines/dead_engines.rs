@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tests::{
-    stage::{SOURCES, Stage},
+    testbed::{SOURCES, TestBed},
     webhooks::{request, signed, update},
 };
 use tokio::{
@@ -65,8 +65,8 @@ async fn status_of(account: Account, config: StoreConfig) -> u16 {
 
 #[tokio::test]
 async fn dead_engines_are_answered_in_time() {
-    let stage = Stage::start().await;
-    let (account, config) = (stage.engines.account(), stage.engines.config());
+    let testbed = TestBed::start().await;
+    let (account, config) = (testbed.engines.account(), testbed.engines.config());
     assert_eq!(status_of(account.clone(), config.clone()).await, 200);
     for dead in [port_that_says(b"").await, port_that_says(STALLED).await, closed_port().await] {
         let no_store = Account { dynamodb_endpoint: Some(dead.clone()), ..account.clone() };

@@ -15,7 +15,7 @@ use serializer::{
     },
     view::audit::{Sent, Verdict},
 };
-use tests::{handlers::Slow, lane::Lane, settled::Settled};
+use tests::{deployment::LocalDeployment, handlers::Slow, settle_counter::SettleCounter};
 use webhook_serializer::protocol::entity::{DeliveryId, EntityKey};
 
 const ONE_ORDER: &str = include_str!("../../events/one-order.toml");
@@ -45,18 +45,18 @@ struct Said {
 impl Said {
     /// Posts each, and after each the one before it once more; then all of it
     /// from the end.
-    async fn post(mut self, lane: &Lane, journal: &Journal) -> Self {
+    async fn post(mut self, deployment: &LocalDeployment, journal: &Journal) -> Self {
         let once_more = |number: usize| [Some(number), number.checked_sub(1)].into_iter().flatten();
         let forwards = (0..self.webhooks.len()).flat_map(once_more);
         let mut posted = BTreeSet::new();
         for number in forwards.chain((0..self.webhooks.len()).rev()) {
             let webhook = &self.webhooks[number];
-            let source = lane.sources.get(&webhook.source).expect("a configured source");
+            let source = deployment.sources.get(&webhook.source).expect("a configured source");
             if !posted.insert(number) && source.provider_name == "adobe-commerce" {
                 continue; // Each of its requests is a delivery.
             }
             let sent = journal.now();
-            let answer = lane.post(webhook).await;
+            let answer = deployment.post(webhook).await;
             assert_eq!(answer.status, 200, "{}: {}", webhook.source, answer.body);
             if answer.body == "{}" {
                 continue; // A ping.
@@ -74,21 +74,21 @@ impl Said {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_of_all_senders_are_applied_once() {
-    let settled = Settled::default();
-    let mut lane = Lane::start_with_samples(&sources(), Arc::new(settled.clone())).await;
-    let journal = Journal::new(lane.env.clone());
-    lane.local.work(|_| Journaled::new(Slow(Duration::from_millis(20)), journal.clone()));
+    let settled = SettleCounter::default();
+    let mut deployment = LocalDeployment::start_with_samples(&sources(), Arc::new(settled.clone())).await;
+    let journal = Journal::new(deployment.env.clone());
+    deployment.local.work(|_| Journaled::new(Slow(Duration::from_millis(20)), journal.clone()));
 
     let mut senders: BTreeMap<String, Said> = BTreeMap::new();
     for (name, event) in ALL {
-        let webhook = samples::webhook(event, &lane.sources, lane.env.now()).expect(name);
+        let webhook = samples::webhook(event, &deployment.sources, deployment.env.now()).expect(name);
         senders.entry(webhook.source.clone()).or_default().webhooks.push(webhook);
     }
-    assert_eq!(senders.len(), lane.sources.iter().count(), "every source sends");
-    let posted = join_all(senders.into_values().map(|said| said.post(&lane, &journal))).await;
+    assert_eq!(senders.len(), deployment.sources.iter().count(), "every source sends");
+    let posted = join_all(senders.into_values().map(|said| said.post(&deployment, &journal))).await;
     settled.until(posted.iter().map(|said| said.accepted).sum()).await;
-    let parked = lane.operator().all_parked().await.expect("the store answers");
-    lane.local.stop().await.expect("nothing had failed");
+    let parked = deployment.operator().all_parked().await.expect("the store answers");
+    deployment.local.stop().await.expect("nothing had failed");
 
     let sent: Vec<Sent> = posted.into_iter().flat_map(|said| said.sent).collect();
     let (unrouted, routed): (Vec<&Sent>, Vec<&Sent>) =

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use serializer::local::handler_log::Ending;
-use tests::{invoke_types, not_run::not_run, settled::Settled, stage::Stage};
+use tests::{invoke_types, not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
 use webhook_serializer::{
     aws::{
         Account,
@@ -79,14 +79,14 @@ fn context(token: u64) -> Context {
 
 /// Sends deliveries of several orders.
 async fn handles_in_order_once_and_fenced(mut function: Receiver) {
-    let mut stage = Stage::start_for(SOURCES).await;
-    let settled = Settled::default();
+    let mut testbed = TestBed::start_for(SOURCES).await;
+    let settled = SettleCounter::default();
     for _ in 0..4 {
-        let (parts, handler) = (stage.parts(), handler(function.url(), stage.sources()));
-        stage.feed(stage.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
+        let (parts, handler) = (testbed.parts(), handler(function.url(), testbed.sources()));
+        testbed.feed(testbed.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
     }
-    let env = stage.env().clone();
-    let inbox = stage.inbox();
+    let env = testbed.env().clone();
+    let inbox = testbed.inbox();
     let broken = Incoming { body: "no JSON".into(), ..incoming("shop", "shop/order/3", "c1", "orders/create", &env) };
     let binary = Incoming { body: b"{}\n"[..].into(), ..incoming("shop", "shop/order/2", "b2", "orders/paid", &env) };
     let sent = [
@@ -101,7 +101,7 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
         inbox.append(incoming).await.unwrap();
     }
     settled.until(sent.len()).await;
-    stage.rest().await;
+    testbed.rest().await;
 
     let mut applied: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
     for _ in 0..4 {
@@ -117,9 +117,9 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     assert!(applied.values().all(|order| order.is_sorted_by(|one, next| one.1 < next.1)), "{applied:?}");
 
     // A rejected delivery is parked at once, a failing one after its retries.
-    assert_eq!(starts_of(&stage.journal, "a2").collect::<Vec<_>>(), [Ending::Rejected]);
-    assert_eq!(starts_of(&stage.journal, "c1").collect::<Vec<_>>(), [Ending::Retry; 2]);
-    let parked = stage.operator().all_parked().await.unwrap();
+    assert_eq!(starts_of(&testbed.journal, "a2").collect::<Vec<_>>(), [Ending::Rejected]);
+    assert_eq!(starts_of(&testbed.journal, "c1").collect::<Vec<_>>(), [Ending::Retry; 2]);
+    let parked = testbed.operator().all_parked().await.unwrap();
     let parked: BTreeMap<_, _> =
         parked.iter().map(|parked| (parked.delivery().delivery_id().as_str(), parked.error.as_str())).collect();
     assert_eq!(parked["a2"], "nobody here wants to know");
@@ -174,16 +174,16 @@ pub async fn handles_groups<H: Handler + Clone>(
     sources: &str,
     handler: impl FnOnce(&str, LiveSources) -> H,
 ) {
-    let mut stage = Stage::start_for(sources).await;
-    let (env, inbox) = (stage.env().clone(), stage.inbox());
+    let mut testbed = TestBed::start_for(sources).await;
+    let (env, inbox) = (testbed.env().clone(), testbed.inbox());
     for id in ["1", "2", "3", "4"] {
         inbox.append(&incoming("bursts", "bursts/order/1", id, "orders/edited", &env)).await.unwrap();
     }
-    let settled = Settled::default();
-    let (parts, handler) = (stage.parts(), handler(function.url(), stage.sources().into()));
-    stage.feed(stage.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
+    let settled = SettleCounter::default();
+    let (parts, handler) = (testbed.parts(), handler(function.url(), testbed.sources().into()));
+    testbed.feed(testbed.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
     settled.until(4).await;
-    stage.rest().await;
+    testbed.rest().await;
     let mut applied = Vec::new();
     for _ in 0..4 {
         let line = function.line().await;

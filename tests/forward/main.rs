@@ -15,7 +15,7 @@ use serializer::local::{
     handler_log::{Ending, Journal},
     sender::Sender,
 };
-use tests::{not_run::not_run, settled::Settled, stage::Stage};
+use tests::{not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     handlers::{
@@ -104,17 +104,17 @@ async fn with_each(commands: [Result<Command, String>; 2], check: impl AsyncFn(R
 
 /// Sends deliveries of two orders and of a forger.
 async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
-    let mut stage = Stage::start_for(&sources(receiver.url())).await;
-    let recorded = Recorded { forward: Forward::new(stage.sources()), starts: Arc::default() };
-    let settled = Settled::default();
+    let mut testbed = TestBed::start_for(&sources(receiver.url())).await;
+    let recorded = Recorded { forward: Forward::new(testbed.sources()), starts: Arc::default() };
+    let settled = SettleCounter::default();
     for _ in 0..4 {
-        let parts = stage.parts();
-        let drainer = stage.drainer_on(parts.store, parts.waker, recorded.clone(), Arc::new(settled.clone()));
-        stage.feed(drainer);
+        let parts = testbed.parts();
+        let drainer = testbed.drainer_on(parts.store, parts.waker, recorded.clone(), Arc::new(settled.clone()));
+        testbed.feed(drainer);
     }
 
-    let env = stage.env().clone();
-    let inbox = stage.inbox();
+    let env = testbed.env().clone();
+    let inbox = testbed.inbox();
     let sent = [
         ("shop", "shop/order/größe 1%", "a1", "orders/create"),
         ("shop", "shop/order/2", "b1", "orders/create"),
@@ -127,7 +127,7 @@ async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
         inbox.append(&incoming(source, entity, id, topic, &env)).await.unwrap();
     }
     settled.until(sent.len()).await;
-    stage.rest().await;
+    testbed.rest().await;
 
     let mut applied: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
     for _ in 0..4 {
@@ -145,9 +145,9 @@ async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
     assert!(applied.values().all(|order| order.is_sorted_by(|one, next| one.1 < next.1)), "{applied:?}");
 
     // A 410 is parked at once, a wrong signature after its retries.
-    assert_eq!(starts_of(&stage.journal, "a2").collect::<Vec<_>>(), [Ending::Rejected]);
-    assert_eq!(starts_of(&stage.journal, "f1").collect::<Vec<_>>(), [Ending::Retry; 2]);
-    let parked = stage.operator().all_parked().await.unwrap();
+    assert_eq!(starts_of(&testbed.journal, "a2").collect::<Vec<_>>(), [Ending::Rejected]);
+    assert_eq!(starts_of(&testbed.journal, "f1").collect::<Vec<_>>(), [Ending::Retry; 2]);
+    let parked = testbed.operator().all_parked().await.unwrap();
     let mut parked: Vec<_> =
         parked.iter().map(|parked| (parked.delivery().delivery_id().as_str(), parked.error.as_str())).collect();
     parked.sort_unstable();

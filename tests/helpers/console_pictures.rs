@@ -47,7 +47,7 @@ async fn main() -> Result<()> {
         take("order").await?;
     }
     browser.prefer("dark").await;
-    let parked = shop.lane.operator().parked(&"shopify/order/1004".parse()?).await?;
+    let parked = shop.deployment.operator().parked(&"shopify/order/1004".parse()?).await?;
     let delivery = format!("/delivery?key=shopify/order/1004&sequence={}", parked[0].sequence);
     browser.resize(1180, 760).await;
     browser.open(&at(&delivery)).await;

@@ -34,7 +34,7 @@ struct Options {
     focus: Option<usize>,
     /// Runs fifty orders through nine minutes of failing inbox queries
     #[arg(long)]
-    queries_fail: bool,
+    query_outage: bool,
     /// Prints the whole trace of the first seed
     #[arg(long)]
     trace: bool,
@@ -51,10 +51,10 @@ fn main() -> ExitCode {
     let rule = |number: usize| REACHED.get(number.wrapping_sub(1)).copied();
     let mutation = options.mutation.and_then(rule);
     let focus = options.focus.or(options.mutation).and_then(rule);
-    let profile = options.queries_fail.then(Profile::queries_fail);
+    let profile = options.query_outage.then(Profile::query_outage);
     let plan = |seed| Plan { seed, mutation, focus, profile: profile.clone(), ..Plan::default() };
     if options.trace {
-        println!("{}", run(plan(options.from)).story());
+        println!("{}", run(plan(options.from)).text());
         return ExitCode::SUCCESS;
     }
     let clock = SystemClock::start();
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     for report in failed.into_iter().take(options.failures) {
         let seed = report.seed;
         let report = if options.raw { report } else { shrink(&plan(seed), report) };
-        println!("seed {seed}, {} twists:\n{}", report.twists.len(), report.story());
+        println!("seed {seed}, {} decisions:\n{}", report.decisions.len(), report.text());
     }
     if next.load(Relaxed) >= end { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

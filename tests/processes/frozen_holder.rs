@@ -3,7 +3,7 @@
 
 use std::{convert::Infallible, process::Stdio, time::Duration};
 
-use tests::stage::Stage;
+use tests::testbed::TestBed;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::Command,
@@ -21,14 +21,14 @@ use crate::signal;
 
 #[tokio::test]
 async fn write_of_a_frozen_holder_is_refused() {
-    let stage = Stage::start().await;
-    let config = stage.engines.config();
+    let testbed = TestBed::start().await;
+    let config = testbed.engines.config();
     let mut holder = Command::new(env!("CARGO_BIN_EXE_lease_holder"))
         .env("AWS_REGION", "us-east-1")
         .env("AWS_ACCESS_KEY_ID", "local")
         .env("AWS_SECRET_ACCESS_KEY", "local")
-        .env("AWS_ENDPOINT_URL_DYNAMODB", stage.engines.dynamodb_url())
-        .env("AWS_ENDPOINT_URL_SQS", stage.engines.queue_endpoint())
+        .env("AWS_ENDPOINT_URL_DYNAMODB", testbed.engines.dynamodb_url())
+        .env("AWS_ENDPOINT_URL_SQS", testbed.engines.queue_endpoint())
         .env("ENTITIES_TABLE", &config.entities_table)
         .env("INBOX_TABLE", &config.inbox_table)
         .env("QUEUE_URL", &config.queue_url)
@@ -44,7 +44,7 @@ async fn write_of_a_frozen_holder_is_refused() {
     let token: u64 = granted.strip_prefix("granted ").expect("granted").parse().expect("a token");
 
     signal("-STOP", process);
-    let store = stage.parts().store;
+    let store = testbed.parts().store;
     let leases = Leases::new(store.clone(), "the successor");
     let note = EntityKey::parse("test/note").expect("a key");
     let successor = leases

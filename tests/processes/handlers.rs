@@ -15,7 +15,7 @@ use serializer::local::{
     function_process::{FunctionProcess, FunctionSettings, Logs},
     queue::QueueSettings,
 };
-use tests::{stage::incoming, world::World};
+use tests::{testbed::incoming, world::World};
 use tokio::sync::mpsc;
 use webhook_serializer::{
     aws::Parts,
@@ -75,7 +75,7 @@ async fn blocking_handler_keeps_its_lease() {
     let batch = SqsEvent { records: vec![record("1", "slow/blocking"), record("2", "slow/other")] };
     let response = worker.process(batch, world.env.now() + Duration::from_secs(900)).await;
     assert!(response.batch_item_failures.is_empty());
-    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
+    assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0));
     assert_eq!(world.applied(), ["o1", "o2", "b1", "b2"], "the other one's ended while the first blocked");
     assert_eq!(world.started().len(), 4);
 }

@@ -1,7 +1,7 @@
 //! The real ingest, drain, lease and sweep code under every misfortune that a
 //! seed can think of; and the proof that the auditor would notice a mistake.
 //!
-//! A failing seed prints its short story. The same again, and many more:
+//! A failing seed prints its short text. The same again, and many more:
 //! `cargo run --release -p tests --bin simulate -- --seeds 100000`.
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 use tests::{
     not_run::is_thorough,
     rules::Rule,
-    simulation::{Plan, Report, outage::How, profile::Profile, run, shrink::shrink},
+    simulation::{Plan, Report, outage::FailureMode, profile::Profile, run, shrink::shrink},
 };
 
 fn plan(seed: u64, mutation: Option<Rule>) -> Plan {
@@ -61,7 +61,7 @@ fn no_seed_finds_a_mistake() {
     if let Some(report) = failed {
         let seed = report.seed;
         let report = shrink(&plan(seed, None), report);
-        panic!("seed {seed} fails; its short story:\n{}", report.story());
+        panic!("seed {seed} fails; the shrunk run:\n{}", report.text());
     }
     for wanted in INTERESTING.iter().filter(|_| is_thorough()) {
         assert!(reached.contains_key(wanted), "no seed reached: {wanted}");
@@ -136,23 +136,23 @@ const INTERESTING: &[&str] = &[
 /// lease of one cannot start anything.
 #[test]
 fn failing_queries_park_nothing() {
-    let report = run(Plan { profile: Some(Profile::queries_fail()), ..Plan::default() });
-    assert!(report.mistakes.is_empty(), "{}", report.story());
+    let report = run(Plan { profile: Some(Profile::query_outage()), ..Plan::default() });
+    assert!(report.mistakes.is_empty(), "{}", report.text());
     assert!(report.reached.contains_key("something was out for long"), "{:?}", report.reached);
 }
 
-/// What comes while neither table takes or gives anything is answered 202, and is in
-/// its inbox in the end: once, whatever befalls queue and workers besides.
+/// A delivery answered 202 while both tables are out reaches its inbox once, whatever
+/// happens to queue and workers.
 #[test]
 fn deferred_deliveries_survive_an_hours_outage() {
     let through = |(seed, how)| {
-        let report = run(Plan { seed, profile: Some(Profile::store_is_out(how)), ..Plan::default() });
-        assert!(report.mistakes.is_empty(), "seed {seed}, {how:?}:\n{}", report.story());
+        let report = run(Plan { seed, profile: Some(Profile::store_outage(how)), ..Plan::default() });
+        assert!(report.mistakes.is_empty(), "seed {seed}, {how:?}:\n{}", report.text());
         let times = |what| report.reached.get(what).copied().unwrap_or(0);
         let (deferred, taken_up) = (times("a delivery is deferred"), times("a deferred delivery is taken up"));
         assert!(deferred >= 30 && taken_up >= deferred, "seed {seed}, {how:?}: {deferred}, {taken_up}");
     };
-    let hows = [How::Throttled, How::FailsBefore, How::Silent, How::LosesReply];
+    let hows = [FailureMode::Throttled, FailureMode::FailsBefore, FailureMode::Silent, FailureMode::LosesReply];
     let hows = hows.into_iter().take(if is_thorough() { 4 } else { 1 });
     thread::scope(|scope| {
         (0..).zip(hows).for_each(|each| drop(scope.spawn(move || through(each))));
@@ -164,7 +164,7 @@ fn deferred_deliveries_survive_an_hours_outage() {
 fn same_seed_gives_the_same_trace() {
     for seed in 0..if is_thorough() { 40 } else { 5 } {
         let (first, second) = (run(plan(seed, None)), run(plan(seed, None)));
-        assert_eq!(first.story(), second.story(), "seed {seed}");
+        assert_eq!(first.text(), second.text(), "seed {seed}");
         assert_eq!(first.hash, second.hash, "seed {seed}");
     }
 }
@@ -186,7 +186,7 @@ fn every_mutation_is_found() {
 fn mutated_seeds_pass_without_the_mutation() {
     for (mutation, known) in NOTICED {
         let report = run(Plan { seed: *known, focus: Some(*mutation), ..Plan::default() });
-        assert!(report.mistakes.is_empty(), "{mutation:?}, seed {known}:\n{}", report.story());
+        assert!(report.mistakes.is_empty(), "{mutation:?}, seed {known}:\n{}", report.text());
     }
 }
 

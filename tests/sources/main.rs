@@ -386,7 +386,7 @@ async fn document_can_be_a_file() {
     let file = directory.path().join("sources.toml");
     std::fs::write(&file, document(&[("shop", OLD)])).unwrap();
     let world = World::new();
-    let read = |path| LiveSources::open(Box::new(FileDocument(path)), world.env.clone(), world.told.clone());
+    let read = |path| LiveSources::open(Box::new(FileDocument(path)), world.env.clone(), world.events.clone());
     assert_eq!(read(file).await.unwrap().current().iter().count(), 1);
     let missing = read(directory.path().join("none")).await.unwrap_err();
     assert!(missing.contains("none cannot be read"), "{missing}");

@@ -1,22 +1,16 @@
-//! Chaos with real processes: the functions' own `main`, driven over the Lambda
-//! runtime API; store and queue on disk, in a process of their own. A seeded
-//! schedule kills and freezes any of them, beyond the lease of one second,
-//! while senders repeat what they send. At the end, with the faults stopped,
-//! everything must be drained, and `report.rs` judges by what the handlers
-//! wrote down themselves.
+//! Chaos with real processes: the functions' own `main`, driven over the Lambda runtime API;
+//! store and queue on disk, in a process of their own. A seeded schedule kills and freezes
+//! them, beyond the lease of one second, while senders repeat webhooks. At the end
+//! everything must be drained, and `report.rs` audits the handlers' own journal.
 
-mod careless;
-mod gate;
-mod loss;
+mod proxy;
 mod report;
 pub mod roles;
-mod unwell;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::TcpListener,
     num::NonZeroUsize,
-    ops::Range,
     path::{Path, PathBuf},
     process::Stdio,
     sync::{
@@ -56,16 +50,12 @@ use webhook_serializer::{
 };
 
 use crate::webhooks::{request, signed, update};
-use gate::Gate;
-use loss::{COPIED_AFTER, LOST_AFTER};
-pub use loss::{Loss, PutBack};
-use report::{Committed, read_lines};
+use proxy::Proxy;
+use report::{Committed, late_effects, read_lines};
 pub use report::{Receiver, Report};
-use roles::{Line, ROLE, effect_row};
-pub use unwell::{Breakers, FAILING, UNWELL};
-use unwell::{Log, Window};
+use roles::{ROLE, effect_row};
 
-/// One sender whose deliveries are tried for ever: nothing is to be parked.
+/// Retries without end: nothing is parked.
 const SOURCES: &str = r#"
 [sources.test]
 provider = "standard-webhooks"
@@ -76,97 +66,46 @@ retry = { attempts = 1000000, first = "10ms", longest = "100ms" }
 on_outage = "ON_OUTAGE"
 "#;
 
-/// That source.
-pub const TEST: &str = "test";
-
-/// The lease that frozen workers outlive.
+/// Frozen workers outlive it.
 const LEASE: Duration = Duration::from_secs(1);
 const FUNCTION_TIMEOUT: Duration = Duration::from_secs(8);
 const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(9);
 
-/// How long nothing may happen in the end before it counts as stuck.
+/// A drain without progress for longer is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// The same where deliveries were deferred, which are tried each five minutes at last.
+/// Deferred deliveries are retried every five minutes in the end.
 const STUCK_DEFERRED: Duration = Duration::from_secs(330);
 
-/// When the store cannot be reached any more, in a run with an outage.
+/// When an outage begins.
 const OUT_AFTER: Duration = Duration::from_secs(3);
 
-/// How often a run is prolonged in which nothing came late.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The most prolongations of a run without a late effect.
 const PROLONGED: u32 = 6;
 
-/// What to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Decides the faults.
     pub seed: u64,
-    /// For how long there are faults.
     pub time: Duration,
-    /// How many orders.
     pub orders: usize,
-    /// How many workers at most.
     pub workers: usize,
-    /// What kind they are.
-    pub kind: WorkerKind,
-    /// For how long the store cannot be reached, and the queue can; `None`: what the
-    /// store does not take is refused, as it is when neither can.
+    /// How long the store is unreachable while the queue is not; what arrives then is deferred.
     pub outage: Option<Duration>,
-    /// Whether the tables are lost meanwhile, and what becomes of their copy.
-    pub loss: Option<Loss>,
-    /// For how long what the handlers of [`UNWELL`] need is out of reach, while those of
-    /// [`FAILING`] fail; `None`: the run is without these two.
-    pub unwell: Option<Duration>,
-    /// Whether to show how it goes.
-    pub tells: bool,
+    pub shows_progress: bool,
 }
 
-/// Which workers a run has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkerKind {
-    /// The project's own.
-    Own,
-    /// Such as ignore their token: the negative control.
-    Careless,
-}
-
-impl WorkerKind {
-    fn role(self) -> &'static str {
-        match self {
-            WorkerKind::Own => "worker",
-            WorkerKind::Careless => "careless worker",
-        }
-    }
-
-    /// Whether what these workers are to be judged by has happened: a run in
-    /// which nothing came late has shown nothing.
-    fn was_tried(self, lines: &[Line]) -> bool {
-        match self {
-            WorkerKind::Own => report::late_effects(lines) > 0,
-            // More than one: it may have been killed before it could commit.
-            WorkerKind::Careless => report::late_ends(lines) > 2,
-        }
-    }
-}
-
-/// How often each fault happened.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Workers killed.
     pub workers_killed: AtomicU64,
-    /// Workers frozen beyond their lease.
     pub workers_frozen: AtomicU64,
-    /// Ingests killed.
     pub ingests_killed: AtomicU64,
-    /// Ingests frozen.
     pub ingests_frozen: AtomicU64,
-    /// Store and queue killed and restarted.
     pub restarts: AtomicU64,
-    /// Deliveries sent again though they had been answered.
     pub repeats: AtomicU64,
 }
 
-/// Store and queue in a process of their own, always at the same ports.
 struct EnginesProcess {
     program: PathBuf,
     data: PathBuf,
@@ -204,16 +143,10 @@ impl EnginesProcess {
         Parts::connect(&self.account(), &self.config(), env, None)
     }
 
-    async fn kill(&mut self) -> Result<()> {
-        match self.child.take() {
-            Some(mut child) => Ok(child.kill().await?),
-            None => Ok(()),
-        }
-    }
-
-    /// Starts it, or kills it and starts it again; serves when this returns.
     async fn restart(&mut self) -> Result<()> {
-        self.kill().await?;
+        if let Some(mut child) = self.child.take() {
+            child.kill().await?;
+        }
         let mut child = Command::new(&self.program)
             .env(ROLE, "engines")
             .env("DATA", &self.data)
@@ -263,26 +196,23 @@ impl EnginesProcess {
     }
 }
 
-/// What the tasks of a run share.
-struct Stage {
+struct Run {
     env: Env,
     faults: Faults,
     workers: ProcessIds,
     ingests: ProcessIds,
     sent: Mutex<Vec<Sent>>,
-    /// The ids of those that were answered 202.
+    /// The ids answered 202.
     deferred: Mutex<BTreeSet<String>>,
-    /// The ids of those that were sent again, or put back, after the tables were lost.
-    again: Mutex<BTreeSet<String>>,
 }
 
-impl Stage {
+impl Run {
     fn now(&self) -> Duration {
         Duration::from_millis(self.env.now().as_millis())
     }
 
-    async fn pause(&self, from: u64, to: u64, chance: &mut fastrand::Rng) {
-        self.env.sleep(Duration::from_millis(chance.u64(from..to))).await;
+    async fn pause(&self, from: u64, to: u64, random: &mut fastrand::Rng) {
+        self.env.sleep(Duration::from_millis(random.u64(from..to))).await;
     }
 }
 
@@ -291,136 +221,104 @@ async fn signal(signal: &str, process: u32) {
     let _ = Command::new("kill").args([signal, &process.to_string()]).stderr(Stdio::null()).status().await;
 }
 
-fn one_of(ids: &ProcessIds, chance: &mut fastrand::Rng) -> Option<u32> {
+fn one_of(ids: &ProcessIds, random: &mut fastrand::Rng) -> Option<u32> {
     let ids: Vec<u32> = ids.borrow().iter().copied().collect();
-    chance.choice(ids)
+    random.choice(ids)
 }
 
-/// An order, and who sends its webhooks.
-struct Order {
-    source: &'static str,
-    name: String,
-    /// How long its sender pauses between two, in milliseconds.
-    pause: Range<u64>,
-}
-
-/// Those of the one source, and in a run with [`Plan::unwell`] those of the two besides,
-/// whose webhooks are fewer.
-fn orders_of(plan: &Plan) -> Vec<Order> {
-    let order = |source: &'static str, number: usize, pause: Range<u64>| Order {
-        source,
-        name: format!("{}{number}", &source[..1]),
-        pause,
-    };
-    let often = if plan.unwell.is_some() { 300..1000 } else { 10..150 };
-    let mut orders: Vec<Order> = (0..plan.orders).map(|number| order(TEST, number, often.clone())).collect();
-    for (source, count) in unwell::ORDERS.into_iter().filter(|_| plan.unwell.is_some()) {
-        orders.extend((0..count).map(|number| order(source, number, 300..1000)));
-    }
-    orders
-}
-
-/// Sends an order's webhooks one after the other, each until it is answered
-/// 2xx, and now and then an old one again.
+/// Sends an order's webhooks one by one, each until it is answered 2xx, and sometimes an old one again.
 async fn send(
-    stage: Arc<Stage>,
+    run: Arc<Run>,
     ingests: Arc<FunctionPool>,
     sources: Arc<Sources>,
-    order: Order,
+    name: String,
     seed: u64,
     stop: watch::Receiver<bool>,
 ) {
-    let mut chance = fastrand::Rng::with_seed(seed);
-    let Order { source, name, pause } = order;
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut number = 0_u64;
     while !*stop.borrow() {
         number += 1;
         let id = format!("{name}-{number}");
-        let first = stage.now();
+        let first = run.now();
         let entity = loop {
-            let webhook = signed(&sources, source, &id, update(&name), stage.env.now());
+            let webhook = signed(&sources, "test", &id, update(&name), run.env.now());
             let status = post(&ingests, &request(&webhook)).await;
             if status == Some(202) {
-                stage.deferred.lock().expect("no one panics while holding this").insert(id.clone());
+                run.deferred.lock().expect("no one panics while holding this").insert(id.clone());
             }
             if status.is_some_and(|status| (200..300).contains(&status)) {
                 break webhook.incoming.entity;
             }
-            stage.pause(20, 200, &mut chance).await;
+            run.pause(20, 200, &mut random).await;
         };
-        let sent = Sent { entity, delivery_id: id, sent: first, answered: Some(stage.now()) };
-        stage.sent.lock().expect("no one panics while holding this").push(sent);
-        if chance.u8(..10) == 0 {
-            let old = format!("{name}-{}", chance.u64(1..=number));
-            let webhook = signed(&sources, source, &old, update(&name), stage.env.now());
+        let sent = Sent { entity, delivery_id: id, sent: first, answered: Some(run.now()) };
+        run.sent.lock().expect("no one panics while holding this").push(sent);
+        if random.u8(..10) == 0 {
+            let old = format!("{name}-{}", random.u64(1..=number));
+            let webhook = signed(&sources, "test", &old, update(&name), run.env.now());
             post(&ingests, &request(&webhook)).await;
-            stage.faults.repeats.fetch_add(1, Relaxed);
+            run.faults.repeats.fetch_add(1, Relaxed);
         }
-        stage.pause(pause.start, pause.end, &mut chance).await;
+        run.pause(10, 150, &mut random).await;
     }
 }
 
-/// What it was answered, if it was.
 async fn post(ingests: &FunctionPool, request: &Request) -> Option<u64> {
     let payload = serde_json::to_vec(request).ok()?;
     let answer = ingests.invoke(payload).await.ok()?;
     serde_json::from_slice::<Json>(&answer).unwrap_or_default()["statusCode"].as_u64()
 }
 
-/// Freezes a process for a while. It goes on even if the run ends meanwhile.
-fn freeze(stage: &Arc<Stage>, tasks: &mut JoinSet<()>, process: u32, time: Duration) {
-    let stage = stage.clone();
+/// Freezes a process; it continues even if the run ends first.
+fn freeze(run: &Arc<Run>, tasks: &mut JoinSet<()>, process: u32, time: Duration) {
+    let run = run.clone();
     tasks.spawn(async move {
         signal("-STOP", process).await;
-        stage.env.sleep(time).await;
+        run.env.sleep(time).await;
         signal("-CONT", process).await;
     });
 }
 
-/// Breaks things until `end`, by the process's clock.
 async fn break_things(
-    stage: &Arc<Stage>,
+    run: &Arc<Run>,
     engines: &mut EnginesProcess,
-    chance: &mut fastrand::Rng,
+    random: &mut fastrand::Rng,
     end: Duration,
-    window: &Window,
 ) -> Result<()> {
     let mut frozen = JoinSet::new();
-    let mut since_restart = stage.env.monotonic();
-    while stage.env.monotonic() < end {
-        stage.pause(100, 600, chance).await;
-        let faults = &stage.faults;
-        let dice = chance.u8(..100);
-        let count = match dice {
-            // Killed, it would forget its breakers, and its wake-ups would stay hidden for long.
-            ..30 if window.has_begun(stage.env.now()) => continue,
+    let mut since_restart = run.env.monotonic();
+    while run.env.monotonic() < end {
+        run.pause(100, 600, random).await;
+        let faults = &run.faults;
+        let count = match random.u8(..100) {
             ..30 => {
-                let Some(process) = one_of(&stage.workers, chance) else { continue };
+                let Some(process) = one_of(&run.workers, random) else { continue };
                 signal("-KILL", process).await;
                 &faults.workers_killed
             }
             30..70 => {
-                let Some(process) = one_of(&stage.workers, chance) else { continue };
-                let time = LEASE + Duration::from_millis(chance.u64(200..2500));
-                freeze(stage, &mut frozen, process, time);
+                let Some(process) = one_of(&run.workers, random) else { continue };
+                let time = LEASE + Duration::from_millis(random.u64(200..2500));
+                freeze(run, &mut frozen, process, time);
                 &faults.workers_frozen
             }
             70..80 => {
-                let Some(process) = one_of(&stage.ingests, chance) else { continue };
+                let Some(process) = one_of(&run.ingests, random) else { continue };
                 signal("-KILL", process).await;
                 &faults.ingests_killed
             }
             80..90 => {
-                let Some(process) = one_of(&stage.ingests, chance) else { continue };
-                freeze(stage, &mut frozen, process, Duration::from_millis(chance.u64(100..3000)));
+                let Some(process) = one_of(&run.ingests, random) else { continue };
+                freeze(run, &mut frozen, process, Duration::from_millis(random.u64(100..3000)));
                 &faults.ingests_frozen
             }
             _ => {
-                if stage.env.monotonic() < since_restart + Duration::from_secs(4) {
+                if run.env.monotonic() < since_restart + Duration::from_secs(4) {
                     continue;
                 }
                 engines.restart().await?;
-                since_restart = stage.env.monotonic();
+                since_restart = run.env.monotonic();
                 &faults.restarts
             }
         };
@@ -430,112 +328,89 @@ async fn break_things(
     Ok(())
 }
 
-fn operator_of(parts: &Parts, retention: Duration) -> Operator {
-    let inbox = Inbox::new(parts.store.clone(), parts.waker.clone(), retention, Arc::new(Quiet));
-    Operator::new(parts.store.clone(), parts.waker.clone(), inbox, retention)
-}
-
-/// Waits until everything that was answered is committed or set aside, and every
-/// entity is free and empty; what was committed, and what set aside.
+/// Waits until every answered delivery is committed and every entity is free and empty.
 async fn drain(
-    stage: &Stage,
+    run: &Run,
     operator: &Operator,
     parts: &Parts,
     orders: &[EntityKey],
-) -> Result<(BTreeMap<String, Committed>, BTreeSet<String>)> {
-    let ids: Vec<String> = stage.sent.lock().expect("no panic").iter().map(|sent| sent.delivery_id.clone()).collect();
-    let patience = Duration::from_secs(5);
+) -> Result<BTreeMap<String, Committed>> {
+    let ids: Vec<String> = run.sent.lock().expect("no panic").iter().map(|sent| sent.delivery_id.clone()).collect();
     let mut committed = BTreeMap::new();
     let mut busy = orders.to_vec();
-    let mut set_aside = BTreeSet::new();
-    let mut progress = (0, orders.len(), stage.env.monotonic());
-    while committed.len() + set_aside.len() < ids.len() || !busy.is_empty() {
-        let mut still = Vec::new();
+    let mut progress = (0, orders.len(), run.env.monotonic());
+    while committed.len() < ids.len() || !busy.is_empty() {
+        let mut still_busy = Vec::new();
         for order in &busy {
-            let state = parts.store.entity(order, patience).await?;
+            let state = parts.store.entity(order, PATIENCE).await?;
             if let Some(state) = state.filter(|state| !state.is_empty() || state.held.is_some()) {
-                // In place of the sweep, which would find it after five minutes.
-                if state.held.as_ref().is_none_or(|held| !held.runs(stage.env.now())) {
+                // In place of the sweep, which takes five minutes.
+                if state.held.as_ref().is_none_or(|held| !held.runs(run.env.now())) {
                     operator.unblock(order).await?;
                 }
-                still.push(order.clone());
+                still_busy.push(order.clone());
             }
         }
-        busy = still;
-        let missing: Vec<_> = ids.iter().filter(|id| !committed.contains_key(*id)).map(|id| effect_row(id)).collect();
-        for keys in missing.chunks(100) {
-            for row in parts.store.get_many(keys, patience).await? {
-                let number = |name| row.number(name).unwrap_or_default();
-                let id = row.text("order").unwrap_or_default().to_owned();
-                committed.insert(id, Committed { times: 0, token: number("token") });
-            }
-        }
-        // Nothing is put back by now, so that this grows only.
-        for order in orders.iter().filter(|_| busy.is_empty()) {
-            let parked = operator.parked(order).await?;
-            set_aside.extend(parked.iter().map(|parked| parked.delivery().delivery_id().to_string()));
-        }
-        let now = stage.env.monotonic();
+        busy = still_busy;
+        let missing = ids.iter().filter(|id| !committed.contains_key(*id));
+        committed.extend(committed_effects(parts, missing).await?);
+        let now = run.env.monotonic();
         if (committed.len(), busy.len()) != (progress.0, progress.1) {
             progress = (committed.len(), busy.len(), now);
         }
-        let is_deferring = !stage.deferred.lock().expect("no panic").is_empty();
+        let is_deferring = !run.deferred.lock().expect("no panic").is_empty();
         if now > progress.2 + if is_deferring { STUCK_DEFERRED } else { STUCK } {
             for order in &busy {
-                eprintln!("stuck: {:?}", parts.store.entity(order, patience).await?);
+                eprintln!("stuck: {:?}", parts.store.entity(order, PATIENCE).await?);
             }
             break;
         }
-        stage.env.sleep(Duration::from_millis(300)).await;
+        run.env.sleep(Duration::from_millis(300)).await;
     }
-    // Counted only now: what is committed twice may be so at the very end.
-    let keys: Vec<_> = ids.iter().map(|id| effect_row(id)).collect();
+    // A second commit may land at the very end.
+    committed_effects(parts, ids.iter()).await
+}
+
+async fn committed_effects(parts: &Parts, ids: impl Iterator<Item = &String>) -> Result<BTreeMap<String, Committed>> {
+    let keys: Vec<_> = ids.map(|id| effect_row(id)).collect();
+    let mut committed = BTreeMap::new();
     for keys in keys.chunks(100) {
-        for row in parts.store.get_many(keys, patience).await? {
+        for row in parts.store.get_many(keys, PATIENCE).await? {
             let number = |name| row.number(name).unwrap_or_default();
             let id = row.text("order").unwrap_or_default().to_owned();
             committed.insert(id, Committed { times: number("times"), token: number("token") });
         }
     }
-    Ok((committed, set_aside))
+    Ok(committed)
 }
 
-/// Runs `program`, which is the ring's own, in all of its roles.
-///
-/// # Errors
-///
-/// A process cannot be started, or the store cannot be reached in the end.
-pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
+/// Runs `program` in all of its roles.
+pub async fn run_plan(program: &Path, plan: &Plan) -> Result<Report> {
     let directory = tempfile::tempdir()?;
     let (sources_file, journal) = (directory.path().join("sources.toml"), directory.path().join("journal"));
-    let on_outage = if plan.outage.is_some() { "queue" } else { "refuse" };
-    let document = SOURCES.replace("ON_OUTAGE", on_outage) + unwell::SOURCES;
+    let document = SOURCES.replace("ON_OUTAGE", if plan.outage.is_some() { "queue" } else { "refuse" });
     std::fs::write(&sources_file, &document)?;
     std::fs::write(&journal, "")?;
     let sources = Arc::new(Sources::parse(&document)?);
     let mut engines = EnginesProcess::new(program, directory.path().join("data"))?;
     engines.restart().await?;
-    let gate = Arc::new(Gate::before(engines.ports[0]).await?);
+    let proxy = Arc::new(Proxy::start(engines.ports[0]).await?);
     let env = Env::system();
-    let function = |role| engines.function(role, gate.url(), &sources_file, &journal);
-    let mut worker = function(plan.kind.role());
-    let unwell = Window::of(plan.unwell.unwrap_or_default(), env.now());
-    let log = plan.unwell.map(|_| Log::of(&mut worker, &unwell));
-    let pool = |function, most| {
+    let pool = |role, most| {
         let most = NonZeroUsize::new(most).context("at least one")?;
+        let function = engines.function(role, proxy.url(), &sources_file, &journal);
         anyhow::Ok(Arc::new(FunctionPool::new(function, most)))
     };
-    let (workers, ingests) = (pool(worker, plan.workers)?, pool(function("ingest"), 4)?);
-    let stage = Arc::new(Stage {
+    let (workers, ingests) = (pool("worker", plan.workers)?, pool("ingest", 4)?);
+    let run = Arc::new(Run {
         env: env.clone(),
         faults: Faults::default(),
         workers: workers.process_ids(),
         ingests: ingests.process_ids(),
         sent: Mutex::default(),
         deferred: Mutex::default(),
-        again: Mutex::default(),
     });
-    let mut chance = fastrand::Rng::with_seed(plan.seed);
+    let mut random = fastrand::Rng::with_seed(plan.seed);
     let stop_working = watch::Sender::new(false);
     let mut working = JoinSet::new();
     for _ in 0..plan.workers {
@@ -545,50 +420,37 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     }
     let stop_sending = watch::Sender::new(false);
     let mut sending = JoinSet::new();
-    for order in orders_of(plan) {
-        let (stage, ingests, sources) = (stage.clone(), ingests.clone(), sources.clone());
-        sending.spawn(send(stage, ingests, sources, order, chance.u64(..), stop_sending.subscribe()));
+    for order in 0..plan.orders {
+        let (run, ingests, sources) = (run.clone(), ingests.clone(), sources.clone());
+        sending.spawn(send(run, ingests, sources, format!("o{order}"), random.u64(..), stop_sending.subscribe()));
     }
 
-    let shuts = env.clone();
-    let (lasts, shut) = (plan.outage, gate.clone());
+    let (clock, outage, cut) = (env.clone(), plan.outage, proxy.clone());
     let outage = tokio::spawn(async move {
-        if let Some(lasts) = lasts {
-            shuts.sleep(OUT_AFTER).await;
-            shut.shut(true);
-            shuts.sleep(lasts).await;
-            shut.shut(false);
+        if let Some(duration) = outage {
+            clock.sleep(OUT_AFTER).await;
+            cut.cut_off(true);
+            clock.sleep(duration).await;
+            cut.cut_off(false);
         }
     });
-    let longest = plan.outage.max(plan.unwell).unwrap_or_default();
-    let mut end = env.monotonic() + plan.time.max(longest + 2 * OUT_AFTER);
-    let mut put_back = None;
-    if let Some(loss) = plan.loss {
-        let begun = env.monotonic();
-        break_things(&stage, &mut engines, &mut chance, begun + COPIED_AFTER, &unwell).await?;
-        let copied = loss::copied(&stage, &mut engines, orders_of(plan).len()).await?;
-        break_things(&stage, &mut engines, &mut chance, begun + LOST_AFTER, &unwell).await?;
-        let again;
-        (again, put_back) = loss::lost(&stage, &mut engines, &gate, &copied, loss).await?;
-        sending.spawn(loss::sent_again(stage.clone(), ingests.clone(), sources.clone(), again));
-    }
+    let mut end = env.monotonic() + plan.time.max(plan.outage.unwrap_or_default() + 2 * OUT_AFTER);
     for prolonged in 0..=PROLONGED {
         while env.monotonic() < end {
             let next = end.min(env.monotonic() + Duration::from_secs(10));
-            break_things(&stage, &mut engines, &mut chance, next, &unwell).await?;
-            if plan.tells {
-                let sent = stage.sent.lock().expect("no panic").len();
+            break_things(&run, &mut engines, &mut random, next).await?;
+            if plan.shows_progress {
+                let sent = run.sent.lock().expect("no panic").len();
                 let left = end.saturating_sub(env.monotonic());
-                eprintln!("{} s left, {sent} deliveries answered, {:?}", left.as_secs(), stage.faults);
+                eprintln!("{} s left, {sent} deliveries answered, {:?}", left.as_secs(), run.faults);
             }
         }
-        let was_tried = plan.loss.is_some() || plan.unwell.is_some() || plan.kind.was_tried(&read_lines(&journal)?);
-        if was_tried || prolonged == PROLONGED {
+        // A run without a late effect shows nothing.
+        if late_effects(&read_lines(&journal)?) > 0 || prolonged == PROLONGED {
             break;
         }
         end = env.monotonic() + plan.time / 3;
     }
-    // Open by now, and it stays so until everybody is done.
     outage.await?;
     stop_sending.send_replace(true);
     while let Some(ended) = sending.join_next().await {
@@ -597,12 +459,13 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
 
     let parts = engines.parts(&env);
     let retention = engines.config().retention;
-    let operator = operator_of(&parts, retention);
+    let inbox = Inbox::new(parts.store.clone(), parts.waker.clone(), retention, Arc::new(Quiet));
+    let operator = Operator::new(parts.store.clone(), parts.waker.clone(), inbox, retention);
     let mut orders: Vec<EntityKey> =
-        stage.sent.lock().expect("no panic").iter().map(|sent| sent.entity.clone()).collect();
+        run.sent.lock().expect("no panic").iter().map(|sent| sent.entity.clone()).collect();
     orders.sort_unstable();
     orders.dedup();
-    let (committed, set_aside) = drain(&stage, &operator, &parts, &orders).await?;
+    let committed = drain(&run, &operator, &parts, &orders).await?;
     let mut receipts = BTreeMap::new();
     for order in &orders {
         receipts.insert(order.clone(), operator.receipts(order).await?);
@@ -611,28 +474,9 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     while let Some(ended) = working.join_next().await {
         ended??;
     }
-    drop((workers, ingests, parts));
-    drop(gate);
-    let told = match log {
-        Some(log) => Some(log.end().await?),
-        None => None,
-    };
-    let sent = std::mem::take(&mut *stage.sent.lock().expect("no panic"));
-    let deferred = std::mem::take(&mut *stage.deferred.lock().expect("no panic"));
-    let again = std::mem::take(&mut *stage.again.lock().expect("no panic"));
-    let faults = format!("{:?}", stage.faults);
-    Ok(Report {
-        seed: plan.seed,
-        sent,
-        deferred,
-        again,
-        lines: read_lines(&journal)?,
-        committed,
-        set_aside,
-        receipts,
-        put_back,
-        unwell,
-        told,
-        faults,
-    })
+    drop((workers, ingests, parts, proxy));
+    let sent = std::mem::take(&mut *run.sent.lock().expect("no panic"));
+    let deferred = std::mem::take(&mut *run.deferred.lock().expect("no panic"));
+    let faults = format!("{:?}", run.faults);
+    Ok(Report { seed: plan.seed, sent, deferred, lines: read_lines(&journal)?, committed, receipts, faults })
 }

@@ -1,4 +1,4 @@
-//! A store and a queue that misbehave where a test says so.
+//! A store and a queue that fail where a test says so.
 
 use std::{
     sync::{
@@ -17,47 +17,39 @@ use webhook_serializer::{
 
 use crate::forwarding::{Forwarding, Layer, Reply, Request};
 
-/// What goes wrong with a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
     None,
-    /// It is refused with this error and does nothing.
+    /// Refuses the call with this error.
     Before(TableError),
-    /// It does what it should; its reply is lost.
+    /// Does the call and loses its reply.
     ReplyLost,
-    /// It does nothing and is never answered.
+    /// Does nothing and never answers.
     Silent,
-    /// It does what it should and is never answered.
+    /// Does the call and never answers.
     SilentAfter,
-    /// It takes so long.
     Slow(Duration),
-    /// It does nothing and says that it did.
+    /// Does nothing and reports success.
     Forgotten,
-    /// It is never answered, and arrives so much later: a write only.
+    /// Never answers; the write arrives after this time.
     Late(Duration),
 }
 
-/// One call of a store, before it is made.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// This is the n-th request, from 1.
+    /// Counts from 1.
     pub request: u64,
-    /// This is the n-th writing request, from 1; 0: it reads.
+    /// Counts writing requests from 1; 0 for a read.
     pub write: u64,
-    /// This is the n-th reading request, from 1; 0: it writes.
+    /// Counts reading requests from 1; 0 for a write.
     pub read: u64,
-    /// What it writes.
     pub writes: &'a [Write],
 }
 
-/// What decides about each call of a store.
 pub type Plan = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
 
-/// A store that follows a plan, and counts.
 pub type FaultyTable = Forwarding<Faults>;
 
-/// What is planned, and what came.
 pub struct Faults {
     env: Env,
     plan: Box<Plan>,
@@ -67,7 +59,6 @@ pub struct Faults {
     late: Arc<Late>,
 }
 
-/// How many late writes landed, and how many were refused.
 #[derive(Debug, Default)]
 struct Late {
     landed: AtomicU64,
@@ -75,7 +66,6 @@ struct Late {
 }
 
 impl FaultyTable {
-    /// `inner`, as long as `plan` lets it.
     pub fn new(inner: Arc<dyn Table>, env: &Env, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> Self {
         let (requests, writes, reads, late) = Default::default();
         let (env, plan) = (env.clone(), Box::new(plan));
@@ -84,27 +74,23 @@ impl FaultyTable {
 }
 
 impl Faults {
-    /// How many requests were made.
     pub fn requests(&self) -> u64 {
         self.requests.load(Relaxed)
     }
 
-    /// How many of them were to write.
     pub fn writes(&self) -> u64 {
         self.writes.load(Relaxed)
     }
 
-    /// How many of them were to read.
     pub fn reads(&self) -> u64 {
         self.reads.load(Relaxed)
     }
 
-    /// How many late writes landed, and how many were refused.
+    /// Late writes that landed, and that were refused.
     pub fn late(&self) -> (u64, u64) {
         (self.late.landed.load(Relaxed), self.late.refused.load(Relaxed))
     }
 
-    /// Does the writes, as one transaction, after a while.
     fn arrive(&self, inner: &Arc<dyn Table>, after: Duration, request: Request<'_>) {
         let (inner, late, writes) = (inner.clone(), self.late.clone(), request.writes().to_vec());
         let token = if let Request::Transact(_, token) = request { Some(token.to_owned()) } else { None };
@@ -159,8 +145,7 @@ impl Layer for Faults {
     }
 }
 
-/// A queue that follows a plan, given the number of each send, from 1; and
-/// counts.
+/// Its plan gets the number of each send, from 1.
 pub struct FaultyQueue {
     inner: Arc<dyn Queue>,
     env: Env,
@@ -170,18 +155,16 @@ pub struct FaultyQueue {
 }
 
 impl FaultyQueue {
-    /// `inner`, as long as `plan` lets it.
     pub fn new(inner: Arc<dyn Queue>, env: &Env, plan: impl Fn(u64) -> Fault + Send + Sync + 'static) -> Self {
         Self { inner, env: env.clone(), plan: Box::new(plan), copied: 0, sends: AtomicU64::new(0) }
     }
 
-    /// `inner`, which gets each of the first so many wake-ups twice. Were each put-off
-    /// of a copy copied, too, a machine that is slow would never come to their end.
+    /// Sends each of the first `first` wake-ups twice. Copying requeued copies too would never end on a slow
+    /// machine.
     pub fn copying(inner: Arc<dyn Queue>, env: &Env, first: u64) -> Self {
         Self { copied: first, ..Self::new(inner, env, |_| Fault::None) }
     }
 
-    /// How many sends were asked for.
     pub fn sends(&self) -> u64 {
         self.sends.load(Relaxed)
     }

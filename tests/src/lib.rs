@@ -1,25 +1,26 @@
-//! The harness of the tests: a deployment of our own parts, taken apart so that
-//! each part can be watched, slowed or broken.
+//! The harness of the tests: a deployment of our own parts, each of which can be
+//! watched, slowed or broken.
+#![allow(missing_docs, reason = "read beside the tests that use it")]
 
 pub mod browser;
 pub mod chaos;
+pub mod deployment;
 pub mod faults;
 pub mod forwarding;
 pub mod handlers;
 pub mod invoke_types;
-pub mod lane;
+pub mod leaseless;
 pub mod lines;
 pub mod metered;
 pub mod not_run;
 #[cfg(doctest)]
 mod pages;
 pub mod rules;
-pub mod settled;
+pub mod settle_counter;
 pub mod shop;
 pub mod simulation;
 pub mod slots;
-pub mod stage;
-pub mod unguarded;
+pub mod testbed;
 pub mod webhooks;
 pub mod world;
 

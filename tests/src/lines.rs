@@ -1,4 +1,4 @@
-//! What a log wrote, to be read again.
+//! Captures what a log writes.
 
 use std::{
     io::{Result, Write},
@@ -7,7 +7,6 @@ use std::{
 
 use serde_json::Value;
 
-/// Where a log writes to; every clone reads the same.
 #[derive(Debug, Clone, Default)]
 pub struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -23,12 +22,10 @@ impl Write for Lines {
 }
 
 impl Lines {
-    /// All of it.
     pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().expect("no one panics while holding this").clone()).expect("a text")
     }
 
-    /// Each line of it.
     pub fn json(&self) -> Vec<Value> {
         self.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }

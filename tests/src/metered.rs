@@ -1,5 +1,4 @@
-//! What calls of a store in memory would cost, computed from the rows as
-//! DynamoDB documents it. `hot_order.rs` compares it with what is reported.
+//! Computes the capacity units of calls to a store in memory, as DynamoDB documents them.
 
 use std::sync::{
     Arc,
@@ -13,10 +12,8 @@ use webhook_serializer::protocol::{
 
 use crate::forwarding::{Forwarding, Layer, Reply, Request};
 
-/// A store whose calls are counted.
 pub type MeteredTable = Forwarding<Meter>;
 
-/// What counts them.
 #[derive(Default)]
 pub struct Meter {
     requests: AtomicU64,
@@ -24,26 +21,20 @@ pub struct Meter {
     read_units: AtomicU64,
 }
 
-/// What was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
-    /// Requests.
     pub requests: u64,
-    /// Write units.
     pub write_units: u64,
-    /// Read units.
     pub read_units: u64,
 }
 
 impl MeteredTable {
-    /// Counts the calls of `inner`.
     pub fn new(inner: Arc<dyn Table>) -> Self {
         Self::through(Meter::default(), inner)
     }
 }
 
 impl Meter {
-    /// What was counted so far.
     pub fn counted(&self) -> Counted {
         let [requests, write_units, read_units] =
             [&self.requests, &self.write_units, &self.read_units].map(|counter| counter.load(Relaxed));

@@ -2,8 +2,7 @@
 
 use std::io::Write;
 
-/// Says that the test at hand shows nothing, and why. It goes past what is
-/// captured of a test that passes; `.ci/test` counts it.
+/// Prints that the calling test shows nothing, past the output capture; `.ci/test` counts these.
 pub fn not_run(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
@@ -11,7 +10,7 @@ pub fn not_run(reason: &str) {
     let _ = writeln!(std::io::stderr(), "not run: {test}: {reason}");
 }
 
-/// Whether to search for minutes: `.ci/prove` sets `PROVE`, a plain `cargo test` does not.
+/// Whether to search for minutes, as `.ci/prove` does.
 pub fn is_thorough() -> bool {
     std::env::var_os("PROVE").is_some()
 }

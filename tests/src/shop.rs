@@ -26,7 +26,7 @@ use webhook_serializer::{
     time::{Env, Timestamp},
 };
 
-use crate::lane::Lane;
+use crate::deployment::LocalDeployment;
 
 const SOURCES: &str = r#"
 [sources.shopify]
@@ -52,7 +52,7 @@ on_failure = "block"
 /// A shop, its deployment and its console.
 pub struct Shop {
     /// The deployment.
-    pub lane: Lane,
+    pub deployment: LocalDeployment,
     /// What happened.
     pub story: Story,
     /// The console of the deployment.
@@ -94,17 +94,17 @@ impl Shop {
     /// It does not start.
     pub async fn open(pace: Duration) -> Self {
         let story = Story::new(Env::system());
-        let mut lane = Lane::start_with_samples(SOURCES, Arc::new(story.clone())).await;
+        let mut deployment = LocalDeployment::start_with_samples(SOURCES, Arc::new(story.clone())).await;
         let is_mended = Arc::new(AtomicBool::new(false));
         let warehouse = Warehouse { is_mended: is_mended.clone(), pace };
-        lane.local.work(|_| warehouse.clone());
-        let console = console(&lane, Some(story.clone())).await;
-        Self { lane, story, console, is_mended }
+        deployment.local.work(|_| warehouse.clone());
+        let console = console(&deployment, Some(story.clone())).await;
+        Self { deployment, story, console, is_mended }
     }
 
     /// Its clock.
     pub fn env(&self) -> &Env {
-        &self.lane.env
+        &self.deployment.env
     }
 
     /// Fixes the cause: from now on nothing fails.
@@ -119,8 +119,8 @@ impl Shop {
     /// One is not accepted.
     pub async fn send(&self, order: u32, samples: &[Sample]) {
         for sample in samples {
-            let webhook = sample.of_order(&order.to_string(), &self.lane.sources, self.lane.env.now());
-            assert_eq!(self.lane.post(&webhook).await.status, 200);
+            let webhook = sample.of_order(&order.to_string(), &self.deployment.sources, self.deployment.env.now());
+            assert_eq!(self.deployment.post(&webhook).await.status, 200);
         }
     }
 
@@ -155,12 +155,12 @@ impl Shop {
 /// # Panics
 ///
 /// It does not start.
-pub async fn console(lane: &Lane, story: Option<Story>) -> Console {
-    let Parts { store, .. } = lane.local.engines.connect(&lane.env, None);
+pub async fn console(deployment: &LocalDeployment, story: Option<Story>) -> Console {
+    let Parts { store, .. } = deployment.local.engines.connect(&deployment.env, None);
     let watched = Watched {
-        operator: lane.operator(),
+        operator: deployment.operator(),
         store,
-        env: lane.env.clone(),
+        env: deployment.env.clone(),
         option: " --local".to_owned(),
         name: "the local run at http://127.0.0.1:9000".to_owned(),
         story,
@@ -175,10 +175,10 @@ pub async fn console(lane: &Lane, story: Option<Story>) -> Console {
 /// # Panics
 ///
 /// One is not written.
-pub async fn stock(lane: &Lane, orders: u32) {
+pub async fn stock(deployment: &LocalDeployment, orders: u32) {
     use futures_util::{StreamExt, stream};
-    let Parts { store, .. } = lane.local.engines.connect(&lane.env, None);
-    let now = lane.env.now();
+    let Parts { store, .. } = deployment.local.engines.connect(&deployment.env, None);
+    let now = deployment.env.now();
     let rows = (0..orders).map(|number| {
         let entity = EntityKey::parse(&format!("shopify/order/{}", 100_000 + number)).expect("a key");
         let key = entity_row(&entity);

@@ -1,5 +1,4 @@
-//! An event source with slots, as Lambda's is: a batch of up to ten keeps its
-//! slot until the slowest of its drains is done.
+//! An event source with slots, as Lambda's: a batch keeps its slot until its slowest drain ends.
 
 use std::{
     collections::BTreeMap,
@@ -21,47 +20,36 @@ use webhook_serializer::{
 
 use crate::world::{Message, World};
 
-/// How often a delivery comes of an order that is not concerned.
+/// The interval between deliveries of unaffected orders.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How long orders waited that are not concerned: from the answer to the append
-/// until the handler's start.
+/// How long orders waited from the answer to the append until the handler's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waited {
-    /// Half of them no longer than this.
+pub struct WaitTimes {
     pub median: Duration,
-    /// 95 of a hundred no longer than this.
     pub p95: Duration,
-    /// None longer than this.
     pub longest: Duration,
 }
 
-impl Waited {
-    /// Of all these.
-    ///
-    /// # Panics
-    ///
-    /// There are none.
+impl WaitTimes {
     pub fn of(mut waits: Vec<Duration>) -> Self {
         waits.sort_unstable();
         let share = |percent: usize| waits[(waits.len() * percent).div_ceil(100) - 1];
         Self { median: share(50), p95: share(95), longest: share(100) }
     }
 
-    /// Whether it is as short as is promised.
+    /// The bounds of the isolation promise.
     pub fn is_short(&self) -> bool {
         self.median < Duration::from_secs(1) && self.p95 < Duration::from_secs(3)
     }
 }
 
 impl World {
-    /// A worker function around `handler`, journaled.
     pub fn worker(&self, handler: impl Handler) -> Worker {
         Worker::new(self.drainer(handler), self.visibility.clone(), self.env.clone())
     }
 
-    /// Feeds the workers, each with so many slots, until there is no wake-up
-    /// left and `is_over` says that none will come.
+    /// Feeds the workers, each with `slots`, until the queue is empty and `is_over`.
     pub async fn feed(&self, workers: &[Worker], slots: usize, is_over: &AtomicBool) {
         join_all(workers.iter().map(async |worker| {
             let mut at_work = FuturesUnordered::new();
@@ -79,7 +67,7 @@ impl World {
                     received = self.messages.receive() => received,
                 };
                 match received {
-                    Some(first) => at_work.push(self.process(worker, first)),
+                    Some(first) => at_work.push(self.process_batch(worker, first)),
                     None if is_over.load(Relaxed) => break,
                     None => self.env.sleep(Duration::from_millis(10)).await,
                 }
@@ -88,7 +76,7 @@ impl World {
         .await;
     }
 
-    async fn process(&self, worker: &Worker, first: Message) {
+    async fn process_batch(&self, worker: &Worker, first: Message) {
         let mut batch = vec![first];
         while batch.len() < BATCH as usize
             && let Some(message) = self.messages.receive_due()
@@ -98,7 +86,7 @@ impl World {
         let record = |(number, message): (usize, &Message)| Record {
             message_id: number.to_string(),
             receipt_handle: message.receipt(),
-            body: message.says.text(),
+            body: message.content.text(),
             attributes: Attributes { approximate_receive_count: message.times.to_string() },
         };
         let event = SqsEvent { records: batch.iter().enumerate().map(record).collect() };
@@ -111,10 +99,8 @@ impl World {
         }
     }
 
-    /// Appends ten deliveries a second of the source `test`, each of an order
-    /// of its own, for so many seconds, while `workers` are fed; how long those
-    /// waited. Everything is drained then.
-    pub async fn others_wait(&self, workers: &[Worker], slots: usize, seconds: u32) -> Waited {
+    /// Appends ten deliveries a second of `test`, each of its own order, while `workers` are fed.
+    pub async fn others_wait(&self, workers: &[Worker], slots: usize, seconds: u32) -> WaitTimes {
         let is_over = AtomicBool::new(false);
         let mut accepted = BTreeMap::new();
         let others = async {
@@ -132,6 +118,6 @@ impl World {
             let first = first_starts.entry(run.delivery_id).or_insert(run.started);
             *first = run.started.min(*first);
         }
-        Waited::of(accepted.into_iter().map(|(id, at)| first_starts[&id].saturating_sub(at)).collect())
+        WaitTimes::of(accepted.into_iter().map(|(id, at)| first_starts[&id].saturating_sub(at)).collect())
     }
 }

@@ -1,6 +1,5 @@
-//! A world in memory: one thread, tokio's clock, a store and a queue whose
-//! calls a test can interrupt. Under a paused clock every run takes no time and
-//! is always the same.
+//! A deployment in memory: one thread, tokio's clock, a store and a queue whose calls a test can
+//! interrupt. Under a paused clock each run takes no time and is always the same.
 
 use std::{
     sync::{
@@ -23,75 +22,66 @@ use webhook_serializer::{
         wake::Waker,
     },
     functions::worker::{Attributes, Record, SqsEvent, Worker},
-    handler::{Handler, Isolation},
+    handler::{Handler, Isolation, Outcome},
     leases::Leases,
     operator::Operator,
     protocol::{
         delivery::Incoming,
-        entity::{EntityKey, FencingToken},
+        entity::{EntityKey, FencingToken, Sequence},
+        inbox::Claim,
         keys::entity_row,
+        lease::{Acquire, Acquired, Lease},
         memory::MemoryTable,
-        state::{EntityState, HolderInfo},
+        receipt::Settlement,
+        state::{BlockReason, EntityState, HolderInfo, LeaseKind},
         table::{Row, Table, TableName},
     },
     sources::Sources,
     telemetry::{Event, Observer, RequeueReason},
-    time::Env,
+    time::{Env, Nonce},
 };
 
 use crate::{
     clock,
-    faults::{Call, Fault, FaultyTable},
-    handlers::EFFECTS,
-    stage,
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    handlers::{EFFECTS, answering},
+    testbed,
 };
 
-/// How long a received wake-up stays hidden.
+/// The visibility timeout of a wake-up that was kept.
 pub const VISIBILITY: Duration = Duration::from_secs(90);
 
-/// The same for one in a worker's hand: longer than any function runs.
+/// The visibility timeout of a wake-up in a worker's hand: longer than any function runs.
 const LONGEST_VISIBILITY: Duration = Duration::from_secs(1350);
 
-/// More wake-ups than any test of ours needs: a run that goes round in circles
-/// ends here.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Ends a run that loops.
 const MOST_WAKE_UPS: u64 = 100_000;
 
-/// Store, queue, clock, and what happened.
 pub struct World {
-    /// The clock and the chance.
     pub env: Env,
-    /// The rows.
     pub memory: Arc<MemoryTable>,
-    /// The store as the parts see it.
+    /// The store as the parts see it; `memory` holds its rows.
     pub table: Arc<dyn Table>,
-    /// The messages.
     pub messages: Arc<MemoryQueue>,
-    /// The queue as the parts see it.
+    /// The queue as the parts see it; `messages` holds its messages.
     pub queue: Arc<dyn Queue>,
-    /// The queue as workers see it that receive from it.
     pub visibility: Arc<dyn Visibility>,
-    /// The queue as the sweep sees it.
     pub depth: Arc<dyn Depth>,
-    /// How drains go.
     pub settings: DrainSettings,
-    /// How long one run of a worker may take.
     pub function_time: Duration,
-    /// What the handlers did.
     pub journal: Journal,
-    /// What was told.
-    pub told: Arc<Told>,
-    /// Where handlers run.
+    pub events: Arc<EventCounts>,
     pub isolation: Isolation,
     sources: Arc<Sources>,
 }
 
 impl World {
-    /// A world by tokio's clock, all of it on one thread.
     pub fn new() -> Self {
         Self::by(clock::env(1))
     }
 
-    /// A world by any clock.
     pub fn by(env: Env) -> Self {
         let memory = Arc::new(MemoryTable::new());
         let messages = Arc::new(MemoryQueue::new(env.clone()));
@@ -105,94 +95,135 @@ impl World {
             settings: DrainSettings::default(),
             function_time: Duration::from_secs(60),
             journal: Journal::new(env.clone()),
-            told: Arc::default(),
+            events: Arc::default(),
             isolation: Isolation::Inline,
-            sources: Arc::new(Sources::parse(stage::SOURCES).expect("the sources are right")),
+            sources: Arc::new(Sources::parse(testbed::SOURCES).expect("the sources are right")),
             env,
         }
     }
 
-    /// The same, for other sources.
-    ///
-    /// # Panics
-    ///
-    /// They are wrong.
     #[must_use]
     pub fn with_sources(mut self, sources: &str) -> Self {
         self.sources = Arc::new(Sources::parse(sources).expect("the sources are right"));
         self
     }
 
-    /// The configured senders.
     pub fn sources(&self) -> Arc<Sources> {
         self.sources.clone()
     }
 
-    /// Operations on the store.
     pub fn store(&self) -> Store {
         Store::new(self.table.clone(), self.env.clone())
     }
 
-    /// Wake-ups through the queue.
     pub fn waker(&self) -> Waker {
         Waker::new(self.queue.clone(), self.env.clone())
     }
 
-    /// Inboxes to append to.
     pub fn inbox(&self) -> Inbox {
-        Inbox::new(self.store(), self.waker(), self.settings.retention, self.told.clone())
+        Inbox::new(self.store(), self.waker(), self.settings.retention, self.events.clone())
     }
 
-    /// An operator.
     pub fn operator(&self) -> Operator {
         let operator = Operator::new(self.store(), self.waker(), self.inbox(), self.settings.retention);
         operator.parked_for(self.settings.parked_retention)
     }
 
-    /// Leases for somebody who is no worker.
     pub fn leases(&self, holder: &str) -> Leases {
-        Leases::new(self.store(), holder).waking(self.waker()).observed_by(self.told.clone())
+        Leases::new(self.store(), holder).waking(self.waker()).observed_by(self.events.clone())
     }
 
-    /// A sweeper.
     pub fn sweeper(&self) -> Sweeper {
         Sweeper::new(self.store(), self.waker(), self.depth.clone(), self.settings.retention)
     }
 
-    /// A drainer around `handler`, journaled.
     pub fn drainer(&self, handler: impl Handler) -> Drainer {
         let handler = Journaled::new(handler, self.journal.clone());
         let info = HolderInfo::new("a worker in memory");
         let (store, waker) = (self.store(), self.waker());
         let settings = self.settings.clone();
-        Drainer::new(store, waker, self.sources(), handler, settings, info, self.told.clone()).isolated(self.isolation)
+        Drainer::new(store, waker, self.sources(), handler, settings, info, self.events.clone())
+            .isolated(self.isolation)
     }
 
-    /// A delivery of the source `test`.
     pub fn incoming(&self, entity: &str, id: &str) -> Incoming {
         self.incoming_from("test", entity, id)
     }
 
-    /// A delivery of any of the sources.
     pub fn incoming_from(&self, source: &str, entity: &str, id: &str) -> Incoming {
-        stage::incoming(source, entity, id, self.env.now())
+        testbed::incoming(source, entity, id, self.env.now())
     }
 
-    /// Appends a delivery of the source `test`.
-    ///
-    /// # Panics
-    ///
-    /// It cannot be appended.
     pub async fn append(&self, entity: &str, id: &str) {
         self.inbox().append(&self.incoming(entity, id)).await.expect("it is appended");
     }
 
-    /// Feeds the drainers, each with one wake-up at a time, side by side, until
-    /// there is no wake-up left.
+    pub async fn append_from(&self, source: &str, entity: &str, id: &str) {
+        self.inbox().append(&self.incoming_from(source, entity, id)).await.expect("it is appended");
+    }
+
+    /// Puts `plan` in front of the store.
+    pub fn break_table(&mut self, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> Arc<FaultyTable> {
+        let table = Arc::new(FaultyTable::new(self.memory.clone(), &self.env, plan));
+        self.table = table.clone();
+        table
+    }
+
+    /// Puts `plan` in front of the queue.
+    pub fn break_queue(&mut self, plan: impl Fn(u64) -> Fault + Send + Sync + 'static) -> Arc<FaultyQueue> {
+        let queue = Arc::new(FaultyQueue::new(self.messages.clone(), &self.env, plan));
+        self.queue = queue.clone();
+        queue
+    }
+
+    /// An operator whose store follows `plan`, while everybody else's works.
+    pub fn broken_operator(
+        &mut self,
+        plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    ) -> (Operator, Arc<FaultyTable>) {
+        let table = self.break_table(plan);
+        let operator = self.operator();
+        self.table = self.memory.clone();
+        (operator, table)
+    }
+
+    /// Processes a wake-up of `entity` that was received once.
+    pub async fn process(&self, drainer: &Drainer, entity: &str) -> Acknowledgement {
+        let received = Received { entity: key(entity), times: 1 };
+        drainer.process(&received, self.env.monotonic() + self.function_time, &SuspectGate::new(1)).await
+    }
+
+    pub fn lease_request(&self, entity: &str, kind: LeaseKind, length: Duration) -> Acquire {
+        Acquire {
+            entity: key(entity),
+            kind,
+            holder: self.env.nonce(),
+            info: HolderInfo::new("another holder"),
+            now: self.env.now(),
+            length,
+        }
+    }
+
+    /// Acquires a free lease for another holder.
+    pub async fn acquire(&self, entity: &str, kind: LeaseKind, length: Duration) -> Lease {
+        match self.store().run(&self.lease_request(entity, kind, length), PATIENCE).await.expect("memory answers") {
+            Acquired::Granted(lease, _) => lease,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Claims a sequence, as an ingest that dies before its put.
+    pub async fn claim(&self, entity: &str) -> (Sequence, Nonce) {
+        let nonce = self.env.nonce();
+        let claim = Claim { entity: &key(entity), nonce: &nonce, now: self.env.now() };
+        (self.store().run(&claim, PATIENCE).await.expect("memory answers").sequence, nonce)
+    }
+
+    /// Feeds each drainer one message at a time, until the queue is empty.
     pub async fn work(&self, drainers: &[Drainer]) {
         join_all(drainers.iter().map(async |drainer| {
             while let Some(message) = self.messages.receive().await {
-                let attended = match &message.says {
+                let attended = match &message.content {
                     queue::Message::WakeUp(wake_up) => self.drain_by(drainer, wake_up, message.times).await,
                     queue::Message::Deferred(_) => self.attend_as_a_function(drainer, &message).await,
                 };
@@ -210,7 +241,7 @@ impl World {
         drainer.process_under(&received, token, deadline, &alone, &in_flight).await
     }
 
-    /// Has a worker function process one message.
+    /// Processes a message in a worker function of its own.
     pub async fn attend_as_a_function(&self, drainer: &Drainer, message: &Message) -> Acknowledgement {
         let worker = Worker::new(drainer.clone(), self.visibility.clone(), self.env.clone());
         let event = SqsEvent { records: vec![message.record()] };
@@ -218,12 +249,7 @@ impl World {
         if failed.batch_item_failures.is_empty() { Acknowledgement::Delete } else { Acknowledgement::Keep }
     }
 
-    /// How often each delivery was committed by [`Counting`](crate::handlers::Counting),
-    /// by its id.
-    ///
-    /// # Panics
-    ///
-    /// The table holds anything else.
+    /// How often [`Counting`](crate::handlers::Counting) committed each delivery.
     pub fn committed(&self) -> Vec<(String, u64)> {
         let rows = self.memory.rows(&TableName::Named(EFFECTS.into()));
         let one = |row: &Row| Some((row.text("id")?.to_owned(), row.number("count")?));
@@ -232,36 +258,41 @@ impl World {
         committed
     }
 
-    /// Has one worker process the wake-up of `entity`, which dies after so many calls to the
-    /// store; then, once its lease has run out, another one drains what is left.
-    /// Whether the first one lived to its end.
+    /// Processes a wake-up in a worker that dies after `calls` requests, then in another once the lease has
+    /// expired. Returns whether the first one finished.
     pub async fn work_after_a_death(&mut self, entity: &EntityKey, calls: u64, handler: impl Handler + Clone) -> bool {
-        let whole = self.table.clone();
-        let plan = move |call: &Call<'_>| if call.request > calls { Fault::Silent } else { Fault::None };
-        self.table = Arc::new(FaultyTable::new(whole.clone(), &self.env, plan));
+        self.break_table(move |call| if call.request > calls { Fault::Silent } else { Fault::None });
         let drainer = self.drainer(handler.clone());
-        let deadline = self.env.monotonic() + self.function_time;
-        let received = Received { entity: entity.clone(), times: 1 };
-        let attended = async { drainer.process(&received, deadline, &SuspectGate::new(1)).await };
-        let lives = self.env.within(Duration::from_millis(500), attended).await.is_some();
-        self.table = whole;
+        let processed = self.process(&drainer, entity.as_str());
+        let lives = self.env.within(Duration::from_millis(500), processed).await.is_some();
+        self.table = self.memory.clone();
         self.env.sleep(self.function_time).await;
         self.work(&[self.drainer(handler)]).await;
         lives
     }
 
-    /// An entity's row.
-    ///
-    /// # Panics
-    ///
-    /// There is none.
+    /// An order of two deliveries whose source blocks; the first has used up its attempts.
+    pub async fn blocked() -> Self {
+        let world = Self::new();
+        for id in ["1", "2"] {
+            world.append_from("block", "test/a", id).await;
+        }
+        world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
+        assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
+        world
+    }
+
+    /// The settlements in an entity's row.
+    pub async fn settlements(&self, entity: &str) -> Vec<Settlement> {
+        self.state(entity).await.recent.iter().map(|receipt| receipt.settlement).collect()
+    }
+
     pub async fn state(&self, entity: &str) -> EntityState {
         let key = EntityKey::parse(entity).expect("a key");
         let row = self.memory.get(&entity_row(&key)).await.expect("memory answers").expect("there is such an entity");
         EntityState::parse(&row).expect("its row is readable")
     }
 
-    /// The ids of the deliveries that were applied, in their order.
     pub fn applied(&self) -> Vec<String> {
         let runs = self.journal.runs().into_iter();
         runs.filter(|run| run.ending == serializer::local::handler_log::Ending::Applied)
@@ -269,10 +300,27 @@ impl World {
             .collect()
     }
 
-    /// The ids of the deliveries that a handler was started with, in the order
-    /// in which it ended.
     pub fn started(&self) -> Vec<String> {
         self.journal.runs().into_iter().map(|run| run.delivery_id).collect()
+    }
+}
+
+pub fn key(text: &str) -> EntityKey {
+    EntityKey::parse(text).expect("a key")
+}
+
+/// The order of most tests.
+pub fn entity() -> EntityKey {
+    key("test/a")
+}
+
+/// A wake-up of `entity`, received `times`.
+pub fn record(id: &str, entity: &str, times: &str) -> Record {
+    Record {
+        message_id: id.into(),
+        receipt_handle: id.into(),
+        body: format!("{{\"entity\":\"{entity}\"}}"),
+        attributes: Attributes { approximate_receive_count: times.into() },
     }
 }
 
@@ -282,36 +330,31 @@ impl Default for World {
     }
 }
 
-/// One message in the queue.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// What it says.
-    pub says: queue::Message,
-    /// How often it was received, once it is.
+    pub content: queue::Message,
     pub times: u32,
     due: Duration,
     number: u64,
 }
 
 impl Message {
-    /// Its receipt handle.
     pub fn receipt(&self) -> String {
         self.number.to_string()
     }
 
-    /// As a worker function gets it.
     pub fn record(&self) -> Record {
         Record {
             message_id: self.receipt(),
             receipt_handle: self.receipt(),
-            body: self.says.text(),
+            body: self.content.text(),
             attributes: Attributes { approximate_receive_count: self.times.to_string() },
         }
     }
 }
 
-/// A queue in memory that loses nothing. A message comes when it is due, and
-/// again if it was kept, or is in flight for too long.
+/// A queue in memory that loses nothing: a message arrives when it is due, and again when it was kept
+/// or stays in flight for too long.
 #[derive(Debug)]
 pub struct MemoryQueue {
     state: Mutex<Messages>,
@@ -325,17 +368,15 @@ pub struct MemoryQueue {
 struct Messages {
     waiting: Vec<Message>,
     in_flight: Vec<Message>,
-    /// How many are in somebody's hand.
+    /// Messages that a receiver is processing.
     at_work: usize,
 }
 
 impl Messages {
-    /// When the next one can be received.
     fn next_due(&self) -> Option<Duration> {
         self.waiting.iter().chain(&self.in_flight).map(|message| message.due).min()
     }
 
-    /// Receives the next one, if it is due.
     fn receive(&mut self, now: Duration) -> Option<Message> {
         let all = self.waiting.iter().chain(&self.in_flight).enumerate();
         let due = all.filter(|(_, message)| message.due <= now);
@@ -358,12 +399,11 @@ impl MemoryQueue {
         Self { state: Mutex::default(), hidden, changed: watch::Sender::new(()), sent, env }
     }
 
-    /// How often messages were hidden, a batch at a time.
+    /// The number of visibility calls, one for each batch.
     pub fn hidden(&self) -> u64 {
         self.hidden.load(Relaxed)
     }
 
-    /// How many wake-ups were sent.
     pub fn sent(&self) -> u64 {
         self.sent.load(Relaxed)
     }
@@ -372,12 +412,12 @@ impl MemoryQueue {
         self.state.lock().expect("no one panics while holding this")
     }
 
-    /// How many wake-ups are there that are not in flight.
+    /// The number of messages that are not in flight.
     pub fn len(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// How long until those are due, the first that was sent first.
+    /// How long until these are due, in the order of sending.
     pub fn delays(&self) -> Vec<Duration> {
         let now = self.env.monotonic();
         let mut waiting = self.state().waiting.clone();
@@ -385,37 +425,29 @@ impl MemoryQueue {
         waiting.into_iter().map(|message| message.due.saturating_sub(now)).collect()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes any wake-up out that is not in flight, due or not.
-    ///
-    /// # Panics
-    ///
-    /// It is a delivery.
+    /// Removes a wake-up that is not in flight, due or not.
     pub fn take(&self) -> Option<WakeUp> {
-        self.take_any().map(|says| match says {
+        self.take_any().map(|content| match content {
             queue::Message::WakeUp(wake_up) => wake_up,
             queue::Message::Deferred(deferred) => panic!("a delivery of {}", deferred.entity()),
         })
     }
 
-    /// Takes any message out that is not in flight, due or not.
     pub fn take_any(&self) -> Option<queue::Message> {
-        self.state().waiting.pop().map(|message| message.says)
+        self.state().waiting.pop().map(|message| message.content)
     }
 
-    /// Throws all wake-ups away.
     pub fn clear(&self) {
         let mut state = self.state();
         state.waiting.clear();
         state.in_flight.clear();
     }
 
-    /// The next wake-up when it is due; `None` when there is none and none is
-    /// at work any more.
+    /// Waits for the next message; `None` once none is left or in flight.
     pub async fn receive(&self) -> Option<Message> {
         let mut changed = self.changed.subscribe();
         loop {
@@ -443,13 +475,11 @@ impl MemoryQueue {
         }
     }
 
-    /// The next wake-up, if it is due already.
     pub fn receive_due(&self) -> Option<Message> {
         self.state().receive(self.env.monotonic())
     }
 
-    /// Deletes a received wake-up, or leaves it in flight: hidden for a while,
-    /// unless it was told for how long.
+    /// Deletes a received message, or keeps it in flight until its visibility timeout.
     pub fn attended(&self, message: Message, attended: Acknowledgement) {
         let mut state = self.state();
         state.at_work -= 1;
@@ -472,7 +502,7 @@ impl Queue for MemoryQueue {
         assert!(number < MOST_WAKE_UPS, "the run goes round in circles");
         let delay = Duration::from_secs(delay.as_millis().div_ceil(1000).try_into().expect("a short delay"));
         let due = self.env.monotonic() + delay;
-        let message = Message { says: message.clone(), times: 0, due, number };
+        let message = Message { content: message.clone(), times: 0, due, number };
         self.state().waiting.push(message);
         self.changed.send_replace(());
         Box::pin(ready(Ok(())))
@@ -499,9 +529,8 @@ impl Depth for MemoryQueue {
     }
 }
 
-/// Counts what observers are told.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct EventCounts {
     held_back: AtomicU64,
     breakers_opened: AtomicU64,
     breakers_closed: AtomicU64,
@@ -517,72 +546,60 @@ pub struct Told {
     settled: Mutex<Vec<(String, bool)>>,
 }
 
-impl Told {
-    /// What was settled, by its id, and whether it was told how long it took.
-    ///
-    /// # Panics
-    ///
-    /// Another panicked while it was told.
+impl EventCounts {
+    /// The settled deliveries, and whether each came with a duration.
     pub fn settled(&self) -> Vec<(String, bool)> {
         self.settled.lock().expect("nothing panics under it").clone()
     }
 
-    /// How many deliveries were deferred, and how many taken up later.
+    /// Deliveries deferred, and ingested from the queue.
     pub fn deferred(&self) -> (u64, u64) {
         (self.deferred.load(Relaxed), self.taken_up.load(Relaxed))
     }
 
-    /// How often a message was met that must be a delivery and cannot be read.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.load(Relaxed)
     }
 
-    /// How many threads a worker that goes on said to have lost.
     pub fn threads_lost(&self) -> u64 {
         self.threads_lost.load(Relaxed)
     }
 
-    /// How often a delivery was put off because its source is held back.
     pub fn held_back(&self) -> u64 {
         self.held_back.load(Relaxed)
     }
 
-    /// How often breakers were opened, and closed.
+    /// Breakers opened, and closed.
     pub fn breakers(&self) -> (u64, u64) {
         (self.breakers_opened.load(Relaxed), self.breakers_closed.load(Relaxed))
     }
 
-    /// How many leases were taken over.
     pub fn taken_over(&self) -> u64 {
         self.taken_over.load(Relaxed)
     }
 
-    /// How many leases were lost.
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }
 
-    /// How many leases were dropped without being released.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 
-    /// How many drains waited for a lease.
     pub fn drains_waited(&self) -> u64 {
         self.drains_waited.load(Relaxed)
     }
 
-    /// How often those who waited for a lease looked at it.
     pub fn polls(&self) -> u64 {
         self.polls.load(Relaxed)
     }
 }
 
-impl Observer for Told {
+impl Observer for EventCounts {
     fn observe(&self, event: &Event<'_>) {
         if let Event::Settled { delivery: Some(delivery), took, .. } = event {
-            let told = (delivery.delivery_id().to_string(), took.is_some());
-            self.settled.lock().expect("nothing panics under it").push(told);
+            let events = (delivery.delivery_id().to_string(), took.is_some());
+            self.settled.lock().expect("nothing panics under it").push(events);
         }
         match event {
             Event::Requeued { reason: RequeueReason::BreakerOpen, .. } => self.held_back.fetch_add(1, Relaxed),

@@ -16,7 +16,7 @@ use serializer::local::{
 };
 use tempfile::TempDir;
 use tests::{
-    lane::Lane,
+    deployment::LocalDeployment,
     webhooks::{request, signed, update},
 };
 use tokio::{net::TcpListener, sync::mpsc};
@@ -57,7 +57,7 @@ fn sources(url: &str) -> String {
 
 /// Engines and the two functions.
 struct Deployed {
-    lane: Lane,
+    lane: LocalDeployment,
     ingest: FunctionProcess,
     environment: Vec<(String, String)>,
     log: mpsc::UnboundedReceiver<String>,
@@ -69,7 +69,7 @@ impl Deployed {
     /// Spans go to `traces`, deliveries to `receiver`.
     async fn start(receiver: &str, traces: &[(&str, &str)]) -> Self {
         let sources = sources(receiver);
-        let lane = Lane::start(&sources).await;
+        let lane = LocalDeployment::start(&sources).await;
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("sources.toml");
         std::fs::write(&file, sources).unwrap();

@@ -1,6 +1,5 @@
-//! The handlers `forward` and `invoke` before an endpoint that refuses connections
-//! or answers that it is unavailable. The endpoint and its connections live by the
-//! machine's clock, the drains by the paused one, which stands still meanwhile.
+//! `forward` and `invoke` against an endpoint that refuses connections or is unavailable. The endpoint runs by the
+//! machine's clock while the paused one stands still.
 
 use std::sync::{LazyLock, atomic::AtomicBool, mpsc};
 
@@ -18,7 +17,6 @@ use webhook_serializer::{
 
 use super::*;
 
-/// Longer than an endpoint on the same machine ever needs.
 const ANSWER: Duration = Duration::from_secs(30);
 
 static MACHINE: LazyLock<Runtime> = LazyLock::new(|| {
@@ -26,16 +24,13 @@ static MACHINE: LazyLock<Runtime> = LazyLock::new(|| {
     runtime.expect("a runtime")
 });
 
-/// What an endpoint does while it is down.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Down {
-    /// Its port is closed.
     Refuses,
-    /// It answers this status.
     Answers(u16),
 }
 
-/// An endpoint, or a Lambda, of which the path `well` is never down unless its port is.
+/// An endpoint or a Lambda; its path `well` is down only with its port.
 struct Endpoint {
     url: String,
     closed: Option<TcpSocket>,
@@ -49,7 +44,7 @@ impl Endpoint {
         let url = format!("http://{}", socket.local_addr().expect("it is bound"));
         let mut endpoint = Self { url, closed: None, is_down: Arc::new(AtomicBool::new(down.is_some())) };
         match down {
-            // Bound and not listening: connections are refused, and nobody else gets the port.
+            // Bound and not listening: connections are refused, and the port stays reserved.
             Some(Down::Refuses) => endpoint.closed = Some(socket),
             down => endpoint.listen(socket, down),
         }
@@ -80,11 +75,10 @@ impl Endpoint {
     }
 }
 
-/// Calls a handler on the machine's clock. A start takes a simulated second besides.
+/// Calls a handler on the machine's clock; a start also takes a simulated second.
 #[derive(Clone)]
 struct Timed<H> {
     handler: H,
-    /// The answers that settled nothing, by source.
     refusals: Arc<Mutex<BTreeMap<String, Vec<Outcome>>>>,
 }
 
@@ -145,13 +139,11 @@ fn invoking(lambda: &Endpoint) -> (World, Timed<Invoke>) {
     (world, Timed::new(handler))
 }
 
-/// Returns whether nothing of the delivery was begun.
 fn is_unavailable(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Unavailable { .. } | Outcome::NotNow { .. })
 }
 
-/// Six hours in which an endpoint is down, and every fortieth wake-up kills its worker.
-/// Returns how many attempts were sent meanwhile, and how long the backlog took.
+/// Returns the attempts during six hours down, and how long the backlog took.
 async fn six_hours_at<H: Handler + Clone>(
     world: World,
     handler: Timed<H>,
@@ -171,7 +163,7 @@ async fn six_hours_at<H: Handler + Clone>(
 
 #[tokio::test(start_paused = true)]
 async fn forward_survives_six_hours_of_refused_connections() {
-    // With 500 orders: ten processes with a breaker each, which tries once a minute.
+    // With 500 orders: ten processes with a breaker each, which probes once a minute.
     for (orders, most, longest) in [(1, 140, 6 * MINUTE), (500, 6_000, 7 * MINUTE)] {
         let (shop, well) = (Endpoint::start(Some(Down::Refuses)), Endpoint::start(None));
         let (world, handler) = forwarding(&shop, &well);

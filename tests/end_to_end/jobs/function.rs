@@ -1,4 +1,4 @@
-//! A job's function and the scheduler's: what each is told, and how long it has.
+//! A job's function and the scheduler's: their context and their time.
 
 use std::{
     path::PathBuf,
@@ -23,7 +23,6 @@ use webhook_serializer::{
 
 use super::night::{FUNCTION, MINUTE, Night, Runs, one};
 
-/// The minute that began so many minutes ago.
 fn minutes_ago(now: Timestamp, minutes: u64) -> Timestamp {
     Timestamp::from_secs((now.as_millis() / 60_000 - minutes) * 60)
 }
@@ -79,7 +78,6 @@ async fn late_event_runs_the_ticks_of_its_time() {
     assert_eq!(report.ran, [ran("report"), ran(SWEEP)]);
 }
 
-/// Its own `main`, in a process of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn scheduler_process_sweeps_at_each_event() {
     let engines = Engines::start(None).await.expect("they start");

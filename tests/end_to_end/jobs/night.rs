@@ -1,4 +1,4 @@
-//! A store in memory, clocks, schedulers and jobs that note when they run.
+//! Schedulers in memory, and jobs that record their runs.
 
 use std::{
     sync::{Arc, Mutex},
@@ -7,6 +7,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use tests::clock::{START, TokioClock};
+use tests::world::key;
 use webhook_serializer::{
     engine::store::Store,
     handler::Isolation,
@@ -15,7 +16,6 @@ use webhook_serializer::{
         switch::Switch::{self, On},
     },
     protocol::{
-        entity::EntityKey,
         keys::entity_row,
         lease::{Acquire, Acquired, Lease},
         memory::MemoryTable,
@@ -33,7 +33,6 @@ pub fn minute(number: u32) -> Timestamp {
     START + number * MINUTE
 }
 
-/// A clock that is off.
 #[derive(Debug, Clone, Copy)]
 pub struct Ahead(pub TokioClock, pub Duration);
 
@@ -49,7 +48,6 @@ impl Clock for Ahead {
     }
 }
 
-/// What the jobs' functions did.
 #[derive(Debug, Clone, Default)]
 pub struct Runs(Arc<Mutex<Vec<(String, Timestamp, u64)>>>);
 
@@ -59,7 +57,7 @@ impl Runs {
         self.0.lock().expect("no one panics while holding this").push(run);
     }
 
-    /// The ticks that were started, in minutes from the start.
+    /// Ticks in minutes since the start.
     pub fn ticks(&self, job: &str) -> Vec<u64> {
         let runs = self.0.lock().expect("no one panics while holding this");
         let runs = runs.iter().filter(|(name, ..)| name == job);
@@ -70,7 +68,6 @@ impl Runs {
         self.0.lock().expect("no one panics while holding this").iter().map(|(.., token)| *token).collect()
     }
 
-    /// A job that takes so long.
     pub fn job(&self, name: &str, schedule: &str, takes: Duration) -> Job {
         let runs = self.clone();
         Job::new(name, schedule, move |context: Context| {
@@ -84,7 +81,6 @@ impl Runs {
     }
 }
 
-/// A store in memory, tokio's clock, and what was run.
 pub struct Night {
     pub memory: Arc<MemoryTable>,
     pub table: Arc<dyn Table>,
@@ -117,12 +113,10 @@ impl Night {
             .isolated(Isolation::Inline)
     }
 
-    /// Invokes for a minute, with a function's time.
     pub async fn invoke(&self, ticker: &Ticker, number: u32) -> Report {
         ticker.tick(minute(number), self.clock.monotonic() + FUNCTION).await.expect("memory answers")
     }
 
-    /// Invokes for each minute when it comes.
     pub async fn minutes(&self, ticker: &Ticker, numbers: impl IntoIterator<Item = u32>) {
         for number in numbers {
             self.until(number).await;
@@ -134,7 +128,6 @@ impl Night {
         self.clock.sleep(minute(number).since(self.clock.now())).await;
     }
 
-    /// Invokes for a minute, and kills the scheduler after a while.
     pub async fn killed(&self, ticker: &Ticker, number: u32, after: Duration) {
         self.until(number).await;
         let env = self.env();
@@ -142,10 +135,9 @@ impl Night {
         assert!(ended.is_none(), "it was over before it could be killed");
     }
 
-    /// Acquires a job's lease for somebody else.
     pub async fn held(&self, job: &str, length: Duration) -> Lease {
         let request = Acquire {
-            entity: EntityKey::parse(&format!("cron/{job}")).expect("a key"),
+            entity: key(&format!("cron/{job}")),
             kind: LeaseKind::Exclusive,
             holder: self.env().nonce(),
             info: HolderInfo::new("somebody else"),
@@ -159,7 +151,7 @@ impl Night {
     }
 
     pub async fn state(&self, job: &str) -> JobState {
-        let key = EntityKey::parse(&format!("cron/{job}")).expect("a key");
+        let key = key(&format!("cron/{job}"));
         let row = self.memory.get(&entity_row(&key)).await.expect("memory answers").expect("there is such a job");
         JobState::parse(&row).expect("its row is readable")
     }

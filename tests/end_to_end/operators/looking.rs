@@ -1,17 +1,16 @@
-//! What an operator is told of an order: of its places, near and long ago, of what
-//! was done to it, and of single deliveries.
+//! What operators see of an order: its history, its acts and single deliveries.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::Done,
-    world::World,
+    world::{World, key},
 };
 use webhook_serializer::{
     operator::Settled,
     protocol::{
-        entity::{EntityKey, Sequence},
+        entity::Sequence,
         maintain::Reason,
         receipt::Settlement,
         table::{TableError, TableName},
@@ -24,7 +23,6 @@ async fn succeeds(world: &World) {
     world.work(&[world.drainer(Done)]).await;
 }
 
-/// So many were applied; the first place.
 async fn applied(count: u32) -> (World, Sequence) {
     let world = World::new();
     for id in 1..=count {
@@ -45,7 +43,6 @@ async fn history_says_whether_older_entries_exist() {
     let (world, _) = applied(4).await;
     let has_older = async || (settled(&world, 3).await.has_older, settled(&world, 4).await.has_older);
     assert_eq!(has_older().await, (true, false));
-    // The deliveries have expired, and the row remembers them.
     world.memory.purge(&TableName::Inbox, |_| true);
     assert_eq!(has_older().await, (true, false));
 }
@@ -66,14 +63,13 @@ async fn history_spans_more_than_a_page() {
     assert_eq!(operator.acts(&entity()).await.expect("memory answers").len(), 120);
 }
 
-/// Nobody knows how that ended.
 #[tokio::test(start_paused = true)]
 async fn deliveries_without_their_row_are_shown() {
     let (mut world, _) = applied(3).await;
     world.memory.purge(&TableName::Entities, |_| true);
     let circles = || Fault::Before(TableError::Invalid("it goes round in circles".into()));
     let plan = move |call: &Call<'_>| if call.request > 20 { circles() } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
+    world.break_table(plan);
     let settled = world.operator().settled(&entity(), None, 10).await.expect("it comes to an end");
     assert_eq!((settled.places.len(), settled.has_older), (3, false));
     assert!(settled.places.values().all(|past| past.stands && past.settlement().is_none()), "{settled:?}");
@@ -89,7 +85,7 @@ async fn old_delivery_is_shown_with_its_settlement() {
         (id, single.receipt.map(|receipt| (receipt.sequence, receipt.settlement)))
     };
     assert_eq!(ended(first).await, (Some("1".into()), Some((first, Settlement::Applied))));
-    // To be run again it has ended so before; what has come once more behind it has not ended yet.
+    // A rewound delivery keeps its first settlement; a repeat behind it has none yet.
     operator.hold(&entity()).await.expect("memory answers");
     operator.rewind(&entity(), first).await.expect("memory answers");
     world.append("test/a", "1").await;
@@ -101,8 +97,7 @@ async fn old_delivery_is_shown_with_its_settlement() {
 async fn deliveries_are_found_by_order_and_sequence() {
     let (world, first) = applied(2).await;
     world.append("test/b", "other").await;
-    let (b, last) = (EntityKey::parse("test/b").expect("a key"), world.state("test/b").await.tail);
-    // Nothing stands at the third.
+    let (b, last) = (key("test/b"), world.state("test/b").await.tail);
     let places = [(entity(), first), (entity(), Sequence(first.0 + 1)), (entity(), Sequence(first.0 + 2)), (b, last)];
     let found = world.operator().deliveries(&places).await.expect("memory answers");
     let mut ids: Vec<_> = found.iter().map(|one| (one.entity().as_str(), one.delivery_id().as_str())).collect();

@@ -1,4 +1,4 @@
-//! Two at once, one of whom has what was applied run again.
+//! Two operators at once, one of whom rewinds.
 
 use tests::{handlers::Done, world::World};
 use webhook_serializer::{
@@ -8,7 +8,6 @@ use webhook_serializer::{
 
 use super::{Meeting, entity, every_meeting};
 
-/// "1" and "2" are applied, "3" waits.
 async fn applied() -> World {
     let world = World::new();
     for id in ["1", "2"] {
@@ -23,7 +22,6 @@ async fn succeeds(world: &World) {
     world.work(&[world.drainer(Done)]).await;
 }
 
-/// From the first place that there is.
 async fn rewind(operator: &Operator) -> Result<Rewound, OperatorError> {
     let state = operator.inspect(&entity()).await?.state.expect("it has a row");
     let settled = operator.settled(&entity(), Some(&state), 10).await?.places;
@@ -31,8 +29,7 @@ async fn rewind(operator: &Operator) -> Result<Rewound, OperatorError> {
     operator.rewind(&entity(), from).await
 }
 
-/// Whatever was asked for, each run is of "1", then "2", and "3" comes last of
-/// those that wait.
+/// Each run is "1", then "2"; "3" follows.
 fn in_order(world: &World, at: Meeting) -> usize {
     let applied = world.applied();
     let runs: Vec<&str> = applied.iter().map(String::as_str).collect();
@@ -65,7 +62,6 @@ async fn end_beside_rewind_runs_again_or_not() {
     let check = async |world: World, first: Result<Rewound, _>, ended: Result<Rewound, _>, at| {
         assert!(first.is_ok() && ended.is_ok(), "{at:?}: {first:?} {ended:?}");
         succeeds(&world).await;
-        // Ended between the two, only "1" was run again.
         let applied = world.applied();
         let mut once = applied.clone();
         once.dedup();
@@ -76,7 +72,6 @@ async fn end_beside_rewind_runs_again_or_not() {
     every_meeting(applied, rewind, end, succeeds, check).await;
 }
 
-/// What a skip saw in front is in front no longer, or is set aside.
 #[tokio::test(start_paused = true)]
 async fn skip_beside_rewind_parks_what_it_saw() {
     let skip = async |operator: &Operator| {
@@ -96,7 +91,6 @@ async fn skip_beside_rewind_parks_what_it_saw() {
     every_meeting(applied, rewind, skip, async |_| {}, check).await;
 }
 
-/// What is to be run again is no idle entity.
 #[tokio::test(start_paused = true)]
 async fn erase_beside_rewind_keeps_rewound_deliveries() {
     let idle = async || {
@@ -106,7 +100,6 @@ async fn erase_beside_rewind_keeps_rewound_deliveries() {
     };
     let erase = async |operator: &Operator| operator.erase(&entity()).await;
     let check = async |world: World, rewound: Result<Rewound, _>, erased: Result<Erased, OperatorError>, at| {
-        // Where the erase came first, nothing was left to be run.
         let fine = matches!(erased, Ok(_) | Err(OperatorError::InUse));
         assert!(rewound.is_ok() && fine, "{at:?}: {rewound:?} {erased:?}");
         succeeds(&world).await;

@@ -1,4 +1,4 @@
-//! Two who stop an order at once, or let it go on.
+//! Two operators who stop or resume an order at once.
 
 use tests::{handlers::Done, world::World};
 use webhook_serializer::{
@@ -6,14 +6,12 @@ use webhook_serializer::{
     protocol::{format::attribute as a, inbox::Unblocked, maintain::Reason, table::TableName},
 };
 
-use super::{Meeting, blocked, entity, every_meeting};
+use super::{Meeting, entity, every_meeting};
 
-/// What is done is written down, too.
 fn with_a_reason(operator: &Operator) -> Operator {
     operator.clone().because(Reason::new("ada", "to see it"))
 }
 
-/// Skips what the operator sees in front.
 async fn skip(operator: &Operator) -> Result<Skipped, OperatorError> {
     let state = operator.inspect(&entity()).await?.state.expect("it has a row");
     operator.skip(&entity(), state.next()).await
@@ -23,7 +21,6 @@ async fn succeeds(world: &World) {
     world.work(&[world.drainer(Done)]).await;
 }
 
-/// What was skipped is parked, and what was not is applied; each once, in order.
 async fn each_stands_once(world: World, at: Meeting) {
     world.operator().unblock(&entity()).await.expect("memory answers");
     succeeds(&world).await;
@@ -43,7 +40,7 @@ async fn two_skips_park_what_each_saw() {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         each_stands_once(world, at).await;
     };
-    every_meeting(blocked, skip, skip, succeeds, check).await;
+    every_meeting(World::blocked, skip, skip, succeeds, check).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,15 +50,14 @@ async fn skip_beside_unblock_parks_or_finds_it_applied() {
         assert!(skipped.is_ok() && unblocked.is_ok(), "{at:?}: {skipped:?} {unblocked:?}");
         each_stands_once(world, at).await;
     };
-    every_meeting(blocked, skip, unblock, succeeds, check).await;
+    every_meeting(World::blocked, skip, unblock, succeeds, check).await;
     let check = async |world, unblocked: Result<Unblocked, _>, skipped: Result<Skipped, _>, at| {
         assert!(skipped.is_ok() && unblocked.is_ok(), "{at:?}: {skipped:?} {unblocked:?}");
         each_stands_once(world, at).await;
     };
-    every_meeting(blocked, unblock, skip, succeeds, check).await;
+    every_meeting(World::blocked, unblock, skip, succeeds, check).await;
 }
 
-/// Whoever of them comes last is obeyed, and what waits is handled once it may be.
 #[tokio::test(start_paused = true)]
 async fn hold_beside_resume_leaves_it_held_or_running() {
     let waiting = async || {
@@ -86,7 +82,6 @@ async fn hold_beside_resume_leaves_it_held_or_running() {
     every_meeting(waiting, resume, resume, succeeds, check).await;
 }
 
-/// What is on hold stays, with its hold; what was erased before is gone.
 #[tokio::test(start_paused = true)]
 async fn erase_beside_hold_keeps_the_held_row() {
     let applied = async || {
@@ -114,7 +109,6 @@ async fn erase_beside_hold_keeps_the_held_row() {
     every_meeting(applied, erase, hold, succeeds, second).await;
 }
 
-/// A delivery that comes with the end of the hold has its row.
 #[tokio::test(start_paused = true)]
 async fn resume_beside_a_delivery_keeps_the_row() {
     let on_hold = async || {

@@ -1,9 +1,9 @@
-//! What a restore tells of each order, and of those that it cannot read.
+//! What a restore reports of each order, and of unreadable ones.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Done, answering},
     world::World,
 };
@@ -32,7 +32,6 @@ async fn begun(world: &World, as_of: Timestamp) -> Restoring {
     }
 }
 
-/// What is written down of how acts at an order ended.
 async fn ended(world: &World, key: &str) -> Vec<Option<String>> {
     let acts = world.operator().acts(&entity(key)).await.expect("it answers");
     acts.into_iter().map(|act| act.ended).collect()
@@ -45,7 +44,6 @@ async fn restore_logs_what_it_found_waiting() {
         world.append(key, "1").await;
     }
     world.work(&[world.drainer(Done)]).await;
-    // It has failed once, and waits for hours.
     world.append("test/aside", "1").await;
     let drainers = [world.drainer(answering(|_, _| Outcome::retry_after(6 * HOUR, "not now")))];
     let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
@@ -78,21 +76,20 @@ async fn restore_logs_what_it_found_waiting() {
     assert_eq!(tried, [(Settlement::Parked, 1)], "what failed before it was set aside");
 }
 
-/// Tables have a great many of these.
+/// Tables have many of these.
 #[tokio::test(start_paused = true)]
 async fn empty_order_is_restored_with_one_write() {
     let mut world = World::new();
     let leased = world.leases("a script").acquire(&entity("test/a"), Terms::at_once()).await.expect("free");
     leased.release().await.expect("it is released");
     let restoring = begun(&world, world.env.now()).await;
-    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, |_| Fault::None));
-    world.table = table.clone();
+    let table = world.break_table(|_| Fault::None);
     let restored = world.operator().restore(&restoring, &entity("test/a"), false).await;
     assert!(matches!(restored, Ok(Restored::Raised(_))), "{restored:?}");
     assert_eq!(table.writes(), 1);
 }
 
-/// What came after the copy of its row, and before that of the inbox.
+/// Appended between the copies of the row and of the inbox.
 #[tokio::test(start_paused = true)]
 async fn deliveries_behind_the_tail_are_parked() {
     let mut world = World::new();
@@ -113,7 +110,6 @@ async fn deliveries_behind_the_tail_are_parked() {
     assert_eq!(told.newest.values().map(|newest| newest.received_at).collect::<Vec<_>>(), [last]);
 }
 
-/// Somebody damaged it, or a newer version wrote it.
 #[tokio::test(start_paused = true)]
 async fn unreadable_row_stops_no_restore() {
     let world = World::new();
@@ -138,14 +134,13 @@ async fn unreadable_row_stops_no_restore() {
         told,
         [("test/a", true), ("test/b", false), ("test/c", true)].map(|(key, is)| (key.to_owned(), is)).into()
     );
-    // Mended, it is the only one that is left.
     change(Change::remove(a::BLOCKED)).await;
     let (is_whole, told) = restore(&world.operator(), as_of).await.expect("it answers");
     assert!(is_whole && matches!(told["test/b"], Restored::Raised(_)), "{told:?}");
     assert_eq!(told.values().filter(|restored| **restored == Restored::Already).count(), 2);
 }
 
-/// It is not done: what has come is for a person to decide about.
+/// An operator has to decide about the new delivery.
 #[tokio::test(start_paused = true)]
 async fn interrupted_restore_is_not_logged_as_ended() {
     let mut world = World::new();
@@ -153,7 +148,7 @@ async fn interrupted_restore_is_not_logged_as_ended() {
     let as_of = world.env.now();
     world.env.sleep(HOUR).await;
     let restoring = begun(&world, as_of).await;
-    // Its last write says of the row that it was raised.
+    // Its last write raises the row's numbers.
     let raises = |write: &Write| match &write.action {
         Action::Update(changes) => {
             changes.iter().any(|change| matches!(change, Change::Set(name, _) if name == a::LAST_CLAIM))
@@ -162,9 +157,7 @@ async fn interrupted_restore_is_not_logged_as_ended() {
     };
     let pause = Duration::from_millis(500);
     let plan = move |call: &Call<'_>| if call.writes.iter().any(raises) { Fault::Slow(pause) } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
-    let operator = world.operator();
-    world.table = world.memory.clone();
+    let (operator, _) = world.broken_operator(plan);
     let comes = async {
         world.env.sleep(Duration::from_millis(100)).await;
         world.append("test/a", "2").await;

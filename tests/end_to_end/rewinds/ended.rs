@@ -1,9 +1,9 @@
-//! What was to be run again, and is not any more.
+//! Rewinds ended early.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault},
     handlers::{Counting, Done, answering},
     world::World,
 };
@@ -13,8 +13,7 @@ use webhook_serializer::{
     protocol::{
         entity::Sequence,
         keys::delivery_row,
-        lease::{Acquire, Acquired},
-        state::{BlockReason, HolderInfo, LeaseKind},
+        state::{BlockReason, LeaseKind},
         table::{Table, TableError, Write},
     },
 };
@@ -22,7 +21,6 @@ use webhook_serializer::{
 use super::{Told, applied, ended, entity, first, ids, operator, rewound};
 
 const DAY: Duration = Duration::from_secs(86_400);
-const PATIENCE: Duration = Duration::from_secs(5);
 
 fn done(rewound: Rewound) -> Rewinding {
     match rewound {
@@ -74,7 +72,7 @@ async fn rewind_spans_more_than_a_page() {
     assert_eq!(world.started(), [ids(1, 120), ids(1, 120)].concat());
 }
 
-/// Whoever ends it dies at any call, and it goes on.
+/// The operator that ends it dies at any call, and the run continues.
 #[tokio::test(start_paused = true)]
 async fn continued_run_keeps_its_token() {
     for survives in 1.. {
@@ -92,8 +90,7 @@ async fn continued_run_keeps_its_token() {
         }))];
         let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
         let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
-        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
-        world.table = table.clone();
+        let table = world.break_table(plan);
         let operator = operator(&world);
         world.table = world.memory.clone();
         let _ = world.env.within(Duration::from_secs(1), operator.end_rewind(&entity())).await;
@@ -108,8 +105,7 @@ async fn continued_run_keeps_its_token() {
     }
 }
 
-/// Expiry has taken what is behind it: that is for a person to see, and no place
-/// that was never filled.
+/// An expired delivery is for an operator to see, not an unfilled sequence.
 #[tokio::test(start_paused = true)]
 async fn ended_rewind_stops_at_a_missing_delivery() {
     let mut world = applied(3).await;
@@ -119,7 +115,7 @@ async fn ended_rewind_stops_at_a_missing_delivery() {
     world.memory.write(&Write::delete(delivery_row(&entity(), from.next()))).await.expect("it is deleted");
     let circles = || Fault::Before(TableError::Invalid("it goes round in circles".into()));
     let plan = move |call: &Call<'_>| if call.request > 100 { circles() } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
+    world.break_table(plan);
     assert_eq!(done(ended(&world).await), Rewinding { from, through: from, applied: 1 });
     world.table = world.memory.clone();
     world.work(&[world.drainer(Done)]).await;
@@ -139,20 +135,17 @@ async fn delivery_behind_a_rewind_waits_since_its_arrival() {
     assert_eq!(world.state("test/a").await.pending_since, Some(came));
 }
 
-/// However old that is which was to be run again.
 #[tokio::test(start_paused = true)]
 async fn delivery_beside_an_ending_rewind_is_new() {
     for before in 1.. {
         let mut world = applied(3).await;
         world.env.sleep(20 * DAY).await;
         rewound(&world, 0).await;
-        // The turn of workers is over.
         world.env.sleep(DAY).await;
         let began = world.env.now();
         let pause = Duration::from_millis(500);
         let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
-        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
-        world.table = table.clone();
+        let table = world.break_table(plan);
         let operator = operator(&world);
         world.table = world.memory.clone();
         let comes = async {
@@ -170,7 +163,6 @@ async fn delivery_beside_an_ending_rewind_is_new() {
     }
 }
 
-/// Somebody vanished with what is in front, or with all of it.
 #[tokio::test(start_paused = true)]
 async fn one_by_one_survives_an_ended_rewind() {
     let world = World::new().with_sources(
@@ -186,15 +178,7 @@ async fn one_by_one_survives_an_ended_rewind() {
     for id in ["4", "5"] {
         world.append("test/a", id).await;
     }
-    let vanishes = Acquire {
-        entity: entity(),
-        kind: LeaseKind::Drain,
-        holder: world.env.nonce(),
-        info: HolderInfo::new("a worker that vanishes"),
-        now: world.env.now(),
-        length: Duration::from_secs(15),
-    };
-    assert!(matches!(world.store().run(&vanishes, PATIENCE).await, Ok(Acquired::Granted(..))));
+    world.acquire("test/a", LeaseKind::Drain, Duration::from_secs(15)).await;
     world.env.sleep(Duration::from_secs(20)).await;
     assert_eq!(done(ended(&world).await).applied, 3);
     world.work(&[world.drainer(counting.clone())]).await;

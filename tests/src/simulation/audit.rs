@@ -1,8 +1,7 @@
 //! The auditor: does a history keep the guarantees?
 //!
-//! It looks at what was seen from outside (calls and answers, handler starts,
-//! effects that landed) and at the rows that are left; it knows nothing of how
-//! the code came there.
+//! It sees calls and answers, handler starts, effects and the remaining rows, and
+//! nothing of the code.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,15 +12,14 @@ use webhook_serializer::protocol::{
 };
 
 use super::{
-    handler::{EFFECTS, Nature},
-    history::{Decided, History, Name, Rewound, Start},
+    handler::{DeliveryTraits, EFFECTS},
+    history::{DeliveryName, History, Rewound, SettledRecord, Start},
     jobs,
-    play::event_time,
-    world::{World, entity_number, is_job, label, number_in, told},
+    workload::event_time,
+    world::{World, entity_number, is_job, label, number_in, relative},
 };
 
-/// How long a receipt is there for sure: its retention, less what clocks may
-/// be off.
+/// The shortest life of a receipt: its retention less clock skew.
 const REMEMBERED: Duration = Duration::from_secs(28 * 86_400);
 
 fn states(world: &World) -> BTreeMap<usize, EntityState> {
@@ -31,14 +29,12 @@ fn states(world: &World) -> BTreeMap<usize, EntityState> {
     parsed.map(|state| (entity_number(&state.entity), state)).collect()
 }
 
-/// Whether every entity is free and empty, or stopped.
 pub fn is_at_rest(world: &World) -> bool {
     states(world).values().all(|state| state.is_stopped() || (state.is_empty() && state.held.is_none()))
 }
 
-/// Before any sweep, with no wake-up left: what was answered 2xx with somebody
-/// woken must not wait unseen.
-pub fn nothing_is_stuck(world: &World) -> Vec<String> {
+/// Lists deliveries answered with a wake-up that wait while no wake-up is left.
+pub fn stuck_deliveries(world: &World) -> Vec<String> {
     let states = states(world);
     world.with_history(|history| {
         let mut stuck = Vec::new();
@@ -54,7 +50,7 @@ pub fn nothing_is_stuck(world: &World) -> Vec<String> {
                         "stuck: {} at {}/{} was answered 2xx, and no wake-up is left to find it",
                         call.name,
                         label(entity),
-                        told(*sequence)
+                        relative(*sequence)
                     ));
                 }
             }
@@ -63,8 +59,7 @@ pub fn nothing_is_stuck(world: &World) -> Vec<String> {
     })
 }
 
-/// When all has come to rest.
-pub fn everything(world: &World) -> Vec<String> {
+pub fn final_audit(world: &World) -> Vec<String> {
     let mut mistakes = jobs::audit(world);
     let states = states(world);
     for (entity, state) in &states {
@@ -77,14 +72,14 @@ pub fn everything(world: &World) -> Vec<String> {
             mistakes.push(format!("{who}: {} deliveries are left undecided", state.waiting()));
         }
     }
-    let parked: Vec<Name> = world
+    let parked: Vec<DeliveryName> = world
         .rows
         .rows(&TableName::Inbox)
         .iter()
         .filter(|row| row.text(a::ITEM).is_some_and(|item| item.starts_with("p#")))
         .filter_map(name_in)
         .collect();
-    let waiting: Vec<(Name, u64)> = world
+    let waiting: Vec<(DeliveryName, u64)> = world
         .rows
         .rows(&TableName::Inbox)
         .iter()
@@ -93,13 +88,13 @@ pub fn everything(world: &World) -> Vec<String> {
             Some((name_in(row)?, sequence))
         })
         .collect();
-    let counts: BTreeMap<Name, u64> = world
+    let counts: BTreeMap<DeliveryName, u64> = world
         .rows
         .rows(&TableName::Named(EFFECTS.into()))
         .iter()
         .filter_map(|row| {
             let (number, redrive) = row.text("name")?.split_once('.')?;
-            let name = Name { number: number.parse().ok()?, redrive: redrive.parse().ok()? };
+            let name = DeliveryName { number: number.parse().ok()?, redrive: redrive.parse().ok()? };
             let Some(Value::N(count)) = row.get("count") else { return None };
             Some((name, *count as u64))
         })
@@ -112,21 +107,21 @@ pub fn everything(world: &World) -> Vec<String> {
         effects(history, &mut mistakes);
         for call in history.calls.values() {
             let name = call.name;
-            let is_applied = |decided: &Decided| decided.name == Some(name) && decided.settlement == "applied";
+            let is_applied = |decided: &SettledRecord| decided.name == Some(name) && decided.settlement == "applied";
             let applied = history.decided.values().filter(|decided| is_applied(decided)).count();
-            // By what the tables knew that are lost.
+            // In tables that are lost.
             let lost = history.lost.iter().filter(|(_, decided)| is_applied(decided) && !decided.is_kept).count();
-            // A person had these run again.
+            // Before a rewind.
             let before = history.decided_before.iter().filter(|(_, decided)| is_applied(decided)).count();
             let kept = history.decided_ever().filter(|(_, decided)| decided.is_kept && is_applied(decided)).count();
             let was_parked = history.decided.values().any(|d| d.name == Some(name) && d.settlement == "parked");
-            // A repeat that comes when nobody can know the first any more is a new delivery.
+            // A repeat after its receipt has expired is a new delivery.
             let once = each_was_forgotten(history, call.entity, name);
             if applied > 1 && !once {
                 mistakes.push(format!("{name} was applied {applied} times"));
             }
-            let next = Name { redrive: name.redrive + 1, ..name };
-            // Where no wake-up could be sent, its operator was not told where it stands.
+            let next = DeliveryName { redrive: name.redrive + 1, ..name };
+            // An operator whose redrive sends no wake-up does not learn its sequence.
             let stands = || {
                 let decided = history.decided.values().any(|decided| decided.name == Some(next));
                 decided || waiting.iter().any(|(waits, _)| *waits == next)
@@ -140,13 +135,15 @@ pub fn everything(world: &World) -> Vec<String> {
                 .iter()
                 .filter(|(_, decided)| decided.name == Some(name))
                 .any(|((entity, sequence), _)| history.has_erased(*entity, *sequence, Duration::MAX));
-            // What is answered has its place, whatever became of it before.
+            // An answered delivery has a sequence, however it was settled before.
             for (_, sequence) in &call.acked {
                 let place = (call.entity, *sequence);
                 let waits = || states.get(&call.entity).is_some_and(|s| s.is_stopped() && s.head.0 < *sequence);
                 if !history.decided_ever().any(|(at, _)| *at == place) && !waits() {
-                    mistakes
-                        .push(format!("lost: {name} was answered 2xx at {}, and nothing came of it", told(*sequence)));
+                    mistakes.push(format!(
+                        "lost: {name} was answered 2xx at {}, and nothing came of it",
+                        relative(*sequence)
+                    ));
                 }
             }
             let set_aside = parked.contains(&name) || (was_parked && (put_back || erased));
@@ -156,7 +153,7 @@ pub fn everything(world: &World) -> Vec<String> {
             let by_newer = superseded.iter().any(|((entity, sequence), decided)| {
                 let of_newer = |at: &(usize, u64)| *at == (*entity, decided.by) && decided.by > *sequence;
                 let mut newer = history.decided_at_all().filter(|(at, _)| of_newer(at));
-                let before = |((of, at), other): (&(usize, u64), &Decided)| {
+                let before = |((of, at), other): (&(usize, u64), &SettledRecord)| {
                     *of == *entity
                         && at < sequence
                         && other.settlement == "applied"
@@ -165,7 +162,7 @@ pub fn everything(world: &World) -> Vec<String> {
                 newer.any(|(_, newer)| newer.settlement == "applied")
                     || world.profile.skips && name.redrive == 0 && history.decided_at_all().any(before)
             });
-            let is_by_late = |((entity, sequence), decided): &(&(usize, u64), &Decided)| {
+            let is_by_late = |((entity, sequence), decided): &(&(usize, u64), &SettledRecord)| {
                 decided.by > *sequence && history.late.contains(&(*entity, decided.by))
             };
             if superseded.iter().any(is_by_late) {
@@ -182,7 +179,7 @@ pub fn everything(world: &World) -> Vec<String> {
             if applied > 0 && !done {
                 mistakes.push(format!("{name} counts as applied, and no handler start of it was done"));
             }
-            let commits = Nature::of(world.plan.seed, name.number).commits;
+            let commits = DeliveryTraits::of(world.plan.seed, name.number).commits;
             let count = counts.get(&name).copied().unwrap_or(0);
             let expected = if once { applied } else { usize::from(applied > 0) } + before - kept;
             if commits && count != (expected + lost) as u64 {
@@ -194,9 +191,8 @@ pub fn everything(world: &World) -> Vec<String> {
     mistakes
 }
 
-/// Whether a delivery was applied never, or each time after the time before was
-/// forgotten: when receipts were gone, or an operator had erased them.
-fn each_was_forgotten(history: &History, entity: usize, name: Name) -> bool {
+/// Returns whether every application followed the expiry or erasure of the one before.
+fn each_was_forgotten(history: &History, entity: usize, name: DeliveryName) -> bool {
     let applied = history.decided.iter().filter(|(_, d)| d.name == Some(name) && d.settlement == "applied");
     let mut applied: Vec<(u64, Duration)> = applied.map(|((_, sequence), decided)| (*sequence, decided.time)).collect();
     applied.sort_unstable();
@@ -205,18 +201,17 @@ fn each_was_forgotten(history: &History, entity: usize, name: Name) -> bool {
     last.1 - first.1 >= REMEMBERED || (applied.len() > 1 && applied.windows(2).all(erased))
 }
 
-fn name_in(row: &webhook_serializer::protocol::table::Row) -> Option<Name> {
+fn name_in(row: &webhook_serializer::protocol::table::Row) -> Option<DeliveryName> {
     let number = number_in(row.text(a::DELIVERY_ID)?)?;
-    Some(Name { number, redrive: row.number(a::REDRIVE).unwrap_or(0) as u32 })
+    Some(DeliveryName { number, redrive: row.number(a::REDRIVE).unwrap_or(0) as u32 })
 }
 
-/// G1: what was answered before another of its entity arrived is decided
-/// before the other's handler starts.
+/// G1: a delivery answered before another arrived is settled before the other starts.
 fn order(history: &History, mistakes: &mut Vec<String>) {
     for late in history.calls.values() {
         let Some(start) = history.starts.iter().find(|start| start.name == late.name) else { continue };
         for early in history.calls.values().filter(|early| early.entity == late.entity && early.name != late.name) {
-            // What was lost with the tables is in front of nothing that came since.
+            // A delivery lost with the tables precedes none that arrived since.
             let is_after = history.lost_at.is_some_and(|lost| lost < start.at);
             let lost = early.lost.iter().filter(|_| !is_after);
             let Some((_, sequence)) = early.acked.iter().chain(lost).find(|(at, _)| *at < late.called) else {
@@ -224,7 +219,7 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
             };
             let place = (early.entity, *sequence);
             let decided = history.decided_at_all().filter(|(at, _)| **at == place).map(|(_, decided)| decided.at).min();
-            // In the same start: handled by it before, or stood for.
+            // The same start handled or superseded it.
             let is_with_it = early.entity == start.entity && (start.first..start.sequence).contains(sequence);
             if !is_with_it && decided.is_none_or(|at| at > start.at) {
                 mistakes.push(format!(
@@ -236,8 +231,7 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
     }
 }
 
-/// G2: one token, one handler start. And nothing runs under the newest token
-/// once it is decided.
+/// G2: one start for each token, and none under the newest token after its settlement.
 fn starts(history: &History, mistakes: &mut Vec<String>) {
     let mut tokens = BTreeMap::new();
     for start in &history.starts {
@@ -245,7 +239,7 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
         if let Some((other, _)) = other.filter(|(other, first)| *first != start.first || *other == start.name) {
             mistakes.push(format!(
                 "two handler starts under token {} of {}: {other} and {}",
-                told(start.token),
+                relative(start.token),
                 label(start.entity),
                 start.name
             ));
@@ -253,14 +247,14 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
         if start.token > start.newest {
             mistakes.push(format!("{} started under a token that nobody was granted", start.name));
         }
-        let decides = |(place, decided): (&(usize, u64), &Decided)| {
+        let decides = |(place, decided): (&(usize, u64), &SettledRecord)| {
             decided.name == Some(start.name)
                 && decided.settlement != "void"
                 && decided.at < start.at
                 && start.time - decided.time < REMEMBERED
                 && !history.has_erased(place.0, place.1, start.time)
         };
-        // Nobody has it run again in between.
+        // No rewind in between runs it again.
         let is_set_back = |entity: usize, sequence: u64, at: usize| {
             let covers = |rewound: &&Rewound| {
                 rewound.entity == entity && (rewound.from..=rewound.through).contains(&sequence) && rewound.at > at
@@ -276,10 +270,10 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
     }
 }
 
-/// What is run again starts in its order, and before anything behind it.
+/// Rewound deliveries start in order, before any behind them.
 fn runs_again(history: &History, mistakes: &mut Vec<String>) {
     for rewound in &history.rewound {
-        // In tables that were lost since, it ended with them: a restore settles what waits.
+        // A loss of the tables ends the rewind: a restore settles what waits.
         let end = history.lost_at.filter(|lost| *lost > rewound.at).unwrap_or(usize::MAX);
         let of_it = |start: &&Start| {
             start.entity == rewound.entity
@@ -296,7 +290,7 @@ fn runs_again(history: &History, mistakes: &mut Vec<String>) {
                     mistakes.push(format!(
                         "{} started, and {} in front of it was yet to be run again",
                         start.name,
-                        told(place)
+                        relative(place)
                     ));
                 }
             }
@@ -304,12 +298,12 @@ fn runs_again(history: &History, mistakes: &mut Vec<String>) {
     }
 }
 
-/// What the receiver accepted came in the order of the starts' tokens.
+/// The receiver accepts effects in the order of their tokens.
 fn effects(history: &History, mistakes: &mut Vec<String>) {
     let mut newest: BTreeMap<usize, (u64, Option<u64>)> = BTreeMap::new();
     for landed in &history.landed {
         let (token, sequence) = newest.entry(landed.entity).or_default();
-        // What is run again comes after what stands behind it.
+        // A rewound delivery follows the deliveries behind it.
         let since = *token..landed.token;
         if history.rewound.iter().any(|rewound| rewound.entity == landed.entity && since.contains(&rewound.token)) {
             *sequence = None;
@@ -318,8 +312,8 @@ fn effects(history: &History, mistakes: &mut Vec<String>) {
             mistakes.push(format!(
                 "{}: a late effect of token {} landed after one of {}",
                 label(landed.entity),
-                told(landed.token),
-                told(*token)
+                relative(landed.token),
+                relative(*token)
             ));
         }
         if landed.sequence.is_some() && landed.sequence < *sequence {

@@ -1,5 +1,4 @@
-//! Handlers that do well, fail, hang, die, and do things late; and how their
-//! effects are told apart.
+//! Handlers that succeed, fail, hang, crash or have late effects.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -18,19 +17,18 @@ use webhook_serializer::{
 use crate::rules::Rule;
 
 use super::{
-    chance::{Dice, Roll, actor},
-    history::{Name, What},
-    mutation::Meddler,
+    destination::{Reaction, Start},
+    history::{DeliveryName, TraceEvent},
+    mutation::Mutator,
     node::{Node, pause},
     profile::Profile,
-    unwell::{Reaction, Start},
-    world::{EPOCH, entity_number, key, name_of, told},
+    random::{Draw, RandomStream, actor},
+    world::{EPOCH, entity_number, key, name_of, relative},
 };
 
-/// The table that handlers commit to.
 pub const EFFECTS: &str = "effects";
 
-/// A body too large for one row, that does not shrink.
+/// A body too large for one row, incompressible.
 pub fn large_body() -> Bytes {
     static BODY: OnceLock<Bytes> = OnceLock::new();
     let noise = || {
@@ -41,79 +39,63 @@ pub fn large_body() -> Bytes {
     BODY.get_or_init(noise).clone()
 }
 
-/// What is drawn for a delivery, for all its starts.
+/// Drawn once for a delivery and all its starts.
 #[derive(Debug, Clone, Copy)]
-pub struct Nature {
-    /// Its effect goes through `commit`; else to the receiver.
+pub struct DeliveryTraits {
     pub commits: bool,
-    /// It fails whenever it is tried.
     pub hopeless: bool,
-    /// Its source says to block.
     pub blocks: bool,
-    /// Its body stands in parts.
     pub large: bool,
-    /// Its sender gives it no id, if this is below the profile's `unnamed`.
+    /// Its sender gives no id if this is below the profile's `unnamed`.
     unnamed: u64,
 }
 
-impl Nature {
-    /// Of delivery `number`.
+impl DeliveryTraits {
     pub fn of(seed: u64, number: u32) -> Self {
-        let mut roll = Dice::new(seed, actor::HANDLER + number).at(1_000_000);
+        let mut draw = RandomStream::new(seed, actor::HANDLER + number).at(1_000_000);
         Self {
-            commits: roll.happens(500),
-            hopeless: roll.happens(30),
-            blocks: roll.happens(300),
-            large: roll.happens(4),
-            unnamed: roll.between(0, 999),
+            commits: draw.happens(500),
+            hopeless: draw.happens(30),
+            blocks: draw.happens(300),
+            large: draw.happens(4),
+            unnamed: draw.between(0, 999),
         }
     }
 
-    /// Whether its sender gives it no id.
     pub fn is_unnamed(self, profile: &Profile) -> bool {
         self.unnamed < profile.unnamed
     }
 
-    /// The source it comes from.
     pub fn source(self) -> &'static str {
         if self.blocks { "block" } else { "park" }
     }
 
-    /// Its body.
     pub fn body(self, number: u32) -> Bytes {
         if self.large { large_body() } else { Bytes::from(format!("{{\"n\":{number}}}")) }
     }
 }
 
-/// The handler of one worker node.
 #[derive(Debug)]
-pub struct Simulated {
-    /// Where it runs.
+pub struct SimulatedHandler {
     pub node: Node,
-    /// Knows of its failures.
-    pub meddler: Arc<Meddler>,
+    pub mutator: Arc<Mutator>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+enum Behaviour {
     Well,
     Fails,
     AsksForTime,
     Rejects,
     Hangs,
-    /// What it needs is out of reach.
     Unavailable,
-    /// The same, and nothing is begun.
     NotNow,
-    /// Dies with its process.
     Kills,
-    /// Its effect is under way when it is given up.
     Late,
-    /// Its own writes do not land.
     Refused,
 }
 
-impl Handler for Simulated {
+impl Handler for SimulatedHandler {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let first = delivery.sequence().0 - u64::from(delivery.superseded());
         let run = self.begin(delivery, first, false, context)?;
@@ -128,74 +110,73 @@ impl Handler for Simulated {
     }
 }
 
-/// A delivery that a start is about.
 struct Run {
-    name: Name,
-    nature: Nature,
-    /// Its position among the starts.
+    name: DeliveryName,
+    traits: DeliveryTraits,
     start: usize,
-    mood: Mood,
+    behaviour: Behaviour,
     took: Duration,
-    roll: Roll,
+    draw: Draw,
 }
 
-impl Simulated {
+impl SimulatedHandler {
     fn begin(&self, delivery: &Delivery, first: u64, is_group: bool, context: &Context) -> Result<Run, HandlerError> {
         let world = &self.node.world;
         let entity = entity_number(delivery.entity());
         let name = name_of(delivery.identity());
-        let nature = Nature::of(world.plan.seed, name.number);
+        let traits = DeliveryTraits::of(world.plan.seed, name.number);
         let token = context.token().0;
         let sequence = delivery.sequence().0;
-        let start = world.started(&self.node, name, entity, (first, sequence), token);
-        // A start of a group is charged to none of it; of the latest, to what is in front.
+        let start = world.record_start(&self.node, name, entity, (first, sequence), token);
+        // A start of a group counts for none of its deliveries; one of the latest for the delivery in front.
         match delivery.superseded() {
             0 if !is_group => {
-                world.with_history(|history| history.reasons.started(Some(name), entity, sequence, token))
+                world.with_history(|history| history.attempts.started(Some(name), entity, sequence, token))
             }
             0 => {}
-            _ => world.with_history(|history| history.reasons.started(None, entity, first, token)),
+            _ => world.with_history(|history| history.attempts.started(None, entity, first, token)),
         }
-        if delivery.body() != &nature.body(name.number) {
+        if delivery.body() != &traits.body(name.number) {
             world.mistake(format!("{name}: the handler got another body than was sent"));
         }
         let starts = world.with_history(|history| history.starts.iter().filter(|start| start.name == name).count());
-        let mut roll = Dice::new(world.plan.seed, actor::HANDLER + name.number).at(starts as u32 + 100 * name.redrive);
-        let took = roll.one_of(&[0, 5, 50, 300, 1200]);
-        let took = roll.millis(0, took);
-        let mut mood = Mood::Well;
-        if let Some(reaction) = world.unwell(nature.source()) {
-            mood = match reaction {
-                Reaction::Unavailable => Mood::Unavailable,
-                Reaction::NotNow => Mood::NotNow,
-                Reaction::Hang => Mood::Hangs,
+        let mut draw =
+            RandomStream::new(world.plan.seed, actor::HANDLER + name.number).at(starts as u32 + 100 * name.redrive);
+        let took = draw.one_of(&[0, 5, 50, 300, 1200]);
+        let took = draw.millis(0, took);
+        let mut behaviour = Behaviour::Well;
+        if let Some(reaction) = world.destination_reaction(traits.source()) {
+            behaviour = match reaction {
+                Reaction::Unavailable => Behaviour::Unavailable,
+                Reaction::NotNow => Behaviour::NotNow,
+                Reaction::Hang => Behaviour::Hangs,
             };
-        } else if world.is_active() && roll.happens(world.profile.handler) {
-            mood = roll.one_of(&[
-                Mood::Fails,
-                Mood::Fails,
-                Mood::AsksForTime,
-                Mood::Rejects,
-                Mood::Hangs,
-                Mood::Kills,
-                Mood::Late,
-                Mood::Late,
-                Mood::Refused,
+        } else if world.is_active() && draw.happens(world.profile.handler) {
+            behaviour = draw.one_of(&[
+                Behaviour::Fails,
+                Behaviour::Fails,
+                Behaviour::AsksForTime,
+                Behaviour::Rejects,
+                Behaviour::Hangs,
+                Behaviour::Kills,
+                Behaviour::Late,
+                Behaviour::Late,
+                Behaviour::Refused,
             ]);
-            if !world.may(roll.twist) {
-                mood = Mood::Well;
-            } else if mood == Mood::Kills && world.profile.crash == 0 {
-                mood = Mood::Fails;
+            if !world.allows(draw.id) {
+                behaviour = Behaviour::Well;
+            } else if behaviour == Behaviour::Kills && world.profile.crash == 0 {
+                behaviour = Behaviour::Fails;
             }
-        } else if nature.hopeless
-            && world.may(Dice::new(world.plan.seed, actor::HANDLER + name.number).at(1_000_000).twist)
+        } else if traits.hopeless
+            && world.allows(RandomStream::new(world.plan.seed, actor::HANDLER + name.number).at(1_000_000).id)
         {
-            mood = Mood::Fails;
+            behaviour = Behaviour::Fails;
         }
-        Ok(Run { name, nature, start, mood, took, roll })
+        Ok(Run { name, traits, start, behaviour, took, draw })
     }
 
-    /// The worst that befalls one of them befalls all.
+    /// Carries out the first behaviour other than `Well` for the whole start.
     async fn go_on(
         &self,
         runs: Vec<Run>,
@@ -205,113 +186,113 @@ impl Simulated {
     ) -> Result<Outcome, HandlerError> {
         let world = &self.node.world;
         let token = context.token().0;
-        let worst = runs.iter().position(|run| run.mood != Mood::Well).unwrap_or(0);
-        let (mood, took) = (runs[worst].mood, runs.iter().map(|run| run.took).max().unwrap_or_default());
-        let source = runs[0].nature.source();
+        let worst = runs.iter().position(|run| run.behaviour != Behaviour::Well).unwrap_or(0);
+        let (behaviour, took) = (runs[worst].behaviour, runs.iter().map(|run| run.took).max().unwrap_or_default());
+        let source = runs[0].traits.source();
         let now = self.node.env.monotonic();
-        let start = match self.node.held_back.started(source, entity, token, now) {
+        let start = match self.node.breakers.started(source, entity, token, now) {
             Ok(start) => Some(start),
             Err(mistake) => {
                 world.mistake(format!("node {}: {} {mistake}", self.node.number, runs[0].name));
                 None
             }
         };
-        if start.as_ref().is_some_and(Start::is_trial) {
-            world.reach("a start tries whether its source is well");
+        if start.as_ref().is_some_and(Start::is_probe) {
+            world.mark("a start tries whether its source is well");
         }
         let answered = |how| {
             for run in &runs {
-                world.tell(What::Answered { name: run.name, how });
+                world.trace(TraceEvent::Answered { name: run.name, how });
             }
         };
         let one_for_all = world.plan.mutation == Some(Rule::OneTokenForADrain);
-        let claimed = if one_for_all { world.ledger(entity).granted } else { token };
+        let claimed = if one_for_all { world.observed(entity).granted } else { token };
         let remembers = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
-        // What a group did elsewhere may come again from its first place on.
+        // Effects of a group may be repeated from its first sequence on.
         let sequence = Some(first);
-        let mut roll = runs[worst].roll.clone();
-        if mood == Mood::Late {
-            let (node, late) = (self.node.clone(), roll.millis(0, 15_000));
+        let mut draw = runs[worst].draw.clone();
+        if behaviour == Behaviour::Late {
+            let (node, late) = (self.node.clone(), draw.millis(0, 15_000));
             let busy = world.begin();
-            // What is under way to the receiver does not come back when the handler is given up.
+            // An effect on its way survives the cancellation of its handler.
             tokio::spawn(async move {
                 pause(took + late).await;
-                node.world.reach("an effect lands late");
-                node.world.effect(&node, entity, claimed, token, sequence, remembers);
+                node.world.mark("an effect lands late");
+                node.world.apply_effect(&node, entity, claimed, token, sequence, remembers);
                 drop(busy);
             });
         }
         context.env().sleep(took).await;
-        let failed = || self.meddler.handler_failed(&key(entity));
-        match mood {
-            Mood::Fails => {
+        let failed = || self.mutator.handler_failed(&key(entity));
+        match behaviour {
+            Behaviour::Fails => {
                 answered("fails");
                 failed();
                 Err("simulated failure".into())
             }
-            Mood::AsksForTime => {
+            Behaviour::AsksForTime => {
                 answered("asks for time");
                 failed();
-                Ok(Outcome::retry_after(roll.millis(0, 4000), "simulated"))
+                Ok(Outcome::retry_after(draw.millis(0, 4000), "simulated"))
             }
-            Mood::Unavailable => {
+            Behaviour::Unavailable => {
                 answered("says that what it needs is out of reach");
                 failed();
-                world.with_history(|history| history.reasons.is_not_now(entity, token));
+                world.with_history(|history| history.attempts.record_not_now(entity, token));
                 Ok(Outcome::unavailable("simulated"))
             }
-            Mood::NotNow => {
+            Behaviour::NotNow => {
                 answered("begins nothing");
                 failed();
-                self.meddler.begins_nothing(&key(entity));
-                world.reach("a handler begins nothing");
-                world.with_history(|history| history.reasons.is_not_now(entity, token));
+                self.mutator.handler_not_now(&key(entity));
+                world.mark("a handler begins nothing");
+                world.with_history(|history| history.attempts.record_not_now(entity, token));
                 Ok(Outcome::not_now("simulated"))
             }
-            Mood::Rejects => {
+            Behaviour::Rejects => {
                 answered("rejects");
-                world.with_history(|history| history.reasons.rejects(entity, token));
+                world.with_history(|history| history.attempts.record_reject(entity, token));
                 Ok(Outcome::Reject("simulated".into()))
             }
-            Mood::Hangs => {
+            Behaviour::Hangs => {
                 answered("hangs");
                 failed();
                 std::future::pending().await
             }
-            Mood::Kills => {
+            Behaviour::Kills => {
                 answered("takes its process with it");
-                world.reach("a handler kills its process");
+                world.mark("a handler kills its process");
                 self.node.kill();
                 std::future::pending().await
             }
-            Mood::Late if roll.happens(500) => {
+            Behaviour::Late if draw.happens(500) => {
                 answered("hangs, its effect under way");
                 failed();
                 std::future::pending().await
             }
-            Mood::Late => {
+            Behaviour::Late => {
                 answered("fails, its effect under way");
                 failed();
                 Err("simulated failure".into())
             }
-            Mood::Refused => {
+            Behaviour::Refused => {
                 answered("commits what cannot land");
                 failed();
                 Ok(Outcome::Commit(vec![
-                    self.count(runs[0].name).when(Condition::equal("count", told(token).unsigned_abs() + EPOCH)),
+                    self.count(runs[0].name).when(Condition::equal("count", relative(token).unsigned_abs() + EPOCH)),
                 ]))
             }
-            Mood::Well => {
+            Behaviour::Well => {
                 world.with_history(|history| {
                     for run in &runs {
                         history.starts[run.start].done = true;
                     }
-                    history.reasons.is_done(entity, token);
+                    history.attempts.record_done(entity, token);
                 });
                 let commits: Vec<Write> =
-                    runs.iter().filter(|run| run.nature.commits).map(|run| self.count(run.name)).collect();
+                    runs.iter().filter(|run| run.traits.commits).map(|run| self.count(run.name)).collect();
                 if commits.len() < runs.len() {
-                    world.effect(&self.node, entity, claimed, token, sequence, remembers);
+                    world.apply_effect(&self.node, entity, claimed, token, sequence, remembers);
                 }
                 if commits.is_empty() {
                     answered("is done");
@@ -323,13 +304,12 @@ impl Simulated {
         }
     }
 
-    fn count(&self, name: Name) -> Write {
+    fn count(&self, name: DeliveryName) -> Write {
         let key = Key::named(EFFECTS, "name", format!("{}.{}", name.number, name.redrive));
         Write::update(key, vec![Change::Add { attribute: "count".into(), base: 0, by: 1 }])
     }
 }
 
-/// How long a wait in a test may be said in one line.
 pub fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }

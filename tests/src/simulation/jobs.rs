@@ -1,8 +1,6 @@
-//! Schedulers with two jobs, one that is run again after a crash and one that is
-//! not; and what an auditor says of their ticks.
+//! Schedulers with two jobs, one repeated after a crash and one not, and the audit of their ticks.
 //!
-//! Which tick an invocation is for does not depend on any clock, so the run's
-//! minutes are ten seconds long: leases run out late enough to be fought for.
+//! A simulated minute has ten seconds, so that leases expire while others compete for them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,59 +21,46 @@ use webhook_serializer::{
 use crate::rules::Rule;
 
 use super::{
-    chance::{Dice, actor},
     handler::seconds,
-    history::What,
-    mutation::Meddler,
-    node::{Node, Place, pause},
+    history::TraceEvent,
+    mutation::Mutator,
+    node::{Node, NodeSlot, pause},
+    random::{RandomStream, actor},
     table::NodeTable,
-    world::{EPOCH, World, told},
+    world::{EPOCH, World, relative},
 };
 
-/// Where the functions count what they commit.
 const COUNTS: &str = "ticks";
 
 const AGAIN: &str = "again";
 const SKIP: &str = "skip";
 
-/// Schedulers.
 const INSTANCES: u32 = 3;
 
-/// The number of the first of them.
 const FIRST: u32 = 40;
 
-/// One start of a job's function.
 #[derive(Debug, Clone)]
 pub struct TickStart {
-    /// Of which job.
     pub job: String,
-    /// Of which tick.
     pub tick: u64,
-    /// Under this token.
     pub token: u64,
 }
 
-/// One write that recorded a tick.
 #[derive(Debug, Clone)]
 pub struct TickRecord {
-    /// Whose row.
     pub job: String,
-    /// Which tick.
     pub tick: u64,
-    /// How it ended.
     pub ending: String,
 }
 
-/// Whether the run has jobs: some have, but none where all is about a rule of
-/// deliveries.
+/// Runs focused on a rule of deliveries have no jobs.
 pub fn has_jobs(world: &World) -> bool {
     match world.plan.mutation.or(world.plan.focus) {
-        None => Dice::new(world.plan.seed, actor::JOBS).at(u32::MAX).happens(400),
+        None => RandomStream::new(world.plan.seed, actor::JOBS).at(u32::MAX).happens(400),
         Some(mutation) => matches!(mutation, Rule::StartWithoutTick | Rule::RestoreRunsTicksAgain),
     }
 }
 
-/// Follows a write of a job's row.
 pub fn landed(world: &World, node: u32, write: &Write) {
     let Action::Update(changes) = &write.action else { return };
     let (Some(tick), Some(Value::S(result))) = (set(changes, a::LAST_TICK), set(changes, a::LAST_RESULT)) else {
@@ -84,7 +69,7 @@ pub fn landed(world: &World, node: u32, write: &Write) {
     let (Value::N(tick), Value::S(entity)) = (tick, &write.key.partition.1) else { return };
     let ending = result.split(' ').next().unwrap_or_default().to_owned();
     let job = entity.trim_start_matches("cron/").to_owned();
-    world.reach(match ending.as_str() {
+    world.mark(match ending.as_str() {
         "done" => "a tick is done",
         "failed" => "a tick fails",
         _ => "a tick is recorded as crashed",
@@ -95,7 +80,7 @@ pub fn landed(world: &World, node: u32, write: &Write) {
         _ => "is recorded as crashed",
     };
     let tick = minute_of(*tick as u64);
-    world.tell(What::Tick { node, job: job.clone(), tick, how, token: 0 });
+    world.trace(TraceEvent::Tick { node, job: job.clone(), tick, how, token: 0 });
     let record = TickRecord { job, tick, ending };
     world.with_history(|history| history.ticks_recorded.push(record));
 }
@@ -130,20 +115,26 @@ fn jobs(node: &Node) -> Jobs {
 async fn function(node: Node, context: Context) -> Result<Outcome, JobError> {
     let world = &node.world;
     let (job, tick, token) = (context.job().to_owned(), minute_of(context.tick().as_millis()), context.token().0);
-    world.tell(What::Tick { node: node.number, job: job.clone(), tick, how: "is started", token: told(token) });
+    world.trace(TraceEvent::Tick {
+        node: node.number,
+        job: job.clone(),
+        tick,
+        how: "is started",
+        token: relative(token),
+    });
     let starts = world.with_history(|history| {
         history.tick_starts.push(TickStart { job: job.clone(), tick, token });
         history.tick_starts.len() as u32
     });
-    let mut roll = Dice::new(world.plan.seed, actor::JOBS).at(50_000 + starts);
-    let took = roll.one_of(&[0, 50, 1000, 5000]);
-    context.env().sleep(roll.millis(0, took)).await;
-    if world.is_active() && roll.happens(world.profile.handler) && world.may(roll.twist) {
-        match roll.between(0, 2) {
+    let mut draw = RandomStream::new(world.plan.seed, actor::JOBS).at(50_000 + starts);
+    let took = draw.one_of(&[0, 50, 1000, 5000]);
+    context.env().sleep(draw.millis(0, took)).await;
+    if world.is_active() && draw.happens(world.profile.handler) && world.allows(draw.id) {
+        match draw.between(0, 2) {
             0 => return Err("simulated failure".into()),
             1 => std::future::pending().await,
             _ if world.profile.crash > 0 => {
-                world.reach("a job kills its process");
+                world.mark("a job kills its process");
                 node.kill();
                 std::future::pending().await
             }
@@ -156,36 +147,35 @@ async fn function(node: Node, context: Context) -> Result<Outcome, JobError> {
 }
 
 fn ticker(node: &Node) -> Ticker {
-    let meddler = Meddler::new(node.world.plan.mutation);
-    let store = Store::new(NodeTable::new(node, &meddler), node.env.clone());
+    let mutator = Mutator::new(node.world.plan.mutation);
+    let store = Store::new(NodeTable::new(node, &mutator), node.env.clone());
     let info = HolderInfo::new(&format!("scheduler {}", node.number));
     Ticker::new(store, &jobs(node), seconds(60), &Switch::On, info)
         .expect("the jobs are right")
         .isolated(Isolation::Inline)
 }
 
-/// Invokes the schedulers for one minute after the other, each more than once,
-/// early, late, and from different clocks.
+/// Invokes the schedulers minute by minute: repeatedly, early, late and by different clocks.
 pub async fn schedule(world: Arc<World>, round: u32, until: Duration) {
     if !has_jobs(&world) {
         return;
     }
     let mut invocations = JoinSet::new();
     let first = u64::from(round) * 1000;
-    let dice = Dice::new(world.plan.seed, actor::JOBS);
+    let stream = RandomStream::new(world.plan.seed, actor::JOBS);
     let mut minute = first;
-    while world.played() < until {
-        world.runs().await;
+    while world.running_time() < until {
+        world.until_running().await;
         for instance in 0..INSTANCES {
-            let mut roll = dice.at(round * 10_000 + (minute - first) as u32 * 10 + instance);
-            for copy in 0..roll.between(1, 2) as u32 {
-                let late = roll.one_of(&[0, 100, 12_000]);
-                let late = roll.millis(0, late);
+            let mut draw = stream.at(round * 10_000 + (minute - first) as u32 * 10 + instance);
+            for copy in 0..draw.between(1, 2) as u32 {
+                let late = draw.one_of(&[0, 100, 12_000]);
+                let late = draw.millis(0, late);
                 let world = world.clone();
                 invocations.spawn(async move {
                     pause(late).await;
-                    world.runs().await;
-                    // A process of its own each: two must not draw the same nonce.
+                    world.until_running().await;
+                    // Each invocation is a process of its own: two must not draw the same nonce.
                     let number = (FIRST + instance) * 100_000 + (minute % 1000) as u32 * 10 + copy;
                     invoke(&world, number, minute).await;
                 });
@@ -198,33 +188,33 @@ pub async fn schedule(world: Arc<World>, round: u32, until: Duration) {
 }
 
 async fn invoke(world: &Arc<World>, number: u32, minute: u64) {
-    let place = Place::new(world, number);
-    let node = place.boot();
+    let slot = NodeSlot::new(world, number);
+    let node = slot.boot();
     let ticker = ticker(&node);
     let deadline = node.env.monotonic() + world.profile.function;
     let limit = world.profile.function;
     let work = ticker.tick(due(minute), deadline);
-    let fate = place.fate();
+    let failure = slot.worker_failure();
     let ended = {
-        let alive = node.live(&fate, work);
+        let alive = node.run(&failure, work);
         let mut alive = std::pin::pin!(alive);
         tokio::select! {
             biased;
             ended = &mut alive => ended,
-            () = pause(limit), if !fate.outlives_deadline => None,
+            () = pause(limit), if !failure.outlives_deadline => None,
         }
     };
     if ended.is_none() {
-        world.reach("a scheduler does not live to its end");
+        world.mark("a scheduler does not live to its end");
     }
 }
 
-/// Lets one healthy scheduler go on until no tick is left.
+/// Lets one healthy scheduler finish the remaining ticks.
 pub async fn settle(world: &Arc<World>, round: u32) {
     if !has_jobs(world) {
         return;
     }
-    let node = Place::new(world, FIRST + INSTANCES).boot();
+    let node = NodeSlot::new(world, FIRST + INSTANCES).boot();
     let ticker = ticker(&node);
     let newest = |states: Vec<(String, JobState)>| states.into_iter().filter_map(|(_, state)| state.last_tick).max();
     for look in 0..40 {
@@ -235,7 +225,7 @@ pub async fn settle(world: &Arc<World>, round: u32) {
         if states(world).iter().all(|(_, state)| state.entity.held.is_none() && state.is_recorded(due(minute))) {
             return;
         }
-        // Clocks were off by a day at most.
+        // Clocks are off by at most a day.
         pause(seconds(if look < 20 { 70 } else { 8000 })).await;
     }
     world.mistake("ticks: a job never comes to rest".into());
@@ -248,8 +238,7 @@ fn states(world: &World) -> Vec<(String, JobState)> {
     parsed.map(|state| (state.entity.entity.as_str().trim_start_matches("cron/").to_owned(), state)).collect()
 }
 
-/// One token, one start; recorded once, and done exactly as often as its effect
-/// was committed; not started again where that must not be.
+/// One start for each token; one record for each tick; effects committed as often as recorded.
 pub fn audit(world: &World) -> Vec<String> {
     let mut mistakes = Vec::new();
     let counts = world.rows.rows(&TableName::Named(COUNTS.into()));
@@ -265,7 +254,7 @@ pub fn audit(world: &World) -> Vec<String> {
             let before = &starts[..number];
             let is_forgotten = history.ticks_forgotten.contains(&(job.clone(), tick));
             if before.iter().any(|other| other.job == *job && other.token == start.token) {
-                mistakes.push(format!("{job} {tick}: two starts under token {}", told(start.token)));
+                mistakes.push(format!("{job} {tick}: two starts under token {}", relative(start.token)));
             }
             if is_forgotten {
                 continue;

@@ -1,6 +1,5 @@
-//! Both tables are lost, and come back as they were at a moment: from a copy that
-//! is restored by the project's own code, while messages, senders, receivers and
-//! effects under way live on.
+//! Both tables are lost and restored from a copy, while messages, senders, receivers and
+//! effects on their way survive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,95 +10,85 @@ use webhook_serializer::{
 };
 
 use super::{
-    chance::{Dice, Twist, actor},
     handler::seconds,
-    history::What,
-    node::{Node, Place, pause},
-    play::{self, Parts, lets_go_on, settle_by_hand},
+    history::TraceEvent,
+    node::{Node, NodeSlot, pause},
     profile::Skew,
+    random::{DecisionId, RandomStream, actor},
+    workload::{self, Parts, unblock_and_redrive, with_pending_wake_up},
     world::{World, key},
 };
 
-/// The node that restores.
 pub const RESTORER: u32 = 94;
 
-/// The node of the person who looks at what was set aside.
 const PERSON: u32 = 95;
 
-/// The place at which what was sent before is sent again.
 const AGAIN: u32 = 52;
 
-/// How often a restore may be killed, or not get through to the store.
+/// The most attempts of a restore that is killed or cannot reach the store.
 const TRIES: u32 = 300;
 
-/// Times since the beginning are in thousandths of that in which deliveries come.
+/// Times are in thousandths of the phase in which deliveries arrive.
 #[derive(Debug, Clone, Copy)]
-pub struct Loss {
-    /// When the entities are copied.
+pub struct TableLoss {
     pub copied: u64,
-    /// How much later the inbox is.
     pub inbox_later: Duration,
-    /// When the tables are lost.
-    pub strikes: u64,
-    /// How long it takes for the copies to be there.
+    pub lost_at: u64,
     pub takes: Duration,
-    /// Whether a person puts back what was set aside before functions run.
+    /// Whether an operator redrives before functions run again.
     pub is_put_back: bool,
-    /// How many deliveries of a thousand are sent again afterwards.
+    /// Deliveries of a thousand that are sent again.
     pub again: u64,
 }
 
-impl Loss {
-    /// Its name among what a run may leave out.
-    fn twist() -> Twist {
-        Twist { actor: actor::LOSS, number: 0 }
+impl TableLoss {
+    fn decision() -> DecisionId {
+        DecisionId { actor: actor::LOSS, number: 0 }
     }
 
-    /// That of a run: most have none. `rarely`: of a thousand runs so many have one.
     pub fn drawn(seed: u64, rarely: u64, skew: Skew) -> Option<Self> {
-        let mut roll = Dice::new(seed, actor::LOSS).at(0);
-        let copied = roll.between(0, 1000);
-        let later = roll.one_of(&[0, 500, 5000]);
-        let takes = match roll.between(0, 2) {
-            // A row that is made anew begins at its time, so that clocks may not be further apart.
-            0 if skew == Skew::None => roll.millis(0, 3_000),
-            1 => roll.millis(60_000, 600_000),
-            _ => roll.millis(600_000, 10_800_000),
+        let mut draw = RandomStream::new(seed, actor::LOSS).at(0);
+        let copied = draw.between(0, 1000);
+        let later = draw.one_of(&[0, 500, 5000]);
+        let takes = match draw.between(0, 2) {
+            // A recreated row starts at the time of its claim, so only equal clocks allow a quick restore.
+            0 if skew == Skew::None => draw.millis(0, 3_000),
+            1 => draw.millis(60_000, 600_000),
+            _ => draw.millis(600_000, 10_800_000),
         };
         let drawn = Self {
             copied,
-            inbox_later: roll.millis(0, later),
-            strikes: roll.between(copied, 1100),
+            inbox_later: draw.millis(0, later),
+            lost_at: draw.between(copied, 1100),
             takes,
-            is_put_back: roll.happens(500),
-            again: roll.one_of(&[0, 300, 1000]),
+            is_put_back: draw.happens(500),
+            again: draw.one_of(&[0, 300, 1000]),
         };
-        (roll.happens(rarely) && matches!(skew, Skew::None | Skew::Seconds)).then_some(drawn)
+        (draw.happens(rarely) && matches!(skew, Skew::None | Skew::Seconds)).then_some(drawn)
     }
 }
 
-/// Copies the tables, loses them, and has them restored.
-pub async fn strikes(world: Arc<World>, loss: Loss, begin: Duration, lasts: Duration) {
-    if !world.may(Loss::twist()) {
+pub async fn simulate(world: Arc<World>, loss: TableLoss, begin: Duration, lasts: Duration) {
+    if !world.allows(TableLoss::decision()) {
         return;
     }
     let busy = world.begin();
     world.pause_until(begin + lasts.mul_f64(loss.copied as f64 / 1000.0)).await;
-    world.copies_entities();
+    world.copy_entities();
     pause(loss.inbox_later).await;
-    world.copies_inbox();
-    world.pause_until(begin + lasts.mul_f64(loss.strikes as f64 / 1000.0)).await;
-    let as_of = world.loses_its_tables();
-    // A simulated minute is shorter than those that ticks are named by.
+    world.copy_inbox();
+    world.pause_until(begin + lasts.mul_f64(loss.lost_at as f64 / 1000.0)).await;
+    let as_of = world.lose_tables();
+    // A simulated minute is shorter than the minutes that name a job's ticks.
     let ticks = if super::jobs::has_jobs(&world) { world.elapsed() * 6 + seconds(600) } else { Duration::ZERO };
     pause(loss.takes.max(ticks)).await;
-    world.tell(What::Phase { text: "the copies are restored" });
+    world.trace(TraceEvent::Phase { text: "the copies are restored" });
     restore(&world, as_of).await;
-    world.is_restored();
+    world.check_restored();
     if loss.is_put_back {
         put_back(&world).await;
     }
-    world.goes_on();
+    world.resume();
     if !loss.is_put_back {
         pause(seconds(1)).await;
         put_back(&world).await;
@@ -110,29 +99,28 @@ pub async fn strikes(world: Arc<World>, loss: Loss, begin: Duration, lasts: Dura
         first.map(|call| (call.name, call.entity)).collect::<Vec<_>>()
     });
     for (name, entity) in names {
-        let mut roll = Dice::new(world.plan.seed, actor::LOSS).at(1000 + name.number);
-        if roll.happens(loss.again) && world.may(roll.twist) {
-            pause(roll.millis(0, 300)).await;
-            if play::append(&world, name, entity, AGAIN).await {
-                world.reach("what was sent before the loss is sent again");
+        let mut draw = RandomStream::new(world.plan.seed, actor::LOSS).at(1000 + name.number);
+        if draw.happens(loss.again) && world.allows(draw.id) {
+            pause(draw.millis(0, 300)).await;
+            if workload::append(&world, name, entity, AGAIN).await {
+                world.mark("what was sent before the loss is sent again");
             }
         }
     }
 }
 
-/// Asks until it is whole, however often it is killed.
 async fn restore(world: &Arc<World>, as_of: Timestamp) {
-    let place = Place::new(world, RESTORER);
-    let mut roll = Dice::new(world.plan.seed, actor::LOSS).at(1);
+    let slot = NodeSlot::new(world, RESTORER);
+    let mut draw = RandomStream::new(world.plan.seed, actor::LOSS).at(1);
     for _ in 0..TRIES {
-        let node = place.boot();
-        let fate = place.fate();
-        match node.live(&fate, restore_once(&node, as_of)).await {
+        let node = slot.boot();
+        let failure = slot.worker_failure();
+        match node.run(&failure, restore_once(&node, as_of)).await {
             Some(Ok(true)) => return,
             Some(_) => {}
-            None => world.reach("a restore is killed"),
+            None => world.mark("a restore is killed"),
         }
-        pause(roll.millis(0, 2000)).await;
+        pause(draw.millis(0, 2000)).await;
     }
     world.mistake("the restore comes to no end".into());
 }
@@ -144,27 +132,27 @@ async fn restore_once(node: &Node, as_of: Timestamp) -> Result<bool, OperatorErr
         NextRestore::GoOn(restoring) => restoring,
         NextRestore::Done(_) => return Ok(true),
         other => {
-            world.mistake(format!("the restore is told: {other:?}"));
+            world.mistake(format!("begin_restore returned {other:?}"));
             return Ok(true);
         }
     };
-    world.restores(&restoring.nonce);
+    world.set_restore(&restoring.nonce);
     let whole = operator.restore_all(&restoring, false, |key, restored| {
         match restored {
-            Ok(Restored::Raised(told)) => {
+            Ok(Restored::Raised(report)) => {
                 let reached = [
-                    (told.set_aside, "a restore sets aside"),
-                    (told.repeats, "a restore knows a repeat"),
-                    (told.lost, "a restore gives a place up"),
-                    (told.applied_before, "a restore leaves what was applied"),
-                    (u64::from(told.was_held), "a restore takes a lease away"),
-                    (u64::from(told.is_on_hold), "a restore puts on hold"),
-                    (u64::from(told.job.is_some()), "a restore finds a job"),
+                    (report.set_aside, "a restore sets aside"),
+                    (report.repeats, "a restore knows a repeat"),
+                    (report.lost, "a restore gives a place up"),
+                    (report.applied_before, "a restore leaves what was applied"),
+                    (u64::from(report.was_held), "a restore takes a lease away"),
+                    (u64::from(report.is_on_hold), "a restore puts on hold"),
+                    (u64::from(report.job.is_some()), "a restore finds a job"),
                 ];
-                reached.iter().filter(|(times, _)| *times > 0).for_each(|(_, what)| world.reach(what));
+                reached.iter().filter(|(times, _)| *times > 0).for_each(|(_, what)| world.mark(what));
             }
             Ok(Restored::Already | Restored::Gone) => {}
-            // Its store fails; or a write of one that was killed comes late.
+            // The store fails, or a late write of a killed restore arrives.
             Err(OperatorError::Store(_) | OperatorError::InUse) => {}
             other => world.mistake(format!("{key}: its restore says {other:?}")),
         }
@@ -173,15 +161,14 @@ async fn restore_once(node: &Node, as_of: Timestamp) -> Result<bool, OperatorErr
     whole.await
 }
 
-/// A person puts back what was set aside, and lets go on what is on hold.
 async fn put_back(world: &Arc<World>) {
-    let node = Place::new(world, PERSON).boot();
+    let node = NodeSlot::new(world, PERSON).boot();
     let parts = Parts::on(&node);
     for entity in 0..world.profile.entities as usize {
-        settle_by_hand(world, &parts, entity, PERSON).await;
+        unblock_and_redrive(world, &parts, entity, PERSON).await;
         let operator = parts.operator();
         for _ in 0..TRIES {
-            if lets_go_on(world, entity, operator.resume(&key(entity))).await.is_some() {
+            if with_pending_wake_up(world, entity, operator.resume(&key(entity))).await.is_some() {
                 break;
             }
             pause(seconds(1)).await;

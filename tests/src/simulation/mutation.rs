@@ -1,5 +1,4 @@
-//! Rule controls: the protocol with one rule left out. Each is made from
-//! outside, between the real code and its store or queue, and must be caught.
+//! Mutations: the protocol with one rule left out, between the real code and its store or queue.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +28,7 @@ use super::{
     world::{entity_number, key},
 };
 
-/// Those that can be left out here, in the order of the list.
+/// Numbered from 1 by `simulate --mutation`.
 pub const REACHED: [Rule; 37] = [
     Rule::ReceiversIgnoreTokens,
     Rule::OneTokenForADrain,
@@ -70,7 +69,6 @@ pub const REACHED: [Rule; 37] = [
     Rule::RepeatsWithinAPeriod,
 ];
 
-/// Whether a rule is one of a restore: left out only there.
 pub fn is_of_a_restore(rule: Rule) -> bool {
     matches!(
         rule,
@@ -87,31 +85,25 @@ pub fn is_of_a_restore(rule: Rule) -> bool {
 
 #[derive(Debug, Default)]
 struct Notes {
-    /// Entities whose next wake-up is not sent.
-    swallow: BTreeSet<EntityKey>,
-    /// Entities whose message is to be kept instead.
+    suppressed: BTreeSet<EntityKey>,
     keep: BTreeSet<EntityKey>,
-    /// Entities that are charged when their lease is ended.
     charged: BTreeSet<EntityKey>,
-    /// The holder last asked for, by entity.
     holders: BTreeMap<EntityKey, String>,
-    /// Whether this append met a void, and whether its last claim owes.
+    /// Whether this append met a tombstone, and whether its last claim owes a wake-up.
     voided: bool,
     owes: bool,
-    /// Whether a place is claimed, and nothing is known of its put.
+    /// A sequence is claimed, and its put is open.
     putting: bool,
 }
 
-/// Stands between one node and the world.
 #[derive(Debug)]
-pub struct Meddler {
+pub struct Mutator {
     mutation: Option<Rule>,
     notes: Mutex<Notes>,
     put: Notify,
 }
 
-impl Meddler {
-    /// One that makes `mutation`.
+impl Mutator {
     pub fn new(mutation: Option<Rule>) -> std::sync::Arc<Self> {
         std::sync::Arc::new(Self { mutation, notes: Mutex::default(), put: Notify::new() })
     }
@@ -124,7 +116,6 @@ impl Meddler {
         act(&mut self.notes.lock().expect("no one panics while holding this"))
     }
 
-    /// Changes a write before it is sent, whose row is as `row` says.
     pub fn outgoing(&self, write: &mut Write, row: impl FnOnce() -> Option<Row>) {
         let Some(mutation) = self.mutation else { return };
         let entities = write.key.table == TableName::Entities;
@@ -233,26 +224,21 @@ impl Meddler {
         }
     }
 
-    /// Whether a worker only says that it has deferred a delivery again.
-    pub fn lets_go(&self, message: &queue::Message, node: u32) -> bool {
+    pub fn discards(&self, message: &queue::Message, node: u32) -> bool {
         self.is(Rule::DeferredOnce) && is_worker(node) && matches!(message, queue::Message::Deferred(_))
     }
 
-    /// Whether doubt about a claim is kept from the code: it is tried again for
-    /// that long each, unseen.
-    pub fn hides_doubt(&self, write: &Write) -> Option<Duration> {
+    pub fn hidden_retry(&self, write: &Write) -> Option<Duration> {
         (self.is(Rule::RetryClaimWithoutDoubt) && is_claim(write)).then_some(Duration::from_millis(500))
     }
 
-    /// What is said to have become of a write that is not made at all.
-    pub fn invents(&self, write: &Write) -> Option<Written> {
+    pub fn invented_reply(&self, write: &Write) -> Option<Written> {
         let forgets = self.is(Rule::DropWithoutReceipt) || self.is(Rule::RestoreForgets);
         let is_left_out =
             forgets && is_receipt(&write.key) || self.is(Rule::RestoreParksNothing) && is_parked_item(&write.key);
         is_left_out.then_some(Written::Landed(None))
     }
 
-    /// Changes rows that were asked for by their keys before they are seen.
     pub fn batch(&self, rows: &mut Vec<Row>) {
         if self.is(Rule::ReceiptsUnread) {
             rows.retain(|row| row.text(a::ITEM).is_none_or(|item| !item.starts_with("r#")));
@@ -263,7 +249,6 @@ impl Meddler {
         }
     }
 
-    /// Changes a reply before it is seen.
     pub fn reply(&self, write: &Write, reply: &mut Written, node: &Node) {
         let Some(mutation) = self.mutation else { return };
         if write.key.table == TableName::Inbox {
@@ -302,7 +287,7 @@ impl Meddler {
                 }
             }
             Rule::DropWhileDrained if asks && !landed && held && runs && row.text(a::KIND) == Some("drain") => {
-                self.notes(|notes| notes.swallow.insert(entity));
+                self.notes(|notes| notes.suppressed.insert(entity));
             }
             Rule::ForgetOwedAfterVoid if is_claim(write) => {
                 let drained = held && runs && row.text(a::KIND) == Some("drain");
@@ -325,7 +310,6 @@ impl Meddler {
                 if let Some(mine) = mine.filter(|_| released) {
                     let settles = sets(write, a::HEAD);
                     row.set(a::TOKEN, if settles { mine + 1 } else { mine });
-                    // Free is all that it looks at.
                     if let Some(head) = set_to(write, a::HEAD) {
                         row.set(a::HEAD, head);
                     }
@@ -341,7 +325,6 @@ impl Meddler {
         }
     }
 
-    /// Changes a row before it is seen.
     pub fn read(&self, key: &Key, row: &mut Option<Row>) {
         let delivery =
             key.sort.as_ref().is_some_and(|(_, item)| matches!(item, Value::S(item) if item.starts_with("d#")));
@@ -350,7 +333,6 @@ impl Meddler {
         }
     }
 
-    /// Changes a page before it is seen.
     pub fn page(&self, range: &Range, page: &mut Page) {
         for row in &mut page.rows {
             if self.is(Rule::DeferredSupersedes) {
@@ -379,38 +361,33 @@ impl Meddler {
         page.rows.sort_by(|left, right| left.text(a::ITEM).cmp(&right.text(a::ITEM)));
     }
 
-    /// A handler of `entity` failed; its drain is about to send a wake-up.
     pub fn handler_failed(&self, entity: &EntityKey) {
         if self.is(Rule::FailKeepsItsMessage) {
             self.notes(|notes| {
-                notes.swallow.insert(entity.clone());
+                notes.suppressed.insert(entity.clone());
                 notes.keep.insert(entity.clone());
             });
         }
     }
 
-    /// A breaker holds `entity` back; its drain is about to end its lease.
-    pub fn is_held_back(&self, entity: &EntityKey) {
+    pub fn breaker_open(&self, entity: &EntityKey) {
         if self.is(Rule::HeldBackIsCharged) {
             self.notes(|notes| notes.charged.insert(key(entity_number(entity))));
         }
     }
 
-    /// A handler of `entity` began nothing; its drain is about to end its lease.
-    pub fn begins_nothing(&self, entity: &EntityKey) {
+    pub fn handler_not_now(&self, entity: &EntityKey) {
         if self.is(Rule::NotNowIsCharged) {
             self.notes(|notes| notes.charged.insert(entity.clone()));
         }
     }
 
-    /// Whether each batch has breakers of its own.
     pub fn forgets_breakers(&self) -> bool {
         self.is(Rule::BreakerForgets)
     }
 
-    /// Completes when a wake-up may be sent: one that a void can make forgotten
-    /// comes behind its put.
-    pub async fn held_back(&self) {
+    /// Waits until a wake-up may be sent: the one that this mutation forgets follows its put.
+    pub async fn until_put(&self) {
         loop {
             let put = self.put.notified();
             if !self.notes(|notes| notes.putting) {
@@ -420,48 +397,41 @@ impl Meddler {
         }
     }
 
-    /// Whether a wake-up is not sent, though its sender believes it was.
-    pub fn swallows(&self, entity: &EntityKey) -> bool {
+    pub fn suppresses_wake_up(&self, entity: &EntityKey) -> bool {
         self.notes(|notes| {
             let forgotten = notes.voided && !notes.owes && self.is(Rule::ForgetOwedAfterVoid);
-            notes.swallow.remove(entity) || forgotten
+            notes.suppressed.remove(entity) || forgotten
         })
     }
 
-    /// Whether a message is kept, though its receiver wants it deleted.
     pub fn keeps(&self, entity: &EntityKey) -> bool {
         self.notes(|notes| notes.keep.remove(entity))
     }
 
-    /// Whether an erase forgets all that there is of an entity, whenever it came.
     pub fn erases_all(&self) -> bool {
         self.is(Rule::EraseTakesAll)
     }
 
-    /// The receive count, as the worker is told.
     pub fn times(&self, times: u32) -> u32 {
         if self.is(Rule::ReceivedAgainAcquiresAtOnce) { 1 } else { times }
     }
 }
 
-/// An id whose period nobody knows for one.
+/// Returns an id whose retry period no longer shows.
 pub fn without_period(delivery_id: &str) -> String {
     delivery_id.replace('~', "-")
 }
 
-/// Whether a write claims a place.
 pub fn is_claim(write: &Write) -> bool {
     sets(write, a::LAST_CLAIM)
 }
 
-/// Whether a write fills a place with a delivery.
 pub fn is_put(write: &Write) -> bool {
     let item = write.key.sort.as_ref().map(|(_, item)| item);
     matches!(item, Some(Value::S(item)) if item.starts_with("d#"))
         && matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_none())
 }
 
-/// The order and token of the start that a write is about, where it writes one down.
 pub fn written_start(write: &Write) -> Option<(usize, u64)> {
     let Value::N(token) = set_to(write, a::STARTED)? else { return None };
     Some((entity_number(&entity_of(&write.key)?), u64::try_from(token).ok()?))
@@ -475,17 +445,15 @@ fn is_parked_item(key: &Key) -> bool {
     matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("p#"))
 }
 
-/// Whether a restore raises a row by it.
 fn raises(write: &Write) -> bool {
     is_claim(write) && sets(write, a::HEAD)
 }
 
-/// Whether a restore takes a row by it: nobody else says where its tail is.
+/// Only a restore's forced lease sets a tail.
 fn seizes(write: &Write) -> bool {
     sets(write, a::HOLDER) && sets(write, a::TAIL)
 }
 
-/// Has an update set an attribute to something else.
 fn set(write: &mut Write, attribute: &'static str, to: u64) {
     let Action::Update(changes) = &mut write.action else { return };
     for change in changes {
@@ -495,13 +463,11 @@ fn set(write: &mut Write, attribute: &'static str, to: u64) {
     }
 }
 
-/// How long the delivery in front has waited, by its entity's row.
 pub fn waits(row: &Row) -> Retries {
     let stored = row.bytes(a::RETRIES).filter(|_| row.text(a::LAST_ERROR).is_some());
     stored.and_then(|bytes| Retries::from_stored(bytes)).unwrap_or_default()
 }
 
-/// Has an update leave these attributes as they are.
 fn leave(write: &mut Write, attributes: &[&str]) {
     let Action::Update(changes) = &mut write.action else { return };
     changes.retain(|change| {

@@ -1,5 +1,4 @@
-//! Nodes: a clock of their own, and a life that may be cut or frozen at any
-//! await.
+//! Nodes: processes with their own clocks, which crash or freeze at any await.
 
 use std::{
     pin::pin,
@@ -15,14 +14,13 @@ use futures_util::future::{BoxFuture, poll_fn};
 use webhook_serializer::time::{Clock, Env, SeededRandom, Timestamp};
 
 use super::{
-    chance::{Dice, Roll, actor},
-    history::What,
+    destination::BreakerAudit,
+    history::TraceEvent,
     profile::Skew,
-    unwell::HeldBack,
+    random::{Draw, RandomStream, actor},
     world::{EPOCH, World},
 };
 
-/// Waits by the world's clock.
 #[expect(clippy::disallowed_methods, reason = "the simulation's own time, which tokio keeps")]
 pub async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
@@ -58,122 +56,108 @@ impl Clock for NodeClock {
     }
 }
 
-/// Nodes below are workers.
 const FIRST_INGEST: u32 = 50;
 
-/// Whether the node of that number is a worker.
 pub fn is_worker(number: u32) -> bool {
     number < FIRST_INGEST
 }
 
-/// One process: born with a clock and a chance of its own.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// The world.
     pub world: Arc<World>,
-    /// Its number, for the trace.
     pub number: u32,
-    /// What befalls its calls.
-    pub dice: Dice,
-    /// Its clock and chance.
+    pub stream: RandomStream,
     pub env: Env,
-    /// Which tables it knows: those that are lost do not answer any more.
+    /// The generation of tables it knows; lost tables do not answer.
     pub tables: u32,
-    /// Which sources it holds back.
-    pub held_back: HeldBack,
+    pub breakers: BreakerAudit,
     killed: Arc<AtomicBool>,
 }
 
-/// The life of a place where nodes run: each crash is followed by a new node.
+/// A position at which processes run: a crash is followed by a new process.
 #[derive(Debug)]
-pub struct Place {
+pub struct NodeSlot {
     world: Arc<World>,
     number: u32,
-    births: Dice,
-    calls: Dice,
-    fates: Dice,
+    births: RandomStream,
+    calls: RandomStream,
+    failures: RandomStream,
 }
 
-impl Place {
-    /// The place of that number.
+impl NodeSlot {
     pub fn new(world: &Arc<World>, number: u32) -> Self {
-        let of = |what| Dice::new(world.plan.seed, actor::NODE + number * 10 + what);
-        Self { world: world.clone(), number, births: of(0), calls: of(1), fates: of(2) }
+        let of = |what| RandomStream::new(world.plan.seed, actor::NODE + number * 10 + what);
+        Self { world: world.clone(), number, births: of(0), calls: of(1), failures: of(2) }
     }
 
-    /// A new process.
     pub fn boot(&self) -> Node {
-        let mut roll = self.births.roll();
-        let random = roll.between(0, u64::MAX);
+        let mut draw = self.births.draw();
+        let random = draw.between(0, u64::MAX);
         let wild = self.world.is_active();
-        let mut offset = |limit: i64| roll.between(0, 2 * limit as u64) as i64 - limit;
+        let mut offset = |limit: i64| draw.between(0, 2 * limit as u64) as i64 - limit;
         let skew = self.world.profile.skew;
         let (offset, rate) = match skew {
             _ if !wild => (0, 1.0),
             Skew::None => (0, 1.0),
             Skew::Seconds => (offset(3000), 1.0),
-            Skew::Rates => (offset(3000), [0.5, 0.8, 1.0, 1.0, 1.25, 2.0][roll.between(0, 5) as usize]),
-            Skew::Minutes => (offset(900_000), [0.5, 1.0, 2.0][roll.between(0, 2) as usize]),
-            Skew::Days => (offset(86_400_000), [0.5, 1.0, 2.0][roll.between(0, 2) as usize]),
+            Skew::Rates => (offset(3000), [0.5, 0.8, 1.0, 1.0, 1.25, 2.0][draw.between(0, 5) as usize]),
+            Skew::Minutes => (offset(900_000), [0.5, 1.0, 2.0][draw.between(0, 2) as usize]),
+            Skew::Days => (offset(86_400_000), [0.5, 1.0, 2.0][draw.between(0, 2) as usize]),
             Skew::SlowIngests => (0, if self.number < FIRST_INGEST { 2.0 } else { 0.5 }),
         };
-        let twisted = (offset, rate) == (0, 1.0) || self.world.may(roll.twist);
+        let twisted = (offset, rate) == (0, 1.0) || self.world.allows(draw.id);
         let (offset, rate) = if twisted { (offset, rate) } else { (0, 1.0) };
         if (offset, rate) != (0, 1.0) {
-            self.world.tell(What::Booted { node: self.number, offset, rate_percent: (rate * 100.0) as u32 });
+            self.world.trace(TraceEvent::Booted { node: self.number, offset, rate_percent: (rate * 100.0) as u32 });
         }
         let clock = NodeClock { start: self.world.start, born: self.world.elapsed(), offset, rate };
         Node {
             world: self.world.clone(),
             number: self.number,
-            dice: self.calls.clone(),
+            stream: self.calls.clone(),
             env: Env::new(clock, SeededRandom::new(random)),
             tables: self.world.tables(),
-            held_back: HeldBack::default(),
+            breakers: BreakerAudit::default(),
             killed: Arc::default(),
         }
     }
 
-    /// What is in store for the next piece of work here.
-    pub fn fate(&self) -> Fate {
-        self.fate_with(self.world.profile.crash, &self.world.profile.lives)
+    pub fn worker_failure(&self) -> PlannedFailure {
+        self.draw_failure(self.world.profile.crash, &self.world.profile.lives)
     }
 
-    /// What is in store for one append.
-    pub fn fate_of_append(&self) -> Fate {
-        self.fate_with(self.world.profile.ingest_crash, &[30, 30, 30, 1000])
+    pub fn append_failure(&self) -> PlannedFailure {
+        self.draw_failure(self.world.profile.ingest_crash, &[30, 30, 30, 1000])
     }
 
-    fn fate_with(&self, crash: u64, within: &[u64]) -> Fate {
-        let mut roll = self.fates.roll();
-        let mut fate = Fate::default();
+    fn draw_failure(&self, crash: u64, within: &[u64]) -> PlannedFailure {
+        let mut draw = self.failures.draw();
+        let mut failure = PlannedFailure::default();
         let profile = &self.world.profile;
         if !self.world.is_active() {
-            return fate;
+            return failure;
         }
-        if roll.happens(crash) && self.world.may(roll.twist) {
-            fate.crash = Some(after(&mut roll, within));
-        } else if roll.happens(profile.freeze) && self.world.may(roll.twist) {
-            let longest = roll.one_of(&[1_000, 3_500, 6_000, 12_000, 40_000]);
-            fate.freeze = Some((after(&mut roll, within), roll.millis(300, longest)));
-            fate.outlives_deadline = roll.happens(500);
+        if draw.happens(crash) && self.world.allows(draw.id) {
+            failure.crash = Some(after(&mut draw, within));
+        } else if draw.happens(profile.freeze) && self.world.allows(draw.id) {
+            let longest = draw.one_of(&[1_000, 3_500, 6_000, 12_000, 40_000]);
+            failure.freeze = Some((after(&mut draw, within), draw.millis(300, longest)));
+            failure.outlives_deadline = draw.happens(500);
         }
-        fate
+        failure
     }
 }
 
-/// Most lives are short.
-fn after(roll: &mut Roll, within: &[u64]) -> Duration {
-    let longest = roll.one_of(within);
-    roll.millis(0, longest)
+fn after(draw: &mut Draw, within: &[u64]) -> Duration {
+    let longest = draw.one_of(within);
+    draw.millis(0, longest)
 }
 
-/// What happens to a node during one piece of work.
 #[derive(Debug, Default)]
-pub struct Fate {
+pub struct PlannedFailure {
     crash: Option<Duration>,
     freeze: Option<(Duration, Duration)>,
-    /// Whether a frozen node is left alone at its function's deadline.
+    /// Whether a frozen process survives its function's deadline.
     pub outlives_deadline: bool,
 }
 
@@ -185,16 +169,15 @@ enum Next {
 }
 
 impl Node {
-    /// Ends this process at its current await.
     pub fn kill(&self) {
         self.killed.store(true, Relaxed);
     }
 
-    /// Does `work` under `fate`; `None`: the node did not live to its end.
-    pub async fn live<F: Future>(&self, fate: &Fate, work: F) -> Option<F::Output> {
+    /// Runs `work`; `None` if the process crashes first.
+    pub async fn run<F: Future>(&self, failure: &PlannedFailure, work: F) -> Option<F::Output> {
         let mut work = pin!(work);
         let far = Duration::from_secs(86_400 * 365);
-        let (first, mut next) = match (fate.crash, fate.freeze) {
+        let (first, mut next) = match (failure.crash, failure.freeze) {
             (Some(at), _) => (at, Next::Crash),
             (None, Some((at, length))) => (at, Next::Freeze(length)),
             (None, None) => (far, Next::Nothing),
@@ -210,14 +193,14 @@ impl Node {
                     Next::Crash => return Poll::Ready(None),
                     Next::Freeze(length) => {
                         frozen = true;
-                        self.world.tell(What::Froze { node: self.number });
-                        self.world.dies(self.number);
+                        self.world.trace(TraceEvent::Froze { node: self.number });
+                        self.world.record_death(self.number);
                         alarm = Box::pin(pause(length));
                         Next::Thaw
                     }
                     Next::Thaw | Next::Nothing => {
                         frozen = false;
-                        self.world.tell(What::Thawed { node: self.number });
+                        self.world.trace(TraceEvent::Thawed { node: self.number });
                         Next::Nothing
                     }
                 };
@@ -227,13 +210,13 @@ impl Node {
         let mut ended = pin!(ended);
         let ended = poll_fn(|cx| {
             let polled = ended.as_mut().poll(cx);
-            // A handler may have taken its process with it.
+            // The handler may have killed its process.
             if self.killed.load(Relaxed) { Poll::Ready(None) } else { polled }
         })
         .await;
         if ended.is_none() {
-            self.world.tell(What::Crashed { node: self.number });
-            self.world.dies(self.number);
+            self.world.trace(TraceEvent::Crashed { node: self.number });
+            self.world.record_death(self.number);
         }
         ended
     }

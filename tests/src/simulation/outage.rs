@@ -1,22 +1,15 @@
-//! Long partial outages: one kind of call that fails for minutes or an hour,
-//! while all others are answered.
+//! Partial outages: one kind of call fails for minutes or an hour.
 
 use std::time::Duration;
 
-use super::chance::{Dice, Twist, actor};
+use super::random::{DecisionId, RandomStream, actor};
 
-/// What can be out by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// Queries, which are all of the inbox.
     Queries,
-    /// Reads of several rows at once.
     BatchReads,
-    /// Writes to the inbox, transactions among them.
     InboxWrites,
-    /// Writes of entities' rows, transactions among them.
     EntityWrites,
-    /// Wake-ups.
     Sends,
 }
 
@@ -24,7 +17,6 @@ impl Service {
     const ALL: [Service; 5] =
         [Service::Queries, Service::BatchReads, Service::InboxWrites, Service::EntityWrites, Service::Sends];
 
-    /// As told in traces.
     pub fn name(self) -> &'static str {
         match self {
             Service::Queries => "inbox queries",
@@ -36,84 +28,74 @@ impl Service {
     }
 }
 
-/// How its calls fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// Refused for now.
+pub enum FailureMode {
     Throttled,
-    /// Never done.
     FailsBefore,
-    /// Never done, and nothing is heard.
     Silent,
-    /// Done, and the reply is lost.
     LosesReply,
 }
 
-impl How {
-    /// As told in traces.
+impl FailureMode {
     pub fn name(self) -> &'static str {
         match self {
-            How::Throttled => "are throttled",
-            How::FailsBefore => "fail",
-            How::Silent => "are not answered",
-            How::LosesReply => "are done, their replies lost",
+            FailureMode::Throttled => "are throttled",
+            FailureMode::FailsBefore => "fail",
+            FailureMode::Silent => "are not answered",
+            FailureMode::LosesReply => "are done, their replies lost",
         }
     }
 }
 
-/// One of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Outage {
-    /// What is out.
     pub service: Service,
-    /// How.
-    pub how: How,
-    /// How many calls of a thousand fail.
+    pub how: FailureMode,
+    /// Failing calls of a thousand.
     pub permille: u64,
-    /// When it begins, in each round.
     pub from: Duration,
-    /// How long it lasts.
     pub lasts: Duration,
-    /// Which of the run's.
     pub number: u32,
 }
 
 impl Outage {
-    /// Its name among what a run may leave out.
-    pub fn twist(&self) -> Twist {
-        Twist { actor: actor::OUTAGES, number: self.number }
+    pub fn decision(&self) -> DecisionId {
+        DecisionId { actor: actor::OUTAGES, number: self.number }
     }
 
-    /// When it is over.
     pub fn until(&self) -> Duration {
         self.from + self.lasts
     }
 
-    /// Whether a call of `node` at `now` is among those that fail.
     pub fn hits(&self, seed: u64, node: u32, now: Duration) -> bool {
-        let calls = Dice::new(seed, actor::OUTAGES + self.number);
-        self.permille >= 1000 || calls.roll_for(node, now).happens(self.permille)
+        let calls = RandomStream::new(seed, actor::OUTAGES + self.number);
+        self.permille >= 1000 || calls.draw_for(node, now).happens(self.permille)
     }
 }
 
-/// Those of a run: most have none.
 pub fn drawn(seed: u64) -> Vec<Outage> {
-    let dice = Dice::new(seed, actor::OUTAGES);
-    let mut roll = dice.at(0);
-    if !roll.happens(35) {
+    let stream = RandomStream::new(seed, actor::OUTAGES);
+    let mut draw = stream.at(0);
+    if !draw.happens(35) {
         return Vec::new();
     }
-    let draw = |number| {
-        let mut roll = dice.at(number);
-        let minutes = roll.one_of(&[2, 5, 9, 9, 20, 60]);
+    let outage = |number| {
+        let mut draw = stream.at(number);
+        let minutes = draw.one_of(&[2, 5, 9, 9, 20, 60]);
         Outage {
-            service: roll.one_of(&Service::ALL),
-            how: roll.one_of(&[How::Throttled, How::Throttled, How::FailsBefore, How::Silent, How::LosesReply]),
-            permille: roll.one_of(&[1000, 1000, 900]),
-            from: roll.millis(0, 20_000),
-            lasts: roll.millis(60_000, minutes * 60_000),
+            service: draw.one_of(&Service::ALL),
+            how: draw.one_of(&[
+                FailureMode::Throttled,
+                FailureMode::Throttled,
+                FailureMode::FailsBefore,
+                FailureMode::Silent,
+                FailureMode::LosesReply,
+            ]),
+            permille: draw.one_of(&[1000, 1000, 900]),
+            from: draw.millis(0, 20_000),
+            lasts: draw.millis(60_000, minutes * 60_000),
             number,
         }
     };
-    (1..=roll.between(1, 3) as u32).map(draw).collect()
+    (1..=draw.between(1, 3) as u32).map(outage).collect()
 }

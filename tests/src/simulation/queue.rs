@@ -1,5 +1,4 @@
-//! A queue that delivers at least once: late, out of order, twice, and once
-//! more after it was told to forget.
+//! A queue that delivers at least once: late, out of order, twice, and after a delete.
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +14,11 @@ use webhook_serializer::{
 };
 
 use super::{
-    chance::{Dice, Roll, actor},
-    history::What,
-    mutation::Meddler,
+    history::TraceEvent,
+    mutation::Mutator,
     node::{Node, pause},
-    outage::{How, Service},
+    outage::{FailureMode, Service},
+    random::{Draw, RandomStream, actor},
     world::{World, entity_number},
 };
 
@@ -27,39 +26,32 @@ use super::{
 struct Message {
     entity: EntityKey,
     body: String,
-    /// Read from the body once: the auditor asks at every write.
+    /// Parsed once: the auditor asks at every write.
     is_deferred: bool,
     visible_at: Duration,
     times: u32,
-    /// Deleted, and received once more all the same.
+    /// Deleted, and received once more.
     ghost: bool,
-    /// Another copy of it comes soon, which nobody can hide.
+    /// A duplicate follows soon and stays visible.
     copied: bool,
 }
 
-/// A received message.
 #[derive(Debug, Clone)]
 pub struct Receipt {
-    /// Which message.
     pub id: u64,
-    /// Its entity.
     pub entity: EntityKey,
-    /// What it says.
     pub body: String,
-    /// How often it was received, as far as the queue says.
     pub times: u32,
 }
 
-/// Whether a message's body is a delivery, and no wake-up.
 pub fn is_deferred(body: &str) -> bool {
     matches!(queue::Message::parse(body), Ok(queue::Message::Deferred(_)))
 }
 
-/// All messages.
 #[derive(Debug)]
 pub struct SimulatedQueue {
     messages: Mutex<(u64, BTreeMap<u64, Message>)>,
-    // Not a watch channel, which wakes its waiters in an order of its own chance.
+    // A watch channel would wake its waiters in a random order of its own.
     changed: Notify,
 }
 
@@ -76,33 +68,27 @@ impl SimulatedQueue {
         act(next, messages)
     }
 
-    /// How many messages there are, visible or not.
     pub fn len(&self) -> usize {
         self.with(|_, messages| messages.len())
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there is a wake-up of `entity`, visible or not.
     pub fn holds(&self, entity: &EntityKey) -> bool {
         let is_one = |message: &Message| message.entity == *entity && !message.is_deferred;
         self.with(|_, messages| messages.values().any(is_one))
     }
 
-    /// When the next message can be received.
     pub fn next_at(&self) -> Option<Duration> {
         self.with(|_, messages| messages.values().map(|message| message.visible_at).min())
     }
 
-    /// Completes with the next message that comes after this call.
     pub fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
-    /// One more message.
     pub fn put(&self, world: &World, node: u32, message: &queue::Message, delay: Duration) {
         let entity = message.entity();
         let body = message.text();
@@ -124,22 +110,20 @@ impl SimulatedQueue {
             *next
         });
         let delay = delay.as_millis() as u64;
-        world.tell(What::WakeUp { node, entity: entity_number(entity), message: id, delay });
+        world.trace(TraceEvent::WakeUp { node, entity: entity_number(entity), message: id, delay });
         self.changed.notify_waiters();
     }
 
-    /// Up to `most` messages, hidden from others for `visibility`, in any
-    /// order.
-    pub fn receive(&self, world: &World, roll: &mut Roll, most: u64, visibility: Duration) -> Vec<Receipt> {
+    pub fn receive(&self, world: &World, draw: &mut Draw, most: u64, visibility: Duration) -> Vec<Receipt> {
         let now = world.elapsed();
         let mut received = Vec::new();
         let mut visible: Vec<u64> =
             self.with(|_, messages| messages.iter().filter(|(_, m)| m.visible_at <= now).map(|(id, _)| *id).collect());
         while !visible.is_empty() && (received.len() as u64) < most {
-            let id = visible.swap_remove(roll.between(0, visible.len() as u64 - 1) as usize);
-            let twice = world.is_active() && roll.happens(world.profile.copies) && world.may(roll.twist);
-            let again_at = if twice { now + roll.millis(0, 4000) } else { now + visibility };
-            let honest = !(world.is_active() && roll.happens(world.profile.dishonest) && world.may(roll.twist));
+            let id = visible.swap_remove(draw.between(0, visible.len() as u64 - 1) as usize);
+            let twice = world.is_active() && draw.happens(world.profile.copies) && world.allows(draw.id);
+            let again_at = if twice { now + draw.millis(0, 4000) } else { now + visibility };
+            let honest = !(world.is_active() && draw.happens(world.profile.dishonest) && world.allows(draw.id));
             let receipt = self.with(|_, messages| {
                 let message = messages.get_mut(&id)?;
                 message.times += 1;
@@ -155,7 +139,7 @@ impl SimulatedQueue {
             });
             if let Some((receipt, really)) = receipt {
                 if receipt.times != really {
-                    world.reach("a copy's receive count lies");
+                    world.mark("a copy's receive count lies");
                     let entity = entity_number(&receipt.entity);
                     world.with_history(|history| history.lied.insert(entity));
                 }
@@ -165,10 +149,9 @@ impl SimulatedQueue {
         received
     }
 
-    /// Forgets a message, or seems to.
-    pub fn delete(&self, world: &World, roll: &mut Roll, id: u64) {
-        let stays = world.is_active() && roll.happens(world.profile.copies / 2) && world.may(roll.twist);
-        let at = world.elapsed() + roll.millis(0, world.profile.again.as_millis() as u64);
+    pub fn delete(&self, world: &World, draw: &mut Draw, id: u64) {
+        let stays = world.is_active() && draw.happens(world.profile.copies / 2) && world.allows(draw.id);
+        let at = world.elapsed() + draw.millis(0, world.profile.again.as_millis() as u64);
         self.with(|_, messages| {
             if stays && let Some(message) = messages.get_mut(&id) {
                 message.visible_at = at;
@@ -178,12 +161,11 @@ impl SimulatedQueue {
             }
         });
         if stays {
-            world.reach("a deleted wake-up comes again");
+            world.mark("a deleted wake-up comes again");
         }
     }
 
-    /// Hides messages that are hidden already until `at`; whether all of them
-    /// were.
+    /// Extends the invisibility of hidden messages; returns whether all were hidden.
     fn hide(&self, world: &World, ids: &[u64], at: Duration) -> bool {
         let now = world.elapsed();
         let hidden = self.with(|_, messages| {
@@ -202,7 +184,6 @@ impl SimulatedQueue {
         hidden == ids.len()
     }
 
-    /// Lets a message be received again at `at`.
     pub fn show(&self, id: u64, at: Duration) {
         self.with(|_, messages| {
             if let Some(message) = messages.get_mut(&id) {
@@ -213,17 +194,15 @@ impl SimulatedQueue {
     }
 }
 
-/// The queue, from one node.
 #[derive(Debug)]
 pub struct NodeQueue {
     node: Node,
-    meddler: Arc<Meddler>,
+    mutator: Arc<Mutator>,
 }
 
 impl NodeQueue {
-    /// The queue, from `node`.
-    pub fn new(node: &Node, meddler: &Arc<Meddler>) -> Arc<Self> {
-        Arc::new(Self { node: node.clone(), meddler: meddler.clone() })
+    pub fn new(node: &Node, mutator: &Arc<Mutator>) -> Arc<Self> {
+        Arc::new(Self { node: node.clone(), mutator: mutator.clone() })
     }
 }
 
@@ -232,33 +211,33 @@ impl Queue for NodeQueue {
         Box::pin(async move {
             let node = &self.node;
             let world = &node.world;
-            self.meddler.held_back().await;
-            if self.meddler.lets_go(message, node.number) || self.meddler.swallows(message.entity()) {
+            self.mutator.until_put().await;
+            if self.mutator.discards(message, node.number) || self.mutator.suppresses_wake_up(message.entity()) {
                 return Ok(());
             }
             let delay = Duration::from_secs(delay.as_millis().div_ceil(1000) as u64);
-            let mut roll = node.dice.roll();
-            let latency = roll.millis(1, 12);
+            let mut draw = node.stream.draw();
+            let latency = draw.millis(1, 12);
             let put = |world: &World| world.queue.put(world, node.number, message, delay);
             if let Some(how) = world.out(&[Service::Sends], node.number) {
                 pause(latency).await;
-                if how == How::LosesReply {
+                if how == FailureMode::LosesReply {
                     put(world);
                 }
-                if how == How::Silent {
+                if how == FailureMode::Silent {
                     return std::future::pending().await;
                 }
                 return Err(QueueError::Unavailable("simulated outage".into()));
             }
-            let failing = world.is_active() && roll.happens(world.profile.queue) && world.may(roll.twist);
+            let failing = world.is_active() && draw.happens(world.profile.queue) && world.allows(draw.id);
             if !failing {
                 pause(latency).await;
                 put(world);
                 return Ok(());
             }
             let how =
-                roll.one_of(&["fails before", "done, reply lost", "done, silence", "silence", "slow", "done twice"]);
-            world.tell(What::Fault { node: node.number, twist: roll.twist, how, call: "send" });
+                draw.one_of(&["fails before", "done, reply lost", "done, silence", "silence", "slow", "done twice"]);
+            world.trace(TraceEvent::Fault { node: node.number, decision: draw.id, how, call: "send" });
             pause(latency).await;
             let failed = Err(QueueError::Unavailable("simulated".into()));
             match how {
@@ -273,7 +252,7 @@ impl Queue for NodeQueue {
                 }
                 "silence" => std::future::pending().await,
                 "slow" => {
-                    pause(roll.millis(100, 2000)).await;
+                    pause(draw.millis(100, 2000)).await;
                     put(world);
                     Ok(())
                 }
@@ -291,25 +270,25 @@ impl Visibility for NodeQueue {
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(async move {
             let Node { world, number, .. } = &self.node;
-            let mut roll = Dice::new(world.plan.seed, actor::HIDING).roll_for(*number, world.elapsed());
+            let mut draw = RandomStream::new(world.plan.seed, actor::HIDING).draw_for(*number, world.elapsed());
             let ids: Vec<u64> = receipts.iter().map(|receipt| receipt.parse().expect("a message's number")).collect();
             let time = Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
             let hide = || world.queue.hide(world, &ids, world.elapsed() + time);
             let failed = Err(QueueError::Unavailable("simulated".into()));
-            let failing = world.is_active() && roll.happens(world.profile.queue) && world.may(roll.twist);
+            let failing = world.is_active() && draw.happens(world.profile.queue) && world.allows(draw.id);
             let out = world.out(&[Service::Sends], *number);
-            pause(roll.millis(1, 12)).await;
+            pause(draw.millis(1, 12)).await;
             let how = match out {
                 None if !failing => return if hide() { Ok(()) } else { failed },
-                None => roll.one_of(&[How::FailsBefore, How::LosesReply, How::Silent]),
+                None => draw.one_of(&[FailureMode::FailsBefore, FailureMode::LosesReply, FailureMode::Silent]),
                 Some(how) => how,
             };
             match how {
-                How::LosesReply => {
+                FailureMode::LosesReply => {
                     hide();
                     failed
                 }
-                How::Silent => std::future::pending().await,
+                FailureMode::Silent => std::future::pending().await,
                 _ => failed,
             }
         })

@@ -1,33 +1,32 @@
-//! From a run that fails to a short story: what can be left out is left out.
+//! Shrinks a failing run: leaves out every decision that the failure does not need.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Plan, Report, chance::Twist, run};
+use super::{Plan, Report, random::DecisionId, run};
 
-/// How many runs a shrink may take.
+/// The most runs of one shrink.
 const RUNS: usize = 600;
 
-/// The same mistake with as little misfortune as can be found: halves, then
-/// single twists are left out for as long as something still goes wrong.
 pub fn shrink(plan: &Plan, report: Report) -> Report {
     let mut best = report;
     let mut runs = 0;
-    let mut attempt = |kept: &BTreeSet<Twist>| {
+    let mut attempt = |kept: &BTreeSet<DecisionId>| {
         runs += 1;
         let report = run(Plan { allowed: Some(Arc::new(kept.clone())), ..plan.clone() });
         (runs < RUNS, (!report.mistakes.is_empty()).then_some(report))
     };
-    let mut size = best.twists.len().div_ceil(2).max(1);
+    let mut size = best.decisions.len().div_ceil(2).max(1);
     loop {
-        let twists: Vec<Twist> = best.twists.iter().copied().collect();
+        let decisions: Vec<DecisionId> = best.decisions.iter().copied().collect();
         let mut smaller = false;
         let mut from = 0;
-        while from < twists.len() {
-            let out = &twists[from..(from + size).min(twists.len())];
-            let kept: BTreeSet<Twist> = best.twists.iter().filter(|twist| !out.contains(twist)).copied().collect();
+        while from < decisions.len() {
+            let out = &decisions[from..(from + size).min(decisions.len())];
+            let kept: BTreeSet<DecisionId> =
+                best.decisions.iter().filter(|decision| !out.contains(decision)).copied().collect();
             let (go_on, failed) = attempt(&kept);
             if let Some(failed) = failed
-                && failed.twists.len() < best.twists.len()
+                && failed.decisions.len() < best.decisions.len()
             {
                 best = failed;
                 smaller = true;

@@ -1,5 +1,4 @@
-//! The store as one node reaches it: slow, busy, silent, or obedient without
-//! saying so.
+//! The store as one node reaches it: slow, throttled, silent, or with lost replies.
 
 use std::{
     sync::{
@@ -15,13 +14,13 @@ use webhook_serializer::protocol::table::{
 };
 
 use super::{
-    history::What,
-    mutation::{Meddler, is_claim, is_put, written_start},
+    history::TraceEvent,
+    mutation::{Mutator, is_claim, is_put, written_start},
     node::{Node, pause},
-    outage::{How, Service},
+    outage::{FailureMode, Service},
 };
 
-// Calls, as traces name them.
+// The names of calls in traces.
 const CLAIM: &str = "claim";
 const ENTITY_WRITE: &str = "entity write";
 const PUT: &str = "put";
@@ -39,57 +38,43 @@ fn name_of(write: &Write) -> &'static str {
     }
 }
 
-/// The store, from one node.
 #[derive(Debug)]
 pub struct NodeTable {
     node: Node,
-    meddler: Arc<Meddler>,
-    /// How often this node tried to put a delivery.
+    mutator: Arc<Mutator>,
     puts: AtomicU32,
 }
 
-/// How many of a node's first puts may go astray: the next one still comes
-/// before its append is out of time.
+/// First puts of a node that may get lost: the next one still fits its append's time.
 const ASTRAY: u32 = 2;
 
-/// A sender that froze for longer with its write under way may have lost its lease
-/// by then, and its message to another worker.
+/// A write delayed for longer may land after its sender lost the lease.
 const LATE: Duration = Duration::from_secs(5);
 
-/// What goes wrong with one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// It never reaches the store.
     FailsBefore,
-    /// It is done, and the reply is lost.
     LosesReply,
-    /// It is done, and nothing is ever heard of it.
     Silent,
-    /// Nothing is done, and nothing is heard.
     SilentBefore,
-    /// It is refused for now.
     Throttled,
-    /// It is refused for a transaction.
     Conflict,
-    /// It takes long.
     Slow,
-    /// It is done long after the caller gave up.
     Late(Duration),
 }
 
-impl From<How> for Fault {
-    fn from(how: How) -> Self {
+impl From<FailureMode> for Fault {
+    fn from(how: FailureMode) -> Self {
         match how {
-            How::Throttled => Fault::Throttled,
-            How::FailsBefore => Fault::FailsBefore,
-            How::Silent => Fault::SilentBefore,
-            How::LosesReply => Fault::LosesReply,
+            FailureMode::Throttled => Fault::Throttled,
+            FailureMode::FailsBefore => Fault::FailsBefore,
+            FailureMode::Silent => Fault::SilentBefore,
+            FailureMode::LosesReply => Fault::LosesReply,
         }
     }
 }
 
-/// What must be there for a call to be answered.
 fn services(name: &str) -> &'static [Service] {
     match name {
         CLAIM | ENTITY_WRITE => &[Service::EntityWrites],
@@ -118,9 +103,8 @@ impl Fault {
 }
 
 impl NodeTable {
-    /// The store, from `node`, as `meddler` lets it be seen.
-    pub fn new(node: &Node, meddler: &Arc<Meddler>) -> Arc<Self> {
-        Arc::new(Self { node: node.clone(), meddler: meddler.clone(), puts: AtomicU32::new(0) })
+    pub fn new(node: &Node, mutator: &Arc<Mutator>) -> Arc<Self> {
+        Arc::new(Self { node: node.clone(), mutator: mutator.clone(), puts: AtomicU32::new(0) })
     }
 
     async fn call<T: Send + 'static>(
@@ -134,8 +118,8 @@ impl NodeTable {
             let world = world.clone();
             move || if tables == world.tables() { act() } else { Err(TableError::Invalid("no such table".into())) }
         };
-        let mut roll = self.node.dice.roll();
-        let latency = roll.millis(1, 12);
+        let mut draw = self.node.stream.draw();
+        let latency = draw.millis(1, 12);
         let mut fault = Fault::None;
         if world.is_active() {
             let profile = &world.profile;
@@ -145,14 +129,14 @@ impl NodeTable {
                 _ => None,
             };
             if let Some((permille, own)) = own.filter(|(permille, _)| *permille > 0)
-                && roll.happens(permille)
+                && draw.happens(permille)
             {
                 fault = own;
-            } else if writes && roll.happens(profile.late) {
-                let longest = roll.one_of(&[2_000, 6_000, 30_000]);
-                fault = Fault::Late(roll.millis(500, longest));
-            } else if roll.happens(profile.table) {
-                fault = roll.one_of(&[
+            } else if writes && draw.happens(profile.late) {
+                let longest = draw.one_of(&[2_000, 6_000, 30_000]);
+                fault = Fault::Late(draw.millis(500, longest));
+            } else if draw.happens(profile.table) {
+                fault = draw.one_of(&[
                     Fault::FailsBefore,
                     Fault::LosesReply,
                     Fault::LosesReply,
@@ -167,9 +151,9 @@ impl NodeTable {
                 fault = Fault::Throttled;
             }
             if fault != Fault::None {
-                if world.may(roll.twist) {
-                    let (node, twist, how) = (self.node.number, roll.twist, fault.name());
-                    world.tell(What::Fault { node, twist, how, call: name });
+                if world.allows(draw.id) {
+                    let (node, decision, how) = (self.node.number, draw.id, fault.name());
+                    world.trace(TraceEvent::Fault { node, decision, how, call: name });
                 } else {
                     fault = Fault::None;
                 }
@@ -179,9 +163,8 @@ impl NodeTable {
             fault = how.into();
         }
         match fault {
-            // Where the request is under way in any case, a caller that is
-            // frozen or dropped meanwhile changes nothing.
-            Fault::None if writes && roll.happens(250) => {
+            // A request already sent lands even if its caller freezes or is dropped.
+            Fault::None if writes && draw.happens(250) => {
                 let (reply, replied) = tokio::sync::oneshot::channel();
                 tokio::spawn(async move {
                     pause(latency).await;
@@ -192,7 +175,7 @@ impl NodeTable {
             Fault::None => {
                 let begun = world.elapsed();
                 pause(latency).await;
-                // Its sender froze while it was under way.
+                // Its sender froze while the request was on its way.
                 let is_late = world.elapsed().saturating_sub(begun) > LATE;
                 world.with_history(|history| history.is_late = is_late);
                 let reply = act();
@@ -224,7 +207,7 @@ impl NodeTable {
                 Err(TableError::Conflict)
             }
             Fault::Slow => {
-                pause(roll.millis(100, 2_000)).await;
+                pause(draw.millis(100, 2_000)).await;
                 act()
             }
             Fault::Late(delay) => {
@@ -249,20 +232,20 @@ impl NodeTable {
 impl Table for NodeTable {
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
         Box::pin(async move {
-            if let Some(invented) = self.meddler.invents(write) {
+            if let Some(invented) = self.mutator.invented_reply(write) {
                 return Ok(invented);
             }
             if let Some((entity, token)) = written_start(write) {
-                self.node.held_back.writes(entity, token, self.node.env.monotonic());
+                self.node.breakers.writes(entity, token, self.node.env.monotonic());
             }
             let mut sent = write.clone();
             let (world, node) = (self.node.world.clone(), self.node.number);
-            self.meddler.outgoing(&mut sent, || world.read(&write.key));
+            self.mutator.outgoing(&mut sent, || world.read(&write.key));
             let mut tries = 0;
             loop {
                 let (world, sent_now) = (world.clone(), sent.clone());
                 let name = name_of(&sent);
-                let patience = self.meddler.hides_doubt(&sent);
+                let patience = self.mutator.hidden_retry(&sent);
                 let call = self.call(name, true, move || world.write(node, &sent_now));
                 let replied = match patience {
                     Some(patience) => self.node.env.within(patience, call).await,
@@ -270,7 +253,7 @@ impl Table for NodeTable {
                 };
                 match replied {
                     Some(Ok(mut reply)) => {
-                        self.meddler.reply(write, &mut reply, &self.node);
+                        self.mutator.reply(write, &mut reply, &self.node);
                         return Ok(reply);
                     }
                     Some(Err(error)) if patience.is_none() || tries > 2 => return Err(error),
@@ -290,11 +273,11 @@ impl Table for NodeTable {
         let (world, number, wanted) = (self.node.world.clone(), self.node.number, key.clone());
         Box::pin(async move {
             let read = move || {
-                world.is_read(number, &wanted);
+                world.record_read(number, &wanted);
                 Self::ready(world.rows.get(&wanted))
             };
             let mut row = self.call("read", false, read).await?;
-            self.meddler.read(key, &mut row);
+            self.mutator.read(key, &mut row);
             Ok(row)
         })
     }
@@ -303,7 +286,7 @@ impl Table for NodeTable {
         let (world, keys) = (self.node.world.clone(), keys.to_vec());
         Box::pin(async move {
             let mut rows = self.call(BATCH_READ, false, move || Self::ready(world.rows.get_many(&keys))).await?;
-            self.meddler.batch(&mut rows);
+            self.mutator.batch(&mut rows);
             Ok(rows)
         })
     }
@@ -312,7 +295,7 @@ impl Table for NodeTable {
         let (world, wanted) = (self.node.world.clone(), range.clone());
         Box::pin(async move {
             let mut page = self.call(QUERY, false, move || Self::ready(world.rows.query(&wanted))).await?;
-            self.meddler.page(range, &mut page);
+            self.mutator.page(range, &mut page);
             Ok(page)
         })
     }
@@ -320,7 +303,7 @@ impl Table for NodeTable {
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
         let (world, table, segment) = (self.node.world.clone(), table.clone(), segment.clone());
         Box::pin(async move {
-            let stale = world.is_active() && self.node.dice.roll().happens(300);
+            let stale = world.is_active() && self.node.stream.draw().happens(300);
             let entities = table == TableName::Entities;
             let seen = world.clone();
             let mut found = self.call("scan", false, move || Self::ready(seen.rows.scan(&table, &segment))).await?;

@@ -1,5 +1,4 @@
-//! The tables are copied, lost, and taken into use as they were when they were
-//! copied; and what an auditor knows of that.
+//! Copies, loses and restores the tables, and what the auditor knows of that.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,35 +18,31 @@ use webhook_serializer::{
 
 use super::{
     super::{
-        history::{Decided, History, Ledger, What},
+        history::{History, ObservedRow, SettledRecord, TraceEvent},
         loss::RESTORER,
         node::pause,
     },
-    EPOCH, World, entity_number, is_job, label, number_of, told,
+    EPOCH, World, entity_number, is_job, label, number_of, relative,
 };
 
-/// A copy of the tables, each of its own moment, and what was decided by then.
 #[derive(Debug)]
 pub struct Copied {
     entities: Vec<Row>,
     inbox: Vec<Row>,
     at: usize,
     as_of: Duration,
-    decided: BTreeMap<(usize, u64), Decided>,
-    decided_before: Vec<((usize, u64), Decided)>,
+    decided: BTreeMap<(usize, u64), SettledRecord>,
+    decided_before: Vec<((usize, u64), SettledRecord)>,
 }
 
-/// What is known of tables that were lost, and of the copy in their place.
 #[derive(Debug, Default)]
 pub struct Lost {
-    /// The greatest tail and token of each entity.
+    /// The greatest tail and token of each order.
     given_out: BTreeMap<usize, (u64, u64)>,
-    /// The heads of the copy, and the places that hold something in it.
     heads: BTreeMap<usize, u64>,
     filled: BTreeSet<(usize, u64)>,
-    /// Entities that were on hold in it, or blocked.
+    /// Orders that were held or blocked in the copy.
     stopped: BTreeSet<usize>,
-    /// The restore that raises its rows.
     restore: Option<Nonce>,
 }
 
@@ -57,7 +52,6 @@ impl Lost {
     }
 }
 
-/// Whether functions run, and for how long they did not.
 #[derive(Debug, Default)]
 pub struct Stop {
     since: Option<Duration>,
@@ -66,25 +60,22 @@ pub struct Stop {
 }
 
 impl World {
-    /// Which tables there are: each loss brings others.
     pub fn tables(&self) -> u32 {
         self.inner().stop.tables
     }
 
-    /// Whether no function runs.
     pub fn is_stopped(&self) -> bool {
         self.inner().stop.since.is_some()
     }
 
-    /// True time since the beginning, in which functions ran.
-    pub fn played(&self) -> Duration {
+    /// True time during which functions ran.
+    pub fn running_time(&self) -> Duration {
         let now = self.elapsed();
         let inner = self.inner();
         now - inner.stop.lasted - inner.stop.since.map_or(Duration::ZERO, |since| now - since)
     }
 
-    /// Completes when functions run.
-    pub async fn runs(&self) {
+    pub async fn until_running(&self) {
         loop {
             let goes_on = self.goes_on.notified();
             if !self.is_stopped() {
@@ -94,39 +85,34 @@ impl World {
         }
     }
 
-    /// Completes when functions have run for so long.
-    pub async fn pause_until(&self, played: Duration) {
+    pub async fn pause_until(&self, running_time: Duration) {
         loop {
-            pause(played.saturating_sub(self.played())).await;
-            self.runs().await;
-            if self.played() >= played {
+            pause(running_time.saturating_sub(self.running_time())).await;
+            self.until_running().await;
+            if self.running_time() >= running_time {
                 return;
             }
         }
     }
 
-    /// Copies the entities' table.
-    pub fn copies_entities(&self) {
-        let at = self.tell(What::Phase { text: "the entities are copied" });
+    pub fn copy_entities(&self) {
+        let at = self.trace(TraceEvent::Phase { text: "the entities are copied" });
         let (entities, as_of) = (self.rows.rows(&TableName::Entities), self.elapsed());
         let mut inner = self.inner();
         let (decided, decided_before) = (inner.history.decided.clone(), inner.history.decided_before.clone());
         inner.copied = Some(Copied { entities, inbox: Vec::new(), at, as_of, decided, decided_before });
     }
 
-    /// Copies the inbox, at the same moment or a later one.
-    pub fn copies_inbox(&self) {
-        self.tell(What::Phase { text: "the inbox is copied" });
+    pub fn copy_inbox(&self) {
+        self.trace(TraceEvent::Phase { text: "the inbox is copied" });
         let inbox = self.rows.rows(&TableName::Inbox);
         self.inner().copied.as_mut().expect("the entities are copied first").inbox = inbox;
     }
 
-    /// The tables are lost, no function is started any more, and the copies stand in
-    /// their place; of which moment they are. Whoever lived through it knows only
-    /// the tables that are gone.
-    pub fn loses_its_tables(&self) -> Timestamp {
-        let at = self.tell(What::Phase { text: "THE TABLES ARE LOST" });
-        self.reach("the tables are lost");
+    /// Replaces the tables by their copies and stops all functions.
+    pub fn lose_tables(&self) -> Timestamp {
+        let at = self.trace(TraceEvent::Phase { text: "THE TABLES ARE LOST" });
+        self.mark("the tables are lost");
         let now = self.elapsed();
         let mut inner = self.inner();
         let copied = inner.copied.take().expect("they were copied");
@@ -154,33 +140,31 @@ impl World {
             let entity = number_of(row.text(a::ENTITY).unwrap_or_default());
             lost.filled.extend(place.map(|place| (entity, place)));
         }
-        for (entity, ledger) in &mut inner.ledgers {
-            lost.given_out.insert(*entity, (ledger.tail, ledger.token));
-            (ledger.present, ledger.holder) = (false, None);
+        for (entity, observed) in &mut inner.observed_rows {
+            lost.given_out.insert(*entity, (observed.tail, observed.token));
+            (observed.present, observed.holder) = (false, None);
         }
         for row in copied.entities.iter().filter(|row| !is_job(row.text(a::ENTITY).unwrap_or_default())) {
             let number = |name| row.number(name).unwrap_or(0);
             let (head, tail, token) = (number(a::HEAD), number(a::TAIL), number(a::TOKEN));
             let holder = row.text(a::HOLDER).map(str::to_owned);
             let entity = number_of(row.text(a::ENTITY).unwrap_or_default());
-            let ledger = Ledger { present: true, head, tail, token, holder, granted: token, node: 0 };
-            inner.ledgers.insert(entity, ledger);
+            let observed = ObservedRow { present: true, head, tail, token, holder, granted: token, node: 0 };
+            inner.observed_rows.insert(entity, observed);
         }
-        inner.history.loses(&lost, &copied, at);
+        inner.history.record_loss(&lost, &copied, at);
         inner.lost = Some(lost);
         Timestamp::from_millis(EPOCH + copied.as_of.as_millis() as u64)
     }
 
-    /// Rows are raised by this restore.
-    pub fn restores(&self, nonce: &Nonce) {
+    pub fn set_restore(&self, nonce: &Nonce) {
         if let Some(lost) = &mut self.inner().lost {
             lost.restore = Some(nonce.clone());
         }
     }
 
-    /// The tables are ready: no row waits for anything but for a person, and only
-    /// where one had to look before.
-    pub fn is_restored(&self) {
+    /// After a restore, rows are free and empty, and held only if they were stopped before.
+    pub fn check_restored(&self) {
         let mut mistakes = Vec::new();
         let mut inner = self.inner();
         let lost = inner.lost.as_ref().expect("they were lost");
@@ -202,24 +186,22 @@ impl World {
                 _ => {}
             }
         }
-        // What nobody was sure to find waits no longer.
+        // The restore settled every waiting delivery.
         inner.history.excused.clear();
         inner.history.unwoken.clear();
         inner.history.mistakes.extend(mistakes);
     }
 
-    /// Functions run again.
-    pub fn goes_on(&self) {
+    pub fn resume(&self) {
         let now = self.elapsed();
         let mut inner = self.inner();
         let since = inner.stop.since.take().expect("they do not run");
         inner.stop.lasted += now - since;
         drop(inner);
-        self.tell(What::Phase { text: "functions run again" });
+        self.trace(TraceEvent::Phase { text: "functions run again" });
         self.goes_on.notify_waiters();
     }
 
-    /// Whether a restore's last write of a row has just come.
     pub(super) fn is_raised(&self, before: Option<&Row>, after: &Row) -> bool {
         let inner = self.inner();
         let Some(nonce) = inner.lost.as_ref().and_then(|lost| lost.restore.as_ref()) else { return false };
@@ -227,13 +209,12 @@ impl World {
         has(after) && !before.is_some_and(has)
     }
 
-    /// What a row's change gives out that tables gave out which were lost: tail and
-    /// token. While a restore settles what waited, its tail is the copy's.
+    /// Lists numbers that the lost tables had given out already.
     pub(super) fn given_out_again(
         &self,
         node: u32,
         entity: usize,
-        old: &Ledger,
+        old: &ObservedRow,
         (tail, token): (u64, u64),
         is_restored: bool,
     ) -> Vec<String> {
@@ -242,21 +223,19 @@ impl World {
         let Some((last_tail, last_token)) = given_out else { return Vec::new() };
         let mut mistakes = Vec::new();
         if (token != old.token || is_restored) && token <= *last_token {
-            mistakes.push(format!("token {} was given out before the tables were lost", told(token)));
+            mistakes.push(format!("token {} was given out before the tables were lost", relative(token)));
         }
         if (is_restored || tail != old.tail && node != RESTORER) && tail <= *last_tail {
-            mistakes.push(format!("sequence {} was given out before the tables were lost", told(tail)));
+            mistakes.push(format!("sequence {} was given out before the tables were lost", relative(tail)));
         }
         mistakes
     }
 
-    /// The greatest tail and token of an entity in tables that were lost.
     pub fn given_out(&self, entity: usize) -> (u64, u64) {
         let inner = self.inner();
         inner.lost.as_ref().and_then(|lost| lost.given_out.get(&entity)).copied().unwrap_or_default()
     }
 
-    /// Whether a place that was claimed in these tables is lost with them.
     pub fn is_lost(&self, tables: u32, entity: usize, sequence: u64) -> bool {
         let inner = self.inner();
         tables != inner.stop.tables && inner.lost.as_ref().is_some_and(|lost| !lost.holds(entity, sequence))
@@ -264,10 +243,10 @@ impl World {
 }
 
 impl History {
-    /// What was decided since the copy is lost; so are answers whose places are in none.
-    fn loses(&mut self, lost: &Lost, copied: &Copied, at: usize) {
+    /// Forgets what was settled since the copy, and answers that it lacks.
+    fn record_loss(&mut self, lost: &Lost, copied: &Copied, at: usize) {
         let (decided, before) = (copied.decided.clone(), copied.decided_before.clone());
-        let since = |(_, decided): &((usize, u64), Decided)| decided.at > copied.at;
+        let since = |(_, decided): &((usize, u64), SettledRecord)| decided.at > copied.at;
         let decided = std::mem::replace(&mut self.decided, decided);
         let before = std::mem::replace(&mut self.decided_before, before);
         self.lost.extend(decided.into_iter().chain(before).filter(since));
@@ -281,10 +260,10 @@ impl History {
                 call.acked.drain(..).partition(|(_, sequence)| lost.holds(entity, *sequence));
             call.deferred &= gone.is_empty();
             (call.acked, call.lost) = (kept, gone);
-            // What was answered by then is in the copy.
+            // An answer before the copy must be in it.
             let early = call.lost.iter().find(|(acked, _)| *acked < copied.at);
             if let Some((_, sequence)) = early {
-                let place = told(*sequence);
+                let place = relative(*sequence);
                 self.mistakes.push(format!("{} was answered before the copy, which lacks it at {place}", call.name));
             }
         }

@@ -1,5 +1,4 @@
-//! The rows of the world: every write lands here, and what it did to an entity
-//! is followed.
+//! The rows of the world: every write lands here and is audited.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -14,19 +13,18 @@ use webhook_serializer::protocol::{
 
 use super::{
     super::{
-        chance::Dice,
-        history::{Call, Decided, Entry, Erased, Ledger, Rewound, What},
+        attempt_audit::Change,
+        history::{Call, Erased, ObservedRow, Rewound, SettledRecord, TraceEvent, TraceLine},
         jobs,
         loss::RESTORER,
         outage::Service,
-        play::RETENTION,
-        reasons::Change,
+        random::RandomStream,
+        workload::RETENTION,
     },
-    World, is_job, key, label, number_of, told,
+    World, is_job, key, label, number_of, relative,
 };
 
 impl World {
-    /// Does a write in the store.
     pub fn write(&self, node: u32, write: &Write) -> Result<Written, TableError> {
         let before = (write.key.table == TableName::Entities).then(|| self.read(&write.key));
         let written = self.rows.write(write).now_or_never().expect("ready")?;
@@ -36,7 +34,6 @@ impl World {
         Ok(written)
     }
 
-    /// Does several writes together in the store.
     pub fn transact(&self, node: u32, writes: &[Write], token: &str) -> Result<Transacted, TableError> {
         let before: Vec<_> = writes.iter().map(|write| self.read(&write.key)).collect();
         let done = self.rows.transact(writes, token).now_or_never().expect("ready")?;
@@ -48,8 +45,7 @@ impl World {
         Ok(done)
     }
 
-    /// A node begins to erase an entity, or has ended.
-    pub fn erases(&self, node: u32, begins: bool) {
+    pub fn set_erasing(&self, node: u32, begins: bool) {
         let mut inner = self.inner();
         if begins {
             inner.erasing.insert(node);
@@ -58,29 +54,25 @@ impl World {
         }
     }
 
-    /// A node reads a row: where it erases, what that shows to be settled may be
-    /// forgotten.
-    pub fn is_read(&self, node: u32, key: &webhook_serializer::protocol::table::Key) {
+    /// A row that an erase reads as idle may be forgotten up to its head.
+    pub fn record_read(&self, node: u32, key: &webhook_serializer::protocol::table::Key) {
         if key.table != TableName::Entities || !self.inner().erasing.contains(&node) {
             return;
         }
         let Some(row) = self.read(key) else { return };
         let number = |name| row.number(name).unwrap_or(0);
         if row.get(a::HOLDER).is_none() && number(a::HEAD) == number(a::TAIL) {
-            self.erased(number_of(&text_of(&key.partition.1)), number(a::HEAD));
+            self.record_erase(number_of(&text_of(&key.partition.1)), number(a::HEAD));
         }
     }
 
-    /// What stands up to place `through` of an entity may be forgotten from now
-    /// on.
-    pub fn erased(&self, entity: usize, through: u64) {
-        self.tell(What::Operator { entity, how: "erases" });
-        self.reach("an entity is erased");
+    pub fn record_erase(&self, entity: usize, through: u64) {
+        self.trace(TraceEvent::Operator { entity, how: "erases" });
+        self.mark("an entity is erased");
         let time = self.elapsed();
         self.inner().history.erased.push(Erased { entity, through, time });
     }
 
-    /// Deletes receipts and what is parked of an entity, whatever they are of.
     pub fn forget_settled(&self, entity: usize) {
         let key = key(entity);
         self.rows.purge(&TableName::Inbox, |row| {
@@ -89,7 +81,6 @@ impl World {
         });
     }
 
-    /// A row as it is.
     pub fn read(&self, key: &webhook_serializer::protocol::table::Key) -> Option<Row> {
         self.rows.get(key).now_or_never().expect("ready").expect("memory answers")
     }
@@ -97,7 +88,7 @@ impl World {
     fn landed(&self, node: u32, write: &Write, before: Option<Row>) {
         match write.key.table {
             TableName::Entities if is_job(&text_of(&write.key.partition.1)) => {
-                // A transaction that is asked for again lands once.
+                // A repeated transaction lands once.
                 if self.read(&write.key) != before {
                     jobs::landed(self, node, write);
                 }
@@ -116,12 +107,12 @@ impl World {
                     if row.get(a::APPENDED_AT).is_some() || row.get(a::REDRIVE).is_some() {
                         self.with_history(|history| history.late.insert((entity, sequence)));
                     }
-                    let sequence = told(sequence);
+                    let sequence = relative(sequence);
                     let void = row.get(a::VOID).is_some();
                     if void {
-                        self.reach("a place is voided");
+                        self.mark("a place is voided");
                     }
-                    self.tell(What::Filled { entity, sequence, node, void });
+                    self.trace(TraceEvent::Filled { entity, sequence, node, void });
                 }
             }
             TableName::Named(_) => {}
@@ -129,19 +120,18 @@ impl World {
         if let Action::Put(row) = &write.action
             && row.get(a::OUTCOME).is_some()
         {
-            self.reach("a receipt leaves its row");
+            self.mark("a receipt leaves its row");
         }
     }
 
-    /// Follows one change of an entity's row, and sees that its numbers only
-    /// grow.
+    /// Audits one change of an entity's row.
     fn changed(&self, node: u32, entity: usize, before: Option<Row>, row: &Row) {
         let number = |name| row.number(name).unwrap_or(0);
         let (head, tail, token) = (number(a::HEAD), number(a::TAIL), number(a::TOKEN));
         let holder = row.text(a::HOLDER).map(str::to_owned);
         let last = EntityState::parse(row).ok().and_then(|state| state.recent.last().cloned());
         let settlement = last.as_ref().map_or("", |receipt| receipt.settlement.as_str());
-        let old = self.ledger(entity);
+        let old = self.observed(entity);
         let recent = EntityState::parse(row).map(|state| state.recent).unwrap_or_default();
         let newly: Vec<_> = recent.iter().filter(|receipt| receipt.sequence.0 > old.head).cloned().collect();
         let was = before.as_ref();
@@ -162,25 +152,31 @@ impl World {
             () if was.is_some_and(|was| was.get(a::BLOCKED).is_some()) && row.get(a::BLOCKED).is_none() => "unblocked",
             () => "changed",
         };
-        let at =
-            self.tell(What::RowChanged { entity, node, how, head: told(head), tail: told(tail), token: told(token) });
+        let at = self.trace(TraceEvent::RowChanged {
+            entity,
+            node,
+            how,
+            head: relative(head),
+            tail: relative(tail),
+            token: relative(token),
+        });
         let mut mistakes = Vec::new();
         if old.tail > 0 {
             let which = if old.present { "" } else { " in the new row" };
             if token < old.token {
-                mistakes.push(format!("the token went back{which}: {} to {}", told(old.token), told(token)));
+                mistakes.push(format!("the token went back{which}: {} to {}", relative(old.token), relative(token)));
             }
             if tail < old.tail || head < old.head && how != "set back" {
                 mistakes.push(format!("head or tail went back{which}"));
             }
             if ["acquired", "taken over", "settled"].contains(&how) && token <= old.token {
-                mistakes.push(format!("{how} without a greater token: {}", told(token)));
+                mistakes.push(format!("{how} without a greater token: {}", relative(token)));
             }
             let most = self.profile.deliver.most() as u64;
             let places = head.saturating_sub(old.head);
-            // Who ends a run early settles all of it at once.
+            // Ending a rewind settles the rest at once.
             if old.present && (places > most || places != newly.len() as u64) && !by_hand && !is_restored {
-                mistakes.push(format!("head went from {} to {}", told(old.head), told(head)));
+                mistakes.push(format!("head went from {} to {}", relative(old.head), relative(head)));
             }
         }
         mistakes.extend(self.given_out_again(node, entity, &old, (tail, token), is_restored));
@@ -188,22 +184,22 @@ impl World {
         let was_on_hold = was.is_some_and(on_hold);
         if on_hold(row) != was_on_hold {
             self.inner().held_at.insert(entity, token);
-            self.reach(if was_on_hold { "resumed" } else { "put on hold" });
+            self.mark(if was_on_hold { "resumed" } else { "put on hold" });
         }
         if how == "claimed" && old.present && row.get(a::BLOCKED).is_none() && !on_hold(row) {
-            mistakes.extend(self.unseen(entity, old.head));
+            mistakes.extend(self.waits_unseen(entity, old.head));
         }
         let drained = holder.is_some() && row.text(a::KIND) == Some(LeaseKind::Drain.as_str());
         self.with_history(|history| match how {
-            // A lease that nobody has: see "What is left to the sweep" in docs/decisions.md.
+            // An orphaned lease: see "What is left to the sweep" in docs/decisions.md.
             "acquired" | "taken over" if history.is_late => {
                 history.excused.insert(entity);
             }
-            // From a holder that vanished: a drain acquires no empty inbox.
+            // Taken over from an exclusive holder: a drain does not acquire an empty inbox otherwise.
             "taken over" if drained && head == tail => {
                 history.idle.insert(entity, token);
             }
-            // The wake-up of its second try is spent, or the one for which that lease was taken was a copy.
+            // The wake-up of the retry is spent, or the lease was acquired for a duplicate.
             "claimed" if history.is_late || (drained && history.idle.get(&entity) == Some(&token)) => {
                 history.unwoken.insert(entity);
             }
@@ -216,7 +212,7 @@ impl World {
         let at_time = self.start.elapsed();
         if how == "set back" {
             let rewound = Rewound { entity, from: head + 1, through: old.head, token, at };
-            mistakes.extend(inner.history.sets_back(rewound));
+            mistakes.extend(inner.history.record_rewind(rewound));
         }
         let name = last.and_then(|receipt| inner.history.names.get(&receipt.identity?).copied());
         let is_of_another_period =
@@ -232,52 +228,52 @@ impl World {
             granted: old.granted,
             is_late: inner.history.is_late,
             is_restoring: node == RESTORER,
-            clocks_lie: self.profile.skew.takes_the_living_for_dead(),
+            clocks_lie: self.profile.skew.takes_over_live_leases(),
             is_mute: inner.outages.iter().any(|outage| outage.service == Service::EntityWrites),
             time: at_time,
             seed: self.plan.seed,
         };
-        let (charged, wrong) = inner.history.reasons.follow(&change);
-        inner.trace.extend(charged.map(|what| Entry { at: at_time, what }));
+        let (charged, wrong) = inner.history.attempts.follow(&change);
+        inner.trace.extend(charged.map(|what| TraceLine { at: at_time, what }));
         mistakes.extend(wrong);
         inner.before.insert(entity, (at_time, before));
         let settled = how == "settled";
         if settled {
-            // Who ends a run early may settle more than the row remembers.
+            // Ending a rewind may settle more than the row remembers.
             let first = newly.first().map_or(head + 1, |receipt| receipt.sequence.0);
             for place in (old.head + 1..first).filter(|_| by_hand) {
                 match inner.history.decided_last((entity, place)).cloned() {
                     Some(before) => {
-                        let kept = Decided { at, time: at_time, is_kept: true, ..before };
+                        let kept = SettledRecord { at, time: at_time, is_kept: true, ..before };
                         inner.history.decided.insert((entity, place), kept);
                     }
-                    None => mistakes.push(format!("{} was left out by hand", told(place))),
+                    None => mistakes.push(format!("{} was left out by hand", relative(place))),
                 }
             }
             for receipt in &newly {
                 let name = receipt.identity.and_then(|identity| inner.history.names.get(&identity).copied());
                 let settlement = receipt.settlement.as_str().into();
-                let mut decided = Decided { at, time: at_time, settlement, name, by: head, is_kept: by_hand };
+                let mut decided = SettledRecord { at, time: at_time, settlement, name, by: head, is_kept: by_hand };
                 if let Some(before) = inner.history.decided_last((entity, receipt.sequence.0)).cloned() {
                     let erased = inner.history.has_erased(entity, receipt.sequence.0, at_time);
                     mistakes.extend(runs_again(&before, &decided, erased));
                     decided.is_kept &= before.settlement == decided.settlement;
                     decided.by = if before.settlement == decided.settlement { before.by } else { decided.by };
                 } else if node == RESTORER {
-                    let same = |(place, before): &&((usize, u64), Decided)| {
+                    let same = |(place, before): &&((usize, u64), SettledRecord)| {
                         *place == (entity, receipt.sequence.0) && before.settlement == decided.settlement
                     };
                     let before = inner.history.lost.iter().rev().find(same);
                     decided.by = before.map_or(decided.by, |(_, before)| before.by);
                 }
                 if inner.history.decided.insert((entity, receipt.sequence.0), decided).is_some() {
-                    mistakes.push(format!("sequence {} was decided twice", told(receipt.sequence.0)));
+                    mistakes.push(format!("sequence {} was decided twice", relative(receipt.sequence.0)));
                 }
             }
         }
         let granted = if how == "acquired" || how == "taken over" { (token, node) } else { (old.granted, old.node) };
         let (granted, by) = granted;
-        inner.ledgers.insert(entity, Ledger { present: true, head, tail, token, holder, granted, node: by });
+        inner.observed_rows.insert(entity, ObservedRow { present: true, head, tail, token, holder, granted, node: by });
         let reached = match how {
             "taken over" | "force released" | "blocked" | "unblocked" | "set back" | "raised" => Some(how),
             "settled" if settlement == "repeat" && is_of_another_period => {
@@ -297,13 +293,12 @@ impl World {
         inner.history.mistakes.extend(mistakes.into_iter().map(|mistake| format!("{name}: {mistake} (node {node})")));
         drop(inner);
         if let Some(reached) = reached {
-            self.reach(reached);
+            self.mark(reached);
         }
     }
 
-    /// A delivery that waits while no wake-up is left and nobody is at work: the
-    /// next claim's own wake-up would hide it.
-    fn unseen(&self, entity: usize, head: u64) -> Option<String> {
+    /// Finds a delivery that waits without a wake-up or a worker; the next claim's wake-up would hide it.
+    fn waits_unseen(&self, entity: usize, head: u64) -> Option<String> {
         let under_way = self.queue.holds(&key(entity));
         self.with_history(|history| {
             let attended = history.attended.get(&entity).is_some_and(|workers| *workers > 0);
@@ -320,7 +315,7 @@ impl World {
         })
     }
 
-    /// An entity's row as a stale read may see it.
+    /// Returns a row as a stale read may see it.
     pub fn stale(&self, row: Row) -> Option<Row> {
         let key = row.text(a::ENTITY).unwrap_or_default();
         if is_job(key) {
@@ -333,9 +328,7 @@ impl World {
         }
     }
 
-    /// Deletes rows whose time has come, as DynamoDB TTL does: each with this
-    /// chance.
-    pub fn purge(&self, dice: &Dice, permille: u64) {
+    pub fn purge(&self, stream: &RandomStream, permille: u64) {
         let now = self.true_millis() / 1000;
         for table in [TableName::Entities, TableName::Inbox] {
             let gone = Mutex::new(Vec::new());
@@ -344,8 +337,8 @@ impl World {
                 if !due {
                     return false;
                 }
-                let mut roll = dice.roll();
-                let goes = roll.happens(permille) && self.may(roll.twist);
+                let mut draw = stream.draw();
+                let goes = draw.happens(permille) && self.allows(draw.id);
                 if goes {
                     let text = |name| row.text(name).unwrap_or_default().to_owned();
                     gone.lock().expect("one thread").push((text(a::ENTITY), text(a::ITEM)));
@@ -353,22 +346,21 @@ impl World {
                 goes
             });
             for (entity, item) in gone.into_inner().expect("one thread") {
-                self.reach(if item.is_empty() { "an entity's row is purged" } else { "an inbox row is purged" });
+                self.mark(if item.is_empty() { "an entity's row is purged" } else { "an inbox row is purged" });
                 if item.is_empty() {
                     let mut inner = self.inner();
-                    let ledger = inner.ledgers.entry(number_of(&entity)).or_default();
-                    ledger.present = false;
-                    ledger.holder = None;
+                    let observed = inner.observed_rows.entry(number_of(&entity)).or_default();
+                    observed.present = false;
+                    observed.holder = None;
                 }
-                self.tell(What::Purged { entity, item });
+                self.trace(TraceEvent::Purged { entity, item });
             }
         }
     }
 }
 
-/// What was applied is run again; what was not stays as it was, as long as that is
-/// remembered and its row is there.
-fn runs_again(before: &Decided, now: &Decided, erased: bool) -> Option<String> {
+/// Only applied deliveries run again; others keep their settlement while it is remembered.
+fn runs_again(before: &SettledRecord, now: &SettledRecord, erased: bool) -> Option<String> {
     let as_it_was = before.settlement == now.settlement && before.name == now.name;
     let fails_now = before.settlement == "applied" && now.settlement == "parked";
     let is_old = now.time.saturating_sub(before.time) > RETENTION / 3;

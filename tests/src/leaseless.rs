@@ -1,5 +1,4 @@
-//! A store on which a lease keeps nobody out: the negative control of the
-//! tests of order. It shows that they would see what the lease prevents.
+//! A store on which a lease excludes nobody: the negative control of the tests of order.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,28 +9,24 @@ use webhook_serializer::protocol::{
 
 use crate::forwarding::{Forwarding, Layer, Reply, Request};
 
-/// What makes a lease on an entity's row.
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 
-/// Every holder's write lands for everybody: the lease is stored nowhere, and
-/// of the conditions only those on what waits are left. One of these is to be
-/// given to each worker, as it remembers what its worker believes to hold.
-pub type Unguarded = Forwarding<Believing>;
+/// Every holder's write lands; of its conditions only those on `tail` remain. Each worker needs one of its
+/// own, which remembers the lease that the worker assumes.
+pub type LeaselessTable = Forwarding<AssumedLeases>;
 
-/// What one worker believes to hold.
 #[derive(Default)]
-pub struct Believing {
-    believed: Mutex<std::collections::HashMap<String, Row>>,
+pub struct AssumedLeases {
+    assumed: Mutex<std::collections::HashMap<String, Row>>,
 }
 
-impl Unguarded {
-    /// Rows of `inner`.
+impl LeaselessTable {
     pub fn new(inner: Arc<dyn Table>) -> Self {
-        Self::through(Believing::default(), inner)
+        Self::through(AssumedLeases::default(), inner)
     }
 }
 
-impl Layer for Believing {
+impl Layer for AssumedLeases {
     async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
         let Request::Write(write @ Write { action: Action::Update(changes), .. }) = request else {
             return request.of(inner).await;
@@ -47,9 +42,9 @@ impl Layer for Believing {
                 _ => None,
             })
             .collect();
-        let believed = {
-            let mut believed = self.believed.lock().expect("no one panics while holding this");
-            let row = believed.entry(entity).or_default();
+        let assumed = {
+            let mut assumed = self.assumed.lock().expect("no one panics while holding this");
+            let row = assumed.entry(entity).or_default();
             for (name, value) in lease {
                 row.set(name, value);
             }
@@ -57,13 +52,13 @@ impl Layer for Believing {
         };
         let open = Write {
             key: write.key.clone(),
-            condition: unguarded(&write.condition),
+            condition: without_lease(&write.condition),
             action: Action::Update(changes.iter().filter(|change| !is_of_lease(change)).cloned().collect()),
         };
         let token = token_of(&write.condition);
         let patched = |row: Option<Row>| {
             row.map(|mut row| {
-                for (name, value) in believed.clone() {
+                for (name, value) in assumed.clone() {
                     row.set(name, value);
                 }
                 if let Some(token) = &token {
@@ -91,17 +86,16 @@ fn is_of_lease(change: &Change) -> bool {
     LEASE.contains(&&**name)
 }
 
-/// What is left of a condition without the lease: what it says about `tail`.
-fn unguarded(condition: &Condition) -> Condition {
+/// Keeps the part of a condition that is about `tail`.
+fn without_lease(condition: &Condition) -> Condition {
     match condition {
-        Condition::All(parts) => Condition::All(parts.iter().map(unguarded).collect()),
+        Condition::All(parts) => Condition::All(parts.iter().map(without_lease).collect()),
         Condition::Compare(name, _, _) if name == a::TAIL => condition.clone(),
         Condition::Compare(_, _, Operand::Attribute(name)) if name == a::TAIL => condition.clone(),
         _ => Condition::Always,
     }
 }
 
-/// The token that a holder's condition names.
 fn token_of(condition: &Condition) -> Option<Value> {
     match condition {
         Condition::All(parts) => parts.iter().find_map(token_of),

@@ -1,4 +1,4 @@
-//! The local deployment as its users meet it: over HTTP, with workers.
+//! A local deployment, reached over HTTP as its users do.
 
 use std::{
     num::NonZeroUsize,
@@ -22,43 +22,23 @@ use webhook_serializer::{
     time::Env,
 };
 
-/// A running deployment, and someone who posts to it.
-pub struct Lane {
-    /// The deployment.
+pub struct LocalDeployment {
     pub local: Local,
-    /// Who posts.
     pub sender: Sender,
-    /// The configured senders.
     pub sources: Arc<Sources>,
-    /// The machine's clock.
     pub env: Env,
 }
 
-impl Lane {
-    /// Starts one with these sources, and no workers.
-    ///
-    /// # Panics
-    ///
-    /// It does not start.
+impl LocalDeployment {
     pub async fn start(sources: &str) -> Self {
         Self::start_observed(sources, Arc::new(Log)).await
     }
 
-    /// The same, observed by another, where the key that signed samples is
-    /// believed.
-    ///
-    /// # Panics
-    ///
-    /// It does not start.
+    /// Accepts the signatures of the development samples.
     pub async fn start_with_samples(sources: &str, observer: Arc<dyn Observer>) -> Self {
         Self::start_as(sources, observer, true).await
     }
 
-    /// The same, observed by another.
-    ///
-    /// # Panics
-    ///
-    /// It does not start.
     pub async fn start_observed(sources: &str, observer: Arc<dyn Observer>) -> Self {
         Self::start_as(sources, observer, false).await
     }
@@ -82,11 +62,7 @@ impl Lane {
         Self { local, sender, sources, env: Env::system() }
     }
 
-    /// Posts a webhook as senders do: again, while the answer is 503.
-    ///
-    /// # Panics
-    ///
-    /// There is no answer, or a sixth 503.
+    /// Posts a webhook, again while the answer is 503.
     pub async fn post(&self, webhook: &Webhook) -> Answer {
         for _ in 0..6 {
             let answer = self.sender.post(webhook).await.expect("it answers");
@@ -97,7 +73,6 @@ impl Lane {
         panic!("not stored six times in a row");
     }
 
-    /// An operator.
     pub fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.local.engines.connect(&self.env, None);
         let retention = DrainSettings::default().retention;
@@ -106,19 +81,15 @@ impl Lane {
     }
 }
 
-/// A handler that keeps every delivery it gets.
+/// A handler that keeps every delivery.
 #[derive(Debug, Clone, Default)]
-pub struct Kept {
+pub struct Collector {
     deliveries: Arc<Mutex<Vec<Delivery>>>,
     count: watch::Sender<usize>,
 }
 
-impl Kept {
-    /// What was kept, once there are so many.
-    ///
-    /// # Panics
-    ///
-    /// Never.
+impl Collector {
+    /// Waits until `count` deliveries are kept.
     pub async fn first(&self, count: usize) -> Vec<Delivery> {
         let mut counted = self.count.subscribe();
         // The sender lives in `self`, so the channel is open.
@@ -127,7 +98,7 @@ impl Kept {
     }
 }
 
-impl Handler for Kept {
+impl Handler for Collector {
     async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
         self.deliveries.lock().expect("no one panics while holding this").push(delivery.clone());
         self.count.send_modify(|count| *count += 1);

@@ -1,5 +1,4 @@
-//! A stage: embedded DynamoDB and queue, one ingest, and as many workers as a
-//! test wants, each with clients of its own.
+//! Embedded DynamoDB and queue, one ingest, and as many workers as a test needs, each with its own clients.
 
 use std::{
     collections::BTreeSet,
@@ -42,7 +41,7 @@ use webhook_serializer::{
     time::{Env, Timestamp},
 };
 
-/// Sources of tests: `test` tries often and quickly, `block` twice and blocks.
+/// `test` retries often and quickly; `block` retries twice and blocks.
 pub const SOURCES: &str = r#"
 [sources.test]
 provider = "standard-webhooks"
@@ -85,16 +84,11 @@ handler_timeout = "200ms"
 retry = { attempts = 2, first = "10ms", longest = "10ms", unanswered_for = "5ms" }
 "#;
 
-/// Engines, and what is connected to them.
 #[derive(Debug)]
-pub struct Stage {
-    /// DynamoDB and queue.
+pub struct TestBed {
     pub engines: Engines,
-    /// What the handlers did.
     pub journal: Journal,
-    /// Counts what the stage's own parts and workers ask of the engines.
     pub meter: Arc<Meter>,
-    /// How workers drain.
     pub settings: DrainSettings,
     sources: Arc<Sources>,
     env: Env,
@@ -103,18 +97,15 @@ pub struct Stage {
     sequence: AtomicU64,
 }
 
-impl Stage {
-    /// A stage in memory.
+impl TestBed {
     pub async fn start() -> Self {
         Self::start_as(SOURCES, Faults::default()).await
     }
 
-    /// A stage in memory, with a queue that misbehaves.
     pub async fn start_with(faults: Faults) -> Self {
         Self::start_as(SOURCES, faults).await
     }
 
-    /// A stage in memory, for other sources.
     pub async fn start_for(sources: &str) -> Self {
         Self::start_as(sources, Faults::default()).await
     }
@@ -135,50 +126,41 @@ impl Stage {
         }
     }
 
-    /// The configured senders.
     pub fn sources(&self) -> &Arc<Sources> {
         &self.sources
     }
 
-    /// The clock and chance of the stage.
     pub fn env(&self) -> &Env {
         &self.env
     }
 
-    /// New clients, counted by the stage's meter.
     pub fn parts(&self) -> Parts {
         self.engines.connect(&self.env, Some(self.meter.clone()))
     }
 
-    /// An inbox to append to.
     pub fn inbox(&self) -> Inbox {
         let Parts { store, waker, .. } = self.parts();
         self.inbox_on(store, waker)
     }
 
-    /// An inbox on other clients.
     pub fn inbox_on(&self, store: Store, waker: Waker) -> Inbox {
         Inbox::new(store, waker, self.settings.retention, Arc::new(Log))
     }
 
-    /// An operator.
     pub fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.parts();
         Operator::new(store, waker, self.inbox(), self.settings.retention)
     }
 
-    /// A delivery of `entity` called `id`, from the source `test`.
     pub fn incoming(&self, entity: &str, id: &str) -> Incoming {
         incoming("test", entity, id, self.env.now())
     }
 
-    /// A drainer around `handler`, journaled, with clients of its own.
     pub fn drainer(&self, handler: impl Handler) -> Drainer {
         let Parts { store, waker, .. } = self.parts();
         self.drainer_on(store, waker, handler, Arc::new(Log))
     }
 
-    /// A drainer on other clients.
     pub fn drainer_on(
         &self,
         store: Store,
@@ -192,7 +174,6 @@ impl Stage {
         Drainer::new(store, waker, self.sources.clone(), handler, self.settings.clone(), info, observer)
     }
 
-    /// Starts `count` workers around `handler`.
     pub fn work<H: Handler + Clone>(&mut self, count: usize, handler: &H) {
         for _ in 0..count {
             let drainer = self.drainer(handler.clone());
@@ -200,20 +181,17 @@ impl Stage {
         }
     }
 
-    /// Feeds a drainer from the queue.
     pub fn feed(&mut self, drainer: Drainer) {
         let worker = Worker::new(drainer, self.parts().queue, self.env.clone());
         let source = EventSource::new(&self.engines, Function::Here(Box::new(worker)), Duration::from_secs(60));
         self.tasks.spawn(source.run(self.stop.subscribe()));
     }
 
-    /// Appends deliveries called `{entity}{n}`: `rounds` to each entity, round
-    /// by round, those of one round side by side. What came of each.
+    /// Appends `rounds` deliveries to each entity, round by round, each `copies` times.
     pub async fn burst(&self, entities: &[String], rounds: usize, copies: usize) -> Vec<Sent> {
         self.burst_into(&self.inbox(), entities, rounds, copies).await
     }
 
-    /// As [`Stage::burst`], into inboxes on other clients.
     pub async fn burst_into(&self, inbox: &Inbox, entities: &[String], rounds: usize, copies: usize) -> Vec<Sent> {
         let mut sent = Vec::new();
         for round in 1..=rounds {
@@ -239,12 +217,11 @@ impl Stage {
         sent
     }
 
-    /// The verdict on what was sent.
     pub fn verdict(&self, sent: &[Sent]) -> Verdict {
         Verdict::of(sent, &self.journal.runs(), &BTreeSet::new())
     }
 
-    /// Stops the workers, each after the batch it is at.
+    /// Stops the workers, each after its batch.
     pub async fn rest(&mut self) {
         self.stop.send_replace(true);
         while let Some(ended) = self.tasks.join_next().await {
@@ -253,36 +230,31 @@ impl Stage {
         self.stop.send_replace(false);
     }
 
-    /// The rows, counted by the stage's meter.
     pub fn table(&self) -> Arc<dyn Table> {
         self.parts().store.table().clone()
     }
 
-    /// Operations on any other table.
     pub fn store_on(&self, table: impl Table) -> Store {
         Store::new(Arc::new(table), self.env.clone())
     }
 
-    /// The queue, counted by the stage's meter.
     pub fn queue(&self) -> Arc<dyn Queue> {
         let account = self.engines.account();
         let client = account.sqs(&account.http_client());
         Arc::new(SqsQueue::new(client, self.engines.config().queue_url).metered(self.meter.clone()))
     }
 
-    /// Wake-ups through any other queue.
     pub fn waker_on(&self, queue: impl Queue) -> Waker {
         Waker::new(Arc::new(queue), self.env.clone())
     }
 
-    /// Waits until there is no wake-up left, neither at work nor for later.
+    /// Waits until no wake-up is left, in flight or delayed.
     pub async fn until_no_wake_ups(&self) {
         let counts = self.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
         counts.expect("there is that queue");
     }
 }
 
-/// A delivery of `entity` called `id`.
 pub fn incoming(source: &str, entity: &str, id: &str, now: Timestamp) -> Incoming {
     Incoming {
         entity: EntityKey::parse(entity).expect("a key"),

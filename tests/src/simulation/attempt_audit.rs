@@ -1,8 +1,6 @@
-//! Why a delivery is set aside, or an entity stopped: every charge against the
-//! starts that were made, every park and every block against its reason.
+//! Audits every counted attempt, park and block against the starts that caused it.
 //!
-//! A start is one that the handler saw, or one that was written to the row
-//! before: the write comes first, so that what is killed in between counts.
+//! A start counts once its handler ran or the row recorded it, whichever comes first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,26 +10,24 @@ use std::{
 use webhook_serializer::protocol::{format::attribute as a, state::LeaseKind, table::Row};
 
 use super::{
-    handler::Nature,
-    history::{Name, What},
+    handler::DeliveryTraits,
+    history::{DeliveryName, TraceEvent},
     mutation::waits,
-    play::{RETENTION, attempts},
-    world::told,
+    workload::{RETENTION, attempts},
+    world::relative,
 };
 
-/// How many holders in a row must have vanished before a person is asked.
+/// Holders in a row that must vanish before an order blocks.
 const VANISHED: u32 = 10;
 
-/// How far off the age of a claim may seem: by two clocks, and by the time at
-/// which its append began.
+/// How far the age of a claim may be off: two clocks, and the duration of its append.
 const CLOCKS: Duration = Duration::from_secs(3 * 86_400);
 
-/// How long a write may be under way whose sender has died.
+/// How long a dead sender's write may still be on its way.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
-/// How long a delivery has waited for its retries only grows, until something is
-/// decided of it.
-fn forgets_waits(change: &Change<'_>) -> Option<String> {
+/// The time that a delivery has waited for retries only grows until it is settled.
+fn lost_waiting_time(change: &Change<'_>) -> Option<String> {
     let before = change.before?;
     let is_kept = [a::HEAD, a::ONE_BY_ONE].iter().all(|name| change.is(name) == change.was(name));
     let was_blocked = before.text(a::BLOCKED).is_some();
@@ -39,70 +35,47 @@ fn forgets_waits(change: &Change<'_>) -> Option<String> {
         return None;
     }
     let (was, is) = (waits(before).total(), waits(change.after).total());
-    (is < was).then(|| format!("{} forgot that it had waited {was:?}: {is:?}", told(change.place().1)))
+    (is < was).then(|| format!("{} forgot that it had waited {was:?}: {is:?}", relative(change.place().1)))
 }
 
-/// What was seen, by entity.
 #[derive(Debug, Default)]
-pub struct Reasons {
-    /// The tokens of starts, by place.
+pub struct AttemptAudit {
     starts: BTreeMap<(usize, u64), BTreeSet<u64>>,
-    /// What was started at a place.
-    names: BTreeMap<(usize, u64), Name>,
-    /// Starts that rejected, and that were done, by token.
+    names: BTreeMap<(usize, u64), DeliveryName>,
     rejected: BTreeSet<(usize, u64)>,
-    /// Places that operators want skipped.
     skipped: BTreeSet<(usize, u64)>,
     done: BTreeSet<(usize, u64)>,
-    /// Starts whose handlers began nothing, by token.
     not_now: BTreeSet<(usize, u64)>,
-    /// Starts up to this token are forgiven: settled since, or unblocked.
+    /// Starts up to this token no longer count: settled since, or unblocked.
     forgiven: BTreeMap<usize, u64>,
-    /// Tokens whose starts were charged.
-    charged: BTreeSet<(usize, u64)>,
-    /// When a place was claimed.
+    counted: BTreeSet<(usize, u64)>,
     claimed: BTreeMap<(usize, u64), Duration>,
-    /// The first place claimed since the inbox was empty.
+    /// The first sequence claimed since the inbox was empty.
     first: BTreeMap<usize, u64>,
-    /// The last delivery settled.
     settled: BTreeMap<usize, u64>,
-    /// Grants whose holder died or froze, by token.
     dying: BTreeSet<(usize, u64)>,
-    /// When a node died last.
     died: BTreeMap<u32, Duration>,
-    /// How many holders vanished in a row, without a start written down.
+    /// Holders in a row that vanished without a recorded start.
     vanished: BTreeMap<usize, u32>,
 }
 
-/// One change of an entity's row.
 #[derive(Debug)]
 pub struct Change<'a> {
-    /// How the place that is settled was settled before it was to be run again.
+    /// The settlement before a rewind.
     pub again: Option<String>,
-    /// Whose.
     pub entity: usize,
-    /// By which node.
     pub node: u32,
-    /// The row before; `None`: there was none.
     pub before: Option<&'a Row>,
-    /// The row now.
     pub after: &'a Row,
-    /// Who settled last, and how.
-    pub settled: Option<(Name, &'a str)>,
-    /// The token of the newest grant before.
+    pub settled: Option<(DeliveryName, &'a str)>,
     pub granted: u64,
-    /// Whether whoever sent it had given it up.
     pub is_late: bool,
-    /// Whether a restore did it: what waits is parked.
     pub is_restoring: bool,
-    /// Whether clocks may be so far apart that a lease that runs looks left.
+    /// Whether a live lease may look orphaned.
     pub clocks_lie: bool,
-    /// Whether entities' rows cannot be written for long: who lets go cannot say
-    /// so, and looks like one that vanished.
+    /// Whether entity rows cannot be written for long: a release then looks like a death.
     pub is_mute: bool,
-    /// When.
     pub time: Duration,
-    /// In the run of this seed.
     pub seed: u64,
 }
 
@@ -115,12 +88,10 @@ impl Change<'_> {
         self.after.number(name).unwrap_or(0)
     }
 
-    /// Whether its holder lets it go.
     fn is_let_go(&self) -> bool {
         self.before.is_some_and(|row| row.text(a::HOLDER).is_some()) && self.after.text(a::HOLDER).is_none()
     }
 
-    /// Whether one holder follows another, who has not let go.
     fn is_taken_over(&self) -> bool {
         let is_held = |row: &Row| row.text(a::HOLDER).is_some();
         self.before.is_some_and(is_held) && is_held(self.after)
@@ -131,37 +102,30 @@ impl Change<'_> {
     }
 }
 
-impl Reasons {
-    /// A handler is started.
-    pub fn started(&mut self, name: Option<Name>, entity: usize, sequence: u64, token: u64) {
+impl AttemptAudit {
+    pub fn started(&mut self, name: Option<DeliveryName>, entity: usize, sequence: u64, token: u64) {
         self.starts.entry((entity, sequence)).or_default().insert(token);
         self.names.extend(name.map(|name| ((entity, sequence), name)));
     }
 
-    /// A handler rejects its delivery for good.
-    pub fn rejects(&mut self, entity: usize, token: u64) {
+    pub fn record_reject(&mut self, entity: usize, token: u64) {
         self.rejected.insert((entity, token));
     }
 
-    /// A handler has done what it is for.
-    pub fn is_done(&mut self, entity: usize, token: u64) {
+    pub fn record_done(&mut self, entity: usize, token: u64) {
         self.done.insert((entity, token));
     }
 
-    /// A handler has begun nothing: there is no room.
-    pub fn is_not_now(&mut self, entity: usize, token: u64) {
+    pub fn record_not_now(&mut self, entity: usize, token: u64) {
         self.not_now.insert((entity, token));
     }
 
-    /// A node dies, or freezes, with these grants.
-    pub fn dies(&mut self, node: u32, time: Duration, grants: impl IntoIterator<Item = (usize, u64)>) {
+    pub fn record_death(&mut self, node: u32, time: Duration, grants: impl IntoIterator<Item = (usize, u64)>) {
         self.died.insert(node, time);
         self.dying.extend(grants);
     }
 
-    /// Follows one change of an entity's row; what is to be told of it, and
-    /// what must not be.
-    pub fn follow(&mut self, change: &Change<'_>) -> (Option<What>, Vec<String>) {
+    pub fn follow(&mut self, change: &Change<'_>) -> (Option<TraceEvent>, Vec<String>) {
         let mut mistakes = Vec::new();
         let entity = change.entity;
         self.claims(change);
@@ -170,16 +134,16 @@ impl Reasons {
             self.starts.entry(change.place()).or_default().insert(change.is(a::STARTED));
             self.vanished.remove(&entity);
         }
-        let told = self.charges(change, &mut mistakes);
-        mistakes.extend(forgets_waits(change));
+        let counted = self.count_attempts(change, &mut mistakes);
+        mistakes.extend(lost_waiting_time(change));
         let is_at_the_same = change.is(a::HEAD) == change.was(a::HEAD);
         if change.before.is_some() && is_at_the_same && change.is(a::ATTEMPTS) < change.was(a::ATTEMPTS) {
             let goes_apart = change.is(a::ONE_BY_ONE) != change.was(a::ONE_BY_ONE);
             if self.not_now.contains(&(entity, change.was(a::TOKEN))) && change.is_let_go() && !goes_apart {
                 mistakes
-                    .push(format!("{} lost its attempts, and its handler began nothing", self::told(change.place().1)));
+                    .push(format!("{} lost its attempts, and its handler began nothing", relative(change.place().1)));
             }
-            // Those of a group: each is on its own from now on.
+            // From now on each delivery of the group runs alone.
             self.forgive(entity, change.was(a::TOKEN));
         }
         if change.before.is_some() && change.is(a::HEAD) < change.was(a::HEAD) {
@@ -201,11 +165,10 @@ impl Reasons {
             (Some(_), None) => self.forgive(entity, change.is(a::TOKEN)),
             _ => {}
         }
-        (told, mistakes)
+        (counted, mistakes)
     }
 
-    /// An operator wants this place skipped.
-    pub fn wants_skipped(&mut self, entity: usize, sequence: u64) {
+    pub fn expect_skip(&mut self, entity: usize, sequence: u64) {
         self.skipped.insert((entity, sequence));
     }
 
@@ -243,8 +206,8 @@ impl Reasons {
         }
     }
 
-    /// A charge is of a start that was made, and of each once.
-    fn charges(&mut self, change: &Change<'_>, mistakes: &mut Vec<String>) -> Option<What> {
+    /// An attempt counts a start that was made, and each start once.
+    fn count_attempts(&mut self, change: &Change<'_>, mistakes: &mut Vec<String>) -> Option<TraceEvent> {
         let (was, is) = (change.was(a::ATTEMPTS), change.is(a::ATTEMPTS));
         if is <= was || change.before.is_none() {
             return None;
@@ -252,31 +215,30 @@ impl Reasons {
         let (entity, token) = (change.entity, change.was(a::TOKEN));
         let made = self.failed(change, true).any(|start| start == token);
         if !made {
-            let head = told(change.place().1);
-            mistakes.push(format!("{head} was charged attempt {is}, and was not started under token {}", told(token)));
+            let head = relative(change.place().1);
+            mistakes.push(format!("{head} counts attempt {is}, and was not started under token {}", relative(token)));
         } else if self.not_now.contains(&(entity, token)) && !change.is_taken_over() {
-            mistakes.push(format!("{} was charged for a start that began nothing", told(change.place().1)));
-        } else if is != was + 1 || !self.charged.insert((entity, token)) {
-            mistakes.push(format!("{} was charged more than once for one start", told(change.place().1)));
+            mistakes.push(format!("{} counts an attempt for a start that began nothing", relative(change.place().1)));
+        } else if is != was + 1 || !self.counted.insert((entity, token)) {
+            mistakes.push(format!("{} counts more than one attempt for one start", relative(change.place().1)));
         }
-        Some(What::Charged { entity, node: change.node, attempts: is, token: told(token), made })
+        Some(TraceEvent::AttemptCounted { entity, node: change.node, attempts: is, token: relative(token), made })
     }
 
-    /// Starts of what waits at the head, since it was last forgiven. One that
-    /// is under way, or done, under the newest token has not failed; nor has one that
-    /// began nothing, unless its holder died before it could say so.
+    /// Failed starts at the head. A start under the newest token that runs or is done has not failed,
+    /// nor has one that began nothing, unless its holder died before it could say so.
     fn failed(&self, change: &Change<'_>, or_runs: bool) -> impl Iterator<Item = u64> {
         let (entity, newest) = (change.entity, change.was(a::TOKEN));
         let forgiven = self.forgiven.get(&entity).copied().unwrap_or(0);
         let starts = self.starts.get(&change.place()).into_iter().flatten().copied();
         let is_done = !or_runs && self.done.contains(&(entity, newest));
         let has_failed = move |start: u64| {
-            or_runs || !self.not_now.contains(&(entity, start)) || self.charged.contains(&(entity, start))
+            or_runs || !self.not_now.contains(&(entity, start)) || self.counted.contains(&(entity, start))
         };
         starts.filter(move |start| *start > forgiven && !(is_done && *start == newest) && has_failed(*start))
     }
 
-    fn parks(&self, change: &Change<'_>, name: Name) -> Option<String> {
+    fn parks(&self, change: &Change<'_>, name: DeliveryName) -> Option<String> {
         if change.is_restoring || self.rejected.contains(&(change.entity, change.was(a::TOKEN))) {
             return None;
         }
@@ -284,9 +246,9 @@ impl Reasons {
             let wanted = self.skipped.contains(&(change.entity, change.is(a::HEAD)));
             return (!wanted).then(|| format!("{name} was skipped, and nobody wanted that"));
         }
-        let nature = Nature::of(change.seed, name.number);
-        let (failed, allowed) = (self.failed(change, false).count(), attempts(nature));
-        if nature.blocks {
+        let traits = DeliveryTraits::of(change.seed, name.number);
+        let (failed, allowed) = (self.failed(change, false).count(), attempts(traits));
+        if traits.blocks {
             return Some(format!("{name} was parked without being rejected, and its source says to block"));
         }
         (failed < allowed)
@@ -298,9 +260,9 @@ impl Reasons {
         match reason {
             "attempts" => {
                 let Some(name) = name else { return Some("blocked at a delivery that was never started".into()) };
-                let nature = Nature::of(change.seed, name.number);
-                let (failed, allowed) = (self.failed(change, false).count(), attempts(nature));
-                if !nature.blocks {
+                let traits = DeliveryTraits::of(change.seed, name.number);
+                let (failed, allowed) = (self.failed(change, false).count(), attempts(traits));
+                if !traits.blocks {
                     return Some(format!("blocked at {name}, whose source says to park"));
                 }
                 (failed < allowed)
@@ -319,8 +281,7 @@ impl Reasons {
         }
     }
 
-    /// When the oldest of what the row knows the age of was claimed: what waits,
-    /// and what was settled last, unless the inbox was empty since.
+    /// When the oldest claim whose age the row knows was made.
     fn oldest(&self, entity: usize) -> Option<Duration> {
         let first = self.first.get(&entity)?;
         let settled = self.settled.get(&entity).unwrap_or(first);

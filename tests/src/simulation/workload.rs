@@ -1,5 +1,4 @@
-//! Who acts: senders and ingest, worker functions, exclusive holders, an
-//! operator, the sweep, TTL. All around the project's own code.
+//! Senders, worker functions, exclusive holders, operators and sweeps, around the real code.
 
 use std::{
     collections::BTreeMap,
@@ -35,16 +34,16 @@ use webhook_serializer::{
 use crate::rules::Rule;
 
 use super::{
-    chance::{Dice, Roll, actor},
-    handler::{Nature, Simulated, seconds},
-    history::{Call, Name, What},
+    handler::{DeliveryTraits, SimulatedHandler, seconds},
+    history::{Call, DeliveryName, TraceEvent},
     loss::RESTORER,
-    mutation::{Meddler, is_of_a_restore},
-    node::{Node, Place, pause},
+    mutation::{Mutator, is_of_a_restore},
+    node::{Node, NodeSlot, pause},
     outage::Outage,
     queue::{NodeQueue, Receipt, is_deferred},
+    random::{Draw, RandomStream, actor},
     table::NodeTable,
-    world::{RETRIED_FOR, World, entity_number, identity, key, name_of, told},
+    world::{RETRIED_FOR, World, entity_number, identity, key, name_of, relative},
 };
 
 const SOURCES: &str = r#"
@@ -65,10 +64,8 @@ on_failure = "block"
 rate = "5/s"
 "#;
 
-/// For more to come, where they are delivered several at once.
 const LINGERS: &str = "linger = \"300ms\"\n";
 
-/// How long rows are kept.
 pub const RETENTION: Duration = Duration::from_secs(30 * 86_400);
 
 const LEASE: Duration = Duration::from_secs(5);
@@ -91,9 +88,8 @@ fn sources(deliver: Deliver, skips: bool) -> Arc<Sources> {
     read.entry(options.clone()).or_insert_with(parsed).clone()
 }
 
-/// How often a delivery of this nature may be started.
-pub fn attempts(nature: Nature) -> usize {
-    let attempts = sources(Deliver::Each, false).get(nature.source()).and_then(|source| source.retry.attempts);
+pub fn attempts(traits: DeliveryTraits) -> usize {
+    let attempts = sources(Deliver::Each, false).get(traits.source()).and_then(|source| source.retry.attempts);
     attempts.expect("its source limits them") as usize
 }
 
@@ -101,31 +97,30 @@ fn settings() -> DrainSettings {
     DrainSettings { lease: LEASE, wait: Duration::from_millis(1500), retention: RETENTION, ..DrainSettings::default() }
 }
 
-/// Puts into the trace what only the code knows.
 #[derive(Debug)]
-struct Watch {
+struct TracingObserver {
     node: Node,
-    meddler: Arc<Meddler>,
+    mutator: Arc<Mutator>,
 }
 
-impl Watch {
-    fn on(node: &Node, meddler: &Arc<Meddler>) -> Arc<Self> {
-        Arc::new(Self { node: node.clone(), meddler: meddler.clone() })
+impl TracingObserver {
+    fn on(node: &Node, mutator: &Arc<Mutator>) -> Arc<Self> {
+        Arc::new(Self { node: node.clone(), mutator: mutator.clone() })
     }
 }
 
-impl Observer for Watch {
+impl Observer for TracingObserver {
     fn observe(&self, event: &Event<'_>) {
         if let Event::TakenUp { incoming, sequence, is_wake_up_lost, .. } = event {
-            self.node.world.reach("a deferred delivery is taken up");
+            self.node.world.mark("a deferred delivery is taken up");
             let name = name_of(&incoming.identity);
-            answered(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
+            record_answer(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
         }
-        let (held_back, now) = (&self.node.held_back, self.node.env.monotonic());
+        let (breakers, now) = (&self.node.breakers, self.node.env.monotonic());
         match event {
-            Event::BreakerOpened { source, wait } => held_back.opened(source.as_str(), now, *wait),
-            Event::BreakerClosed { source } => held_back.closed(source.as_str()),
-            Event::Requeued { entity, reason: RequeueReason::BreakerOpen, .. } => self.meddler.is_held_back(entity),
+            Event::BreakerOpened { source, wait } => breakers.opened(source.as_str(), now, *wait),
+            Event::BreakerClosed { source } => breakers.closed(source.as_str()),
+            Event::Requeued { entity, reason: RequeueReason::BreakerOpen, .. } => self.mutator.breaker_open(entity),
             _ => {}
         }
         let text = match event {
@@ -139,41 +134,38 @@ impl Observer for Watch {
             Event::LeaseDropped { .. } => "leaves its lease to run out",
             _ => return,
         };
-        self.node.world.reach(text);
-        self.node.world.tell(What::Note { node: self.node.number, text });
+        self.node.world.mark(text);
+        self.node.world.trace(TraceEvent::Note { node: self.node.number, text });
     }
 }
 
-/// The project's parts on one node.
 pub struct Parts {
     store: Store,
     waker: Waker,
     queue: Arc<NodeQueue>,
     inbox: Inbox,
-    meddler: Arc<Meddler>,
+    mutator: Arc<Mutator>,
     node: u32,
     tables: u32,
 }
 
 impl Parts {
-    /// Those of `node`.
     pub fn on(node: &Node) -> Self {
         let mutation = node.world.plan.mutation.filter(|rule| node.number == RESTORER || !is_of_a_restore(*rule));
-        let meddler = Meddler::new(mutation);
-        let store = Store::new(NodeTable::new(node, &meddler), node.env.clone());
-        let queue = NodeQueue::new(node, &meddler);
+        let mutator = Mutator::new(mutation);
+        let store = Store::new(NodeTable::new(node, &mutator), node.env.clone());
+        let queue = NodeQueue::new(node, &mutator);
         let waker = Waker::new(queue.clone(), node.env.clone());
-        let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, Watch::on(node, &meddler));
-        Self { store, waker, queue, inbox, meddler, node: node.number, tables: node.tables }
+        let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, TracingObserver::on(node, &mutator));
+        Self { store, waker, queue, inbox, mutator, node: node.number, tables: node.tables }
     }
 
-    /// A person at work there.
     pub fn operator(&self) -> Operator {
         Operator::new(self.store.clone(), self.waker.clone(), self.inbox.clone(), RETENTION)
     }
 
     fn worker(&self, node: &Node) -> Worker {
-        let handler = Simulated { node: node.clone(), meddler: self.meddler.clone() };
+        let handler = SimulatedHandler { node: node.clone(), mutator: self.mutator.clone() };
         let info = HolderInfo::new(&format!("node {}", node.number));
         let drainer = Drainer::new(
             self.store.clone(),
@@ -182,70 +174,67 @@ impl Parts {
             handler,
             settings(),
             info,
-            Watch::on(node, &self.meddler),
+            TracingObserver::on(node, &self.mutator),
         );
         Worker::new(drainer.isolated(Isolation::Inline), self.queue.clone(), node.env.clone())
     }
 }
 
-/// A worker function's place: receives, works, deletes, until `world` is at
-/// `until`.
-pub async fn work(world: Arc<World>, number: u32, until: Duration) {
-    let place = Place::new(&world, number);
+pub async fn run_worker(world: Arc<World>, number: u32, until: Duration) {
+    let slot = NodeSlot::new(&world, number);
     'booting: loop {
-        let node = place.boot();
+        let node = slot.boot();
         let parts = Parts::on(&node);
         let mut worker = parts.worker(&node);
         loop {
-            if world.played() >= until {
+            if world.running_time() >= until {
                 return;
             }
             if world.is_stopped() || node.tables != world.tables() {
-                world.runs().await;
+                world.until_running().await;
                 continue 'booting;
             }
-            let mut roll = Dice::new(world.plan.seed, actor::QUEUE).roll_for(number, world.elapsed());
+            let mut draw = RandomStream::new(world.plan.seed, actor::QUEUE).draw_for(number, world.elapsed());
             let function = world.profile.function;
             let visibility = function + seconds(3);
-            let most = roll.between(1, 4);
+            let most = draw.between(1, 4);
             let changed = world.queue.changed();
-            let received = world.queue.receive(&world, &mut roll, most, visibility);
+            let received = world.queue.receive(&world, &mut draw, most, visibility);
             if received.is_empty() {
                 let wait = match world.queue.next_at() {
                     Some(at) if at > world.elapsed() => at - world.elapsed(),
                     Some(_) => Duration::from_millis(1),
                     None => seconds(3600),
                 };
-                let wait = wait.min(until.saturating_sub(world.played()));
+                let wait = wait.min(until.saturating_sub(world.running_time()));
                 tokio::select! {
                     biased;
                     () = changed => {}
                     () = pause(wait) => {}
                 }
-                // Pollers do not look at the same moment.
-                pause(roll.millis(0, 20)).await;
+                pause(draw.millis(0, 20)).await;
                 continue;
             }
-            if parts.meddler.forgets_breakers() {
+            if parts.mutator.forgets_breakers() {
                 worker = parts.worker(&node);
             }
             let busy = world.begin();
-            let at_hand = AtHand::of(&world, &received);
+            let received_wake_ups = ReceivedWakeUps::of(&world, &received);
             for receipt in &received {
                 let (entity, message, times) = (entity_number(&receipt.entity), receipt.id, receipt.times);
-                world.tell(What::Received { node: number, entity, message, times });
+                world.trace(TraceEvent::Received { node: number, entity, message, times });
             }
             let records = received.iter().map(|receipt| Record {
                 message_id: receipt.id.to_string(),
                 receipt_handle: receipt.id.to_string(),
                 body: receipt.body.clone(),
-                attributes: Attributes { approximate_receive_count: parts.meddler.times(receipt.times).to_string() },
+                attributes: Attributes { approximate_receive_count: parts.mutator.times(receipt.times).to_string() },
             });
             let event = SqsEvent { records: records.collect() };
             let deadline = node.env.now() + function;
-            let fate = place.fate();
+            let failure = slot.worker_failure();
             let attended = {
-                let alive = node.live(&fate, worker.process(event, deadline));
+                let alive = node.run(&failure, worker.process(event, deadline));
                 let mut alive = std::pin::pin!(alive);
                 let ended = tokio::select! {
                     biased;
@@ -254,44 +243,42 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
                 };
                 match ended {
                     Some(ended) => ended,
-                    None if fate.outlives_deadline => alive.await,
+                    None if failure.outlives_deadline => alive.await,
                     None => {
-                        world.tell(What::DeadlineHit { node: number });
-                        world.dies(number);
-                        world.reach("a function is killed at its deadline");
+                        world.trace(TraceEvent::DeadlineHit { node: number });
+                        world.record_death(number);
+                        world.mark("a function is killed at its deadline");
                         None
                     }
                 }
             };
-            let lost = world.is_active() && roll.happens(world.profile.copies / 3) && world.may(roll.twist);
+            let lost = world.is_active() && draw.happens(world.profile.copies / 3) && world.allows(draw.id);
             if let Some(response) = attended.filter(|_| !lost) {
                 for receipt in &received {
                     let id = receipt.id.to_string();
                     let failed = response.batch_item_failures.iter().any(|failure| failure.item_identifier == id);
-                    let kept = failed || parts.meddler.keeps(&receipt.entity);
-                    world.tell(What::Processed { node: number, message: receipt.id, kept });
+                    let kept = failed || parts.mutator.keeps(&receipt.entity);
+                    world.trace(TraceEvent::Processed { node: number, message: receipt.id, kept });
                     if !kept {
-                        world.queue.delete(&world, &mut roll, receipt.id);
-                    } else if roll.happens(500) {
+                        world.queue.delete(&world, &mut draw, receipt.id);
+                    } else if draw.happens(500) {
                         world.queue.show(receipt.id, world.elapsed() + Duration::from_millis(10));
                     }
                 }
-                drop((busy, at_hand));
+                drop((busy, received_wake_ups));
             } else {
                 world.with_history(|history| history.died = true);
-                drop((busy, at_hand));
-                // A new process, after a moment.
-                pause(roll.millis(1, 300)).await;
+                drop((busy, received_wake_ups));
+                pause(draw.millis(1, 300)).await;
                 continue 'booting;
             }
         }
     }
 }
 
-/// The wake-ups that a worker has at hand, until it is done with them or dies.
-struct AtHand(Arc<World>, Vec<usize>);
+struct ReceivedWakeUps(Arc<World>, Vec<usize>);
 
-impl AtHand {
+impl ReceivedWakeUps {
     fn of(world: &Arc<World>, received: &[Receipt]) -> Self {
         let wake_ups = received.iter().filter(|receipt| !is_deferred(&receipt.body));
         let entities: Vec<usize> = wake_ups.map(|receipt| entity_number(&receipt.entity)).collect();
@@ -304,7 +291,7 @@ impl AtHand {
     }
 }
 
-impl Drop for AtHand {
+impl Drop for ReceivedWakeUps {
     fn drop(&mut self) {
         self.0.with_history(|history| {
             for entity in &self.1 {
@@ -314,37 +301,35 @@ impl Drop for AtHand {
     }
 }
 
-/// One delivery's sender: calls ingest, calls again where it was refused, and
-/// now and then once more for nothing.
-pub async fn send(world: Arc<World>, name: Name, entity: usize, at: Duration) {
-    let dice = Dice::new(world.plan.seed, actor::DELIVERIES);
-    let mut roll = dice.at(name.number);
+pub async fn run_sender(world: Arc<World>, name: DeliveryName, entity: usize, at: Duration) {
+    let stream = RandomStream::new(world.plan.seed, actor::DELIVERIES);
+    let mut draw = stream.at(name.number);
     world.pause_until(at).await;
     let busy = world.begin();
-    let tries = roll.between(1, 5);
-    let repeats = roll.happens(150);
+    let tries = draw.between(1, 5);
+    let repeats = draw.happens(150);
     let mut acked = 0;
     let first = world.elapsed();
-    let is_unnamed = Nature::of(world.plan.seed, name.number).is_unnamed(&world.profile);
+    let is_unnamed = DeliveryTraits::of(world.plan.seed, name.number).is_unnamed(&world.profile);
     for _ in 0..tries {
-        // Clocks are a few seconds apart.
+        // Clocks differ by a few seconds.
         if is_unnamed && world.elapsed() - first > RETRIED_FOR - seconds(10) {
             break;
         }
-        let place = roll.between(0, 1) as u32;
+        let place = draw.between(0, 1) as u32;
         if append(&world, name, entity, 50 + place).await {
             acked += 1;
             if !repeats || acked > 1 {
                 break;
             }
         }
-        pause(roll.millis(1, 5_000)).await;
+        pause(draw.millis(1, 5_000)).await;
     }
     drop(busy);
 }
 
-fn called(world: &World, name: Name, entity: usize, node: u32) {
-    let at = world.tell(What::Called { name, entity, node });
+fn record_call(world: &World, name: DeliveryName, entity: usize, node: u32) {
+    let at = world.trace(TraceEvent::Called { name, entity, node });
     world.with_history(|history| {
         let (acked, lost) = (Vec::new(), Vec::new());
         let call = Call { name, entity, called: at, acked, lost, woken: true, broken: false, deferred: false };
@@ -352,8 +337,8 @@ fn called(world: &World, name: Name, entity: usize, node: u32) {
     });
 }
 
-fn answered(world: &World, tables: u32, name: Name, sequence: u64, woken: bool) {
-    let at = world.tell(What::Acked { name, sequence: told(sequence), woken });
+fn record_answer(world: &World, tables: u32, name: DeliveryName, sequence: u64, woken: bool) {
+    let at = world.trace(TraceEvent::Acked { name, sequence: relative(sequence), woken });
     let entity = world.with_history(|history| history.calls.get(&name).map(|call| call.entity));
     let is_lost = entity.is_some_and(|entity| world.is_lost(tables, entity, sequence));
     world.with_history(|history| {
@@ -371,33 +356,30 @@ fn answered(world: &World, tables: u32, name: Name, sequence: u64, woken: bool) 
         }
     });
     if !woken {
-        world.reach("answered 2xx without a wake-up");
+        world.mark("answered 2xx without a wake-up");
     }
 }
 
-/// When what a delivery tells of happened, in seconds: ties and older ones among
-/// them.
-pub fn event_time(name: Name) -> u64 {
+/// Seconds; includes ties and older events.
+pub fn event_time(name: DeliveryName) -> u64 {
     u64::from(name.number) % 7
 }
 
-/// How long an append may take.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(2450);
 
-/// One call of ingest; whether it was answered 2xx.
-pub async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> bool {
+pub async fn append(world: &Arc<World>, name: DeliveryName, entity: usize, number: u32) -> bool {
     if world.is_stopped() {
-        // By Lambda, which runs nothing.
+        // No function runs.
         return false;
     }
-    let place = Place::new(world, number * 1000 + name.number);
-    let nature = Nature::of(world.plan.seed, name.number);
-    let node = place.boot();
+    let slot = NodeSlot::new(world, number * 1000 + name.number);
+    let traits = DeliveryTraits::of(world.plan.seed, name.number);
+    let node = slot.boot();
     let parts = Parts::on(&node);
     let received_at = node.env.now();
-    let unnamed = nature.is_unnamed(&world.profile).then_some(received_at);
-    let identity = identity(name.number, nature.source(), unnamed);
-    world.introduce(&identity);
+    let unnamed = traits.is_unnamed(&world.profile).then_some(received_at);
+    let identity = identity(name.number, traits.source(), unnamed);
+    world.register_identity(&identity);
     let incoming = Incoming {
         entity: key(entity),
         identity,
@@ -407,50 +389,49 @@ pub async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) 
         event_time: Some(Timestamp::from_secs(1_800_000_000 + event_time(name))),
         received_at,
         content_type: None,
-        body: nature.body(name.number),
+        body: traits.body(name.number),
     };
-    called(world, name, entity, number);
-    let fate = place.fate_of_append();
-    let source = sources(world.profile.deliver, world.profile.skips).get(nature.source()).cloned();
+    record_call(world, name, entity, number);
+    let failure = slot.append_failure();
+    let source = sources(world.profile.deliver, world.profile.skips).get(traits.source()).cloned();
     let linger = source.and_then(|source| source.linger);
     let on_outage = if world.profile.defers { OnOutage::Queue } else { OnOutage::Refuse };
-    match node.live(&fate, parts.inbox.accept(&incoming, linger, on_outage, ANSWERED_WITHIN)).await {
+    match node.run(&failure, parts.inbox.accept(&incoming, linger, on_outage, ANSWERED_WITHIN)).await {
         Some(Ok(Accepted::Deferred)) => {
-            world.tell(What::Deferred { name });
-            world.reach("a delivery is deferred");
+            world.trace(TraceEvent::Deferred { name });
+            world.mark("a delivery is deferred");
             world.with_history(|history| {
                 history.calls.entry(name).and_modify(|call| call.deferred = true);
             });
             true
         }
         Some(Ok(Accepted::Appended(appended))) => {
-            answered(world, node.tables, name, appended.sequence.0, appended.wake_up_failed.is_none());
+            record_answer(world, node.tables, name, appended.sequence.0, appended.wake_up_failed.is_none());
             true
         }
         ended => {
-            world.tell(What::NotAcked { name });
-            // Neither a crash nor a 503 has a wake-up to its claim for sure.
-            world.reach(if ended.is_none() { "ingest crashes" } else { "ingest answers 503" });
+            world.trace(TraceEvent::NotAcked { name });
+            // After a crash or a 503 the claim may have no wake-up.
+            world.mark(if ended.is_none() { "ingest crashes" } else { "ingest answers 503" });
             world.with_history(|history| history.unwoken.insert(entity));
             false
         }
     }
 }
 
-/// Somebody who wants an entity for themselves for a while.
-pub async fn exclusive(world: Arc<World>, number: u32, entity: usize, at: Duration) {
+pub async fn run_exclusive_holder(world: Arc<World>, number: u32, entity: usize, at: Duration) {
     world.pause_until(at).await;
-    let place = Place::new(&world, 60 + number);
-    let mut roll = Dice::new(world.plan.seed, actor::EXCLUSIVE).at(1000 + number);
-    let holds = roll.millis(0, 3000);
-    let forgets = roll.happens(300);
-    let node = place.boot();
+    let slot = NodeSlot::new(&world, 60 + number);
+    let mut draw = RandomStream::new(world.plan.seed, actor::EXCLUSIVE).at(1000 + number);
+    let holds = draw.millis(0, 3000);
+    let forgets = draw.happens(300);
+    let node = slot.boot();
     let parts = Parts::on(&node);
     let busy = world.begin();
-    let fate = place.fate();
+    let failure = slot.worker_failure();
     let visit = hold(&node, &parts, entity, holds, forgets);
-    if let Some(Err(_)) | None = node.live(&fate, visit).await {
-        world.reach("an exclusive holder gives up");
+    if let Some(Err(_)) | None = node.run(&failure, visit).await {
+        world.mark("an exclusive holder gives up");
     }
     drop(busy);
 }
@@ -458,156 +439,154 @@ pub async fn exclusive(world: Arc<World>, number: u32, entity: usize, at: Durati
 async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forgets: bool) -> Result<(), LeaseError> {
     let world = &node.world;
     let leases = Leases::new(parts.store.clone(), "exclusive").kept_for(RETENTION);
-    let leases = leases.observed_by(Watch::on(node, &parts.meddler));
+    let leases = leases.observed_by(TracingObserver::on(node, &parts.mutator));
     let leases = if forgets { leases } else { leases.waking(parts.waker.clone()) };
     let terms = Terms::default().lease(LEASE).wait(seconds(20));
     let mut guard = leases.acquire(&key(entity), terms).await?;
     let token = guard.lease().token().0;
-    world.reach("an exclusive lease is granted");
+    world.mark("an exclusive lease is granted");
     let checked = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
-    world.effect(node, entity, token, token, None, checked);
+    world.apply_effect(node, entity, token, token, None, checked);
     guard.hold(node.env.sleep(holds)).await?;
-    world.effect(node, entity, token, token, None, checked);
+    world.apply_effect(node, entity, token, token, None, checked);
     if holds.as_millis().is_multiple_of(2) {
         return guard.release().await;
     }
     if guard.commit(Vec::new()).await?.is_ok() {
-        world.reach("an exclusive holder commits");
+        world.mark("an exclusive holder commits");
     }
     Ok(())
 }
 
-/// One visit of the operator: takes a lease away, unblocks, puts back what is
-/// parked, erases; now and then while another does the same.
-pub async fn operate(world: Arc<World>, number: u32, entity: usize, at: Duration) {
+pub async fn run_operator(world: Arc<World>, number: u32, entity: usize, at: Duration) {
     world.pause_until(at).await;
     let busy = world.begin();
-    let dice = Dice::new(world.plan.seed, actor::OPERATOR);
-    let mut company = dice.at(5000 + number);
-    if company.happens(world.profile.erases) && world.may(company.twist) {
-        world.reach("two operators at once");
-        let second = visit(&world, 500 + number, entity, company.twist.number, true);
-        let first = visit(&world, 80 + number, entity, 1000 + number, true);
+    let stream = RandomStream::new(world.plan.seed, actor::OPERATOR);
+    let mut company = stream.at(5000 + number);
+    if company.happens(world.profile.erases) && world.allows(company.id) {
+        world.mark("two operators at once");
+        let second = operator_visit(&world, 500 + number, entity, company.id.number, true);
+        let first = operator_visit(&world, 80 + number, entity, 1000 + number, true);
         futures_util::join!(first, second);
     } else {
-        visit(&world, 80 + number, entity, 1000 + number, false).await;
+        operator_visit(&world, 80 + number, entity, 1000 + number, false).await;
     }
     drop(busy);
 }
 
-/// A visit of an operator who only erases.
-pub async fn forget(world: Arc<World>, number: u32, entity: usize, at: Duration) {
+pub async fn run_eraser(world: Arc<World>, number: u32, entity: usize, at: Duration) {
     world.pause_until(at).await;
     if !world.profile.may_erase() {
         return;
     }
     let busy = world.begin();
-    let node = Place::new(&world, 700 + number).boot();
+    let node = NodeSlot::new(&world, 700 + number).boot();
     let parts = Parts::on(&node);
     erase(&world, &parts, &parts.operator(), entity).await;
     drop(busy);
 }
 
-async fn visit(world: &Arc<World>, place: u32, entity: usize, decision: u32, may_erase: bool) {
-    let node = Place::new(world, place).boot();
+async fn operator_visit(world: &Arc<World>, place: u32, entity: usize, decision: u32, may_erase: bool) {
+    let node = NodeSlot::new(world, place).boot();
     let parts = Parts::on(&node);
     let operator = parts.operator();
-    let mut roll = Dice::new(world.plan.seed, actor::OPERATOR).at(decision);
+    let mut draw = RandomStream::new(world.plan.seed, actor::OPERATOR).at(decision);
     let wanted = key(entity);
     let state = parts.store.entity(&wanted, PATIENCE).await.ok().flatten();
-    if roll.happens(300)
+    if draw.happens(300)
         && let Some(seen) = state.filter(|state| state.held.is_some())
     {
         let force = ForceRelease { seen: &seen, record: HolderInfo::new(&format!("operator {place}")) };
         if let Ok(Forced::Released(state)) = parts.store.run(&force, PATIENCE).await {
-            world.tell(What::Operator { entity, how: "took a lease away" });
+            world.trace(TraceEvent::Operator { entity, how: "took a lease away" });
             if !state.is_empty() {
                 let _ = parts.waker.wake(&wanted, Duration::ZERO, PATIENCE).await;
             }
         }
     }
     let erases = may_erase && world.profile.may_erase();
-    if erases && roll.happens(500) {
+    if erases && draw.happens(500) {
         erase(world, &parts, &operator, entity).await;
     }
-    stop_and_go(world, &parts, entity, 9000 + decision).await;
-    settle_by_hand(world, &parts, entity, place).await;
-    if erases && roll.happens(500) {
+    hold_and_skip(world, &parts, entity, 9000 + decision).await;
+    unblock_and_redrive(world, &parts, entity, place).await;
+    if erases && draw.happens(500) {
         erase(world, &parts, &operator, entity).await;
     }
 }
 
-/// Has all forgotten that was settled of an entity before.
 async fn erase(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: usize) {
-    let ledger = world.ledger(entity);
-    if !ledger.present {
-        // One that was erased or purged before: what is left of it goes.
-        world.erased(entity, ledger.tail);
+    let observed = world.observed(entity);
+    if !observed.present {
+        // The row was erased or purged before; this erase removes the rest.
+        world.record_erase(entity, observed.tail);
     }
     let node = parts.node;
-    world.erases(node, true);
+    world.set_erasing(node, true);
     let erased = operator.erase(&key(entity)).await;
-    world.erases(node, false);
-    if erased.is_ok() && parts.meddler.erases_all() {
+    world.set_erasing(node, false);
+    if erased.is_ok() && parts.mutator.erases_all() {
         world.forget_settled(entity);
     }
 }
 
-/// Puts an entity on hold for a while, and skips what is in front of it; either,
-/// both or neither.
-async fn stop_and_go(world: &Arc<World>, parts: &Parts, entity: usize, decision: u32) {
-    let mut roll = Dice::new(world.plan.seed, actor::OPERATOR).at(decision);
+async fn hold_and_skip(world: &Arc<World>, parts: &Parts, entity: usize, decision: u32) {
+    let mut draw = RandomStream::new(world.plan.seed, actor::OPERATOR).at(decision);
     let (operator, wanted) = (parts.operator().because(Reason::new("ada", "to see it")), key(entity));
-    let (holds, skips) = (roll.happens(400), roll.happens(400));
-    if holds && world.may(roll.twist) {
+    let (holds, skips) = (draw.happens(400), draw.happens(400));
+    if holds && world.allows(draw.id) {
         let _ = operator.hold(&wanted).await;
-        pause(roll.millis(0, 20_000)).await;
+        pause(draw.millis(0, 20_000)).await;
     }
     if skips
-        && world.may(roll.twist)
+        && world.allows(draw.id)
         && let Ok(Some(state)) = parts.store.entity(&wanted, PATIENCE).await
         && !state.is_empty()
     {
         let sequence = state.next();
-        world.with_history(|history| history.reasons.wants_skipped(entity, sequence.0));
-        let skipped = lets_go_on(world, entity, operator.skip(&wanted, sequence)).await;
+        world.with_history(|history| history.attempts.expect_skip(entity, sequence.0));
+        let skipped = with_pending_wake_up(world, entity, operator.skip(&wanted, sequence)).await;
         if let Some(Skipped::As(Settlement::Parked)) = skipped {
-            world.reach("a delivery is skipped");
+            world.mark("a delivery is skipped");
         }
     }
-    // A rule left out is looked for without: the seeds that show it are known.
+    // The known seeds of the other mutations were found without rewinds.
     if world.profile.rewinds > 0 && world.plan.mutation.is_none_or(|rule| rule == Rule::RepeatsItself) {
-        runs_again(world, parts, &operator, entity, Dice::new(world.plan.seed, actor::OPERATOR).at(decision + 50_000))
-            .await;
+        runs_again(
+            world,
+            parts,
+            &operator,
+            entity,
+            RandomStream::new(world.plan.seed, actor::OPERATOR).at(decision + 50_000),
+        )
+        .await;
     }
     if holds {
-        lets_go_on(world, entity, operator.resume(&wanted)).await;
+        with_pending_wake_up(world, entity, operator.resume(&wanted)).await;
     }
 }
 
-/// Has some of what was applied run again, and sometimes thinks better of it.
-async fn runs_again(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: usize, mut roll: Roll) {
-    if !roll.happens(world.profile.rewinds) || !world.may(roll.twist) {
+async fn runs_again(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: usize, mut draw: Draw) {
+    if !draw.happens(world.profile.rewinds) || !world.allows(draw.id) {
         return;
     }
-    let (wanted, back, ends) = (key(entity), roll.between(0, 6), roll.happens(300));
+    let (wanted, back, ends) = (key(entity), draw.between(0, 6), draw.happens(300));
     let Ok(Some(state)) = parts.store.entity(&wanted, PATIENCE).await else { return };
     let from = Sequence(state.head.0.saturating_sub(back).max(1));
     world.with_history(|history| history.rewinds.entry(entity).or_default().0 += 1);
-    if let Some(Rewound::Done(_)) = lets_go_on(world, entity, operator.rewind(&wanted, from)).await {
-        world.reach("what was applied is run again");
+    if let Some(Rewound::Done(_)) = with_pending_wake_up(world, entity, operator.rewind(&wanted, from)).await {
+        world.mark("what was applied is run again");
     }
     if ends {
-        pause(roll.millis(0, 2000)).await;
-        if let Some(Rewound::Done(_)) = lets_go_on(world, entity, operator.end_rewind(&wanted)).await {
-            world.reach("what is run again is ended early");
+        pause(draw.millis(0, 2000)).await;
+        if let Some(Rewound::Done(_)) = with_pending_wake_up(world, entity, operator.end_rewind(&wanted)).await {
+            world.mark("what is run again is ended early");
         }
     }
 }
 
-/// Does what lets an entity go on: until it is done, the wake-up is yet to be
-/// sent; and where that is not sure, what waits is the sweep's.
-pub async fn lets_go_on<T>(
+/// Runs an operation that sends its wake-up last; if it fails, the sweep has to find what waits.
+pub async fn with_pending_wake_up<T>(
     world: &Arc<World>,
     entity: usize,
     work: impl Future<Output = Result<T, OperatorError>>,
@@ -616,25 +595,24 @@ pub async fn lets_go_on<T>(
     let done = work.await;
     world.with_history(|history| *history.unblocking.entry(entity).or_default() -= 1);
     if done.is_err() {
-        world.tell(What::Operator { entity, how: "lets it go on without certainty" });
+        world.trace(TraceEvent::Operator { entity, how: "lets it go on without certainty" });
         world.with_history(|history| history.excused.insert(entity));
     }
     done.ok()
 }
 
-/// Unblocks an entity and puts back what is parked there.
-pub async fn settle_by_hand(world: &Arc<World>, parts: &Parts, entity: usize, node: u32) {
+pub async fn unblock_and_redrive(world: &Arc<World>, parts: &Parts, entity: usize, node: u32) {
     let (wanted, operator) = (key(entity), &parts.operator());
-    lets_go_on(world, entity, operator.unblock(&wanted)).await;
+    with_pending_wake_up(world, entity, operator.unblock(&wanted)).await;
     for parked in operator.parked(&wanted).await.unwrap_or_default() {
         let identity = Identity { redrive: parked.delivery().redrive() + 1, ..parked.delivery().identity().clone() };
         let name = name_of(&identity);
-        world.introduce(&identity);
-        called(world, name, entity, node);
+        world.register_identity(&identity);
+        record_call(world, name, entity, node);
         match operator.redrive(&parked, None).await {
             Ok(appended) => {
-                world.reach("a parked delivery is put back");
-                answered(world, parts.tables, name, appended.sequence.0, true);
+                world.mark("a parked delivery is put back");
+                record_answer(world, parts.tables, name, appended.sequence.0, true);
             }
             Err(OperatorError::Queue(_)) => {
                 world.with_history(|history| history.excused.insert(entity));
@@ -646,18 +624,16 @@ pub async fn settle_by_hand(world: &Arc<World>, parts: &Parts, entity: usize, no
     }
 }
 
-/// Something is out for a while.
-pub async fn outage(world: Arc<World>, outage: Outage, begin: Duration) {
+pub async fn run_outage(world: Arc<World>, outage: Outage, begin: Duration) {
     world.pause_until(begin + outage.from).await;
     world.set_out(&outage, true);
     pause(outage.lasts).await;
     world.set_out(&outage, false);
-    world.reach("something was out for long");
+    world.mark("something was out for long");
 }
 
-/// A sweep of everything.
-pub async fn sweep(world: &Arc<World>, number: u32) {
-    let node = Place::new(world, number).boot();
+pub async fn run_sweep(world: &Arc<World>, number: u32) {
+    let node = NodeSlot::new(world, number).boot();
     let parts = Parts::on(&node);
     let busy = world.begin();
     let limit = seconds(120);
@@ -665,18 +641,17 @@ pub async fn sweep(world: &Arc<World>, number: u32) {
         node.env.within(limit, Sweeper::new(parts.store, parts.waker, parts.queue, RETENTION).sweep_all()).await
     {
         if swept.woken > 0 {
-            world.reach("the sweep wakes somebody");
+            world.mark("the sweep wakes somebody");
         }
         if swept.kept > 0 {
-            world.reach("the sweep keeps rows");
+            world.mark("the sweep keeps rows");
         }
     }
     drop(busy);
 }
 
-/// A healthy operator, for the end.
 pub fn healthy_operator(world: &Arc<World>) -> Operator {
-    let node = Place::new(world, 99).boot();
+    let node = NodeSlot::new(world, 99).boot();
     let parts = Parts::on(&node);
     parts.operator()
 }
