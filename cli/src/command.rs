@@ -8,7 +8,7 @@ use console::style;
 use webhook_serializer::{scheduler, worker};
 
 use crate::commands::{
-    self, bench, cost,
+    self,
     look::{audit, jobs, list, show, status, tail},
     mend::{discard, erase, hold, lease, redrive, restore, resume, retry, rewind, skip},
     setup::{check, doctor, source},
@@ -81,15 +81,11 @@ pub(crate) enum Command {
     Doctor(doctor::Doctor),
     /// Prepare tables that were restored from a backup for use
     Restore(restore::Restore),
-    /// Measure on the embedded parts: time against a control, cost per delivery
-    Bench(bench::Bench),
-    /// Estimate the monthly bill, item by item, beside other designs
-    Cost(cost::Cost),
 }
 
 /// The groups of `--help`.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Try", &["local", "send", "verify", "sign", "replay", "bench", "cost"]),
+    ("Try", &["local", "send", "verify", "sign", "replay"]),
     ("Look", &["status", "list", "show", "tail", "console", "audit", "jobs"]),
     ("Mend", &["resume", "retry", "skip", "redrive", "discard", "rewind", "hold", "erase", "lease", "restore"]),
     ("Set up", &["source", "check", "doctor"]),
@@ -207,8 +203,6 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
         Command::Jobs(jobs) => jobs.run().await,
         Command::Doctor(doctor) => doctor.run().await,
         Command::Audit(audit) => audit.run().await,
-        Command::Bench(bench) => bench.run().await,
-        Command::Cost(cost) => cost.run(),
     };
     match done {
         Ok(code) => code,

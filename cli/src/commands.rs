@@ -1,8 +1,6 @@
 //! The verbs, one file each, grouped as `--help` groups them.
 
-pub mod bench;
 pub mod confirm;
-pub mod cost;
 pub mod interrupt;
 pub mod look;
 pub mod mend;

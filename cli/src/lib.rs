@@ -11,11 +11,9 @@
 // The subcommands use the rest as tests and benchmarks do.
 extern crate self as serializer;
 
-pub mod bench;
 pub mod command;
 mod commands;
 pub mod console;
-pub mod cost;
 pub mod document;
 pub mod local;
 pub mod operations;

@@ -54,11 +54,6 @@ fn the_outputs_and_parameters_are_those_that_the_command_asks_a_stack_for() {
     }
 }
 
-#[test]
-fn the_bill_of_a_flood_is_that_of_the_parameter_s_default() {
-    assert_eq!(Template::read().defaults()["HttpApiRate"], serializer::cost::HTTP_API_RATE.to_string());
-}
-
 /// Each property that something rests on is taken out and changed, one at a
 /// time. A new one is either missed by a check, or said to carry nothing.
 #[tokio::test(start_paused = true)]

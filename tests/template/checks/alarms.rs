@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, path::Path};
 
+use figures::bill::ALARMED_METRICS;
 use serde_json::{Value, json};
-use serializer::cost::ASSUMPTIONS;
 use webhook_serializer::telemetry::{Metric, NAMESPACE};
 
 use super::{Case, Objections};
@@ -289,7 +289,7 @@ fn bill(case: &Case, alarms: &[&Value], objections: &mut Objections) {
     });
     let doors = usize::from(case.has_http_api()) + usize::from(case.has_function_url());
     let billed = (metrics.sum::<usize>() + 1 - doors) as f64;
-    objections.unless(billed == ASSUMPTIONS.alarms, || format!("{billed} metrics are looked at by alarms"));
+    objections.unless(billed == ALARMED_METRICS, || format!("{billed} metrics are looked at by alarms"));
 }
 
 /// Each alarm says what to do, on a page of its own.

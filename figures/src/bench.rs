@@ -1,0 +1,426 @@
+//! Deliveries through the embedded engines: a run's time beside an ideal and a
+//! control, and what each delivery costs.
+//!
+//! Counts (units, requests, sends) are exact and repeat. Times are this machine's
+//! at this moment, so each run has a control of its own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use anyhow::Result;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serializer::{
+    local::{
+        Engines, EventSource, FUNCTION_TIMEOUT, Function,
+        handler_log::{Journal, Journaled, Run},
+    },
+    view::audit::{Sent, Verdict},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+use webhook_serializer::{
+    aws::{
+        Account, Parts,
+        meter::{Meter, Reading},
+    },
+    engine::{
+        append::Inbox,
+        drain::{DrainSettings, Drainer},
+    },
+    functions::worker::Worker,
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
+    protocol::{
+        delivery::{Delivery, Incoming},
+        entity::{DeliveryId, EntityKey, Identity, SourceName},
+        state::HolderInfo,
+    },
+    sources::Sources,
+    telemetry::Quiet,
+    time::Surroundings,
+};
+
+use crate::{
+    cpu::{self, Cpu},
+    distance::Distance,
+};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) deliveries: u32,
+    /// Deliveries go to these orders round-robin.
+    pub(crate) orders: u32,
+    /// Each worker has clients of its own.
+    workers: u32,
+    /// How many deliveries are appended concurrently.
+    senders: usize,
+    /// How long a handler start takes.
+    task: Duration,
+    /// Whether all deliveries are appended before the first worker starts.
+    is_backlog: bool,
+    /// The most deliveries in one handler start.
+    up_to: u8,
+}
+
+const HOT: Scenario = Scenario {
+    name: "hot",
+    deliveries: 1000,
+    orders: 1,
+    workers: 1,
+    senders: 32,
+    task: Duration::ZERO,
+    is_backlog: true,
+    up_to: 1,
+};
+
+pub(crate) const SCENARIOS: [Scenario; 4] = [
+    Scenario {
+        name: "five",
+        deliveries: 5,
+        orders: 2,
+        workers: 4,
+        senders: 2,
+        task: Duration::from_millis(50),
+        is_backlog: false,
+        up_to: 1,
+    },
+    Scenario {
+        name: "mixed",
+        deliveries: 200,
+        orders: 20,
+        workers: 32,
+        senders: 20,
+        task: Duration::from_millis(20),
+        is_backlog: false,
+        up_to: 1,
+    },
+    HOT,
+    Scenario { name: "group", up_to: 10, ..HOT },
+];
+
+/// The columns of [`Measured::times`].
+pub(crate) const TIMES: [&str; 12] = [
+    "scenario",
+    ">deliveries",
+    ">orders",
+    ">workers",
+    ">wall ms",
+    ">ideal ms",
+    ">control ms",
+    ">wall/control",
+    ">hand-over p50",
+    ">p95",
+    ">cpu ms each",
+    ">engines' cpu",
+];
+
+/// The columns of [`Measured::counts`].
+pub(crate) const COUNTS: [&str; 8] = [
+    "per delivery",
+    ">write units",
+    ">read units",
+    ">requests",
+    ">sends",
+    ">extensions",
+    ">failed conditions",
+    "verdict",
+];
+
+#[derive(Debug)]
+pub(crate) struct Measured {
+    scenario: Scenario,
+    /// From the first append, or in a backlog from the workers' start, to the
+    /// end of the last handler.
+    wall: Duration,
+    /// The same jobs in one process, with a queue per key and no store.
+    control: Duration,
+    /// Without the event source's own requests: receives and deletes.
+    reading: Reading,
+    /// Sorted times between a handler's end and the next start of its order, if
+    /// the next delivery was waiting by then.
+    hand_overs: Vec<Duration>,
+    cpu: Option<Cpu>,
+    pub(crate) verdict: Verdict,
+}
+
+pub(crate) fn ms(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64() * 1e3)
+}
+
+/// Formats a percentile of `sorted` in milliseconds; `–` if it is empty.
+pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> String {
+    let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(index).map_or_else(|| "–".to_owned(), |time| ms(*time))
+}
+
+impl Measured {
+    pub(crate) fn times(&self) -> Vec<String> {
+        let Scenario { name, deliveries, orders, workers, task, .. } = self.scenario;
+        let each = |cpu: Duration| format!("{:.2}", cpu.as_secs_f64() * 1e3 / f64::from(deliveries));
+        let none = || "–".to_owned();
+        vec![
+            name.to_owned(),
+            deliveries.to_string(),
+            orders.to_string(),
+            workers.to_string(),
+            ms(self.wall),
+            // The longest order's handlers, one after the other.
+            ms(task * deliveries.div_ceil(orders)),
+            ms(self.control),
+            match task.is_zero() {
+                true => none(),
+                false => format!("{:.2}", self.wall.as_secs_f64() / self.control.as_secs_f64()),
+            },
+            percentile(&self.hand_overs, 50),
+            percentile(&self.hand_overs, 95),
+            self.cpu.map_or_else(none, |cpu| each(cpu.program)),
+            self.cpu.map_or_else(none, |cpu| each(cpu.engines)),
+        ]
+    }
+
+    pub(crate) fn counts(&self) -> Vec<String> {
+        let Reading { writes, reads, refusals, failures, sends, hidden, .. } = self.reading;
+        let requests = writes + reads + refusals + failures + sends + hidden;
+        let each = |count: f64| format!("{:.3}", count / f64::from(self.scenario.deliveries));
+        let Verdict { ran_ahead, overlaps, lost, repeated } = &self.verdict;
+        vec![
+            self.scenario.name.to_owned(),
+            each(self.reading.write_units),
+            each(self.reading.read_units),
+            each(requests as f64),
+            each(sends as f64),
+            each(hidden as f64),
+            each(refusals as f64),
+            match self.verdict.is_clean() {
+                true => "in order".to_owned(),
+                false => format!(
+                    "{} out of order, {} overlaps, {} lost, {} repeated",
+                    ran_ahead.len(),
+                    overlaps.len(),
+                    lost.len(),
+                    repeated.len()
+                ),
+            },
+        ]
+    }
+}
+
+/// A handler that takes this long.
+#[derive(Debug, Clone, Copy)]
+struct Task(Duration);
+
+impl Handler for Task {
+    async fn handle(&self, _: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        if !self.0.is_zero() {
+            context.surroundings().sleep(self.0).await;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+        self.handle(deliveries.last(), context).await
+    }
+
+    fn handles_all(&self, _: &str) -> bool {
+        true
+    }
+}
+
+/// Runs `scenario` on engines of its own.
+pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measured> {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let control = control(&scenario).await;
+    // The engines have threads of their own, so that their processor time can be told apart.
+    let threads = format!("{}-{}", cpu::ENGINE, RUNS.fetch_add(1, Relaxed));
+    let engine_runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name(&threads).enable_all().build()?;
+    let (engines, account) = engine_runtime
+        .spawn(async move {
+            let engines = Engines::start(None).await?;
+            let account = distance.account(&engines).await?;
+            anyhow::Ok((engines, account))
+        })
+        .await??;
+    // One thread, as a function has: the figures would include threads waking each other.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let world = World { scenario, engines, account, threads, meter: Arc::default() };
+    let measured = tokio::task::block_in_place(|| runtime.block_on(world.measure(control)));
+    // tokio refuses to drop a runtime inside another.
+    runtime.shutdown_background();
+    engine_runtime.shutdown_background();
+    measured
+}
+
+struct World {
+    scenario: Scenario,
+    engines: Engines,
+    account: Account,
+    threads: String,
+    meter: Arc<Meter>,
+}
+
+impl World {
+    /// Returns new clients that are already connected, as a function's are after its initialisation.
+    async fn connect(&self) -> Result<Parts> {
+        let parts =
+            Parts::connect(&self.account, &self.engines.config(), &Surroundings::system(), Some(self.meter.clone()));
+        parts.store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;
+        Ok(parts)
+    }
+
+    async fn worker(&self, number: u32, journal: &Journal) -> Result<EventSource> {
+        let parts = self.connect().await?;
+        let sources = format!(
+            "[sources.bench]\nprovider = 'standard-webhooks'\nsecrets = 'whsec_YmVuY2g='\nhandler = 'bench'\n\
+             deliver = {{ up_to = {} }}",
+            self.scenario.up_to
+        );
+        let drainer = Drainer::new(
+            parts.store,
+            parts.waker,
+            Arc::new(Sources::parse(&sources)?),
+            Journaled::new(Task(self.scenario.task), journal.clone()),
+            DrainSettings::default(),
+            HolderInfo::new(&format!("bench worker {number}")),
+            Arc::new(Quiet),
+        );
+        let worker = Worker::new(drainer, parts.queue, Surroundings::system());
+        let function = Function::Here(Box::new(worker));
+        let source = EventSource::of(&self.account, self.engines.config().queue_url, function, FUNCTION_TIMEOUT);
+        source.connect().await?;
+        Ok(source)
+    }
+
+    async fn measure(self, control: Duration) -> Result<Measured> {
+        let journal = Journal::new(Surroundings::system());
+        let stop = watch::Sender::new(false);
+        let mut workers = Vec::new();
+        for number in 0..self.scenario.workers {
+            workers.push(self.worker(number, &journal).await?);
+        }
+        let mut running = JoinSet::new();
+        let start = |running: &mut JoinSet<_>, workers: Vec<EventSource>| {
+            for worker in workers {
+                running.spawn(worker.run(stop.subscribe()));
+            }
+        };
+        let parts = self.connect().await?;
+        let inbox = Inbox::new(parts.store, parts.waker, self.engines.config().retention, Arc::new(Quiet));
+        let counted_before = self.meter.reading();
+        let cpu_before = cpu::spent(&self.threads);
+        let (began, sent) = if self.scenario.is_backlog {
+            let sent = self.append_all(&inbox, &journal).await?;
+            let began = journal.now();
+            start(&mut running, workers);
+            (began, sent)
+        } else {
+            start(&mut running, workers);
+            (journal.now(), self.append_all(&inbox, &journal).await?)
+        };
+        journal.until_applied(self.scenario.deliveries as usize).await;
+        let cpu = cpu_before.zip(cpu::spent(&self.threads)).map(|(before, after)| after - before);
+        stop.send_replace(true);
+        while let Some(ended) = running.join_next().await {
+            ended??;
+        }
+        let runs = journal.runs();
+        Ok(Measured {
+            scenario: self.scenario,
+            wall: runs.iter().map(|run| run.ended).max().unwrap_or(began).saturating_sub(began),
+            control,
+            reading: self.meter.reading() - counted_before,
+            hand_overs: hand_overs(&runs),
+            cpu,
+            verdict: Verdict::of(&sent, &runs, &BTreeSet::new()),
+        })
+    }
+
+    async fn append_all(&self, inbox: &Inbox, journal: &Journal) -> Result<Vec<Sent>> {
+        let append = async |number: u32| {
+            let incoming = incoming(number, self.scenario.orders)?;
+            let sent = journal.now();
+            inbox.append(&incoming).await?;
+            anyhow::Ok(Sent {
+                entity: incoming.entity,
+                delivery_id: incoming.identity.delivery_id.to_string(),
+                sent,
+                answered: Some(journal.now()),
+            })
+        };
+        stream::iter((0..self.scenario.deliveries).map(append)).buffered(self.scenario.senders).try_collect().await
+    }
+}
+
+fn incoming(number: u32, orders: u32) -> Result<Incoming> {
+    Ok(Incoming {
+        entity: EntityKey::parse(&format!("bench/order/{}", number % orders))?,
+        identity: Identity {
+            source: SourceName::parse("bench")?,
+            delivery_id: DeliveryId::new(format!("msg_{number}")),
+            redrive: 0,
+        },
+        provider: Some("standard-webhooks".into()),
+        topic: "order.updated".into(),
+        family: "order".into(),
+        event_time: None,
+        received_at: Surroundings::system().now(),
+        content_type: Some("application/json".into()),
+        body: format!("{{\"type\":\"order.updated\",\"data\":{{\"order_id\":\"{number}\"}}}}").into_bytes().into(),
+    })
+}
+
+async fn control(scenario: &Scenario) -> Duration {
+    let surroundings = Surroundings::system();
+    let mut orders = JoinSet::new();
+    let began = surroundings.monotonic();
+    let senders: Vec<mpsc::UnboundedSender<()>> = (0..scenario.orders)
+        .map(|_| {
+            let (sender, mut jobs) = mpsc::unbounded_channel();
+            let (surroundings, task) = (surroundings.clone(), scenario.task);
+            orders.spawn(async move {
+                while jobs.recv().await.is_some() {
+                    if !task.is_zero() {
+                        surroundings.sleep(task).await;
+                    }
+                }
+            });
+            sender
+        })
+        .collect();
+    for sender in senders.iter().cycle().take(scenario.deliveries as usize) {
+        // The receiver lives until its sender is dropped.
+        let _ = sender.send(());
+    }
+    drop(senders);
+    while orders.join_next().await.is_some() {}
+    surroundings.monotonic() - began
+}
+
+fn hand_overs(runs: &[Run]) -> Vec<Duration> {
+    let mut by_order: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();
+    for run in runs {
+        by_order.entry(&run.entity).or_default().push(run);
+    }
+    let mut hand_overs = Vec::new();
+    for runs in by_order.values_mut() {
+        runs.sort_by_key(|run| (run.started, run.sequence));
+        for pair in runs.windows(2) {
+            let [before, after] = pair else { continue };
+            let ended_at = before.started_at + before.ended.saturating_sub(before.started);
+            // Deliveries of one group start together, under one token.
+            if after.received_at <= ended_at && after.token != before.token {
+                hand_overs.push(after.started.saturating_sub(before.ended));
+            }
+        }
+    }
+    hand_overs.sort_unstable();
+    hand_overs
+}

@@ -1,0 +1,413 @@
+//! A month's bill, item by item, from the formulas that the tests assert.
+//!
+//! Prices are those of us-east-1, arm64, on demand. The monthly free tier that
+//! does not end is shown beside them; that of an account's first year is not.
+
+use std::collections::BTreeMap;
+
+use serializer::{
+    output::{self, Table},
+    say,
+};
+use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
+
+/// Metrics that the template's alarms look at, each billed as an alarm. The alarm
+/// on each source comes on top, once a source.
+pub const ALARMED_METRICS: f64 = 21.0;
+
+const DAYS: f64 = 30.0;
+const MINUTES: f64 = DAYS * 24.0 * 60.0;
+const RETENTION_DAYS: f64 = 30.0;
+const MEMORY_GB: f64 = 0.25;
+/// What a stored JSON body shrinks to.
+const COMPRESSION: f64 = 0.25;
+/// KB of a delivery row without its body.
+const ROW_KB: f64 = 0.35;
+/// KB of a receipt in its order's row.
+const RECEIPT_KB: f64 = 0.025;
+const ENTITY_KB: f64 = 0.3;
+/// Two waits for the store, in ms.
+const INGEST_MS: f64 = 15.0;
+/// A worker's own time, in ms.
+const WORKER_MS_PER_BURST: f64 = 10.0;
+const WORKER_MS_PER_START: f64 = 6.0;
+/// A look at the jobs' rows, the sweep as one of them, and its record, in ms.
+const SCHEDULER_MS: f64 = 55.0;
+/// Wake-ups of a burst that are sent before the lease is taken.
+const WAKE_UPS_PER_BURST: f64 = 1.5;
+/// The event source's pollers wait 20 s each.
+const IDLE_RECEIVES_PER_MINUTE: f64 = 15.0;
+const LOG_BYTES: f64 = 800.0;
+/// Metrics that are always counted, without detail; one more for each source.
+const METRICS: f64 = 9.0;
+
+mod price {
+    pub(super) const WRITE_UNIT: f64 = 0.625e-6;
+    pub(super) const READ_UNIT: f64 = 0.125e-6;
+    pub(super) const TABLE_GB_MONTH: f64 = 0.25;
+    pub(super) const BACKUP_GB_MONTH: f64 = 0.20;
+    pub(super) const SQS_REQUEST: f64 = 0.40e-6;
+    pub(super) const SQS_FIFO_REQUEST: f64 = 0.50e-6;
+    pub(super) const INVOCATION: f64 = 0.20e-6;
+    pub(super) const GB_SECOND: f64 = 0.0000133334;
+    pub(super) const LOG_GB: f64 = 0.50;
+    pub(super) const METRIC_MONTH: f64 = 0.30;
+    pub(super) const ALARM_MONTH: f64 = 0.10;
+    pub(super) const DASHBOARD_MONTH: f64 = 3.00;
+    pub(super) const KEY_REQUEST: f64 = 0.03 / 10_000.0;
+}
+
+/// Returns what is free each month, in every account, of a unit.
+fn free(unit: &str) -> f64 {
+    match unit {
+        "invocations" | "queue requests" => 1e6,
+        "GB-s" => 400_000.0,
+        "log GB" => 5.0,
+        "metrics" | "alarms" => 10.0,
+        "dashboards" => 3.0,
+        "table GB" => 25.0,
+        "key requests" => 20_000.0,
+        _ => 0.0,
+    }
+}
+
+/// The load that a bill is for.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Load {
+    /// Deliveries a day
+    #[arg(long, value_name = "N", value_parser = positive)]
+    per_day: f64,
+    /// Deliveries of one order that wait together when its drain starts
+    #[arg(long, value_name = "K", default_value = "2", value_parser = positive)]
+    burst: f64,
+    /// The most deliveries in one handler start: the source's `deliver = { up_to = M }`
+    #[arg(long, value_name = "M", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=25))]
+    up_to: u64,
+    /// Size of a body as sent, in KB
+    #[arg(long, value_name = "S", default_value = "4", value_parser = positive)]
+    body_kb: f64,
+    /// How long a handler start takes, in ms
+    #[arg(long, value_name = "M", default_value = "50", value_parser = positive)]
+    handler_ms: f64,
+    /// Configured sources: each has a metric and an alarm
+    #[arg(long, value_name = "N", default_value = "2", value_parser = positive)]
+    sources: f64,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        _ => Err("give a number above 0".into()),
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Item {
+    name: &'static str,
+    /// How many units a month.
+    count: f64,
+    unit: &'static str,
+    dollars: f64,
+    /// The part of `dollars` that the free tier covers.
+    free: f64,
+    /// Logs, metrics and alarms, which every design needs some of.
+    is_observation: bool,
+}
+
+impl Item {
+    fn new(name: &'static str, count: f64, unit: &'static str, price: f64) -> Self {
+        Self { name, count, unit, dollars: count * price, free: 0.0, is_observation: false }
+    }
+
+    fn observation(name: &'static str, count: f64, unit: &'static str, price: f64) -> Self {
+        Self { is_observation: true, ..Self::new(name, count, unit, price) }
+    }
+}
+
+fn function(name: &'static str, invocations: f64, ms_each: f64) -> [Item; 2] {
+    let seconds = invocations * ms_each / 1000.0 * MEMORY_GB;
+    [
+        Item::new(name, invocations, "invocations", price::INVOCATION),
+        Item::new("  its time", seconds, "GB-s", price::GB_SECOND),
+    ]
+}
+
+#[derive(Debug, Clone)]
+struct Bill {
+    design: &'static str,
+    items: Vec<Item>,
+}
+
+impl Bill {
+    fn new(design: &'static str, mut items: Vec<Item>) -> Self {
+        let mut used: BTreeMap<&str, f64> = BTreeMap::new();
+        for item in items.iter_mut().filter(|item| item.count > 0.0) {
+            let used = used.entry(item.unit).or_default();
+            let taken = (free(item.unit) - *used).clamp(0.0, item.count);
+            *used += taken;
+            item.free = item.dollars * taken / item.count;
+        }
+        Self { design, items }
+    }
+
+    fn dollars(&self) -> f64 {
+        self.items.iter().map(|item| item.dollars).sum()
+    }
+
+    fn free(&self) -> f64 {
+        self.items.iter().map(|item| item.free).sum()
+    }
+
+    fn observation(&self) -> f64 {
+        self.items.iter().filter(|item| item.is_observation).map(|item| item.dollars).sum()
+    }
+
+    /// Returns what can be compared with another design.
+    fn without_observation(&self) -> f64 {
+        self.dollars() - self.observation()
+    }
+
+    fn dollars_for(&self, name: &str) -> f64 {
+        self.items.iter().filter(|item| item.name == name).map(|item| item.dollars).sum()
+    }
+}
+
+impl Load {
+    fn deliveries(&self) -> f64 {
+        self.per_day * DAYS
+    }
+
+    fn bursts(&self) -> f64 {
+        self.deliveries() / self.burst
+    }
+
+    fn row_kb(&self) -> f64 {
+        ROW_KB + self.body_kb * COMPRESSION
+    }
+
+    fn front_door(&self) -> Item {
+        Item::new("front door: Function URL", self.deliveries(), "URL requests", 0.0)
+    }
+
+    /// Each function reads the sources at most once a minute, and only when it runs.
+    fn key_requests(&self, invocations: f64) -> Item {
+        let readings = MINUTES * 60.0 / REFRESH.as_secs_f64();
+        let reads = readings.min(self.deliveries()) + readings.min(invocations);
+        Item::new("KMS, sources read", reads, "key requests", price::KEY_REQUEST)
+    }
+
+    fn serializer(&self) -> Bill {
+        let k = self.burst.round().max(1.0) as u64;
+        let row_units = self.row_kb().ceil().max(1.0) as u64;
+        let page_units = (self.row_kb() * self.burst / 4.0).ceil().max(1.0) as u64;
+        let wake_ups = self.bursts() * WAKE_UPS_PER_BURST;
+        let writes = self.deliveries() * budget::append_writes(row_units) as f64
+            + self.bursts() * budget::group_drain_writes(k, self.up_to) as f64
+            // A wake-up that comes too late finds its burst drained: a refused acquire.
+            + self.bursts() * (WAKE_UPS_PER_BURST - 1.0);
+        let reads = self.bursts() * budget::drain_reads(k, page_units, false) as f64;
+        let rows = self.per_day * RETENTION_DAYS;
+        let entities = rows / self.burst;
+        let swept = (entities * 24.0 * DAYS).min(SWEEP_ROWS as f64 * MINUTES);
+        let sweep_reads = swept * ENTITY_KB / 4.0 / 2.0;
+        let tick_writes = (budget::TICK_WRITES + budget::SWEEP_WRITES) as f64;
+        let tick_reads = (budget::JOB_MINUTE_READS + budget::SWEEP_READS) as f64;
+        let gb = (rows * (self.row_kb() + RECEIPT_KB) + entities * ENTITY_KB) / 1e6;
+        let starts_per_burst = self.burst / self.up_to.clamp(1, k) as f64;
+        let worker_ms = WORKER_MS_PER_BURST + starts_per_burst * (WORKER_MS_PER_START + self.handler_ms);
+        let mut items = vec![self.front_door()];
+        items.extend(function("ingest", self.deliveries(), INGEST_MS));
+        items.extend(function("worker", wake_ups, worker_ms / WAKE_UPS_PER_BURST));
+        items.extend(function("scheduler", MINUTES, SCHEDULER_MS));
+        items.extend([
+            Item::new("table writes", writes, "write units", price::WRITE_UNIT),
+            Item::new("table reads", reads, "read units", price::READ_UNIT),
+            Item::new("sweep's ticks", MINUTES * tick_writes, "write units", price::WRITE_UNIT),
+            Item::new("  its rows", MINUTES * tick_reads, "read units", price::READ_UNIT),
+            Item::new("sweep", sweep_reads, "read units", price::READ_UNIT),
+            Item::new("storage", gb, "table GB", price::TABLE_GB_MONTH),
+            Item::new("backups", gb, "backup GB", price::BACKUP_GB_MONTH),
+            // Each wake-up is sent, received and deleted; each burst extends the visibility timeout once.
+            Item::new("queue", 3.0 * wake_ups + self.bursts(), "queue requests", price::SQS_REQUEST),
+            idle_receives(price::SQS_REQUEST),
+            self.key_requests(wake_ups),
+            Item::observation("logs", self.deliveries() * LOG_BYTES / 1e9, "log GB", price::LOG_GB),
+            Item::observation("metrics", METRICS + self.sources, "metrics", price::METRIC_MONTH),
+            Item::observation("alarms", ALARMED_METRICS + self.sources, "alarms", price::ALARM_MONTH),
+            Item::observation("dashboard", 1.0, "dashboards", price::DASHBOARD_MONTH),
+        ]);
+        Bill::new("this project", items)
+    }
+
+    fn fifo(&self) -> Bill {
+        self.fifo_with("SQS FIFO", Vec::new(), 0.0)
+    }
+
+    /// For each delivery, an idempotency row is written twice and read once.
+    fn fifo_idempotent(&self) -> Bill {
+        let rows = vec![
+            Item::new("idempotency writes", 2.0 * self.deliveries(), "write units", price::WRITE_UNIT),
+            Item::new("idempotency reads", self.deliveries(), "read units", price::READ_UNIT),
+        ];
+        self.fifo_with("SQS FIFO + idempotency table", rows, 6.0)
+    }
+
+    fn fifo_with(&self, design: &'static str, more: Vec<Item>, more_ms: f64) -> Bill {
+        // SQS bills each 64 KB as a request; a batch is received and deleted together.
+        let chunks = (self.body_kb / 64.0).ceil().max(1.0);
+        let batch = self.burst.clamp(1.0, 10.0);
+        let batches = self.deliveries() / batch;
+        let mut items = vec![self.front_door()];
+        items.extend(function("ingest", self.deliveries(), 10.0));
+        items.extend(function("worker", batches, 5.0 + batch * (self.handler_ms + more_ms)));
+        let requests = self.deliveries() * chunks + 2.0 * batches;
+        items.push(Item::new("queue", requests, "queue requests", price::SQS_FIFO_REQUEST));
+        items.push(idle_receives(price::SQS_FIFO_REQUEST));
+        items.extend(more);
+        items.push(self.key_requests(batches));
+        Bill::new(design, items)
+    }
+
+    /// Returns each design's bill, and its fixed costs: those without a delivery.
+    fn bills(&self) -> [(Bill, f64); 3] {
+        let idle = Self { per_day: 0.0, ..*self };
+        [Self::serializer, Self::fifo, Self::fifo_idempotent]
+            .map(|design| (design(self), design(&idle).without_observation()))
+    }
+
+    /// Prints the bill, then what other designs cost.
+    pub fn print(self) {
+        let load = Self { burst: self.burst.max(1.0), ..self };
+        let bills = load.bills();
+        let [(ours, _), ..] = &bills;
+        let mut items = Table::new(&["a month", ">count", "", ">dollars", ">free"]);
+        for item in &ours.items {
+            let free = if item.free > 0.0 { dollars(item.free) } else { String::new() };
+            items.row([item.name.into(), count(item.count), item.unit.into(), dollars(item.dollars), free]);
+        }
+        items.row(["in all".into(), String::new(), String::new(), dollars(ours.dollars()), dollars(ours.free())]);
+        output::print(items);
+        say!(
+            "\n{} dollars a month; {} if nothing else in the account uses the free tier; {} of them for observation.\n",
+            dollars(ours.dollars()),
+            dollars(ours.dollars() - ours.free()),
+            dollars(ours.observation())
+        );
+        let mut designs = Table::new(&[
+            "dollars a month, without observation",
+            ">in all",
+            ">idle queue",
+            ">scheduler",
+            ">deliveries",
+            ">a million more",
+        ]);
+        for (bill, fixed) in &bills {
+            let idle = bill.dollars_for("queue, idle receives");
+            let deliveries = bill.without_observation() - fixed;
+            let per_million = deliveries / load.deliveries() * 1e6;
+            let all = [bill.without_observation(), idle, fixed - idle, deliveries, per_million];
+            designs.row(std::iter::once(bill.design.to_owned()).chain(all.map(dollars)));
+        }
+        say!("{}", designs.to_string().trim_end());
+        say!(
+            "Idle queue and scheduler are due even without deliveries. Every design needs logs, metrics and alarms, so \
+             they are left out of the comparison.\n"
+        );
+        say!(
+            "us-east-1, arm64, on demand. Free: AWS's monthly free tier that does not end. Assumed: bodies shrink to \
+             {:.0} %, functions have {:.0} MB, rows are kept {RETENTION_DAYS} days, every metric has a value each hour, \
+             and the alarms have a topic.",
+            COMPRESSION * 100.0,
+            MEMORY_GB * 1024.0,
+        );
+    }
+}
+
+fn idle_receives(price: f64) -> Item {
+    Item::new("queue, idle receives", IDLE_RECEIVES_PER_MINUTE * MINUTES, "queue requests", price)
+}
+
+fn dollars(amount: f64) -> String {
+    // Sums of fractions leave a remainder, which would print as -0.00.
+    format!("{:.2}", if amount.abs() < 0.005 { 0.0 } else { amount })
+}
+
+fn count(count: f64) -> String {
+    match count {
+        ..1000.0 => format!("{count:.1}"),
+        ..1e6 => format!("{:.1} k", count / 1e3),
+        _ => format!("{:.1} M", count / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD: Load =
+        Load { per_day: 10_000.0, burst: 3.0, up_to: 1, body_kb: 4.0, handler_ms: 50.0, sources: 2.0 };
+
+    fn table_writes(load: Load) -> f64 {
+        load.serializer().items.iter().find(|item| item.name == "table writes").expect("the item").count
+    }
+
+    #[test]
+    fn table_writes_match_the_budget() {
+        // B = 2: (B + 1) each, 4 a burst of three, half a refused acquire a burst.
+        assert_eq!(table_writes(LOAD), 300_000.0 * 3.0 + 100_000.0 * 4.0 + 100_000.0 * 0.5);
+    }
+
+    #[test]
+    fn group_settles_in_one_write() {
+        let writes = |up_to| table_writes(Load { up_to, ..LOAD });
+        assert_eq!(writes(1) - writes(3), 100_000.0 * 2.0);
+        assert_eq!(writes(1) - writes(2), 100_000.0);
+        assert_eq!(writes(25), writes(3));
+    }
+
+    #[test]
+    fn fixed_costs_stay_and_the_rest_grows() {
+        let twice = Load { per_day: 20_000.0, ..LOAD };
+        for ((bill, fixed), (twice, fixed_of_twice)) in LOAD.bills().into_iter().zip(twice.bills()) {
+            assert!(fixed > 0.0 && fixed < bill.dollars(), "{}", bill.design);
+            assert_eq!(fixed, fixed_of_twice, "{}", bill.design);
+            // The sources are read at most once a minute.
+            let growing = |bill: &Bill| bill.without_observation() - fixed - bill.dollars_for("KMS, sources read");
+            assert!((growing(&twice) / growing(&bill) - 2.0).abs() < 0.02, "{}", bill.design);
+        }
+    }
+
+    #[test]
+    fn designs_are_compared_without_observation() {
+        let [(ours, _), others @ ..] = LOAD.bills();
+        assert!(ours.observation() > 0.0 && ours.without_observation() < ours.dollars());
+        assert!(others.iter().all(|(bill, _)| bill.observation() == 0.0));
+    }
+
+    #[test]
+    fn free_tier_is_deducted_once() {
+        let bill = LOAD.serializer();
+        let free = |name: &str| bill.items.iter().find(|item| item.name == name).map(|item| item.free).unwrap();
+        assert_eq!((free("ingest"), free("worker")), (bill.dollars_for("ingest"), bill.dollars_for("worker")));
+        assert_eq!(free("table writes"), 0.0, "on demand has no free tier");
+        // Ten of eleven metrics; ten of 23 alarms.
+        assert!((bill.dollars_for("metrics") - free("metrics") - price::METRIC_MONTH).abs() < 1e-9);
+        assert!((free("alarms") - 10.0 * price::ALARM_MONTH).abs() < 1e-9);
+        // Items with one unit share one allowance.
+        let many = Load { per_day: 1e6, burst: 1.0, ..LOAD }.serializer();
+        let taken = many.items.iter().filter(|item| item.unit == "queue requests").map(|item| item.free).sum::<f64>();
+        assert!((taken - 1e6 * price::SQS_REQUEST).abs() < 1e-9, "{taken}");
+    }
+
+    #[test]
+    fn assumed_metrics_are_those_counted() {
+        use webhook_serializer::telemetry::{Metric, Scope};
+        // Counted only during an outage: a cent for a day of it.
+        let rare = [Metric::Deferred, Metric::UnavailableSeconds];
+        let count = |scope| {
+            let counted = Metric::ALL.iter().filter(|metric| !rare.contains(metric) && metric.scope() == scope);
+            counted.count() as f64
+        };
+        assert_eq!((count(Scope::Overall), count(Scope::BySource)), (METRICS, 1.0));
+    }
+}

@@ -1,0 +1,187 @@
+//! Leases under contention: how soon a waiter gets in and for how many requests,
+//! beside the polling of other lock clients.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use anyhow::Result;
+use futures_util::future::try_join_all;
+use serializer::{local::Engines, output::Table};
+use tokio::sync::Mutex;
+use webhook_serializer::{
+    aws::{Account, Parts, meter::Meter},
+    leases::{LeaseError, Leases, Terms},
+    protocol::{
+        entity::{EntityKey, FencingToken},
+        lease::Lease,
+    },
+    telemetry::Quiet,
+    time::Surroundings,
+};
+
+use crate::{
+    bench::{ms, percentile},
+    distance::Distance,
+};
+
+pub(crate) const NAME: &str = "leases";
+
+/// How long a caller holds its lease.
+const WORK: Duration = Duration::from_millis(50);
+
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// How a caller waits for a lease that is held.
+#[derive(Debug, Clone, Copy)]
+enum Waiting {
+    /// As this library does.
+    Library,
+    /// Tries to acquire after `first`, then after `factor` times the last wait.
+    Polling { first: Duration, factor: u32 },
+}
+
+const WAITING: [(&str, Waiting); 3] = [
+    ("this library", Waiting::Library),
+    ("polling every second", Waiting::Polling { first: Duration::from_secs(1), factor: 1 }),
+    ("polling after 100 ms, doubling", Waiting::Polling { first: Duration::from_millis(100), factor: 2 }),
+];
+
+/// One key, and who held its lease when.
+#[derive(Default)]
+struct Record {
+    holders: AtomicUsize,
+    overlaps: AtomicUsize,
+    grants: Mutex<Vec<(FencingToken, Duration, Duration)>>,
+}
+
+impl Record {
+    async fn hold(&self, lease: Lease, surroundings: &Surroundings) -> Result<(), LeaseError> {
+        if self.holders.fetch_add(1, SeqCst) > 0 {
+            self.overlaps.fetch_add(1, SeqCst);
+        }
+        let started = surroundings.monotonic();
+        surroundings.sleep(WORK).await;
+        self.grants.lock().await.push((lease.token(), started, surroundings.monotonic()));
+        self.holders.fetch_sub(1, SeqCst);
+        Ok(())
+    }
+}
+
+/// Measures one caller, five on one key, and 32 on twenty keys, for each way of
+/// waiting. Returns the table, and whether leases were exclusive and tokens grew.
+pub(crate) async fn run(distance: Distance) -> Result<(Table, bool)> {
+    let engines = Engines::start(None).await?;
+    let account = distance.account(&engines).await?;
+    let mut table = Table::new(&[
+        "leases",
+        ">callers",
+        ">keys",
+        ">wall ms",
+        ">ideal ms",
+        ">hand-over p50",
+        ">p95",
+        ">writes each",
+        ">reads each",
+        "verdict",
+    ]);
+    let mut is_exclusive = true;
+    for (name, waiting) in WAITING {
+        for (callers, keys) in [(1, 1), (5, 1), (32, 20)] {
+            let (cells, is_clean) = measure(&engines, &account, name, waiting, callers, keys).await?;
+            table.row(cells);
+            is_exclusive &= is_clean;
+        }
+    }
+    Ok((table, is_exclusive))
+}
+
+async fn measure(
+    engines: &Engines,
+    account: &Account,
+    name: &str,
+    waiting: Waiting,
+    callers: u32,
+    keys: u32,
+) -> Result<(Vec<String>, bool)> {
+    let surroundings = Surroundings::system();
+    let meter: Arc<Meter> = Arc::default();
+    let records: Vec<Record> = (0..keys).map(|_| Record::default()).collect();
+    let mut clients = Vec::new();
+    for number in 0..callers {
+        let parts = Parts::connect(account, &engines.config(), &surroundings, Some(meter.clone()));
+        let number = number % keys;
+        let key = EntityKey::parse(&format!("bench/{}-{callers}-{number}", name.replace(' ', "-")))?;
+        let leases = Leases::new(parts.store, "bench").observed_by(Arc::new(Quiet));
+        // Connects ahead of the measurement.
+        leases.look(&key).await?;
+        clients.push((leases, key, &records[number as usize]));
+    }
+    let before = meter.reading();
+    let began = surroundings.monotonic();
+    try_join_all(clients.iter().map(async |(leases, key, record)| {
+        let hold = |lease| record.hold(lease, &surroundings);
+        match waiting {
+            Waiting::Library => leases.run(key, Terms::default(), hold).await.map_err(anyhow::Error::from),
+            Waiting::Polling { first, factor } => poll(leases, key, &surroundings, first, factor, hold).await,
+        }
+    }))
+    .await?;
+    let wall = surroundings.monotonic() - began;
+    let counted = meter.reading() - before;
+    let (mut hand_overs, mut overlaps, mut stale_tokens) = (Vec::new(), 0, 0);
+    for record in records {
+        overlaps += record.overlaps.into_inner();
+        let mut grants = record.grants.into_inner();
+        grants.sort_by_key(|(_, started, _)| *started);
+        for pair in grants.windows(2) {
+            hand_overs.push(pair[1].1.saturating_sub(pair[0].2));
+            stale_tokens += usize::from(pair[1].0 <= pair[0].0);
+        }
+    }
+    hand_overs.sort_unstable();
+    let is_clean = overlaps + stale_tokens == 0;
+    let each = |count: u64| format!("{:.2}", count as f64 / f64::from(callers));
+    let cells = vec![
+        name.to_owned(),
+        callers.to_string(),
+        keys.to_string(),
+        ms(wall),
+        ms(WORK * callers.div_ceil(keys)),
+        percentile(&hand_overs, 50),
+        percentile(&hand_overs, 95),
+        each(counted.writes + counted.refusals),
+        each(counted.reads),
+        match is_clean {
+            true => "one at a time".to_owned(),
+            false => format!("{overlaps} overlaps, {stale_tokens} stale tokens"),
+        },
+    ];
+    Ok((cells, is_clean))
+}
+
+async fn poll<W: Future<Output = Result<(), LeaseError>>>(
+    leases: &Leases,
+    key: &EntityKey,
+    surroundings: &Surroundings,
+    first: Duration,
+    factor: u32,
+    hold: impl FnOnce(Lease) -> W,
+) -> Result<()> {
+    let mut wait = first;
+    loop {
+        match leases.acquire(key, Terms::at_once()).await {
+            Ok(guard) => {
+                hold(guard.lease().clone()).await?;
+                return Ok(guard.release().await?);
+            }
+            Err(LeaseError::Contended { .. }) => surroundings.sleep(surroundings.jittered(wait)).await,
+            Err(error) => return Err(error.into()),
+        }
+        wait = (wait * factor).min(LONGEST_WAIT);
+    }
+}

@@ -1,0 +1,3 @@
+//! What `docs/figures.md` shows. The benchmarks are in the binary.
+
+pub mod bill;

@@ -1,0 +1,84 @@
+//! Benchmarks on the embedded engines, and a month's bill.
+
+mod bench;
+mod cpu;
+mod distance;
+mod leases;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use distance::Distance;
+use figures::bill::Load;
+use serializer::{
+    output::{self, Table},
+    say,
+};
+
+/// Measures the serializer on this machine and estimates what it costs in AWS
+#[derive(Debug, Parser)]
+#[command(name = "figures", max_term_width = 100)]
+enum Command {
+    /// Measure on the embedded engines: time against a control, cost per delivery
+    Bench(Bench),
+    /// Estimate a month's bill, item by item, beside SQS FIFO
+    Bill(Load),
+}
+
+#[derive(Debug, clap::Args)]
+struct Bench {
+    /// Run only this scenario; repeat the option for several
+    #[arg(long, value_name = "NAME", value_parser = names())]
+    scenario: Vec<String>,
+    /// Send this many deliveries instead of the scenario's own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    deliveries: Option<u32>,
+    #[command(flatten)]
+    distance: Distance,
+}
+
+fn names() -> clap::builder::PossibleValuesParser {
+    bench::SCENARIOS.iter().map(|scenario| scenario.name).chain([leases::NAME]).collect::<Vec<_>>().into()
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    match Command::parse() {
+        Command::Bench(bench) => bench.run().await,
+        Command::Bill(load) => {
+            load.print();
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+impl Bench {
+    async fn run(self) -> Result<ExitCode> {
+        let is_chosen = |name: &str| self.scenario.is_empty() || self.scenario.iter().any(|chosen| chosen == name);
+        let mut is_clean = true;
+        let mut times = Table::new(&bench::TIMES);
+        let mut counts = Table::new(&bench::COUNTS);
+        for mut scenario in bench::SCENARIOS.into_iter().filter(|scenario| is_chosen(scenario.name)) {
+            if let Some(deliveries) = self.deliveries {
+                scenario.deliveries = deliveries;
+                scenario.orders = scenario.orders.min(deliveries);
+            }
+            output::complain(format_args!("Running {} …", scenario.name));
+            let measured = bench::run(scenario, self.distance).await?;
+            is_clean &= measured.verdict.is_clean();
+            times.row(measured.times());
+            counts.row(measured.counts());
+        }
+        if !times.is_empty() {
+            output::print(format_args!("{times}\n{counts}\n"));
+        }
+        if is_chosen(leases::NAME) {
+            output::complain(format_args!("Running {} …", leases::NAME));
+            let (table, is_exclusive) = leases::run(self.distance).await?;
+            say!("{table}");
+            is_clean &= is_exclusive;
+        }
+        Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
