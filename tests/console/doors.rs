@@ -36,7 +36,7 @@ async fn asked(shop: &Shop, method: &str, path: &str, headers: &[(&str, &str)], 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_token_and_what_comes_from_elsewhere_is_refused() {
+async fn requests_without_token_or_from_elsewhere_are_refused() {
     let shop = Shop::open(Duration::ZERO).await;
     let cookie = cookie(&shop).await;
     let own = format!("http://{}", shop.console.address);
@@ -74,7 +74,7 @@ async fn who_has_no_token_and_what_comes_from_elsewhere_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_lets_nothing_run_nothing_frame_it_and_nothing_keep_it() {
+async fn responses_forbid_scripts_frames_and_caching() {
     let shop = Shop::open(Duration::ZERO).await;
     let cookie = cookie(&shop).await;
     let address = shop.console.address;
@@ -98,7 +98,7 @@ async fn an_answer_lets_nothing_run_nothing_frame_it_and_nothing_keep_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_asked_wrongly_is_answered_with_a_sentence() {
+async fn invalid_requests_get_an_explanation() {
     let shop = Shop::open(Duration::ZERO).await;
     let cookie = cookie(&shop).await;
     let known = ("cookie", cookie.as_str());
@@ -126,7 +126,7 @@ async fn what_is_asked_wrongly_is_answered_with_a_sentence() {
 
 /// A page about an alarm leads to the view that answers it.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_link_of_a_runbook_opens_a_page() {
+async fn every_runbook_link_opens_a_page() {
     let shop = Shop::open(Duration::ZERO).await;
     let cookie = cookie(&shop).await;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks");

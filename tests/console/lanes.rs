@@ -11,7 +11,7 @@ use webhook_serializer::telemetry::Quiet;
 use crate::browser;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lanes_appear_as_orders_come_and_show_what_became_of_each() {
+async fn lanes_appear_as_orders_arrive_and_show_outcomes() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(20)).await;
     browser.open(&shop.console.url).await;
@@ -46,7 +46,7 @@ async fn lanes_appear_as_orders_come_and_show_what_became_of_each() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lanes_stand_still_when_they_are_told_to_and_go_on_where_it_is_now() {
+async fn paused_lanes_stand_still_until_followed() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     browser.open(&shop.console.url).await;
@@ -73,7 +73,7 @@ async fn lanes_stand_still_when_they_are_told_to_and_go_on_where_it_is_now() {
 const NODES: u64 = 4_500;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_orders_leave_a_page_small_and_one_of_them_is_found() {
+async fn ten_thousand_orders_keep_the_page_small() {
     let Some(browser) = browser().await else { return };
     let lane = LocalDeployment::start_observed(tests::testbed::SOURCES, Arc::new(Quiet)).await;
     stock(&lane, 10_000).await;

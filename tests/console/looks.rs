@@ -20,7 +20,7 @@ const PAGES: [&str; 7] = [
 const GROUND: &str = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_dark_where_the_system_is_and_stays_as_somebody_chose() {
+async fn colour_scheme_follows_the_system_until_chosen() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::ZERO).await;
     browser.prefer("dark").await;
@@ -36,7 +36,7 @@ async fn it_is_dark_where_the_system_is_and_stays_as_somebody_chose() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_page_fits_a_phone_has_its_landmarks_and_complains_of_nothing() {
+async fn every_page_fits_a_phone_and_has_landmarks() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(1)).await;
     shop.trade(1000..1010).await;

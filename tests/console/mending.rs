@@ -8,7 +8,7 @@ use tests::{browser::key, shop::Shop};
 use crate::browser;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delivery_that_failed_is_seen_parked_and_is_put_back_by_a_click() {
+async fn parked_delivery_is_redriven_by_a_click() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     browser.open(&shop.console.url).await;
@@ -37,7 +37,7 @@ async fn a_delivery_that_failed_is_seen_parked_and_is_put_back_by_a_click() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_order_goes_on_and_a_group_is_put_back_once_somebody_said_why() {
+async fn blocked_order_resumes_and_group_is_redriven() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     for order in [1004, 1014, 1024] {
@@ -68,7 +68,7 @@ async fn a_blocked_order_goes_on_and_a_group_is_put_back_once_somebody_said_why(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_is_redacted_until_it_is_asked_for_and_stands_beside_what_differs() {
+async fn body_is_redacted_until_requested() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.send(1000, &SHOPIFY[..2]).await;
@@ -94,7 +94,7 @@ async fn a_body_is_redacted_until_it_is_asked_for_and_stands_beside_what_differs
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_alone_find_an_order_open_it_and_put_a_delivery_back() {
+async fn keyboard_finds_an_order_and_redrives_its_delivery() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.send(1004, &SHOPIFY[..3]).await;
@@ -132,7 +132,7 @@ async fn keys_alone_find_an_order_open_it_and_put_a_delivery_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_order_is_held_skipped_and_resumed_and_each_is_told_with_its_reason() {
+async fn hold_skip_and_resume_show_their_reasons() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.trade(1009..1010).await;

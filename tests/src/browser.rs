@@ -1,5 +1,5 @@
-//! A real browser, driven over the W3C's WebDriver protocol: Debian's `chromium`
-//! and `chromium-driver`.
+//! A real browser over the WebDriver protocol: Debian's `chromium` and
+//! `chromium-driver`. Its methods panic if the browser fails or does not answer.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -15,41 +15,40 @@ use serializer::local::sender::Sender;
 use tempfile::TempDir;
 use webhook_serializer::time::Env;
 
-/// The key that an element's id stands under, as the protocol has it.
+/// The protocol's key for an element's id.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// How long a page is waited for before a test has failed.
+/// How long a test waits for a page.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Keys that are no letters.
+/// Keys without a character, as the protocol encodes them.
 pub mod key {
-    /// Opens what has the focus.
+    /// Activates the focused element.
     pub const ENTER: &str = "\u{e007}";
-    /// The next thing that takes the focus.
+    /// Moves the focus.
     pub const TAB: &str = "\u{e004}";
-    /// Leaves a field or a dialog.
+    /// Closes a dialog.
     pub const ESCAPE: &str = "\u{e00c}";
 }
 
-/// A browser with one page. It ends when this is dropped.
+/// A browser with one page; ends when dropped.
 pub struct Browser {
     driver: Child,
     port: u16,
     sender: Sender,
     session: String,
-    /// What it leaves behind when it ends, which goes with it.
     _files: TempDir,
 }
 
-/// Between two looks at a page.
+/// The time between two polls of a page.
 const FRAME: Duration = Duration::from_millis(16);
 
-/// Several that start at once may choose the same port: then one of them ends.
-const TRIES: u32 = 5;
+/// Drivers that start together may choose the same port; then one of them ends.
+const ATTEMPTS: u32 = 5;
 
-/// A driver, and its port; `None`: none is installed here. Its browser keeps files in `temporary`.
+/// Starts a driver and returns it with its port; `None` if none is installed.
 fn driver(temporary: &Path) -> Option<(Child, u16)> {
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         let mut command = Command::new("chromedriver");
         command.arg("--port=0").env("TMPDIR", temporary).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut driver = command.spawn().ok()?;
@@ -63,15 +62,11 @@ fn driver(temporary: &Path) -> Option<(Child, u16)> {
         }
         let _ = driver.wait();
     }
-    panic!("a driver is installed, and ends before it says its port, {TRIES} times")
+    panic!("chromedriver ended before it printed its port, {ATTEMPTS} times")
 }
 
 impl Browser {
-    /// Starts one; `None`: none is installed here.
-    ///
-    /// # Panics
-    ///
-    /// One is installed and does not start.
+    /// Starts a browser; `None` if none is installed.
     pub async fn start() -> Option<Self> {
         let files = TempDir::new().expect("a folder");
         let (driver, port) = driver(files.path())?;
@@ -83,7 +78,7 @@ impl Browser {
             "--disable-dev-shm-usage",
             "--hide-scrollbars",
             "--window-size=1440,900",
-            // Whatever a page would ask for elsewhere fails, and is in the browser's log.
+            // Requests to other hosts fail and appear in the browser's log.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
         ];
         let wanted = json!({ "capabilities": { "alwaysMatch": {
@@ -97,7 +92,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// A command of the protocol; `Err`: what went wrong, in its words.
+    /// Sends a command of the protocol.
     async fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         let session = if self.session.is_empty() { String::new() } else { format!("/{}", self.session) };
         let body = if method == "GET" { Vec::new() } else { body.to_string().into_bytes() };
@@ -111,43 +106,26 @@ impl Browser {
         }
     }
 
-    /// Opens an address.
-    ///
-    /// # Panics
-    ///
-    /// It does not load.
+    /// Opens a URL.
     pub async fn open(&self, url: &str) {
         self.ask("POST", "/url", &json!({ "url": url })).await.expect("it loads");
-        // Before it has painted a page, the browser drops what is typed.
+        // The browser drops input until it has painted the page.
         self.until("performance.getEntriesByType('paint').length > 0").await;
     }
 
-    /// The address of the page.
-    ///
-    /// # Panics
-    ///
-    /// The browser does not answer.
+    /// Returns the page's URL.
     pub async fn address(&self) -> String {
         self.ask("GET", "/url", &json!({})).await.expect("an address").as_str().unwrap_or_default().to_owned()
     }
 
-    /// What a script in the page returns.
-    ///
-    /// # Panics
-    ///
-    /// It fails.
+    /// Returns the value of a JavaScript expression.
     pub async fn run(&self, script: &str) -> Value {
         let script = format!("return {script};");
         self.ask("POST", "/execute/sync", &json!({ "script": script, "args": [] })).await.expect("it runs")
     }
 
-    /// What a script in the page returns, once that is something: asked again and
-    /// again, of whatever page is shown by then. A script that waits in the page
-    /// itself would be lost with it.
-    ///
-    /// # Panics
-    ///
-    /// It is nothing within a minute.
+    /// Waits until a JavaScript expression is neither null nor false, and returns its
+    /// value. Polls, because a script that waits in a page would be lost with it.
     pub async fn until(&self, script: &str) -> Value {
         let look = format!("try {{ return {script}; }} catch {{ return null; }}");
         let waited = async {
@@ -162,20 +140,12 @@ impl Browser {
         found.unwrap_or_else(|_| panic!("{script} did not come true within a minute"))
     }
 
-    /// Waits for a text somewhere in the page.
-    ///
-    /// # Panics
-    ///
-    /// It does not come within a minute.
+    /// Waits for a text in the page.
     pub async fn until_text(&self, text: &str) {
         self.until(&format!("document.body?.innerText.includes({})", json!(text))).await;
     }
 
-    /// Loads the page anew until a text is somewhere in it.
-    ///
-    /// # Panics
-    ///
-    /// It does not come within a minute.
+    /// Reloads the page until it contains a text.
     pub async fn until_reloaded(&self, text: &str) {
         let shown = format!("document.body?.innerText.includes({})", json!(text));
         let waited = async {
@@ -192,32 +162,20 @@ impl Browser {
         found.expect("an element")[ELEMENT].as_str().expect("its id").to_owned()
     }
 
-    /// Clicks on the first element that a selector names, once it is there.
-    ///
-    /// # Panics
-    ///
-    /// It cannot be clicked on.
+    /// Clicks the first element that matches a selector, once there is one.
     pub async fn click(&self, selector: &str) {
         let element = self.element(selector).await;
         self.ask("POST", &format!("/element/{element}/click"), &json!({})).await.expect("it can be clicked on");
     }
 
-    /// Types into it.
-    ///
-    /// # Panics
-    ///
-    /// It takes no text.
+    /// Types a text into the first element that matches a selector.
     pub async fn type_into(&self, selector: &str, text: &str) {
         let element = self.element(selector).await;
         let typed = self.ask("POST", &format!("/element/{element}/value"), &json!({ "text": text })).await;
         typed.expect("it takes text");
     }
 
-    /// Presses keys, one after the other, wherever the focus is.
-    ///
-    /// # Panics
-    ///
-    /// The browser does not answer.
+    /// Presses keys, one after the other.
     pub async fn press(&self, keys: &str) {
         let strokes: Vec<Value> = keys
             .chars()
@@ -227,43 +185,31 @@ impl Browser {
         self.ask("POST", "/actions", &actions).await.expect("keys are pressed");
     }
 
-    /// What a device or a person's preference makes of the page.
-    ///
-    /// # Panics
-    ///
-    /// The browser does not answer.
+    /// Sends a command of the Chrome DevTools Protocol.
     pub async fn emulate(&self, command: &str, parameters: Value) {
         let asked = json!({ "cmd": command, "params": parameters });
         self.ask("POST", "/goog/cdp/execute", &asked).await.expect("it is emulated");
     }
 
-    /// As on a system that is dark, or light.
+    /// Prefers the colour scheme `dark` or `light`.
     pub async fn prefer(&self, scheme: &str) {
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.emulate("Emulation.setEmulatedMedia", features).await;
     }
 
-    /// As on a screen of this size.
+    /// Emulates a screen of this size.
     pub async fn resize(&self, width: u32, height: u32) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
         self.emulate("Emulation.setDeviceMetricsOverride", size).await;
     }
 
-    /// What is seen, as a PNG.
-    ///
-    /// # Panics
-    ///
-    /// The browser does not answer.
+    /// Returns a screenshot, as PNG.
     pub async fn picture(&self) -> Vec<u8> {
         let taken = self.ask("GET", "/screenshot", &json!({})).await.expect("a picture");
         STANDARD.decode(taken.as_str().unwrap_or_default()).expect("base64")
     }
 
-    /// What the browser complained of since it was asked last.
-    ///
-    /// # Panics
-    ///
-    /// The browser does not answer.
+    /// Returns the browser's log since the last call.
     pub async fn complaints(&self) -> Vec<String> {
         let said = self.ask("POST", "/se/log", &json!({ "type": "browser" })).await.expect("a log");
         let entries = said.as_array().cloned().unwrap_or_default();
@@ -277,14 +223,14 @@ impl Browser {
         driver.set_read_timeout(Some(PATIENCE))?;
         let (session, port) = (&self.session, self.port);
         write!(driver, "DELETE /session/{session} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n")?;
-        // It answers once the browser has ended, and keeps the connection.
+        // The driver answers once the browser has ended.
         driver.read(&mut [0; 512]).map(drop)
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The browser ends with its session; it would outlive its driver.
+        // The browser would outlive its driver; it ends with its session.
         let _ = self.end_session();
         let _ = Command::new("kill").args(["-TERM", &self.driver.id().to_string()]).status();
         let _ = self.driver.wait();

@@ -114,7 +114,7 @@ impl Engines {
             }
         };
         let database = database.map_err(|error| anyhow!("the embedded DynamoDB does not start: {error}"))?;
-        let queues = queues.map_err(|error| anyhow!("the embedded queue does not start: {error:?}"))?;
+        let queues = queues.map_err(|error| anyhow!("the embedded queue does not start: {error}"))?;
         let queues = Arc::new(queues.with_faults(faults));
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();

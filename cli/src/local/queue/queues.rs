@@ -1,27 +1,55 @@
-//! SQS's rules for standard queues: what a send, a receive and a receipt handle mean, and when a waiting receive wakes.
+//! SQS's rules for standard queues: sends, receives, receipt handles, and when a
+//! waiting receive wakes.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt::{self, Debug, Formatter};
-use std::num::NonZeroU32;
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    fmt::{self, Debug, Formatter},
+    num::NonZeroU32,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tokio::sync::Notify;
 
-use super::clock::{Clock, WallClock};
-use super::error::{Code, QueueError};
-use super::limits;
-use super::message::{Message, NewMessage, Receipt, Sent, md5_of, md5_of_attributes};
-use super::settings::{QueueSettings, Redrive, invalid_redrive};
-use super::store::{SavedQueue, Store};
+use super::{
+    clock::{Clock, WallClock},
+    error::QueueError,
+    message::{Message, NewMessage, Receipt},
+    store::{Counts, Store},
+};
 
-pub use super::store::Counts;
+/// A queue's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// The last part of the queue's URL.
+    pub name: String,
+    /// How long a received message stays hidden, unless the receive says otherwise.
+    pub visibility_timeout: Duration,
+    /// Where messages go that are received too often.
+    pub redrive: Option<Redrive>,
+}
+
+impl QueueSettings {
+    /// Returns SQS's defaults: a timeout of 30 s and no dead-letter queue.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), visibility_timeout: Duration::from_secs(30), redrive: None }
+    }
+}
+
+/// A redrive policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redrive {
+    /// The name of the dead-letter queue.
+    pub dead_letters: String,
+    /// A message moves when it would be received once more than this.
+    pub max_receives: u32,
+}
 
 /// Named queues in one store.
 ///
-/// Every call is one step under one lock: it has happened, and is stored, when it returns. Dropping a waiting receive
-/// takes nothing.
+/// Each call is one step under one lock, and is stored when it returns. Dropping a
+/// waiting receive takes no message.
 pub struct Queues {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
@@ -36,183 +64,112 @@ struct State {
 
 struct Queue {
     settings: QueueSettings,
-    created_at: Duration,
-    modified_at: Duration,
-    purged_at: Option<Duration>,
-    /// Something may have become visible, or visible sooner: for waiting receives.
+    /// A message may have become visible, or will sooner: wakes waiting receives.
     arrivals: Arc<Notify>,
-    /// Any count may have changed: for who watches them.
+    /// A count may have changed.
     changes: Arc<Notify>,
 }
 
 /// How to receive.
 #[derive(Debug, Clone, Copy)]
 pub struct Receive {
-    /// The most messages to return, 1 to 10.
+    /// The most messages to return.
     pub max_messages: usize,
-    /// How long they stay hidden; the queue's own visibility timeout where absent.
+    /// How long they stay hidden, instead of the queue's visibility timeout.
     pub visibility_timeout: Option<Duration>,
-    /// How long to wait for the first; the queue's own wait where absent.
-    pub wait: Option<Duration>,
+    /// How long to wait for the first.
+    pub wait: Duration,
 }
 
-/// What SQS may do and seldom does, to be had on purpose.
+/// Rare behaviour of SQS, injected on demand.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// Every so many deliveries the message stays visible, so that it is delivered again at once.
+    /// Every n-th received message stays visible, so that it is delivered again at once.
     pub duplicate_every: Option<NonZeroU32>,
 }
 
-/// A queue as `GetQueueAttributes` describes it.
-#[derive(Debug, Clone)]
-pub(super) struct Description {
-    pub(super) settings: QueueSettings,
-    pub(super) created_at: Duration,
-    pub(super) modified_at: Duration,
-}
-
 impl Queues {
-    /// Queues that end with the process.
+    /// Returns queues in memory.
     pub fn memory(settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, QueueError> {
         Self::on(Store::memory()?, settings)
     }
 
-    /// Queues in a file, which is created or goes on from where it was. For queues it already holds, the settings given
-    /// here replace theirs; queues not named here stay.
+    /// Opens the queues of a file, or creates it. Messages of earlier runs are kept.
     ///
     /// A second opener is refused for as long as the first lives.
     pub fn open(path: &Path, settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, QueueError> {
         Self::on(Store::open(path)?, settings)
     }
 
-    /// Takes the time from this clock instead of the machine's. To be called before anything waits.
+    /// Replaces the machine's clock. Call this before anything waits.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Misbehaves as SQS may.
+    /// Injects faults.
     pub fn with_faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
         self
     }
 
     fn on(store: Store, settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, QueueError> {
-        let mut queues = HashMap::new();
-        for saved in store.queues()? {
-            let attributes: BTreeMap<String, String> = serde_json::from_str(&saved.attributes).map_err(|error| {
-                QueueError::new(Code::InternalFailure, format!("attributes of {}: {error}", saved.name))
-            })?;
-            let mut settings = QueueSettings::named(&saved.name);
-            settings.set(&attributes)?;
-            queues.insert(saved.name, Queue::new(settings, saved.created_at, saved.modified_at));
-        }
-        let this = Self {
-            state: Mutex::new(State { store, queues, deliveries: 0 }),
-            clock: Arc::new(WallClock),
-            faults: Faults::default(),
-        };
-        // In whichever order they are named: a dead-letter queue may follow the queue that uses it.
-        let settings: Vec<_> = settings.into_iter().collect();
-        for each in &settings {
-            this.put(QueueSettings { redrive: None, ..each.clone() })?;
-        }
+        let state = State { store, queues: HashMap::new(), deliveries: 0 };
+        let this = Self { state: Mutex::new(state), clock: Arc::new(WallClock), faults: Faults::default() };
         for each in settings {
             this.put(each)?;
         }
         Ok(this)
     }
 
-    /// Creates the queue or replaces its settings; the messages stay.
+    /// Creates a queue or replaces its settings; its messages stay.
+    ///
+    /// # Errors
+    ///
+    /// There is no dead-letter queue of the name given: put that one first.
     pub fn put(&self, settings: QueueSettings) -> Result<(), QueueError> {
-        settings.check()?;
-        let now = self.clock.now();
         let mut state = self.lock();
         if let Some(Redrive { dead_letters, .. }) = &settings.redrive
             && !state.queues.contains_key(dead_letters)
         {
-            return Err(invalid_redrive(dead_letters, "Dead letter target does not exist."));
+            let reason = "Dead letter target does not exist.";
+            return Err(QueueError::invalid_parameter("RedrivePolicy", dead_letters, reason));
         }
-        let created_at = state.queues.get(&settings.name).map_or(now, |queue| queue.created_at);
-        state.store.save_queue(&SavedQueue {
-            name: settings.name.clone(),
-            attributes: serde_json::to_string(&settings.attributes()).expect("texts have a JSON form"),
-            created_at,
-            modified_at: now,
-        })?;
         match state.queues.get_mut(&settings.name) {
-            Some(queue) => (queue.settings, queue.modified_at) = (settings, now),
+            Some(queue) => queue.settings = settings,
             None => {
                 let name = settings.name.clone();
-                state.queues.insert(name, Queue::new(settings, created_at, now));
+                let queue = Queue { settings, arrivals: Arc::default(), changes: Arc::default() };
+                state.queues.insert(name, queue);
             }
         }
         Ok(())
     }
 
-    /// The queues' names, sorted.
-    pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.lock().queues.keys().cloned().collect();
-        names.sort();
-        names
+    pub(super) fn visibility_timeout(&self, queue: &str) -> Result<Duration, QueueError> {
+        Ok(self.lock().queue(queue)?.settings.visibility_timeout)
     }
 
-    pub(super) fn describe(&self, queue: &str) -> Result<Description, QueueError> {
-        let state = self.lock();
-        let Queue { settings, created_at, modified_at, .. } = state.queue(queue)?;
-        Ok(Description { settings: settings.clone(), created_at: *created_at, modified_at: *modified_at })
-    }
-
-    /// Sends one message.
-    pub fn send(&self, queue: &str, message: NewMessage) -> Result<Sent, QueueError> {
-        self.send_all(queue, [message])?.remove(0)
-    }
-
-    /// Sends messages, each for itself: one may be refused and the next taken.
-    pub fn send_all(
-        &self,
-        queue: &str,
-        messages: impl IntoIterator<Item = NewMessage>,
-    ) -> Result<Vec<Result<Sent, QueueError>>, QueueError> {
+    /// Sends a message and returns its id.
+    pub fn send(&self, queue: &str, message: &NewMessage) -> Result<String, QueueError> {
         let now = self.clock.now();
         let state = self.lock();
-        let Queue { settings, arrivals, changes, .. } = state.queue(queue)?;
-        let transaction = state.store.begin()?;
-        let mut outcomes = Vec::new();
-        for message in messages {
-            if let Err(refusal) = message.check(settings) {
-                outcomes.push(Err(refusal));
-                continue;
-            }
-            let visible_at = now + message.delay.unwrap_or(settings.delay);
-            outcomes.push(Ok(Sent {
-                message_id: state.store.insert(queue, &message, now, visible_at)?,
-                md5_of_body: md5_of(&message.body),
-                md5_of_attributes: md5_of_attributes(&message.attributes),
-            }));
-        }
-        transaction.commit()?;
-        arrivals.notify_waiters();
-        changes.notify_waiters();
-        Ok(outcomes)
+        let found = state.queue(queue)?;
+        message.check()?;
+        let id = state.store.insert(queue, &message.body, now, now + message.delay)?;
+        found.wake();
+        Ok(id)
     }
 
-    /// Receives what is visible, or waits for it. Empty once the wait is over.
+    /// Receives visible messages, or waits for some. Empty once the wait is over.
     ///
-    /// A message that was received as often as the redrive policy allows moves to the dead-letter queue instead. As in
-    /// SQS that happens when it would be received again, so not while nobody receives.
+    /// A message that was received as often as the redrive policy allows moves to
+    /// the dead-letter queue instead. As in SQS, this happens only during a receive.
     pub async fn receive(&self, queue: &str, receive: Receive) -> Result<Vec<Message>, QueueError> {
-        limits::check_receive_count(receive.max_messages as i64)?;
-        receive.visibility_timeout.map_or(Ok(()), |timeout| limits::VISIBILITY.check(timeout))?;
-        let (arrivals, wait) = {
-            let state = self.lock();
-            let queue = state.queue(queue)?;
-            (queue.arrivals.clone(), receive.wait.unwrap_or(queue.settings.wait))
-        };
-        limits::WAIT.check(wait)?;
-        let deadline = self.clock.now() + wait;
+        let arrivals = self.lock().queue(queue)?.arrivals.clone();
+        let deadline = self.clock.now() + receive.wait;
         loop {
-            // Before the look: what arrives after it wakes this.
+            // Registered before the look, so that later arrivals wake it.
             let mut arrived = std::pin::pin!(arrivals.notified());
             arrived.as_mut().enable();
             let (messages, next_at) = self.take(queue, receive)?;
@@ -227,7 +184,7 @@ impl Queues {
         }
     }
 
-    /// One look at the queue: the messages, and if there are none the time when the next one becomes visible.
+    /// Returns visible messages; if there are none, also when the next becomes visible.
     fn take(&self, name: &str, receive: Receive) -> Result<(Vec<Message>, Option<Duration>), QueueError> {
         let now = self.clock.now();
         let mut guard = self.lock();
@@ -235,7 +192,6 @@ impl Queues {
         let queue = state.queue(name)?;
         let timeout = receive.visibility_timeout.unwrap_or(queue.settings.visibility_timeout);
         let transaction = state.store.begin()?;
-        state.store.drop_expired(name, now.saturating_sub(queue.settings.retention))?;
         let (mut messages, mut deliveries) = (Vec::new(), state.deliveries);
         let (mut gave_up, mut left_visible) = (false, false);
         loop {
@@ -246,20 +202,20 @@ impl Queues {
             for it in visible {
                 match &queue.settings.redrive {
                     Some(redrive) if it.receives_here >= redrive.max_receives => {
-                        state.store.give_up(it.row, &redrive.dead_letters, &queue.settings.arn(), now)?;
+                        state.store.give_up(it.row, &redrive.dead_letters, now)?;
                         gave_up = true;
                     }
                     _ => {
                         deliveries = deliveries.wrapping_add(1);
-                        let twice = self.faults.duplicate_every.is_some_and(|every| deliveries % every == 0);
-                        let hidden_for = if twice { Duration::ZERO } else { timeout };
-                        state.store.deliver(it.row, now, now + hidden_for)?;
+                        let is_duplicated = self.faults.duplicate_every.is_some_and(|every| deliveries % every == 0);
+                        let hidden_for = if is_duplicated { Duration::ZERO } else { timeout };
+                        state.store.deliver(it.row, now + hidden_for)?;
                         left_visible |= hidden_for.is_zero();
                         messages.push(it.message);
                     }
                 }
             }
-            // A look that only gave up messages is no answer yet; each one leaves fewer.
+            // If this round only moved dead letters, look again: each round leaves fewer.
             if !messages.is_empty() {
                 break;
             }
@@ -272,42 +228,39 @@ impl Queues {
         if left_visible {
             queue.arrivals.notify_waiters();
         }
-        if let Some(dead_letters) = queue.settings.redrive.as_ref().filter(|_| gave_up).map(|it| &it.dead_letters) {
-            state.queue(dead_letters)?.arrived();
+        if let Some(redrive) = queue.settings.redrive.as_ref().filter(|_| gave_up) {
+            state.queue(&redrive.dead_letters)?.wake();
         }
         state.deliveries = deliveries;
         Ok((messages, next_at))
     }
 
-    /// Deletes the message of this receipt handle.
+    /// Deletes the message of a receipt handle.
     ///
-    /// Succeeds without deleting if the message is gone, or was received again since. SQS leaves the second case open
-    /// ("the message might not be deleted"), so a consumer must not count on it. The latest handle deletes even after
-    /// the visibility timeout.
+    /// Succeeds without deleting if the message is gone or was received again since;
+    /// SQS leaves the second case open. The latest handle deletes even after the
+    /// visibility timeout.
     pub fn delete(&self, queue: &str, receipt_handle: &str) -> Result<(), QueueError> {
-        let receipt = Receipt::parse(receipt_handle, queue);
         let state = self.lock();
-        let Queue { changes, .. } = state.queue(queue)?;
-        state.store.delete(queue, receipt?)?;
-        changes.notify_waiters();
+        let found = state.queue(queue)?;
+        state.store.delete(queue, Receipt::parse(receipt_handle, queue)?)?;
+        found.changes.notify_waiters();
         Ok(())
     }
 
-    /// Hides the message for so long from now, or shows it at once.
+    /// Hides a message for `timeout` from now, or makes it visible at once.
     ///
-    /// Nothing happens if it is visible again already. An older handle works too, as in SQS: it changes the visibility
-    /// of the message under the consumer that has it now.
+    /// A message that is visible already stays so. As in SQS, an older handle works
+    /// too: it changes the visibility for the consumer that has the message now.
     pub fn change_visibility(&self, queue: &str, receipt_handle: &str, timeout: Duration) -> Result<(), QueueError> {
-        limits::VISIBILITY.check(timeout)?;
-        let receipt = Receipt::parse(receipt_handle, queue);
         let now = self.clock.now();
         let state = self.lock();
         let found = state.queue(queue)?;
-        let receipt = receipt?;
+        let receipt = Receipt::parse(receipt_handle, queue)?;
         match state.store.visible_at(queue, receipt)? {
             Some(visible_at) if visible_at > now => {
                 state.store.set_visible_at(receipt.row, now + timeout)?;
-                found.arrived();
+                found.wake();
                 Ok(())
             }
             Some(_) => Ok(()),
@@ -319,33 +272,14 @@ impl Queues {
         }
     }
 
-    /// Deletes all messages, in flight and delayed ones too. Once a minute, as in SQS.
-    pub fn purge(&self, queue: &str) -> Result<(), QueueError> {
-        let now = self.clock.now();
-        let mut guard = self.lock();
-        let State { store, queues, .. } = &mut *guard;
-        let found = queues.get_mut(queue).ok_or_else(QueueError::no_such_queue)?;
-        if found.purged_at.is_some_and(|purged_at| now < purged_at + limits::PURGE_INTERVAL) {
-            let message = format!("Only one PurgeQueue operation on {queue} is allowed every 60 seconds.");
-            return Err(QueueError::new(Code::PurgeQueueInProgress, message));
-        }
-        store.purge(queue)?;
-        found.purged_at = Some(now);
-        found.changes.notify_waiters();
-        Ok(())
-    }
-
-    /// How many messages are in which state now.
+    /// Returns how many messages are in which state.
     pub fn counts(&self, queue: &str) -> Result<Counts, QueueError> {
-        let now = self.clock.now();
         let state = self.lock();
-        let Queue { settings, .. } = state.queue(queue)?;
-        state.store.drop_expired(queue, now.saturating_sub(settings.retention))?;
-        Ok(state.store.counts(queue, now)?)
+        state.queue(queue)?;
+        Ok(state.store.counts(queue, self.clock.now())?)
     }
 
-    /// Completes when the counts are as wanted, with the counts that were: looks after each change, and whenever a
-    /// hidden message becomes visible.
+    /// Waits until the counts satisfy `wanted`, and returns them.
     pub async fn until(&self, queue: &str, wanted: impl Fn(&Counts) -> bool) -> Result<Counts, QueueError> {
         let changes = self.lock().queue(queue)?.changes.clone();
         loop {
@@ -366,7 +300,7 @@ impl Queues {
         }
     }
 
-    /// A panic under the lock leaves the state as the last commit left it, so it is not passed on.
+    /// Ignores poisoning: a panic under the lock leaves the state of the last commit.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -379,11 +313,7 @@ impl State {
 }
 
 impl Queue {
-    fn new(settings: QueueSettings, created_at: Duration, modified_at: Duration) -> Self {
-        Self { settings, created_at, modified_at, purged_at: None, arrivals: Arc::default(), changes: Arc::default() }
-    }
-
-    fn arrived(&self) {
+    fn wake(&self) {
         self.arrivals.notify_waiters();
         self.changes.notify_waiters();
     }
@@ -391,6 +321,6 @@ impl Queue {
 
 impl Debug for Queues {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queues").field("names", &self.names()).field("faults", &self.faults).finish_non_exhaustive()
+        f.debug_struct("Queues").field("faults", &self.faults).finish_non_exhaustive()
     }
 }

@@ -1,48 +1,111 @@
-//! The queue's HTTP side: AWS JSON 1.0 on a listener it is given.
+//! The queues' HTTP interface: AWS JSON 1.0.
 
-use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::{collections::HashSet, future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use tokio::net::TcpListener;
-use tokio::sync::watch;
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch};
 
-use super::error::{Code, QueueError};
-use super::operations::Operations;
-pub use super::operations::queue_url;
-use super::queues::Queues;
-use super::wire::{Received, Refusal};
+use super::{
+    error::{Code, QueueError},
+    message::{Message, NewMessage, md5},
+    queues::{Queues, Receive},
+};
 
-/// Room for a full batch in which each byte is escaped in JSON.
+/// The account in every queue's URL.
+const ACCOUNT: &str = "000000000000";
+
+/// Room for the longest body with each byte escaped in JSON.
 const REQUEST_BYTES: usize = 8 * 1024 * 1024;
+
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
+
+/// The most entries of a batch, and the most messages of a receive.
+const BATCH: usize = 10;
+
+/// Returns a queue's URL at `address`.
+pub fn queue_url(address: SocketAddr, name: &str) -> String {
+    format!("http://{address}/{ACCOUNT}/{name}")
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SendMessage {
+    queue_url: String,
+    #[serde(default)]
+    message_body: String,
+    #[serde(default)]
+    delay_seconds: i64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ReceiveMessage {
+    queue_url: String,
+    #[serde(default = "one")]
+    max_number_of_messages: usize,
+    visibility_timeout: Option<i64>,
+    #[serde(default)]
+    wait_time_seconds: i64,
+    /// The older name of `message_system_attribute_names`, still sent by some SDKs.
+    #[serde(default)]
+    attribute_names: Vec<String>,
+    #[serde(default)]
+    message_system_attribute_names: Vec<String>,
+}
+
+fn one() -> usize {
+    1
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Batch {
+    queue_url: String,
+    #[serde(default)]
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Entry {
+    id: String,
+    receipt_handle: String,
+    #[serde(default)]
+    visibility_timeout: i64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct GetQueueAttributes {
+    queue_url: String,
+    #[serde(default)]
+    attribute_names: Vec<String>,
+}
 
 struct Server {
     queues: Arc<Queues>,
-    address: SocketAddr,
     closing: watch::Receiver<bool>,
 }
 
-/// Serves the queues until `shutdown` completes; then answers waiting receives as empty, finishes the requests under
-/// way and returns.
+/// Serves the queues until `shutdown` completes. Then it answers waiting receives
+/// as empty and finishes the requests under way.
 pub async fn serve(
     listener: TcpListener,
     queues: Arc<Queues>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let (close, closing) = watch::channel(false);
-    let server = Server { queues, address: listener.local_addr()?, closing };
-    // SDKs post to "/", some to the queue's own path: the queue's URL in the body is what counts.
-    let router =
-        Router::new().fallback(answer).layer(DefaultBodyLimit::max(REQUEST_BYTES)).with_state(Arc::new(server));
+    let server = Arc::new(Server { queues, closing });
+    // SDKs post to different paths; the queue's URL is in the body.
+    let router = Router::new().fallback(answer).layer(DefaultBodyLimit::max(REQUEST_BYTES)).with_state(server);
     let shutdown = async move {
         shutdown.await;
         close.send_replace(true);
@@ -51,61 +114,160 @@ pub async fn serve(
 }
 
 async fn answer(State(server): State<Arc<Server>>, headers: HeaderMap, body: Bytes) -> Response {
-    match server.perform(&headers, &body).await {
-        Ok(answer) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], answer).into_response(),
-        Err(error) => refuse(&error),
-    }
-}
-
-impl Server {
-    async fn perform(&self, headers: &HeaderMap, body: &[u8]) -> Result<Vec<u8>, QueueError> {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let trace_header = text("x-amzn-trace-id").map(ToOwned::to_owned);
-        let on = Operations { queues: &self.queues, address: self.address, trace_header };
-        let target = text("x-amz-target").unwrap_or_default();
-        match target.strip_prefix("AmazonSQS.").unwrap_or_default() {
-            "SendMessage" => written(on.send_message(read(body)?)),
-            "SendMessageBatch" => written(on.send_message_batch(read(body)?)),
-            "ReceiveMessage" => {
-                let mut closing = self.closing.clone();
-                written(tokio::select! {
-                    biased;
-                    received = on.receive_message(read(body)?) => received,
-                    _ = closing.wait_for(|closing| *closing) => Ok(Received { messages: Vec::new() }),
-                })
-            }
-            "DeleteMessage" => written(on.delete_message(read(body)?)),
-            "DeleteMessageBatch" => written(on.delete_message_batch(read(body)?)),
-            "ChangeMessageVisibility" => written(on.change_message_visibility(read(body)?)),
-            "ChangeMessageVisibilityBatch" => written(on.change_message_visibility_batch(read(body)?)),
-            "PurgeQueue" => written(on.purge_queue(read(body)?)),
-            "GetQueueUrl" => written(on.get_queue_url(read(body)?)),
-            "CreateQueue" => written(on.create_queue(read(body)?)),
-            "ListQueues" => written(on.list_queues(read(body)?)),
-            "GetQueueAttributes" => written(on.get_queue_attributes(read(body)?)),
-            "SetQueueAttributes" => written(on.set_queue_attributes(read(body)?)),
-            _ => Err(QueueError::new(Code::UnknownOperation, format!("Not served here: {target:?}."))),
+    let target = headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match server.perform(target, &body).await {
+        Ok(answer) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], answer.to_string()).into_response(),
+        Err(QueueError { code, message }) => {
+            let (status, shape, query_code) = code.on_the_wire();
+            let fault = if status < 500 { "Sender" } else { "Receiver" };
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let body = json!({ "__type": shape, "message": message }).to_string();
+            let query_error = [("x-amzn-query-error", format!("{query_code};{fault}"))];
+            (status, [(header::CONTENT_TYPE, CONTENT_TYPE)], query_error, body).into_response()
         }
     }
 }
 
+impl Server {
+    async fn perform(&self, target: &str, body: &[u8]) -> Result<Value, QueueError> {
+        match target.strip_prefix("AmazonSQS.").unwrap_or_default() {
+            "SendMessage" => self.send(read(body)?),
+            "ReceiveMessage" => {
+                let mut closing = self.closing.clone();
+                tokio::select! {
+                    biased;
+                    received = self.receive(read(body)?) => received,
+                    _ = closing.wait_for(|closing| *closing) => Ok(json!({})),
+                }
+            }
+            "DeleteMessageBatch" => self.batch(read(body)?, |queue, entry| {
+                self.queues.delete(queue, &entry.receipt_handle)
+            }),
+            "ChangeMessageVisibilityBatch" => self.batch(read(body)?, |queue, entry| {
+                let timeout = visibility(entry.visibility_timeout)?;
+                self.queues.change_visibility(queue, &entry.receipt_handle, timeout)
+            }),
+            "GetQueueAttributes" => self.attributes(&read(body)?),
+            _ => {
+                let message = format!("The local queue does not have the action {target:?}.");
+                Err(QueueError::new(Code::UnknownOperation, message))
+            }
+        }
+    }
+
+    fn send(&self, request: SendMessage) -> Result<Value, QueueError> {
+        let delay = seconds("DelaySeconds", request.delay_seconds, 900)?;
+        let digest = md5(&request.message_body);
+        let message = NewMessage { body: request.message_body, delay };
+        let id = self.queues.send(name_in(&request.queue_url), &message)?;
+        Ok(json!({ "MessageId": id, "MD5OfMessageBody": digest }))
+    }
+
+    async fn receive(&self, request: ReceiveMessage) -> Result<Value, QueueError> {
+        let max_messages = request.max_number_of_messages;
+        if !(1..=BATCH).contains(&max_messages) {
+            let reason = "Must be between 1 and 10, if provided.";
+            return Err(QueueError::invalid_parameter("MaxNumberOfMessages", max_messages, reason));
+        }
+        let receive = Receive {
+            max_messages,
+            visibility_timeout: request.visibility_timeout.map(visibility).transpose()?,
+            wait: seconds("WaitTimeSeconds", request.wait_time_seconds, 20)?,
+        };
+        let messages = self.queues.receive(name_in(&request.queue_url), receive).await?;
+        let names = [request.attribute_names, request.message_system_attribute_names].concat();
+        let message = |Message { message_id, receipt_handle, body, sent_at, receive_count }: Message| {
+            json!({
+                "MessageId": message_id,
+                "ReceiptHandle": receipt_handle,
+                "MD5OfBody": md5(&body),
+                "Body": body,
+                "Attributes": requested(&names, &[
+                    ("ApproximateReceiveCount", u128::from(receive_count)),
+                    ("SentTimestamp", sent_at.as_millis()),
+                ]),
+            })
+        };
+        Ok(json!({ "Messages": messages.into_iter().map(message).collect::<Vec<_>>() }))
+    }
+
+    fn batch(
+        &self,
+        request: Batch,
+        apply: impl Fn(&str, &Entry) -> Result<(), QueueError>,
+    ) -> Result<Value, QueueError> {
+        let queue = name_in(&request.queue_url);
+        self.queues.visibility_timeout(queue)?;
+        let entries = request.entries;
+        if entries.is_empty() {
+            return Err(QueueError::new(Code::EmptyBatchRequest, "There should be at least one entry in the request."));
+        }
+        if entries.len() > BATCH {
+            let message =
+                format!("Maximum number of entries per request are {BATCH}. You have sent {}.", entries.len());
+            return Err(QueueError::new(Code::TooManyEntriesInBatchRequest, message));
+        }
+        let mut seen = HashSet::new();
+        if let Some(entry) = entries.iter().find(|entry| !seen.insert(&entry.id)) {
+            return Err(QueueError::new(Code::BatchEntryIdsNotDistinct, format!("Id {} repeated.", entry.id)));
+        }
+        let (mut successful, mut failed) = (Vec::new(), Vec::new());
+        for entry in &entries {
+            match apply(queue, entry) {
+                Ok(()) => successful.push(json!({ "Id": entry.id })),
+                Err(QueueError { code, message }) => {
+                    let (status, _, code) = code.on_the_wire();
+                    let is_senders_fault = status < 500;
+                    failed.push(
+                        json!({ "Id": entry.id, "Code": code, "Message": message, "SenderFault": is_senders_fault }),
+                    );
+                }
+            }
+        }
+        Ok(json!({ "Successful": successful, "Failed": failed }))
+    }
+
+    fn attributes(&self, request: &GetQueueAttributes) -> Result<Value, QueueError> {
+        let queue = name_in(&request.queue_url);
+        let timeout = self.queues.visibility_timeout(queue)?;
+        let counts = self.queues.counts(queue)?;
+        let attributes = [
+            ("VisibilityTimeout", u128::from(timeout.as_secs())),
+            ("ApproximateNumberOfMessages", u128::from(counts.visible)),
+            ("ApproximateNumberOfMessagesNotVisible", u128::from(counts.in_flight)),
+            ("ApproximateNumberOfMessagesDelayed", u128::from(counts.delayed)),
+        ];
+        let is_known = |name: &String| name == "All" || attributes.iter().any(|(known, _)| known == name);
+        if let Some(unknown) = request.attribute_names.iter().find(|name| !is_known(name)) {
+            return Err(QueueError::new(Code::InvalidAttributeName, format!("Unknown Attribute {unknown}.")));
+        }
+        Ok(json!({ "Attributes": requested(&request.attribute_names, &attributes) }))
+    }
+}
+
+/// Returns the attributes that `names` asks for, as texts.
+fn requested(names: &[String], attributes: &[(&str, u128)]) -> Value {
+    let is_requested = |name: &str| names.iter().any(|requested| requested == "All" || requested == name);
+    let requested = attributes.iter().filter(|(name, _)| is_requested(name));
+    requested.map(|(name, value)| ((*name).to_owned(), value.to_string().into())).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// Returns the last part of a queue's URL. The rest may name any way to this machine.
+fn name_in(queue_url: &str) -> &str {
+    queue_url.rsplit('/').next().unwrap_or_default()
+}
+
+fn visibility(timeout: i64) -> Result<Duration, QueueError> {
+    seconds("VisibilityTimeout", timeout, 43_200)
+}
+
+fn seconds(parameter: &str, value: i64, most: u64) -> Result<Duration, QueueError> {
+    let in_range = u64::try_from(value).ok().filter(|value| *value <= most);
+    in_range.map(Duration::from_secs).ok_or_else(|| {
+        QueueError::invalid_parameter(parameter, value, format!("Must be >= 0 and <= {most}, if provided."))
+    })
+}
+
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, QueueError> {
     serde_json::from_slice(body).map_err(|error| QueueError::new(Code::SerializationException, error.to_string()))
-}
-
-fn written(outcome: Result<impl Serialize, QueueError>) -> Result<Vec<u8>, QueueError> {
-    serde_json::to_vec(&outcome?).map_err(|error| QueueError::new(Code::InternalFailure, error.to_string()))
-}
-
-fn refuse(error: &QueueError) -> Response {
-    let fault = if error.code.is_senders_fault() { "Sender" } else { "Receiver" };
-    let query_error = format!("{};{fault}", error.code.query_code());
-    let body = serde_json::to_vec(&Refusal { shape: error.code.shape(), message: &error.message });
-    let status = StatusCode::from_u16(error.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = (status, body.unwrap_or_default()).into_response();
-    response.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
-    if let Ok(query_error) = HeaderValue::from_str(&query_error) {
-        response.headers_mut().insert("x-amzn-query-error", query_error);
-    }
-    response
 }
