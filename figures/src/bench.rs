@@ -44,7 +44,7 @@ use webhook_serializer::{
     },
     sources::Sources,
     telemetry::Quiet,
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::{
@@ -220,7 +220,7 @@ struct Task(Duration);
 impl Handler for Task {
     async fn handle(&self, _: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         if !self.0.is_zero() {
-            context.surroundings().sleep(self.0).await;
+            context.env().sleep(self.0).await;
         }
         Ok(Outcome::Done)
     }
@@ -270,8 +270,7 @@ struct World {
 impl World {
     /// Returns new clients that are already connected, as a function's are after its initialisation.
     async fn connect(&self) -> Result<Parts> {
-        let parts =
-            Parts::connect(&self.account, &self.engines.config(), &Surroundings::system(), Some(self.meter.clone()));
+        let parts = Parts::connect(&self.account, &self.engines.config(), &Env::system(), Some(self.meter.clone()));
         parts.store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;
         Ok(parts)
     }
@@ -292,7 +291,7 @@ impl World {
             HolderInfo::new(&format!("bench worker {number}")),
             Arc::new(Quiet),
         );
-        let worker = Worker::new(drainer, parts.queue, Surroundings::system());
+        let worker = Worker::new(drainer, parts.queue, Env::system());
         let function = Function::Here(Box::new(worker));
         let source = EventSource::of(&self.account, self.engines.config().queue_url, function, FUNCTION_TIMEOUT);
         source.connect().await?;
@@ -300,7 +299,7 @@ impl World {
     }
 
     async fn measure(self, control: Duration) -> Result<Measured> {
-        let journal = Journal::new(Surroundings::system());
+        let journal = Journal::new(Env::system());
         let stop = watch::Sender::new(false);
         let mut workers = Vec::new();
         for number in 0..self.scenario.workers {
@@ -371,24 +370,24 @@ fn incoming(number: u32, orders: u32) -> Result<Incoming> {
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: None,
-        received_at: Surroundings::system().now(),
+        received_at: Env::system().now(),
         content_type: Some("application/json".into()),
         body: format!("{{\"type\":\"order.updated\",\"data\":{{\"order_id\":\"{number}\"}}}}").into_bytes().into(),
     })
 }
 
 async fn control(scenario: &Scenario) -> Duration {
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let mut orders = JoinSet::new();
-    let began = surroundings.monotonic();
+    let began = env.monotonic();
     let senders: Vec<mpsc::UnboundedSender<()>> = (0..scenario.orders)
         .map(|_| {
             let (sender, mut jobs) = mpsc::unbounded_channel();
-            let (surroundings, task) = (surroundings.clone(), scenario.task);
+            let (env, task) = (env.clone(), scenario.task);
             orders.spawn(async move {
                 while jobs.recv().await.is_some() {
                     if !task.is_zero() {
-                        surroundings.sleep(task).await;
+                        env.sleep(task).await;
                     }
                 }
             });
@@ -401,7 +400,7 @@ async fn control(scenario: &Scenario) -> Duration {
     }
     drop(senders);
     while orders.join_next().await.is_some() {}
-    surroundings.monotonic() - began
+    env.monotonic() - began
 }
 
 fn hand_overs(runs: &[Run]) -> Vec<Duration> {

@@ -344,8 +344,7 @@ fn count(count: f64) -> String {
 mod tests {
     use super::*;
 
-    const LOAD: Load =
-        Load { per_day: 10_000.0, burst: 3.0, up_to: 1, body_kb: 4.0, handler_ms: 50.0, sources: 2.0 };
+    const LOAD: Load = Load { per_day: 10_000.0, burst: 3.0, up_to: 1, body_kb: 4.0, handler_ms: 50.0, sources: 2.0 };
 
     fn table_writes(load: Load) -> f64 {
         load.serializer().items.iter().find(|item| item.name == "table writes").expect("the item").count

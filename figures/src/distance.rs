@@ -12,7 +12,7 @@ use tokio::{
     },
     sync::mpsc,
 };
-use webhook_serializer::{aws::Account, time::Surroundings};
+use webhook_serializer::{aws::Account, time::Env};
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Distance {
@@ -59,7 +59,7 @@ async fn connect(near: TcpStream, target: String, delay: Duration) -> io::Result
 }
 
 async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) -> io::Result<()> {
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let (sender, mut chunks) = mpsc::unbounded_channel();
     let read = async {
         let sender = sender;
@@ -69,12 +69,12 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration)
                 return io::Result::Ok(());
             }
             // The receiver is polled beside this future.
-            let _ = sender.send((surroundings.monotonic() + delay, chunk));
+            let _ = sender.send((env.monotonic() + delay, chunk));
         }
     };
     let write = async {
         while let Some((due, chunk)) = chunks.recv().await {
-            surroundings.sleep(due.saturating_sub(surroundings.monotonic())).await;
+            env.sleep(due.saturating_sub(env.monotonic())).await;
             to.write_all(&chunk).await?;
         }
         to.shutdown().await

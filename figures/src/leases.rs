@@ -21,7 +21,7 @@ use webhook_serializer::{
         lease::Lease,
     },
     telemetry::Quiet,
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::{
@@ -60,13 +60,13 @@ struct Record {
 }
 
 impl Record {
-    async fn hold(&self, lease: Lease, surroundings: &Surroundings) -> Result<(), LeaseError> {
+    async fn hold(&self, lease: Lease, env: &Env) -> Result<(), LeaseError> {
         if self.holders.fetch_add(1, SeqCst) > 0 {
             self.overlaps.fetch_add(1, SeqCst);
         }
-        let started = surroundings.monotonic();
-        surroundings.sleep(WORK).await;
-        self.grants.lock().await.push((lease.token(), started, surroundings.monotonic()));
+        let started = env.monotonic();
+        env.sleep(WORK).await;
+        self.grants.lock().await.push((lease.token(), started, env.monotonic()));
         self.holders.fetch_sub(1, SeqCst);
         Ok(())
     }
@@ -108,12 +108,12 @@ async fn measure(
     callers: u32,
     keys: u32,
 ) -> Result<(Vec<String>, bool)> {
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let meter: Arc<Meter> = Arc::default();
     let records: Vec<Record> = (0..keys).map(|_| Record::default()).collect();
     let mut clients = Vec::new();
     for number in 0..callers {
-        let parts = Parts::connect(account, &engines.config(), &surroundings, Some(meter.clone()));
+        let parts = Parts::connect(account, &engines.config(), &env, Some(meter.clone()));
         let number = number % keys;
         let key = EntityKey::parse(&format!("bench/{}-{callers}-{number}", name.replace(' ', "-")))?;
         let leases = Leases::new(parts.store, "bench").observed_by(Arc::new(Quiet));
@@ -122,16 +122,16 @@ async fn measure(
         clients.push((leases, key, &records[number as usize]));
     }
     let before = meter.reading();
-    let began = surroundings.monotonic();
+    let began = env.monotonic();
     try_join_all(clients.iter().map(async |(leases, key, record)| {
-        let hold = |lease| record.hold(lease, &surroundings);
+        let hold = |lease| record.hold(lease, &env);
         match waiting {
             Waiting::Library => leases.run(key, Terms::default(), hold).await.map_err(anyhow::Error::from),
-            Waiting::Polling { first, factor } => poll(leases, key, &surroundings, first, factor, hold).await,
+            Waiting::Polling { first, factor } => poll(leases, key, &env, first, factor, hold).await,
         }
     }))
     .await?;
-    let wall = surroundings.monotonic() - began;
+    let wall = env.monotonic() - began;
     let counted = meter.reading() - before;
     let (mut hand_overs, mut overlaps, mut stale_tokens) = (Vec::new(), 0, 0);
     for record in records {
@@ -167,7 +167,7 @@ async fn measure(
 async fn poll<W: Future<Output = Result<(), LeaseError>>>(
     leases: &Leases,
     key: &EntityKey,
-    surroundings: &Surroundings,
+    env: &Env,
     first: Duration,
     factor: u32,
     hold: impl FnOnce(Lease) -> W,
@@ -179,7 +179,7 @@ async fn poll<W: Future<Output = Result<(), LeaseError>>>(
                 hold(guard.lease().clone()).await?;
                 return Ok(guard.release().await?);
             }
-            Err(LeaseError::Contended { .. }) => surroundings.sleep(surroundings.jittered(wait)).await,
+            Err(LeaseError::Contended { .. }) => env.sleep(env.jittered(wait)).await,
             Err(error) => return Err(error.into()),
         }
         wait = (wait * factor).min(LONGEST_WAIT);

@@ -25,11 +25,9 @@ impl Code {
     /// older query protocol, which SDKs match on.
     pub(super) fn on_the_wire(self) -> (u16, &'static str, &'static str) {
         match self {
-            Self::BatchEntryIdsNotDistinct => (
-                400,
-                "com.amazonaws.sqs#BatchEntryIdsNotDistinct",
-                "AWS.SimpleQueueService.BatchEntryIdsNotDistinct",
-            ),
+            Self::BatchEntryIdsNotDistinct => {
+                (400, "com.amazonaws.sqs#BatchEntryIdsNotDistinct", "AWS.SimpleQueueService.BatchEntryIdsNotDistinct")
+            }
             Self::EmptyBatchRequest => {
                 (400, "com.amazonaws.sqs#EmptyBatchRequest", "AWS.SimpleQueueService.EmptyBatchRequest")
             }

@@ -140,9 +140,9 @@ impl Server {
                     _ = closing.wait_for(|closing| *closing) => Ok(json!({})),
                 }
             }
-            "DeleteMessageBatch" => self.batch(read(body)?, |queue, entry| {
-                self.queues.delete(queue, &entry.receipt_handle)
-            }),
+            "DeleteMessageBatch" => {
+                self.batch(read(body)?, |queue, entry| self.queues.delete(queue, &entry.receipt_handle))
+            }
             "ChangeMessageVisibilityBatch" => self.batch(read(body)?, |queue, entry| {
                 let timeout = visibility(entry.visibility_timeout)?;
                 self.queues.change_visibility(queue, &entry.receipt_handle, timeout)
@@ -249,7 +249,10 @@ impl Server {
 fn requested(names: &[String], attributes: &[(&str, u128)]) -> Value {
     let is_requested = |name: &str| names.iter().any(|requested| requested == "All" || requested == name);
     let requested = attributes.iter().filter(|(name, _)| is_requested(name));
-    requested.map(|(name, value)| ((*name).to_owned(), value.to_string().into())).collect::<serde_json::Map<_, _>>().into()
+    requested
+        .map(|(name, value)| ((*name).to_owned(), value.to_string().into()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// Returns the last part of a queue's URL. The rest may name any way to this machine.
