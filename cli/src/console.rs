@@ -1,6 +1,5 @@
-//! The console: what the commands show, in a browser. It serves on 127.0.0.1
-//! alone, with whatever credentials its process has; pages are made here, and
-//! read through the same functions as the commands.
+//! The console: a deployment in the browser. It serves on 127.0.0.1 only, with the
+//! credentials of its process.
 
 mod actions;
 mod bulk;
@@ -10,7 +9,7 @@ mod live;
 mod pages;
 mod plot;
 mod reading;
-mod trouble;
+mod problem;
 
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 
@@ -23,37 +22,36 @@ use bulk::Works;
 use guard::Access;
 use reading::Readings;
 
-/// The deployment that a console looks at.
+/// The deployment that a console shows.
 #[derive(Debug, Clone)]
 pub struct Watched {
-    /// What is done goes through this.
+    /// Runs the actions.
     pub operator: Operator,
-    /// What is read besides.
+    /// Reads everything else.
     pub store: Store,
-    /// Its clock.
+    /// Clock and randomness.
     pub env: Env,
-    /// What says on a command line that it is this one: ` --local`, or nothing.
+    /// The option that names this deployment on a command line: ` --local`, or nothing.
     pub option: String,
-    /// What it is called on every page.
+    /// The deployment's name on every page.
     pub name: String,
-    /// What happens in it, where that is told in this process. Otherwise lanes are
-    /// drawn from what the rows remember.
+    /// The deployment's events, if it runs in this process. Otherwise lanes are drawn
+    /// from the orders' rows.
     pub story: Option<Story>,
-    /// Who acts.
+    /// The operator's name in the operations log.
     pub by: String,
 }
 
-/// A running console. It ends when this is dropped.
+/// A running console; ends when dropped.
 #[derive(Debug)]
 pub struct Console {
-    /// Where it serves.
+    /// The address that it serves on.
     pub address: SocketAddr,
-    /// The address to open, with its token.
+    /// The URL to open, including the token.
     pub url: String,
     task: AbortHandle,
 }
 
-/// What all its requests share.
 #[derive(Debug)]
 struct Shared {
     watched: Watched,
@@ -63,7 +61,7 @@ struct Shared {
     flashes: std::sync::Mutex<VecDeque<Flash>>,
 }
 
-/// What was done, to be said once on the next page.
+/// A message that the next page shows once.
 #[derive(Debug, Clone)]
 struct Flash {
     id: String,
@@ -71,25 +69,24 @@ struct Flash {
     is_good: bool,
 }
 
-/// So many sentences wait to be said at most.
-const FLASHES: usize = 32;
+const MAX_FLASHES: usize = 32;
 
-/// Where the pages about alarms look for it.
-const USUAL_PORT: u16 = 9001;
+/// The port in the links of the runbooks.
+const DEFAULT_PORT: u16 = 9001;
 
 impl Console {
-    /// Serves `watched` on 127.0.0.1; port 0 takes any that is free.
+    /// Serves `watched` on 127.0.0.1; port 0 takes any free port.
     ///
     /// # Errors
     ///
-    /// The port is taken; without one, none is free.
+    /// The port is taken, or no port is free.
     pub async fn start(watched: Watched, port: Option<u16>) -> Result<Self> {
         let bind = |port| TcpListener::bind(("127.0.0.1", port));
         let listener = match port {
             Some(port) => {
                 bind(port).await.with_context(|| format!("port {port} is taken; choose another for the console"))?
             }
-            None => match bind(USUAL_PORT).await {
+            None => match bind(DEFAULT_PORT).await {
                 Ok(listener) => listener,
                 Err(_) => bind(0).await.context("no port is free for the console")?,
             },
@@ -112,25 +109,25 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        // A page that shows lanes keeps its connection open for as long as it is looked at.
+        // Pages with lanes keep their connections open.
         self.task.abort();
     }
 }
 
 impl Shared {
-    /// Remembers a sentence for the next page; what it is called there.
+    /// Keeps a message for the next page and returns its id.
     fn flash(&self, sentence: String, is_good: bool) -> String {
         let id = self.watched.env.nonce().as_str().to_owned();
         let mut flashes = self.flashes.lock().expect("no one panics while holding this");
         flashes.push_back(Flash { id: id.clone(), sentence, is_good });
-        while flashes.len() > FLASHES {
+        while flashes.len() > MAX_FLASHES {
             flashes.pop_front();
         }
         id
     }
 
-    /// The sentence of that name, once.
-    fn said(&self, id: &str) -> Option<Flash> {
+    /// Removes a message and returns it.
+    fn take_flash(&self, id: &str) -> Option<Flash> {
         let mut flashes = self.flashes.lock().expect("no one panics while holding this");
         let at = flashes.iter().position(|flash| flash.id == id)?;
         flashes.remove(at)

@@ -1,9 +1,8 @@
-//! A sources document as it is changed from the command line: its text, where
-//! it stands, what a change shows.
+//! Edits of the sources document: its text, its location, and the difference that an
+//! edit makes; and its reference.
 
 pub mod advice;
 mod change;
-mod json;
 mod place;
 pub mod reference;
 mod shown;

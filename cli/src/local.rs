@@ -1,6 +1,6 @@
-//! A whole deployment on this machine: embedded DynamoDB and queue, reached
-//! over loopback by the same AWS clients that the functions use in the cloud,
-//! the webhook endpoint, and workers that share nothing but table and queue.
+//! A deployment on this machine: embedded DynamoDB and queue, which the functions' own
+//! AWS clients reach over loopback, the webhook endpoint, and workers that share only
+//! table and queue.
 
 pub mod demo;
 mod endpoint;
@@ -50,10 +50,10 @@ pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::Ticked;
 
-/// How a function's time is limited here, as the template deploys it.
+/// The functions' timeout, as in the template.
 pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many workers run at most where nobody says.
+/// The default number of workers.
 pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not 0");
 
 /// How many batches a worker in this process has at work at most: with the
@@ -62,36 +62,36 @@ pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not
 /// slot that is free costs nothing.
 pub const SLOTS: usize = 80;
 
-/// How long a received wake-up stays hidden: longer than a function runs.
+/// The queue's visibility timeout, longer than a function runs.
 pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What to start.
+/// A local deployment's options.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where tables and queue are kept; `None`: in memory.
+    /// The folder for tables and queue, or `None` for memory.
     pub data: Option<PathBuf>,
-    /// The webhook endpoint's port; 0: any.
+    /// The webhook endpoint's port; 0 for any.
     pub port: u16,
-    /// How many workers run at most.
+    /// The number of workers.
     pub workers: NonZeroUsize,
     /// The configured senders.
     pub sources: LiveSources,
-    /// The file that they stand in, where it is the user's.
+    /// The user's sources file, if any.
     pub sources_file: Option<PathBuf>,
-    /// How the workers drain.
+    /// The workers' settings.
     pub drain: DrainSettings,
-    /// A scheduler of the user's, instead of the one that comes ready.
+    /// The user's scheduler, instead of the standard one.
     pub scheduler: Option<OwnScheduler>,
-    /// Whether the key that everyone has, which signed samples, is believed.
+    /// Whether ingest accepts the samples' public private key.
     pub samples: bool,
 }
 
 /// A running deployment.
 #[derive(Debug)]
 pub struct Local {
-    /// DynamoDB and queue.
+    /// The embedded DynamoDB and queue.
     pub engines: Engines,
-    /// Where webhooks are posted.
+    /// The address of the webhook endpoint.
     pub webhooks: SocketAddr,
     sources: LiveSources,
     drain: DrainSettings,
@@ -104,8 +104,8 @@ pub struct Local {
     tasks: JoinSet<Result<()>>,
 }
 
-/// What ingest fetches; with `samples`, the key that everyone has is believed
-/// besides, which could sign anything for anybody's source.
+/// Returns the senders' published keys. With `samples`, this includes a key that anybody
+/// can sign with.
 fn keys(samples: bool, env: Env) -> PublishedKeys {
     match samples {
         true => PublishedKeys::beside(env, Arc::new(DevelopmentKeys)),
@@ -114,11 +114,11 @@ fn keys(samples: bool, env: Env) -> PublishedKeys {
 }
 
 impl Local {
-    /// Starts engines and endpoint; no workers yet.
+    /// Starts engines and endpoint, but no workers.
     ///
     /// # Errors
     ///
-    /// A port is taken, or the data directory cannot be used.
+    /// A port is taken, or the data folder cannot be used.
     pub async fn start(mut options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
         let (own, samples) = (options.scheduler.take(), options.samples);
         let file = options.sources_file.take();
@@ -130,7 +130,7 @@ impl Local {
         let keys = keys(samples, env.clone());
         let ingest = Ingest::new(local.sources.clone(), inbox, env.clone()).with_keys(keys);
         let mut environment = environment(&local.engines, &local.drain);
-        environment.extend(file.map(named));
+        environment.extend(file.map(sources_variable));
         let until = stopped(local.stop.subscribe());
         local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
         let Parts { store, waker, queue } = local.engines.connect(&env, None);
@@ -142,9 +142,8 @@ impl Local {
         Ok(local)
     }
 
-    /// Starts engines without functions: `invoker` reaches those that somebody
-    /// else runs, to be fed from the queue and called by the schedule. What
-    /// they need in their environment can be asked for at the endpoint.
+    /// Starts engines for functions that run elsewhere: `invoker` reaches them for the
+    /// queue and the schedule. The endpoint serves their environment.
     ///
     /// # Errors
     ///
@@ -157,7 +156,7 @@ impl Local {
         let file = options.sources_file.clone();
         let (mut local, listener) = Self::start_engines(options, observer).await?;
         let mut environment = environment(&local.engines, &local.drain);
-        environment.extend(file.map(named));
+        environment.extend(file.map(sources_variable));
         local.tasks.spawn(endpoint::serve_environment(listener, environment, stopped(local.stop.subscribe())));
         let stopping = local.stop.subscribe();
         local.tasks.spawn(schedule::run(Ticked::Invoked(invoker.clone()), Env::system(), stopping));
@@ -179,16 +178,15 @@ impl Local {
         Ok((local, listener))
     }
 
-    /// The same, with up to so many batches at work in each worker of this
-    /// process; one, as in Lambda, where nobody says.
+    /// Lets each worker of this process run up to this many batches concurrently. The
+    /// default is one, as in Lambda.
     #[must_use]
     pub fn side_by_side(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
     }
 
-    /// Starts the workers, each with clients of its own, around the handler
-    /// that `make` makes for it.
+    /// Starts the workers, each with its own clients and its own handler from `make`.
     pub fn work<H: Handler>(&mut self, make: impl Fn(&Parts) -> H) -> Vec<AbortHandle> {
         let one = |number: usize| {
             let env = Env::system();
@@ -210,8 +208,8 @@ impl Local {
         functions.into_iter().map(|function| self.feed(function)).collect()
     }
 
-    /// Feeds `function` from the queue, as an event source mapping does.
-    /// Aborting it is as a crash is.
+    /// Feeds `function` from the queue, like an event source mapping. Aborting the task is
+    /// like a crash.
     pub fn feed(&mut self, function: Function) -> AbortHandle {
         let slots = if matches!(function, Function::Here(_)) { self.slots } else { 1 };
         let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT)
@@ -221,30 +219,29 @@ impl Local {
         self.tasks.spawn(source.run(self.stop.subscribe()))
     }
 
-    /// What a function binary needs in its environment to work on this
-    /// deployment.
+    /// Returns the environment of a function binary in this deployment.
     pub fn environment(&self, sources_file: &str) -> Vec<(String, String)> {
         let mut variables = environment(&self.engines, &self.drain);
         variables.push(("SOURCES_FILE".to_owned(), sources_file.to_owned()));
         variables
     }
 
-    /// What the workers are at work on.
+    /// Returns the orders that the workers are working on.
     pub fn at_work(&self) -> AtWork {
         self.at_work.clone()
     }
 
-    /// From here on no handler starts. What is at work goes on.
+    /// Stops further handler starts. Running handlers continue.
     pub fn finish(&self) {
         self.functions.iter().for_each(|function| function.finish());
         self.stop.send_replace(true);
     }
 
-    /// Stops everything: no handler starts any more, those at work are finished.
+    /// Lets running handlers finish and stops everything.
     ///
     /// # Errors
     ///
-    /// A part had failed.
+    /// A part has failed.
     pub async fn stop(mut self) -> Result<()> {
         self.finish();
         while let Some(ended) = self.tasks.join_next().await {
@@ -257,18 +254,17 @@ impl Local {
     }
 }
 
-/// Completes when told to stop.
 async fn stopped(mut stopping: watch::Receiver<bool>) {
-    // An error: whoever could tell is gone.
+    // An error means that the sender is gone.
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// Where a function binary, or `serializer source`, finds the sources.
-fn named(file: PathBuf) -> (String, String) {
+/// The variable that tells functions, and `serializer source`, where the sources are.
+fn sources_variable(file: PathBuf) -> (String, String) {
     ("SOURCES_FILE".to_owned(), file.to_string_lossy().into_owned())
 }
 
-/// What a function binary needs in its environment, but for its sources.
+/// The environment of a function binary, without its sources.
 fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)> {
     let StoreConfig { entities_table, inbox_table, queue_url, retention, .. } = engines.config();
     [
@@ -302,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_that_everyone_has_is_believed_of_the_samples_own_sources_alone() {
+    fn development_key_is_accepted_for_samples_only() {
         let sources = Sources::parse(crate::local::samples::SOURCES).expect("the samples' own");
         for event in [
             include_str!("../events/paypal-checkout-order-approved.json"),

@@ -1,9 +1,8 @@
-//! A webhook as somebody has it at hand, with what they believe it was signed
-//! with: whether its provider's rules believe it, what of it the signature
-//! covers, and why not.
+//! Verifies a single webhook against its provider's rules: what its signature covers, or
+//! a diagnosis of why it is invalid.
 //!
-//! What is tried to find out why stands here and not beside the providers'
-//! rules, so that no function carries it.
+//! The diagnosis is here and not beside the providers' rules, so that no function
+//! contains it.
 
 mod bodies;
 mod covered;
@@ -26,75 +25,73 @@ use webhook_serializer::{
 use crate::document::reference;
 use keys::Held;
 
-/// A webhook and what it is held against.
+/// A webhook, and the secrets and options to verify it with.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The provider's name.
     pub provider: String,
-    /// Secrets as a sources document has them.
+    /// Secrets, in the form of a sources document.
     pub secrets: Vec<String>,
-    /// Fields of the sources document; one that is given several times is a
-    /// list.
+    /// Fields of the sources document; a repeated field is a list.
     pub options: Vec<(String, String)>,
-    /// Files that stand in for what the sender publishes, by what they are
-    /// called: `cert_file`, `jwks_file`, `public_key_file`. Of several of one
-    /// name each is tried.
+    /// Files instead of the keys that the sender publishes, named `cert_file`, `jwks_file`
+    /// or `public_key_file`. Several files of one name are tried in turn.
     pub files: Vec<(String, Vec<u8>)>,
-    /// What was fetched of what the sender publishes.
+    /// The sender's published keys, as far as fetched.
     pub keys: PublishedKeys,
-    /// The URL that the sender calls, as it knows it.
+    /// The URL that the sender calls.
     pub url: Option<String>,
     /// The headers.
     pub headers: Vec<(String, String)>,
     /// The body's bytes.
     pub body: Vec<u8>,
-    /// The time at which it is verified.
+    /// The time of the verification.
     pub now: Timestamp,
 }
 
-/// Why there is nothing to verify by.
+/// The reason why a webhook cannot be verified at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// A secret is none of this provider's.
+    /// A secret is invalid for this provider.
     #[error("{0}")]
     Secret(String),
-    /// An option is unknown, missing or wrong.
+    /// An option is unknown, missing or invalid.
     #[error("{0}")]
     Option(String),
-    /// The sender's key cannot be had.
+    /// The sender's key cannot be fetched.
     #[error("{0}")]
     Key(String),
 }
 
-/// How long a key is waited for.
+/// The timeout of fetching a key.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many keys one webhook may need, and one more.
-const MOST_FETCHES: usize = 3;
+/// One more than the keys that a webhook may need.
+const MAX_FETCHES: usize = 3;
 
-/// What is known of a webhook that was verified.
+/// The result of a successful verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// What it is about.
+    /// The webhook's topic, id and time.
     pub described: Described,
-    /// Its entity, as the provider's rule or the option `entity` says it.
+    /// The entity, by the provider's rule or the option `entity`.
     pub entity: Option<String>,
-    /// Which of `topic`, `id`, `time` and `body` its signature covers.
+    /// Those of `topic`, `id`, `time` and `body` that the signature covers.
     pub signed: Vec<&'static str>,
-    /// Which of the secrets it is signed with, from 1; `None`: with none.
+    /// The number of the matching secret, from 1; `None` if it needs none.
     pub secret: Option<usize>,
-    /// It only asks whether anybody is there.
+    /// Whether it is a ping, not a delivery.
     pub is_ping: bool,
 }
 
 impl Claim {
-    /// The source that a sources document with these secrets and options has.
+    /// Parses the secrets and options as a source.
     ///
     /// # Errors
     ///
-    /// The document would be refused.
+    /// A sources document with them would be refused.
     pub fn source(&self) -> Result<Arc<Source>, Unusable> {
-        // What stands in it is not shown by the reader's errors, nor here.
+        // The parser's errors contain nothing of the document.
         let document = json!({ "sources": { self.provider.as_str(): self.entry() } }).to_string();
         let sources = Sources::parse(&document).map_err(|error| match error {
             InvalidSources::Source { reason, .. } if reason.starts_with("`secrets`") => {
@@ -114,7 +111,7 @@ impl Claim {
         for (name, text) in &self.options {
             let is_generic = self.provider == "generic" && reference::is_of_generic(name);
             let table = if is_generic { &mut generic } else { &mut entry };
-            // A duration: the document asks for its unit.
+            // The document requires a unit for durations.
             let is_bare = name == "tolerance" && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             let text = Value::from(if is_bare { format!("{text}s") } else { text.clone() });
             match table.get_mut(name) {
@@ -137,15 +134,14 @@ impl Claim {
         entry.into()
     }
 
-    /// The headers and the query, for providers.
+    /// Returns the headers with the query.
     pub fn headers(&self) -> Headers {
         let query = self.url.as_deref().and_then(|url| url.split_once('?')).map(|(_, query)| query);
         let headers: Headers = self.headers.iter().map(|(name, value)| (name, value.trim())).collect();
         headers.with_query(query.and_then(|query| query.split('#').next()).unwrap_or_default())
     }
 
-    /// Whether the URL makes any difference to its provider, which may sign it
-    /// or stand in it with a secret.
+    /// Whether the provider signs the URL or sends a secret in it.
     pub fn reads_url(&self) -> bool {
         let refused = |query: &str| {
             let request = Request { headers: &Headers::default().with_query(query), body: &[] };
@@ -158,13 +154,11 @@ impl Claim {
         providers::rule_of(&self.provider).is_some_and(|rule| rule.facts.signed.url)
     }
 
-    /// Whether its sender signs with a key of its own, so that a secret is of no
-    /// use.
+    /// Whether the sender signs with a private key and publishes the public one.
     pub fn is_published(&self) -> bool {
         providers::by_name(&self.provider).is_some_and(|provider| provider.published().is_some())
     }
 
-    /// Whether `source` believes it.
     fn verified_by(&self, source: &Source) -> Result<Verified, Unverified> {
         let headers = self.headers();
         let webhook = Request { headers: &headers, body: &self.body };
@@ -177,18 +171,18 @@ impl Claim {
         if first.is_ok() { first } else { others.into_iter().find(Result::is_ok).unwrap_or(first) }
     }
 
-    /// Fetches what its sender publishes, where no file stands in for it.
+    /// Fetches the sender's published keys, except those given as files.
     ///
     /// # Errors
     ///
-    /// It cannot be fetched, or there is nothing to verify by.
+    /// A key cannot be fetched, or the options are invalid.
     pub async fn fetch(&self) -> Result<(), Unusable> {
         let source = self.source()?;
-        for _ in 0..MOST_FETCHES {
+        for _ in 0..MAX_FETCHES {
             let Err(Unverified::Unfetched(at)) = self.verified_by(&source) else { break };
             self.keys.fetch(&at, PATIENCE).await.map_err(|reason| {
                 Unusable::Key(format!(
-                    "the sender's key at {at} cannot be fetched: {reason}. A file stands in for it with --option {}=FILE",
+                    "the sender's key at {at} cannot be fetched: {reason}. Give it as a file with --option {}=FILE",
                     at.file()
                 ))
             })?;
@@ -196,22 +190,21 @@ impl Claim {
         Ok(())
     }
 
-    /// What `source` says that it is about.
     fn described_by(&self, source: &Source) -> Described {
         source.describe(Request { headers: &self.headers(), body: &self.body })
     }
 
-    /// Whether somebody with one of the secrets signed it, at whatever time.
+    /// Whether the signature matches, at whatever time.
     fn is_signed(&self) -> bool {
         let Ok(source) = self.source() else { return false };
         matches!(self.verified_by(&source), Ok(Verified::Delivery) | Err(Unverified::Stale(_)))
     }
 
-    /// What is known of it, or in a few sentences why it is not believed.
+    /// Verifies the webhook; the inner error is a diagnosis for people.
     ///
     /// # Errors
     ///
-    /// There is nothing to verify it by.
+    /// The options are invalid.
     pub fn verify(&self) -> Result<Result<Known, String>, Unusable> {
         let source = self.source()?;
         let verified = match self.verified_by(&source) {

@@ -277,10 +277,12 @@ impl World {
 
     async fn worker(&self, number: u32, journal: &Journal) -> Result<EventSource> {
         let parts = self.connect().await?;
+        let deliver = match self.scenario.up_to {
+            1 => String::new(),
+            up_to => format!("deliver = {{ up_to = {up_to} }}"),
+        };
         let sources = format!(
-            "[sources.bench]\nprovider = 'standard-webhooks'\nsecrets = 'whsec_YmVuY2g='\nhandler = 'bench'\n\
-             deliver = {{ up_to = {} }}",
-            self.scenario.up_to
+            "[sources.bench]\nprovider = 'standard-webhooks'\nsecrets = 'whsec_YmVuY2g='\nhandler = 'bench'\n{deliver}"
         );
         let drainer = Drainer::new(
             parts.store,

@@ -43,14 +43,18 @@ fn names() -> clap::builder::PossibleValuesParser {
 }
 
 #[tokio::main]
-async fn main() -> Result<ExitCode> {
-    match Command::parse() {
-        Command::Bench(bench) => bench.run().await,
+async fn main() -> ExitCode {
+    let bench = match Command::parse() {
+        Command::Bench(bench) => bench,
         Command::Bill(load) => {
             load.print();
-            Ok(ExitCode::SUCCESS)
+            return ExitCode::SUCCESS;
         }
-    }
+    };
+    bench.run().await.unwrap_or_else(|error| {
+        output::complain(format_args!("error: {error:#}"));
+        ExitCode::FAILURE
+    })
 }
 
 impl Bench {

@@ -1,4 +1,4 @@
-//! Lanes: of what happens, and of ten thousand orders.
+//! Lanes: live, paused, and of ten thousand orders.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,17 +26,17 @@ async fn lanes_appear_as_orders_arrive_and_show_outcomes() {
     browser.until(&state("shopify/order/1004", "parked")).await;
     browser.until(&state("woocommerce/order/1009", "blocked")).await;
     browser.until(&state("shopify/order/1003", "idle")).await;
-    // What a lane shows besides its bars: a repeat, a failed attempt, one set aside.
+    // Signs: parked, blocked, a failed attempt, a repeat.
     let signs = "[...document.querySelectorAll('.lane .sign')].map(one => one.textContent).join('')";
     for sign in ["P", "B", "!", "="] {
         browser.until(&format!("{signs}.includes('{sign}')")).await;
     }
-    // Serial within a lane: no two bars of one order at the same time.
+    // No two bars of an order overlap.
     let overlaps = "[...document.querySelectorAll('.lane')].filter(lane => { \
         const bars = [...lane.querySelectorAll('.bar.running')].map(bar => [bar.style.getPropertyValue('--a'), bar.style.getPropertyValue('--b')].map(Number)); \
         return bars.some(([a], at) => at > 0 && a < bars[at - 1][1]); }).length";
     assert_eq!(browser.run(overlaps).await, 0);
-    // By source, by topic, by state.
+    // By source, topic and state.
     for (filter, left) in [("stripe", 3), ("refunds", 4), ("parked", 1), ("no such", 0)] {
         browser.run("document.getElementById('filter').value = ''").await;
         browser.type_into("#filter", filter).await;
@@ -58,9 +58,9 @@ async fn paused_lanes_stand_still_until_followed() {
     browser.press(" ").await;
     browser.until("document.getElementById('follow').textContent === 'Follow'").await;
     let before = browser.run(shift).await;
-    // It is looked at thirty times, each of which would have moved it.
+    // Thirty polls, in each of which a moving page would have moved.
     browser.until("(window.looks = (window.looks ?? 0) + 1) > 30").await;
-    assert_eq!(browser.run(shift).await, before, "it stands still");
+    assert_eq!(browser.run(shift).await, before, "paused");
     browser.press("+").await;
     assert_eq!(browser.run("document.getElementById('window').value").await, "30");
     browser.press(" ").await;
@@ -69,7 +69,7 @@ async fn paused_lanes_stand_still_until_followed() {
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 
-/// More elements a page with 200 lanes has not, whatever is in them.
+/// The most elements of a page with 200 lanes.
 const NODES: u64 = 4_500;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,10 +93,10 @@ async fn ten_thousand_orders_keep_the_page_small() {
     browser.until("document.querySelector('h1')?.textContent.includes('shopify/order/104242')").await;
     let found = lane.env.monotonic() - begun;
     browser.type_into("#search", "order/1042\u{e007}").await;
-    browser.until_text("100 with").await;
+    browser.until_text("100 orders with").await;
     let listed = browser.run("document.querySelectorAll('table.rows tbody tr').length").await;
     assert_eq!(listed, 50);
     browser.until_text("and 50 more").await;
-    println!("first lane {first_lane:?}, one found {found:?}, {nodes} elements");
+    println!("first lane after {first_lane:?}, search {found:?}, {nodes} elements");
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }

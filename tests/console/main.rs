@@ -1,14 +1,13 @@
-//! The console, as people use it: in a real browser, and by requests that should
-//! not get in.
+//! The console in a real browser, and requests that must be refused.
 
-mod doors;
+mod access;
 mod lanes;
-mod looks;
-mod mending;
+mod layout;
+mod actions;
 
 use tests::{browser::Browser, not_run::not_run};
 
-/// A browser; `None`, said aloud: there is none here.
+/// Starts a browser; prints that the test does not run if none is installed.
 async fn browser() -> Option<Browser> {
     let browser = Browser::start().await;
     if browser.is_none() {

@@ -1,4 +1,4 @@
-//! Which verbs a page offers.
+//! The verbs that a page offers.
 
 use webhook_serializer::protocol::{
     entity::{EntityKey, Sequence},
@@ -19,8 +19,8 @@ pub(super) struct About<'a> {
 pub(super) struct Situation<'a> {
     pub(super) state: Option<&'a EntityState>,
     pub(super) parked: usize,
-    /// Whether a rewind is under way.
-    pub(super) again: bool,
+    /// Whether a rewind is in progress.
+    pub(super) is_rewinding: bool,
 }
 
 /// Returns the delivery that a form names. Another may be in front by the time that it is sent.
@@ -40,7 +40,7 @@ pub(super) fn is_offered(verb: Verb, about: About<'_>, situation: Situation<'_>)
         Verb::Retry => is_front(&|state| state.retry_at.is_some() && state.last_error.is_some() && !state.is_stopped()),
         Verb::Skip => is_front(&|state| !state.is_empty() && state.blocked != Some(BlockReason::Expired)),
         Verb::Hold => is_order && is_state(&|state| state.hold.since().is_none()) && !about.entity.is_kept_forever(),
-        Verb::EndRewind => is_order && situation.again,
+        Verb::EndRewind => is_order && situation.is_rewinding,
         Verb::Redrive => situation.parked > 0,
         Verb::Discard => situation.parked > 0 && !is_order,
         Verb::Rewind => {

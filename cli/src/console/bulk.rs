@@ -1,4 +1,4 @@
-//! Many put back, behind the page that shows how far it is.
+//! Bulk redrives, which continue behind the page that shows their progress.
 
 use std::sync::{
     Arc, Mutex,
@@ -9,13 +9,13 @@ use webhook_serializer::operator::Operator;
 
 use crate::operations::{self, Effect, Target, Verb};
 
-/// So many are remembered, the newest.
+/// How many redrives are remembered.
 const KEPT: usize = 16;
 
-/// So many that were not put back are named.
-const NAMED: usize = 20;
+/// How many failures are listed.
+const LISTED: usize = 20;
 
-/// Deliveries that are put back, one after the other.
+/// A bulk redrive, one delivery after the other.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) id: String,
@@ -24,32 +24,31 @@ pub(super) struct Work {
     back: AtomicUsize,
     not: AtomicUsize,
     stop: AtomicBool,
-    told: Mutex<Told>,
+    log: Mutex<Log>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
-    not: Vec<String>,
-    /// How it ended; `None`: it goes on.
+struct Log {
+    failures: Vec<String>,
+    /// `None` while it runs.
     ended: Option<String>,
 }
 
-/// How far it is.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) back: usize,
     pub(super) not: usize,
-    /// Some of those that were not put back, and why.
-    pub(super) named: Vec<String>,
+    /// Some of the deliveries that stay parked, and why.
+    pub(super) failures: Vec<String>,
     pub(super) ended: Option<String>,
 }
 
-/// What goes on, and what has ended lately.
+/// Running and recent redrives.
 #[derive(Debug, Default)]
 pub(super) struct Works(Mutex<Vec<Arc<Work>>>);
 
 impl Works {
-    /// Begins to redrive these deliveries, in their order.
+    /// Redrives these deliveries in their order.
     pub(super) fn begin(&self, id: String, operator: Operator, targets: Vec<Target>, why: String) -> Arc<Work> {
         let work = Arc::new(Work {
             id,
@@ -58,7 +57,7 @@ impl Works {
             back: AtomicUsize::new(0),
             not: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
-            told: Mutex::default(),
+            log: Mutex::default(),
         });
         let mut works = self.0.lock().expect("no one panics while holding this");
         works.push(work.clone());
@@ -81,38 +80,38 @@ impl Work {
                 self.back.fetch_add(1, Relaxed);
             } else {
                 self.not.fetch_add(1, Relaxed);
-                let mut told_here = self.told();
-                if told_here.not.len() < NAMED {
-                    told_here.not.push(outcome.sentence);
+                let mut log = self.log();
+                if log.failures.len() < LISTED {
+                    log.failures.push(outcome.sentence);
                 }
             }
             !self.stop.load(Relaxed)
         });
         let done = done.await;
         let left = self.total - self.back.load(Relaxed) - self.not.load(Relaxed);
-        self.told().ended = Some(match done {
+        self.log().ended = Some(match done {
             Ok(()) if left == 0 => "Done.".to_owned(),
-            Ok(()) => format!("Stopped; {left} stay parked. Nothing is half done, and the same can be begun again."),
-            Err(error) => format!("Stopped: {error}. {left} stay parked; begun again, it goes on."),
+            Ok(()) => format!("Stopped; {left} deliveries stay parked. Start the same redrive again to continue."),
+            Err(error) => format!("Stopped: {error}. {left} deliveries stay parked. Start the same redrive again to continue."),
         });
     }
 
-    /// After the one that is being put back.
+    /// Stops after the current delivery.
     pub(super) fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
     pub(super) fn progress(&self) -> Progress {
-        let told = self.told();
+        let log = self.log();
         Progress {
             back: self.back.load(Relaxed),
             not: self.not.load(Relaxed),
-            named: told.not.clone(),
-            ended: told.ended.clone(),
+            failures: log.failures.clone(),
+            ended: log.ended.clone(),
         }
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
-        self.told.lock().expect("no one panics while holding this")
+    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+        self.log.lock().expect("no one panics while holding this")
     }
 }

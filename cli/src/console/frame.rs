@@ -1,4 +1,4 @@
-//! What all pages have around them, and the small parts that they are made of.
+//! The frame of every page, and its small parts.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -17,11 +17,11 @@ use webhook_serializer::{
 use super::{Flash, Shared, reading::Reading};
 use crate::output::{duration, visible};
 
-/// How a page is asked for, besides what it is about.
+/// A request's theme and message.
 #[derive(Debug, Default)]
 pub(super) struct Visitor {
     theme: Option<&'static str>,
-    said: Option<Flash>,
+    flash: Option<Flash>,
 }
 
 impl FromRequestParts<Arc<Shared>> for Visitor {
@@ -31,43 +31,41 @@ impl FromRequestParts<Arc<Shared>> for Visitor {
         let cookies = parts.headers.get(header::COOKIE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let chosen = cookies.split(';').find_map(|pair| pair.trim().strip_prefix("theme="));
         let theme = ["light", "dark"].into_iter().find(|theme| Some(*theme) == chosen);
-        let said = parts.uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("said="));
-        Ok(Self { theme, said: said.and_then(|id| shared.said(id)) })
+        let flash = parts.uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("flash="));
+        Ok(Self { theme, flash: flash.and_then(|id| shared.take_flash(id)) })
     }
 }
 
-/// Where a page stands in the navigation.
+/// A page's tab in the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Tab {
     Now,
     Lanes,
     Figures,
-    Elsewhere,
+    None,
 }
 
-/// A page.
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
-    pub(super) place: Place,
-    /// What was searched for.
+    pub(super) tab: Tab,
+    /// The text in the search field.
     pub(super) searched: &'a str,
-    /// Looked at again after so many seconds.
-    pub(super) again: Option<u32>,
+    /// Reloads the page after this many seconds.
+    pub(super) refresh: Option<u32>,
 }
 
 impl<'a> Page<'a> {
-    pub(super) fn new(title: &'a str, place: Place) -> Self {
-        Self { title, place, searched: "", again: None }
+    pub(super) fn new(title: &'a str, tab: Tab) -> Self {
+        Self { title, tab, searched: "", refresh: None }
     }
 
-    /// The page around `body`.
     pub(super) fn around(&self, shared: &Shared, visitor: &Visitor, body: &Markup) -> Response {
         self.answer(StatusCode::OK, shared, visitor, body)
     }
 
     pub(super) fn answer(&self, status: StatusCode, shared: &Shared, visitor: &Visitor, body: &Markup) -> Response {
-        let tab = |place: Place, path: &str, name: &str| {
-            html! { a href=(path) aria-current=[(self.place == place).then_some("page")] { (name) } }
+        let link = |tab: Tab, path: &str, name: &str| {
+            html! { a href=(path) aria-current=[(self.tab == tab).then_some("page")] { (name) } }
         };
         let page = html! {
             (DOCTYPE)
@@ -75,7 +73,7 @@ impl<'a> Page<'a> {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
-                    @if let Some(seconds) = self.again { meta http-equiv="refresh" content=(seconds); }
+                    @if let Some(seconds) = self.refresh { meta http-equiv="refresh" content=(seconds); }
                     title { (self.title) " · serializer" }
                     link rel="icon" href="/console.svg" type="image/svg+xml";
                     link rel="stylesheet" href="/console.css";
@@ -86,9 +84,9 @@ impl<'a> Page<'a> {
                     header.top {
                         a.brand href="/" { span.mark aria-hidden="true" { i {} i {} i {} } "serializer" }
                         nav aria-label="Pages" {
-                            (tab(Place::Now, "/", "Now"))
-                            (tab(Place::Lanes, "/lanes", "Lanes"))
-                            (tab(Place::Figures, "/figures", "Figures"))
+                            (link(Tab::Now, "/", "Now"))
+                            (link(Tab::Lanes, "/lanes", "Lanes"))
+                            (link(Tab::Figures, "/figures", "Figures"))
                         }
                         form.search role="search" action="/search" {
                             label.hidden for="search" { "Find an order" }
@@ -99,13 +97,13 @@ impl<'a> Page<'a> {
                         button #keys .plain type="button" hidden aria-haspopup="dialog" { "?" span.hidden { " Keys" } }
                     }
                     main #main tabindex="-1" {
-                        @if let Some(said) = &visitor.said {
-                            p.flash.bad[!said.is_good] role="status" { (said.sentence) }
+                        @if let Some(flash) = &visitor.flash {
+                            p.flash.bad[!flash.is_good] role="status" { (flash.sentence) }
                         }
                         (body)
                     }
                     footer { p { (shared.watched.name) } }
-                    div #heard .hidden aria-live="polite" {}
+                    div #announcements .hidden aria-live="polite" {}
                     dialog #help aria-labelledby="help-title" {
                         h2 #help-title { "Keys" }
                         dl {
@@ -120,7 +118,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// A page escaped by [`visible`], except for the values of its forms, which come back as they are.
+/// Escapes a page by [`visible`], except the values of forms, which are sent back.
 fn legible(page: &str) -> String {
     const VALUE: &str = " value=\"";
     let mut parts = page.split(VALUE);
@@ -136,16 +134,16 @@ const KEYS: [(&str, &str); 10] = [
     ("/", "find an order"),
     ("j k", "next, previous row"),
     ("Enter", "open it"),
-    ("n", "what is the matter now"),
+    ("n", "overview"),
     ("l", "lanes"),
     ("f", "figures"),
     ("Space", "lanes: pause, follow"),
     ("+ −", "lanes: zoom"),
-    ("← →", "lanes: back, on"),
+    ("← →", "lanes: earlier, later"),
     ("?", "this list"),
 ];
 
-/// A word about how something stands, with its colour.
+/// A state in its colour.
 pub(super) fn badge(word: &str) -> Markup {
     let tone = match word {
         "blocked" | "parked" | "failed" | "crashed" => "bad",
@@ -157,22 +155,20 @@ pub(super) fn badge(word: &str) -> Markup {
     html! { span class={ "badge " (tone) } { (word) } }
 }
 
-/// How long ago, with the time itself for whoever looks closer.
+/// The time since `at`, with the exact time as a tooltip.
 pub(super) fn ago(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at) title=(at) { (duration(now.since(at))) } }
 }
 
-/// Where an order's page is.
 pub(super) fn order_path(entity: &EntityKey) -> String {
     format!("/order?key={}", encoded(entity.as_str()))
 }
 
-/// Where a delivery's page is.
 pub(super) fn delivery_path(entity: &EntityKey, sequence: Sequence) -> String {
     format!("/delivery?key={}&sequence={sequence}", encoded(entity.as_str()))
 }
 
-/// As a query's value.
+/// Encodes a query's value.
 pub(super) fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -186,12 +182,11 @@ pub(super) fn encoded(text: &str) -> String {
     encoded
 }
 
-/// A number and what it counts.
 pub(super) fn count(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(count)) }
 }
 
-/// With a thin space between thousands.
+/// Separates thousands by a thin space.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3 * 3);
@@ -204,7 +199,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// When this was read and at what price; `whole`: where all of it is read.
+/// The age and price of a reading; `whole` is the page that reads everything.
 pub(super) fn read(reading: &Reading, now: Timestamp, whole: &str) -> Markup {
     html! {
         p.read {
@@ -212,12 +207,12 @@ pub(super) fn read(reading: &Reading, now: Timestamp, whole: &str) -> Markup {
         }
         @for (what, estimate) in &reading.unread {
             p.notice {
-                "Only a part of " (what) " was read: all of it takes "
+                "Only a part of " (what) " was read. All of it takes "
                 @match estimate {
                     Estimate::About(units) => { "about " (count(*units, "read unit", "read units")) }
                     Estimate::Over(units) => { "more than " (count(*units, "read unit", "read units")) }
                 }
-                ". " a href=(whole) { "Read all of it" }
+                ". " a href=(whole) { "Read everything" }
             }
         }
         @for (key, error) in reading.overview.unreadable.iter().take(5) {
@@ -231,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_in_an_address_is_one_value() {
+    fn encoded_key_is_one_query_value() {
         assert_eq!(encoded("shop/order/1 & é=\"#"), "shop/order/1%20%26%20%C3%A9%3D%22%23");
     }
 
@@ -246,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn large_numbers_are_read_at_a_glance() {
+    fn thousands_are_separated() {
         assert_eq!(
             [7, 1000, 10_000, 1_234_567].map(grouped),
             ["7", "1000", "10\u{202f}000", "1\u{202f}234\u{202f}567"]

@@ -1,5 +1,5 @@
-//! Lanes as they change, by server-sent events: from the story where one is told
-//! in this process, else from what the orders' rows remember.
+//! Lanes as server-sent events: from the recording if the deployment runs in this
+//! process, otherwise from the orders' rows.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -33,30 +33,30 @@ use crate::{
     },
 };
 
-/// So many lanes are on a page at most.
-pub(super) const MOST: usize = 200;
+/// The most lanes on a page.
+pub(super) const MAX_LANES: usize = 200;
 
-/// So many of a lane's newest bars and signs are sent.
+/// The most bars, and signs, sent of a lane.
 const NEWEST: usize = 60;
 
-/// What happens within this is told together.
-const TOGETHER: Duration = Duration::from_millis(120);
+/// Events within this time are sent together.
+const BATCHING: Duration = Duration::from_millis(120);
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct Parameters {
     #[serde(default)]
     filter: String,
 }
 
-/// The lanes that fit, and then whatever changes of them.
+/// Sends the lanes that match the filter, then their changes.
 pub(super) async fn stream(
     State(shared): State<Arc<Shared>>,
-    Query(asked): Query<Asked>,
+    Query(parameters): Query<Parameters>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let watch = Watch {
-        filter: asked.filter.trim().to_lowercase(),
+        filter: parameters.filter.trim().to_lowercase(),
         source: match &shared.watched.story {
-            Some(story) => Source::Story(Box::new(Told::new(story.clone(), &shared.watched.env))),
+            Some(story) => Source::Recording(Box::new(Recorded::new(story.clone(), &shared.watched.env))),
             None => Source::Rows(None),
         },
         sent: HashMap::new(),
@@ -70,50 +70,50 @@ pub(super) async fn stream(
     Sse::new(events).keep_alive(KeepAlive::default())
 }
 
-/// One page that is looked at.
+/// An open page.
 struct Watch {
     shared: Arc<Shared>,
     filter: String,
     source: Source,
-    /// What stands on the page, as it was sent.
+    /// The lanes on the page, as they were sent.
     sent: HashMap<EntityKey, Value>,
     order: Vec<EntityKey>,
 }
 
 enum Source {
-    Story(Box<Told>),
-    /// When the rows were read that were sent.
+    Recording(Box<Recorded>),
+    /// The time of the reading that was sent.
     Rows(Option<Timestamp>),
 }
 
 impl Watch {
-    /// What is new, once something is.
+    /// Waits for changes.
     async fn next(&mut self) -> Event {
         let (lanes, more) = match &mut self.source {
-            Source::Story(told) => {
-                let changed = told.hear().await;
-                told.lanes(&self.filter, &changed, &self.sent)
+            Source::Recording(recorded) => {
+                let changed = recorded.next().await;
+                recorded.lanes(&self.filter, &changed, &self.sent)
             }
             Source::Rows(at) => match rows(&self.shared, at).await {
                 Ok(reading) => {
-                    let mut found = of_rows(&reading, &self.filter);
+                    let mut found = lanes_of_rows(&reading, &self.filter);
                     found.1["price"] = price(&reading, !self.shared.watched.option.is_empty()).into();
                     found
                 }
-                Err(trouble) => {
+                Err(problem) => {
                     self.shared.watched.env.sleep(Duration::from_secs(5)).await;
-                    return event(&json!({ "trouble": visible(&trouble) }));
+                    return event(&json!({ "problem": visible(&problem) }));
                 }
             },
         };
-        self.tell(lanes, more)
+        self.changes(lanes, more)
     }
 
-    /// What of `lanes`, all that are to be on the page, is not on it so.
-    fn tell(&mut self, lanes: Vec<(EntityKey, Option<Value>)>, mut more: Value) -> Event {
+    /// Returns how `lanes`, all that belong on the page, differ from those on it.
+    fn changes(&mut self, lanes: Vec<(EntityKey, Option<Value>)>, mut more: Value) -> Event {
         let order: Vec<EntityKey> = lanes.iter().map(|(entity, _)| entity.clone()).collect();
-        let on: HashSet<&EntityKey> = order.iter().collect();
-        self.sent.retain(|entity, _| on.contains(entity));
+        let shown: HashSet<&EntityKey> = order.iter().collect();
+        self.sent.retain(|entity, _| shown.contains(entity));
         let mut changed = Vec::new();
         for (entity, lane) in lanes {
             let Some(lane) = lane.filter(|lane| self.sent.get(&entity) != Some(lane)) else { continue };
@@ -136,59 +136,59 @@ fn event(value: &Value) -> Event {
 
 fn price(reading: &Reading, is_local: bool) -> String {
     let again = reading.keeps(is_local);
-    let part = if reading.unread.is_empty() { "" } else { ", and only a part of them" };
+    let part = if reading.unread.is_empty() { "" } else { " (only a part of them)" };
     format!(
-        "{} orders were read from their rows for about {} read units{part}; they are read again every {}.",
+        "Drawn from the rows of {} orders{part}, read for about {} read units every {}.",
         reading.orders.len(),
         reading.units,
         crate::output::duration(again)
     )
 }
 
-/// What a story has told, as lanes.
-struct Told {
+/// Lanes drawn from a recording.
+struct Recorded {
     story: Story,
     drawing: Drawing,
-    /// What is on the page at first was told.
-    is_begun: bool,
+    has_sent: bool,
     next: usize,
-    /// The lanes by their first appearance, and when each was last heard of.
+    /// All orders, by first appearance.
     all: Vec<EntityKey>,
-    heard: HashMap<EntityKey, usize>,
-    /// From the story's clock to everybody's.
+    /// The number of each order's last event.
+    last: HashMap<EntityKey, usize>,
+    /// From the recording's clock to the wall clock, in milliseconds.
     offset: u64,
     env: Env,
 }
 
-impl Told {
+impl Recorded {
     fn new(story: Story, env: &Env) -> Self {
         let offset = env.now().as_millis().saturating_sub(story.now().as_millis() as u64);
         let env = env.clone();
         Self {
             story,
             drawing: Drawing::default(),
-            is_begun: false,
+            has_sent: false,
             next: 0,
             all: Vec::new(),
-            heard: HashMap::new(),
+            last: HashMap::new(),
             offset,
             env,
         }
     }
 
-    /// Whose lanes have changed, once some have; at first at once.
-    async fn hear(&mut self) -> HashSet<EntityKey> {
-        if std::mem::replace(&mut self.is_begun, true) {
+    /// Waits for changed lanes and returns their orders. The first call does not wait.
+    async fn next(&mut self) -> HashSet<EntityKey> {
+        if std::mem::replace(&mut self.has_sent, true) {
             let mut length = self.story.length();
-            // The sender lives in the story, so the channel is open.
+            // The sender lives in the recording, so the channel is open.
             let _ = length.wait_for(|length| *length > self.next).await;
-            self.env.sleep(TOGETHER).await;
+            self.env.sleep(BATCHING).await;
         }
         let mut changed = HashSet::new();
         for happening in self.story.since(self.next) {
             self.next += 1;
             self.drawing.take_in(&happening);
-            if self.heard.insert(happening.entity.clone(), self.next).is_none() {
+            if self.last.insert(happening.entity.clone(), self.next).is_none() {
                 self.all.push(happening.entity.clone());
             }
             changed.insert(happening.entity);
@@ -196,8 +196,8 @@ impl Told {
         changed
     }
 
-    /// The lanes that are to be on the page, the newest first, and those of them
-    /// anew that have changed or are not on it yet.
+    /// Returns the orders that belong on the page, the newest first; with their lane
+    /// if it has changed or is not on the page yet.
     fn lanes(
         &self,
         filter: &str,
@@ -208,19 +208,19 @@ impl Told {
         let mut fitting: Vec<(usize, &EntityKey, Option<Value>)> = Vec::new();
         for (at, entity) in self.all.iter().enumerate() {
             let is_known = sent.contains_key(entity) && !changed.contains(entity);
-            // Without a filter the oldest need not be drawn to know that they are not wanted.
+            // Without a filter, only the lanes that end up on the page are drawn.
             if is_known || filter.is_empty() {
                 fitting.push((at, entity, None));
                 continue;
             }
             let Some(value) = self.value(entity, now) else { continue };
-            if fits(&value, filter) {
+            if matches(&value, filter) {
                 fitting.push((at, entity, Some(value)));
             }
         }
         let matching = fitting.len();
-        fitting.sort_by_key(|(_, entity, _)| std::cmp::Reverse(self.heard.get(*entity).copied()));
-        fitting.truncate(MOST);
+        fitting.sort_by_key(|(_, entity, _)| std::cmp::Reverse(self.last.get(*entity).copied()));
+        fitting.truncate(MAX_LANES);
         fitting.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
         let anew = |entity: &EntityKey, value: Option<Value>| match value {
             None if changed.contains(entity) || !sent.contains_key(entity) => self.value(entity, now),
@@ -262,13 +262,12 @@ impl Told {
     }
 }
 
-/// How a lane stands, as far as it can be seen.
 fn state(lane: &Lane) -> &'static str {
     let is_open = |kind: Kind| lane.spans.iter().any(|span| span.is_open && span.kind == kind);
     let started_after = |at: Duration| lane.spans.iter().any(|span| span.kind == Kind::Running && span.from >= at);
     let last = |sign: Sign| lane.marks.iter().rev().find(|mark| mark.sign == sign);
     let is_parked = last(Sign::Parked).is_some_and(|mark| {
-        // Put back it runs once more, under the same name.
+        // A redriven delivery runs under the same name.
         !lane.spans.iter().any(|span| span.kind == Kind::Running && span.from >= mark.at && span.name == mark.name)
     });
     match () {
@@ -281,15 +280,14 @@ fn state(lane: &Lane) -> &'static str {
     }
 }
 
-/// Whether a lane has this text in what is said of it: its key, its state, its
-/// source, or what one of its deliveries is about.
-fn fits(lane: &Value, filter: &str) -> bool {
+/// Whether a lane's key, state, source or one of its topics contains the filter.
+fn matches(lane: &Value, filter: &str) -> bool {
     let has = |value: &Value| value.as_str().is_some_and(|text| text.to_lowercase().contains(filter));
     let about = lane["spans"].as_array().into_iter().flatten().any(|span| has(&span[4]));
     filter.is_empty() || about || ["key", "state", "source"].into_iter().any(|name| has(&lane[name]))
 }
 
-/// The rows, once they are new.
+/// Waits for a newer reading of the rows.
 async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Arc<Reading>, String> {
     loop {
         let reading = shared.readings.get(&shared.watched, Wanted::Orders, Depth::Free).await;
@@ -305,8 +303,8 @@ async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Arc<Readi
     }
 }
 
-/// Lanes of what rows remember: the most recently changed.
-fn of_rows(reading: &Reading, filter: &str) -> (Vec<(EntityKey, Option<Value>)>, Value) {
+/// Draws the most recently changed orders from their rows.
+fn lanes_of_rows(reading: &Reading, filter: &str) -> (Vec<(EntityKey, Option<Value>)>, Value) {
     let fitting = reading.orders.iter().filter(|state| {
         let state_text = order_status::Kind::of(state, reading.at).as_str();
         filter.is_empty() || state.entity.as_str().to_lowercase().contains(filter) || state_text.contains(filter)
@@ -314,8 +312,8 @@ fn of_rows(reading: &Reading, filter: &str) -> (Vec<(EntityKey, Option<Value>)>,
     let mut fitting: Vec<&EntityState> = fitting.collect();
     let matching = fitting.len();
     fitting.sort_by_cached_key(|state| std::cmp::Reverse(changed_at(state)));
-    fitting.truncate(MOST);
-    let lanes = fitting.into_iter().map(|state| (state.entity.clone(), Some(of_row(state, reading.at)))).collect();
+    fitting.truncate(MAX_LANES);
+    let lanes = fitting.into_iter().map(|state| (state.entity.clone(), Some(lane_of_row(state, reading.at)))).collect();
     (lanes, json!({ "matching": matching, "all": reading.orders.len() }))
 }
 
@@ -323,7 +321,7 @@ fn changed_at(state: &EntityState) -> Option<Timestamp> {
     state.recent.last().map(|receipt| receipt.settled_at).max(state.pending_since)
 }
 
-fn of_row(state: &EntityState, now: Timestamp) -> Value {
+fn lane_of_row(state: &EntityState, now: Timestamp) -> Value {
     let kind = order_status::Kind::of(state, now);
     let (mut spans, mut marks) = (Vec::new(), Vec::new());
     for receipt in state.recent.iter() {

@@ -1,4 +1,4 @@
-//! The pages, by their addresses.
+//! Routes.
 
 mod act;
 mod delivery;
@@ -20,33 +20,32 @@ use axum::{
 };
 use webhook_serializer::protocol::entity::{EntityKey, Sequence};
 
-use super::{Shared, frame::Visitor, guard, live, trouble::Trouble};
+use super::{Shared, frame::Visitor, guard, live, problem::Problem};
 
 const STYLE: &str = include_str!("assets/console.css");
 const SCRIPT: &str = include_str!("assets/console.js");
 const ICON: &str = include_str!("assets/console.svg");
 
-/// What a page comes to, until troubles are pages as well.
-type Shown = Result<Response, Trouble>;
+type Shown = Result<Response, Problem>;
 
-/// All addresses; every one behind the guard.
+/// All routes, behind the guard.
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/", get(now::page))
         .route("/group", get(now::group))
-        .route("/redrive", get(act::many).post(act::begin))
+        .route("/redrive", get(act::confirm).post(act::begin))
         .route("/work", get(act::work).post(act::stop))
         .route("/lanes", get(lanes::page))
         .route("/live", get(live::stream))
         .route("/search", get(search::page))
         .route("/order", get(order::page))
-        .route("/delivery", get(delivery::page).post(delivery::whole))
+        .route("/delivery", get(delivery::page).post(delivery::unredacted))
         .route("/act/{action}", post(act::one))
         .route("/figures", get(figures::page))
         .route("/console.css", get(|| asset("text/css; charset=utf-8", STYLE)))
         .route("/console.js", get(|| asset("text/javascript; charset=utf-8", SCRIPT)))
         .route("/console.svg", get(|| asset("image/svg+xml", ICON)))
-        .fallback(nowhere)
+        .fallback(not_found)
         .layer(middleware::from_fn_with_state(shared.clone(), guard::guard))
         .with_state(shared)
 }
@@ -55,23 +54,23 @@ async fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-async fn nowhere(State(shared): State<Arc<Shared>>, visitor: Visitor) -> Response {
-    Trouble::Unknown("There is no such page.".to_owned()).page(&shared, &visitor)
+async fn not_found(State(shared): State<Arc<Shared>>, visitor: Visitor) -> Response {
+    Problem::Unknown("This page does not exist.".to_owned()).page(&shared, &visitor)
 }
 
-/// A page, or one that says why there is none.
+/// Turns a problem into a page.
 fn shown(shown: Shown, shared: &Shared, visitor: &Visitor) -> Response {
-    shown.unwrap_or_else(|trouble| trouble.page(shared, visitor))
+    shown.unwrap_or_else(|problem| problem.page(shared, visitor))
 }
 
-/// The order that an address names.
-fn key(text: &str) -> Result<EntityKey, Trouble> {
+/// Parses an order's key from a query.
+fn key(text: &str) -> Result<EntityKey, Problem> {
     EntityKey::parse(text.trim())
-        .map_err(|error| Trouble::Unknown(format!("\u{201c}{text}\u{201d} is no order's key: {error}.")))
+        .map_err(|error| Problem::Unknown(format!("\u{201c}{text}\u{201d} is not an order's key: {error}.")))
 }
 
-/// The place in its inbox that an address names.
-fn sequence(text: &str) -> Result<Sequence, Trouble> {
-    let number = text.parse().map_err(|_| Trouble::Unknown(format!("\u{201c}{text}\u{201d} is no delivery's number.")));
+/// Parses a delivery's sequence from a query.
+fn sequence(text: &str) -> Result<Sequence, Problem> {
+    let number = text.parse().map_err(|_| Problem::Unknown(format!("\u{201c}{text}\u{201d} is not a delivery's number.")));
     number.map(Sequence)
 }

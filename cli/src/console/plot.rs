@@ -1,4 +1,4 @@
-//! Small pictures, made here: an order's timeline, and lines over time.
+//! Small charts in SVG: an order's timeline, and lines over time.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
 
 const WIDTH: f64 = 1000.0;
 
-/// What is told of one delivery in its order's picture.
+/// A delivery in its order's timeline.
 struct Bar {
     path: String,
     title: String,
@@ -26,8 +26,7 @@ struct Bar {
     class: &'static str,
 }
 
-/// An order's deliveries on one axis of time: the thin line is waiting, the bar
-/// the handler's time.
+/// An order's deliveries over time: a thin line while waiting, a bar while handled.
 pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
     let mut bars: Vec<Bar> = Vec::new();
     for (sequence, past) in &timeline.settled {
@@ -63,7 +62,7 @@ pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
             class: "waiting",
         });
     }
-    // More than these are too thin to be told apart.
+    // More would be too thin.
     let bars = &bars[bars.len().saturating_sub(40)..];
     let from = bars.iter().map(|bar| bar.arrived.or(bar.started).unwrap_or(bar.ended)).min();
     let to = bars.iter().map(|bar| bar.ended).max();
@@ -95,15 +94,14 @@ fn fixed(number: f64) -> String {
     format!("{number:.1}")
 }
 
-/// A line in a plot.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) name: String,
-    /// One for each step of time; `None`: nothing was seen there.
+    /// One for each step; `None` without data.
     pub(super) values: Vec<Option<f64>>,
 }
 
-/// Several lines over the same time.
+/// A chart of several lines.
 pub(super) fn lines(title: &str, unit: &str, lines: &[Line], length: Duration) -> Markup {
     const HEIGHT: f64 = 160.0;
     let top = lines.iter().flat_map(|line| line.values.iter().flatten()).copied().fold(0.0, f64::max);
@@ -126,7 +124,7 @@ pub(super) fn lines(title: &str, unit: &str, lines: &[Line], length: Duration) -
             }
             div.ends { span { "−" (duration(length)) } span { "now" } }
             @if is_empty {
-                p.dim { "nothing" }
+                p.dim { "no data" }
             } @else {
                 ul.names {
                     @for (number, line) in lines.iter().enumerate() {
@@ -146,7 +144,7 @@ fn path(line: &Line, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64) -> String
             path.push_str(&format!("{verb}{:.1} {:.1}", x(step), y(*value)));
         }
         is_down = value.is_some();
-        // A point of its own is seen as one.
+        // Makes a single point visible.
         if is_down && line.values.get(step + 1).is_none_or(Option::is_none) {
             path.push_str("h0.1");
         }
@@ -154,7 +152,7 @@ fn path(line: &Line, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64) -> String
     path
 }
 
-/// The next of 1, 2, 5, 10, 20, …
+/// Rounds up to 1, 2, 5, 10, 20, …
 fn rounded_up(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     let of = value / power;
@@ -179,12 +177,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_ends_at_a_round_number() {
+    fn axis_ends_at_a_round_number() {
         assert_eq!([0.03, 1.0, 1.2, 4.9, 51.0, 230.0].map(rounded_up), [0.05, 1.0, 2.0, 5.0, 100.0, 500.0]);
     }
 
     #[test]
-    fn a_line_stops_where_nothing_was_seen() {
+    fn line_stops_without_data() {
         let line = Line { name: String::new(), values: vec![Some(1.0), Some(2.0), None, Some(3.0)] };
         let path = path(&line, |step| step as f64, |value| value);
         assert_eq!(path, "M0.0 1.0L1.0 2.0h0.1M3.0 3.0h0.1");

@@ -1,5 +1,5 @@
-//! What the tables say, read for all pages together: no more of it than is free
-//! unless somebody asks, and not again before it is old enough for its price.
+//! Readings of the tables, shared by all pages. Without a request for more, a reading
+//! stops at [`FREE`] units; the more it cost, the longer it is reused.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,78 +13,70 @@ use webhook_serializer::{
 use super::Watched;
 use crate::view::overview::Overview;
 
-/// So many read units are spent on a look without asking, as by the commands.
+/// Read units spent without asking, as by the commands.
 pub(super) const FREE: u64 = 1000;
 
-/// So many a second are spent on looking again, about: less than a cent an hour.
+/// Read units a second spent on repeated readings: less than a cent an hour.
 pub(super) const UNITS_PER_SECOND: u64 = 20;
 
-/// What the table of orders is called where not all of it was read.
 const ORDERS: &str = "the orders";
 
-/// A look is not repeated within this.
-const AT_LEAST: Duration = Duration::from_secs(1);
+/// The shortest time between two readings.
+const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// So many deliveries are read at once, to see who sent them: with the largest
-/// body in its row that is as much as an answer holds.
-const AT_ONCE: usize = 25;
+/// Deliveries per request: with the largest bodies, as many as a response holds.
+const BATCH: usize = 25;
 
-/// Of so many orders it is read who sent what waits there, where that is not known.
+/// The most orders whose source is read from their next delivery.
 const SOURCES: usize = 200;
 
-/// What is looked at.
+/// The tables to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// The orders' own rows.
+    /// The orders' rows.
     Orders,
-    /// These, and what is parked, which stands among all deliveries.
+    /// These, and all deliveries, to find those that are parked.
     All,
 }
 
-/// How far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// As far as it is free.
+    /// Up to [`FREE`] read units.
     Free,
-    /// To the end: somebody asked.
+    /// Everything.
     Whole,
 }
 
-/// What was seen.
 #[derive(Debug)]
 pub(super) struct Reading {
-    /// When.
     pub(super) at: Timestamp,
-    /// How long it took.
     pub(super) took: Duration,
-    /// All orders with a row, by key.
+    /// Sorted by key.
     pub(super) orders: Vec<EntityState>,
-    /// What does not move, and what is parked.
     pub(super) overview: Overview,
-    /// The read units that it took, about.
+    /// Approximate read units.
     pub(super) units: u64,
-    /// What was not read to its end, and about how many read units that takes.
+    /// The tables that were not read to the end, and what that would take.
     pub(super) unread: Vec<(&'static str, Estimate)>,
 }
 
-/// The newest readings.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
     kept: std::sync::Mutex<[Option<Arc<Reading>>; 2]>,
-    /// Whoever comes while one is made waits for it, and shares it.
+    /// Concurrent requests share one reading.
     making: Mutex<()>,
 }
 
 impl Reading {
-    /// When it may be made again.
+    /// How long it is reused.
     pub(super) fn keeps(&self, is_local: bool) -> Duration {
         let price = if is_local { 0 } else { self.units * 1000 / UNITS_PER_SECOND };
-        AT_LEAST.max(Duration::from_millis(price)).max(self.took * 3)
+        MIN_AGE.max(Duration::from_millis(price)).max(self.took * 3)
     }
 }
 
 impl Readings {
-    /// What is `wanted`, new or new enough.
+    /// Returns a reading that is recent enough, or a new one.
     ///
     /// # Errors
     ///
@@ -111,15 +103,14 @@ impl Readings {
         Ok(reading)
     }
 
-    /// The newest look at the orders, however old, where it was one at all of
-    /// them: their keys at least are still theirs.
+    /// Returns the newest complete reading of the orders, however old, for their keys.
     pub(super) fn newest(&self) -> Option<Arc<Reading>> {
         let kept = self.kept();
         let whole = kept.iter().flatten().filter(|reading| !reading.unread.iter().any(|(what, _)| *what == ORDERS));
         whole.max_by_key(|reading| reading.at).cloned()
     }
 
-    /// Something was changed: what was read before is out of date.
+    /// Drops all readings after a change.
     pub(super) fn forget(&self) {
         *self.kept() = [None, None];
     }
@@ -160,14 +151,14 @@ async fn read(watched: &Watched, wanted: Wanted, depth: Depth) -> Result<Reading
                     continue;
                 }
                 reading.overview.order(row, reading.at);
-                // One that cannot be read is told by the overview.
+                // The overview lists rows that cannot be parsed.
                 let state = EntityState::parse(row).ok().filter(|state| !state.entity.is_kept_forever());
                 reading.orders.extend(state);
             }
         }
     }
     if wanted == Wanted::All {
-        for some in reading.overview.unknown(|_| true).chunks(AT_ONCE).take(SOURCES / AT_ONCE) {
+        for some in reading.overview.unknown(|_| true).chunks(BATCH).take(SOURCES / BATCH) {
             reading.units += some.len() as u64;
             for delivery in operator.deliveries(some).await? {
                 let (entity, source) = (delivery.entity().as_str(), delivery.source().clone());

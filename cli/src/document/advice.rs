@@ -1,5 +1,4 @@
-//! What `serializer check` says about a source that the functions take, and
-//! that may not do what its author wants.
+//! `serializer check`'s advice about valid sources that may not do what their author wants.
 
 mod topics;
 
@@ -15,25 +14,25 @@ use webhook_serializer::{
 
 use crate::output::Table;
 
-/// One thing to know about a source.
+/// A piece of advice about a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
-    /// How much it matters.
+    /// The advice's weight.
     pub weight: Weight,
-    /// What is so, and what to write instead: one line or more.
+    /// The fact, and what to write instead; may have several lines.
     pub text: String,
 }
 
-/// How much a piece of advice matters.
+/// The importance of advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
-    /// It may be meant so.
+    /// May be intended.
     Note,
-    /// It is probably a mistake.
+    /// Probably a mistake.
     Warning,
 }
 
-/// All that is to be said about `source`.
+/// Returns all advice about `source`.
 pub fn of(source: &Source) -> Vec<Advice> {
     let warning = entities(source).map(|text| Advice { weight: Weight::Warning, text });
     let nothing = finds_nothing(source).map(|text| Advice { weight: Weight::Note, text });
@@ -64,7 +63,7 @@ pub fn of(source: &Source) -> Vec<Advice> {
         .collect()
 }
 
-/// What leaving deliveries out for newer ones may lose, or cannot do.
+/// Advice about `deliver = "latest"` and `stale = "skip"`.
 fn several(source: &Source) -> Option<String> {
     let (name, provider) = (&source.name, &source.provider_name);
     let facts = &providers::rule_of(provider)?.facts;
@@ -96,15 +95,14 @@ fn without(source: &Source, field: &str) -> String {
     )
 }
 
-/// An example of the provider's, as `source` routes it.
+/// A provider's example, routed by `source`.
 struct Routed {
     example: &'static Example,
     delivery: Incoming,
 }
 
-/// Whether the source's templates keep together what the provider's own rule
-/// keeps together, and apart what it keeps apart; where not, how to write it.
-/// `None` also for a source all of whose deliveries are in one lane.
+/// Compares the source's templates with the provider's own rule: they should group and
+/// separate the same deliveries. `None` if they do, or if the source has one entity.
 fn entities(source: &Source) -> Option<String> {
     let rule = providers::rule_of(&source.provider_name)?;
     let routed: Vec<Routed> = rule.examples.iter().map(|example| route(source, example)).collect();
@@ -150,7 +148,7 @@ fn entities(source: &Source) -> Option<String> {
     ))
 }
 
-/// Whether all that is known of the provider's events would be parked.
+/// Reports templates that find nothing in any of the provider's examples.
 fn finds_nothing(source: &Source) -> Option<String> {
     let rule = providers::rule_of(&source.provider_name)?;
     let unrouted = EntityKey::unrouted(&source.name);
@@ -191,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_a_placeholder_or_has_white_space_around_it_is_noted_and_not_shown() {
+    fn placeholder_secret_is_noted_and_hidden() {
         let secrets = "secrets = ['…', 'whsec_...', ' hush', 'as it should be']";
         let texts: Vec<String> = advice("shopify", secrets).into_iter().map(|advice| advice.text).collect();
         assert_eq!(texts.len(), 3, "{texts:?}");
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_deliveries_out_for_newer_ones_is_noted_where_it_loses_something_or_does_nothing() {
+    fn lossy_or_useless_superseding_is_noted() {
         let noted = |provider: &str, rest: &str| {
             let all = advice(provider, &format!("secrets = ['c2VjcmV0']\n{rest}"));
             all.into_iter().map(|advice| advice.text).collect::<Vec<_>>()
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_splits_an_order_is_warned_about_with_where_each_topic_goes() {
+    fn template_that_splits_an_order_is_warned_about() {
         let told = warned("shopify", "'{source}/order/{/id}'").unwrap();
         for expected in [
             "orders/updated             order/7  shop/order/7\n",
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_takes_unlike_things_for_one_is_warned_about() {
+    fn template_that_merges_orders_is_warned_about() {
         let told = warned("woocommerce", "'{source}/order/{/id}'").unwrap();
         assert!(told.contains("different things to one entity"), "{told}");
         assert!(told.contains("product.updated   product/7   shop/order/7\n"), "{told}");
@@ -256,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_keep_an_order_together_are_not_warned_about() {
+    fn template_that_groups_orders_causes_no_warning() {
         for (provider, entity) in [
             ("shopify", "'{source}/{entity}'"),
             ("shopify", "'all/{entity}'"),
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn one_order_of_three_providers_is_kept_together_and_a_template_that_would_split_it_is_warned_about() {
+    fn templates_across_providers_keep_orders_together() {
         let document = include_str!("../../events/one-order.toml");
         let all = |document: &str| -> Vec<Advice> {
             Sources::parse(document).unwrap().iter().flat_map(|source| of(source)).collect()
@@ -293,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_finds_nothing_in_any_example_is_noted() {
+    fn template_without_match_is_noted() {
         for entity in ["'shop/order/{/result/refrence}'", "'shop/order/{insurences.*:/result/reference}'"] {
             let [note] = advice("easypost", &format!("secrets = ['s']\nentity = {entity}")).try_into().unwrap();
             assert_eq!(note.weight, Weight::Note);
@@ -305,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn no_provider_s_own_rule_is_warned_about() {
+    fn providers_own_rules_cause_no_warning() {
         let mut with_examples = 0;
         for name in providers::NAMES {
             let Some(rule) = providers::rule_of(name) else { continue };
@@ -317,9 +315,9 @@ mod tests {
         assert!(with_examples >= 11, "{with_examples}");
     }
 
-    /// Those that are whole: with the table's name above its fields.
+    /// Only blocks that begin with a table header are documents.
     #[test]
-    fn every_source_in_the_readme_and_in_the_pages_is_taken_without_a_warning() {
+    fn sources_in_the_pages_cause_no_warning() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let pages = fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path());
         let mut sources = 0;
@@ -329,7 +327,7 @@ mod tests {
             let text = fs::read_to_string(&page).unwrap();
             let blocks = text.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap());
             for block in blocks.filter(|block| block.trim_start().starts_with("[sources.")) {
-                // A secret that is left to the reader, in the form that its place demands.
+                // Replaces placeholder secrets by valid ones.
                 let document = block.replace("whsec_…", "whsec_c2VjcmV0");
                 let read =
                     Sources::parse(&document).unwrap_or_else(|error| panic!("{}: {error}\n{block}", page.display()));
@@ -344,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_without_a_secret_is_noted() {
+    fn source_without_secret_is_noted() {
         for secrets in ["", "secrets = []"] {
             let [note] = advice("stripe", secrets).try_into().unwrap();
             assert_eq!(note.weight, Weight::Note);

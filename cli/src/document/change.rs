@@ -1,41 +1,40 @@
-//! A change to a document, from its reading to the moment that it is in place.
+//! A change to a document: read, edit, confirm, write.
 
 use anyhow::{Context, Result, bail};
 use webhook_serializer::{config::WorkerConfig, sources::Sources};
 
 use super::{Found, Place, Text, Written, difference};
 
-/// A change that is ready to be written.
+/// A change that is ready to write.
 #[derive(Debug)]
 pub struct Change {
-    /// The document with it.
+    /// The changed document.
     pub text: String,
-    /// The sources of that.
+    /// Its sources.
     pub sources: Sources,
     /// The lines that differ, without secrets.
     pub lines: Vec<String>,
 }
 
-/// What became of it.
+/// A change's result.
 #[derive(Debug)]
 pub enum Changed {
-    /// It is in place; in a parameter or a secret as this version.
+    /// Written; in a parameter or secret, as this version.
     Done(Change, Option<String>),
-    /// Whoever was asked declined.
+    /// The user declined.
     Declined,
 }
 
-/// How often somebody else may write in between.
-const TRIES: u32 = 5;
+/// How often the document may change in between.
+const ATTEMPTS: u32 = 5;
 
-/// Changes the document at `place` by `edit`, once `agree` has seen what that
-/// does. What somebody else writes meanwhile is read, and changed instead.
+/// Edits the document at `location`, once `agree` has seen the difference. If somebody
+/// else writes it meanwhile, edits theirs instead.
 ///
 /// # Errors
 ///
-/// It could not be read or written; the functions would refuse it, before or
-/// after; `edit` does not apply to it. Nothing was written then, unless the
-/// error says so.
+/// The document cannot be read or written, the functions would refuse it before or
+/// after the edit, or `edit` fails. Nothing is written then, unless the error says so.
 pub async fn apply(
     place: &Place,
     worker_timeout: u64,
@@ -44,13 +43,13 @@ pub async fn apply(
 ) -> Result<Changed> {
     let mut found = place.read().await?;
     let mut agreed: Option<Vec<String>> = None;
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         let change = make(place, found.as_ref(), worker_timeout, &edit);
         let change = match change {
             Ok(change) => change,
-            Err(error) => return Err(put_back(place, found.as_ref(), error).await),
+            Err(error) => return Err(restore(place, found.as_ref(), error).await),
         };
-        // Whoever agreed to these lines is not asked again for what others wrote beside them.
+        // The same difference needs no second confirmation.
         if agreed.as_ref() != Some(&change.lines) {
             if !agree(&change)? {
                 return Ok(Changed::Declined);
@@ -64,20 +63,20 @@ pub async fn apply(
             }
         }
     }
-    bail!("{place} is written by somebody else again and again; look what that is, then run this again")
+    bail!("{place} keeps changing: somebody else writes it. Find out who, then run this again")
 }
 
-/// What somebody else wrote and cannot be changed so stays; where it was
-/// replaced before that was known, it is put back.
-async fn put_back(place: &Place, found: Option<&Found>, error: anyhow::Error) -> anyhow::Error {
+/// After a failed edit of somebody else's document: if it has been replaced already,
+/// restores it.
+async fn restore(place: &Place, found: Option<&Found>, error: anyhow::Error) -> anyhow::Error {
     let Some((theirs, version)) = found.and_then(|found| Some((found, found.replaced_by()?))) else { return error };
     match place.write(Some(theirs), &theirs.text).await {
         Ok(Written::Done(_)) => {
-            error.context(format!("somebody else wrote {place} at the same moment; theirs is in place again"))
+            error.context(format!("somebody else wrote {place} at the same time; their version is restored"))
         }
         Ok(Written::Overtaken(_)) | Err(_) => error.context(format!(
-            "somebody else wrote {place} at the same moment, and version {version} has replaced theirs, the one before \
-             it: look at both"
+            "somebody else wrote {place} at the same time, and version {version} has replaced theirs: compare it with \
+             the version before"
         )),
     }
 }
@@ -95,26 +94,26 @@ fn make(
     let mut after = before.clone();
     edit(&mut after)?;
     let text = after.to_string();
-    let refused = || format!("with that, {place} would be refused; nothing was written");
+    let refused = || format!("with this change, {place} would be refused; nothing was written");
     let sources = Sources::parse(&text).with_context(refused)?;
     fits(&sources, worker_timeout).with_context(refused)?;
     Ok(Change { lines: difference(&before, &after), text, sources })
 }
 
-/// The sources of a document that is to be changed.
+/// Parses the sources of a document before it is edited.
 ///
 /// # Errors
 ///
-/// It is refused as it stands.
+/// The functions refuse the document.
 pub fn accepted(place: &Place, found: &Found) -> Result<Sources> {
-    Sources::parse(&found.text).with_context(|| format!("{place} is refused as it stands; correct that first"))
+    Sources::parse(&found.text).with_context(|| format!("{place} is invalid; correct that first"))
 }
 
-/// Whether a worker that is deployed with so many seconds takes `sources`.
+/// Checks `sources` against the timeout of the deployed worker, in seconds.
 ///
 /// # Errors
 ///
-/// It does not.
+/// The worker would refuse them.
 pub fn fits(sources: &Sources, worker_timeout: u64) -> Result<()> {
     let (function, hidden) = (worker_timeout.to_string(), (worker_timeout * 3 / 2).to_string());
     let deployed = [
@@ -139,18 +138,18 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let fields = [("provider".to_owned(), json!("shopify")), ("handler".to_owned(), json!("orders"))];
         let edit = |text: &mut Text| text.insert(name, &fields);
-        // As often as it takes: all of these write the one file at once.
+        // All threads write one file.
         loop {
             let changed = runtime.block_on(apply(place, 60, edit, |_| Ok(true)));
             match changed {
-                Err(error) if error.to_string().contains("again and again") => {}
+                Err(error) if error.to_string().contains("keeps changing") => {}
                 changed => return changed,
             }
         }
     }
 
     #[test]
-    fn of_many_that_change_a_file_at_once_none_undoes_another_s_change() {
+    fn concurrent_changes_undo_none() {
         const EACH: usize = 10;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("sources.toml");
@@ -167,11 +166,11 @@ mod tests {
         });
         let sources = Sources::parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
         assert_eq!(sources.iter().count(), 6 * EACH);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left there");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
-    fn a_file_keeps_its_mode_and_stays_behind_its_link_and_a_new_one_is_its_owner_s() {
+    fn file_keeps_its_mode_and_link() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("sources.toml"), folder.path().join("link"));
         let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_that_would_be_refused_or_that_was_not_agreed_to() {
+    fn refused_or_declined_change_writes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place::File(folder.path().join("sources.toml"));
         add(&place, "first").unwrap();

@@ -1,4 +1,4 @@
-//! Where a document stands: a file, a parameter, a secret.
+//! Locations of a document: a file, a parameter, a secret.
 
 use std::{
     fs::{File, Permissions},
@@ -17,45 +17,45 @@ use webhook_serializer::{
     time::Env,
 };
 
-/// Where it stands.
+/// A document's location.
 #[derive(Debug)]
 pub enum Place {
-    /// In a file.
+    /// A file.
     File(PathBuf),
-    /// In a parameter or a secret, which has this name.
+    /// A parameter or secret, and its name.
     Stored(Stored, String),
 }
 
-/// What stands there.
+/// A document as it was read.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// The document.
+    /// The document's text.
     pub text: String,
     held: Option<Held>,
 }
 
-/// What became of a document that was written.
+/// A write's result.
 #[derive(Debug)]
 pub enum Written {
-    /// It is in place; in a parameter or a secret as this version.
+    /// Written; in a parameter or secret, as this version.
     Done(Option<String>),
-    /// Somebody else wrote meanwhile; this is what is to be changed instead.
+    /// Not written: somebody else has written this meanwhile.
     Overtaken(Found),
 }
 
 impl Place {
-    /// The place at `origin`.
+    /// Returns the location at `origin`; parameters and secrets need an account.
     pub fn at(origin: SourcesOrigin, account: Option<&Account>) -> Result<Self> {
         let name = match &origin {
             SourcesOrigin::File(path) => return Ok(Self::File(path.clone())),
             SourcesOrigin::Parameter(name) | SourcesOrigin::Secret(name) => name.clone(),
         };
-        let account = account.context("whose parameter is it?")?;
+        let account = account.context("a parameter or secret needs an AWS account")?;
         let stored = account.stored(&account.http_client(), origin, &Env::system());
-        Ok(Self::Stored(stored.context("it is a file")?, name))
+        Ok(Self::Stored(stored.context("the sources are in a file")?, name))
     }
 
-    /// Reads it; `None`: there is none yet.
+    /// Reads the document; `None` if there is none yet.
     ///
     /// # Errors
     ///
@@ -64,17 +64,17 @@ impl Place {
         match self {
             Self::File(path) => read(path),
             Self::Stored(stored, _) => {
-                let held = stored.read().await.map_err(|refused| self.said("cannot be read", refused))?;
+                let held = stored.read().await.map_err(|refused| self.error("cannot be read", refused))?;
                 Ok(held.map(Found::from))
             }
         }
     }
 
-    /// Writes `text` where `found` was read, if that is still what stands there.
+    /// Replaces the document if it is still `found`.
     ///
     /// # Errors
     ///
-    /// It cannot be written; what stood there stands there still.
+    /// It cannot be written; the document is unchanged.
     pub async fn write(&self, found: Option<&Found>, text: &str) -> Result<Written> {
         let (stored, held) = match self {
             Self::File(path) => return replace(path, found, text),
@@ -84,13 +84,13 @@ impl Place {
             Some(held) => stored.replace(held, text).await,
             None => stored.create(text).await,
         };
-        match replaced.map_err(|refused| self.said("is not changed", refused))? {
+        match replaced.map_err(|refused| self.error("is not changed", refused))? {
             Replaced::Done(version) => Ok(Written::Done(Some(version))),
             Replaced::Overtaken(held) => Ok(Written::Overtaken(held.into())),
         }
     }
 
-    /// The file, for command lines that take one.
+    /// Returns the path of a file.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    fn said(&self, what: &str, refused: Refused) -> anyhow::Error {
+    fn error(&self, what: &str, refused: Refused) -> anyhow::Error {
         anyhow!("{self} {what}: {refused}")
     }
 }
@@ -116,7 +116,7 @@ impl std::fmt::Display for Place {
 }
 
 impl Found {
-    /// The version that has replaced it already, where one has.
+    /// Returns the version that has already replaced this document, if any.
     pub(super) fn replaced_by(&self) -> Option<String> {
         self.held.as_ref().filter(|held| held.is_replaced).map(|held| held.version.clone())
     }
@@ -136,15 +136,14 @@ fn read(path: &Path) -> Result<Option<Found>> {
     }
 }
 
-/// Only its owner reads a file that this makes: there are secrets in it.
-const OWN: u32 = 0o600;
+/// New files contain secrets, so only their owner reads them.
+const OWNER_ONLY: u32 = 0o600;
 
-/// Whole or not at all, and only in the place of what was read. Two of these
-/// wait for each other; an editor that saves between the look and the rename
-/// does not.
+/// Replaces a file atomically if it is still `found`. A lock excludes other calls, but
+/// not an editor that saves between the check and the rename.
 fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     let cannot = || format!("{} cannot be written", path.display());
-    // Behind a link, the file itself.
+    // Follows a link, so that the link stays.
     let target = if found.is_some() { path.canonicalize().with_context(cannot)? } else { path.to_owned() };
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(found) = found else {
@@ -158,12 +157,12 @@ fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
             Err(error) => Err(error.error).with_context(cannot),
         };
     };
-    let held = hold(&target).with_context(cannot)?;
+    let held = lock(&target).with_context(cannot)?;
     let now = read(&target)?.with_context(|| format!("{} is gone", path.display()))?;
     if now.text != found.text {
         return Ok(Written::Overtaken(now));
     }
-    let mode = held.metadata().map(|metadata| metadata.permissions().mode()).unwrap_or(OWN);
+    let mode = held.metadata().map(|metadata| metadata.permissions().mode()).unwrap_or(OWNER_ONLY);
     let mut file = tempfile::NamedTempFile::new_in(folder).with_context(cannot)?;
     file.write_all(text.as_bytes()).with_context(cannot)?;
     file.as_file().set_permissions(Permissions::from_mode(mode)).with_context(cannot)?;
@@ -172,8 +171,8 @@ fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     Ok(Written::Done(None))
 }
 
-/// Locks the file that has the name now, and not one that had it.
-fn hold(path: &Path) -> std::io::Result<File> {
+/// Locks the file that has this name now, not one that was replaced.
+fn lock(path: &Path) -> std::io::Result<File> {
     loop {
         let file = File::open(path)?;
         file.lock()?;

@@ -1,11 +1,8 @@
-//! The sources document, field by field: what `docs/sources-reference.md` and
-//! the JSON Schema for editors are made of; and what is known of the providers,
-//! `docs/providers.md`.
+//! The reference of the sources document, from which `docs/sources-reference.md` and the
+//! JSON Schema for editors are generated; and `docs/providers.md`.
 //!
-//! It stands here and not beside the code that reads the document, so that the
-//! functions do not carry it. The tests hold it against that code: every field
-//! that is read is described, every field that is described is read, and what
-//! is said of it is so.
+//! It is here and not beside the parser, so that the functions do not contain it. Tests
+//! compare it with the parser: the fields are the same, and so are their limits.
 
 mod fields;
 mod page;
@@ -19,7 +16,7 @@ pub use page::page;
 pub use providers::providers;
 pub use schema::schema;
 
-/// Whether a field of that name is one of the table `generic`.
+/// Whether a field belongs to the table `generic`.
 pub fn is_of_generic(name: &str) -> bool {
     fields::GENERIC.fields.iter().any(|field| field.name == name)
 }
@@ -27,9 +24,9 @@ pub fn is_of_generic(name: &str) -> bool {
 /// A table of the document.
 #[derive(Debug)]
 struct Table {
-    /// How it is written.
+    /// The table's header.
     path: &'static str,
-    /// What it is.
+    /// The table's meaning, in Markdown.
     about: &'static str,
     fields: &'static [Field],
 }
@@ -40,24 +37,24 @@ struct Field {
     name: &'static str,
     form: Form,
     absent: Absent,
-    /// A value of it, as TOML.
+    /// An example value, as TOML.
     example: &'static str,
-    /// What it means. Markdown.
+    /// The field's meaning, in Markdown.
     about: &'static str,
 }
 
-/// What is written.
+/// The form of a field's value.
 #[derive(Debug, Clone, Copy)]
 enum Form {
-    /// A text that this pattern describes.
+    /// A text that matches a pattern.
     Text(Pattern),
-    /// One such text, or a list of them.
+    /// One such text, or a list.
     OneOrMore(Pattern),
     /// One of these words.
     Word(&'static [&'static str]),
-    /// One of these words, or a table of which one field holds a number up to that.
+    /// One of these words, or a table with a field up to a maximum.
     WordOrMost(&'static [&'static str], &'static str, u8),
-    /// A whole number from 1 on.
+    /// A whole number from 1.
     Count,
     /// `true` or `false`.
     Flag,
@@ -65,23 +62,22 @@ enum Form {
     Table(&'static Table),
 }
 
-/// A form of texts.
+/// A pattern for texts.
 #[derive(Debug, Clone, Copy)]
 struct Pattern {
-    /// What it is called in the page.
+    /// The pattern's name on the page.
     name: &'static str,
-    /// A regular expression for editors. It may let through what the reader
-    /// refuses; never the other way round.
+    /// A regular expression for editors. It may accept more than the parser, never less.
     regex: &'static str,
 }
 
-/// What it means to leave a field out.
+/// The meaning of an omitted field.
 #[derive(Debug, Clone, Copy)]
 enum Absent {
-    /// It cannot be left out.
+    /// The field is required.
     Required,
-    /// The same as this value, as TOML.
+    /// This value, as TOML.
     Is(&'static str),
-    /// This, in words.
+    /// A description.
     Means(&'static str),
 }

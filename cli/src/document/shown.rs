@@ -1,52 +1,40 @@
-//! What a change shows: the lines that differ, without a secret. A comment may
-//! hold one too, such as the one before last.
+//! The difference between two documents, without secrets. Comments are hidden too:
+//! they may hold an old secret.
 
-use serde_json::Value as Json;
 use toml_edit::{Item, TableLike, Value};
 
 use super::Text;
 
-/// What is written for a secret.
 const HIDDEN: &str = "…";
 
-/// The lines that differ, those of `before` behind a `-`, those of `after`
-/// behind a `+`.
+/// Returns the lines that differ: those of `before` after a `-`, those of `after`
+/// after a `+`.
 pub fn difference(before: &Text, after: &Text) -> Vec<String> {
     let (before, after) = (lines(before), lines(after));
     let same = before.iter().zip(&after).take_while(|(left, right)| left == right).count();
     let (before, after) = (&before[same..], &after[same..]);
     let same = before.iter().rev().zip(after.iter().rev()).take_while(|(left, right)| left == right).count();
     let (before, after) = (&before[..before.len() - same], &after[..after.len() - same]);
-    let behind = |sign: char| move |line: &String| format!("{sign} {line}");
-    let told = before.iter().map(behind('-')).chain(after.iter().map(behind('+')));
-    told.filter(|line| line.len() > 2).collect()
+    let marked = |sign: char| move |line: &String| format!("{sign} {line}");
+    let lines = before.iter().map(marked('-')).chain(after.iter().map(marked('+')));
+    lines.filter(|line| line.len() > 2).collect()
 }
 
 fn lines(text: &Text) -> Vec<String> {
-    let hidden = match text {
-        Text::Toml(document) => {
-            let mut document = document.clone();
-            hide(document.as_table_mut(), "");
-            document.to_string()
-        }
-        Text::Json(document) => {
-            let mut value = serde_json::to_value(document).unwrap_or_default();
-            hide_json(&mut value, "", "");
-            serde_json::to_string_pretty(&value).unwrap_or_default()
-        }
-    };
+    let mut hidden = text.0.clone();
+    hide(hidden.as_table_mut(), "");
     let shown = |line: &str| match line.trim_start().starts_with('#') {
         true => format!("# {HIDDEN}"),
         false => line.trim_end().to_owned(),
     };
-    hidden.lines().map(shown).collect()
+    hidden.to_string().lines().map(shown).collect()
 }
 
 fn is_secret(field: &str) -> bool {
     matches!(field, "secrets" | "secret")
 }
 
-/// A destination's path and query can be secrets too.
+/// Hides a destination's path and query, which can be secrets.
 fn address(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -92,18 +80,6 @@ fn hide_texts(value: &mut Value) {
     }
 }
 
-fn hide_json(value: &mut Json, name: &str, field: &str) {
-    match value {
-        Json::Object(members) => {
-            members.iter_mut().for_each(|(inner, value)| hide_json(value, field, inner));
-        }
-        Json::Array(list) if is_secret(field) => list.iter_mut().for_each(|one| *one = HIDDEN.into()),
-        Json::String(url) if (name, field) == ("forward", "url") => *url = address(url),
-        value if is_secret(field) => *value = HIDDEN.into(),
-        _ => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,19 +89,16 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_shown_and_no_secret_wherever_one_may_stand() {
+    fn difference_shows_no_secret() {
         let toml = "# hidden\n[sources.a] # hidden\nprovider = 'x' # hidden\nsecrets = ['hidden', # hidden\n'hidden']\n\
                     handler = 'forward'\nforward = { url = 'https://u.example/hidden?k=hidden', secret = ['hidden'] }\n\
                     [sources.a.other]\nsecret = 'hidden'\n[sources.b.forward]\nurl = 'https://u.example/hidden'\n";
-        let json = r#"{"sources":{"a":{"secrets":["hidden"],"forward":{"url":"https://u.example/hidden","secret":"hidden"}}}}"#;
-        for text in [toml, json] {
-            for (before, after) in [("", text), (text, "")] {
-                let lines = shown(before, after);
-                assert!(lines.len() > 5 && !lines.concat().contains("hidden"), "{lines:#?}");
-                assert!(lines.concat().contains("https://u.example/…"), "{lines:#?}");
-            }
-            assert_eq!(shown(text, text), [""; 0]);
+        for (before, after) in [("", toml), (toml, "")] {
+            let lines = shown(before, after);
+            assert!(lines.len() > 5 && !lines.concat().contains("hidden"), "{lines:#?}");
+            assert!(lines.concat().contains("https://u.example/…"), "{lines:#?}");
         }
+        assert_eq!(shown(toml, toml), [""; 0]);
         let two = "a = 1\nsecrets = 'x'\nb = 2\n";
         let lines = shown(two, &two.replace("'x'", "['x', 'y']"));
         assert_eq!(lines, ["- secrets = \"…\"", "+ secrets = [\"…\", \"…\"]"]);

@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_a_play_is_deferred() {
+    fn demonstration_defers_nothing() {
         let sources = Sources::parse(&document()).expect("it is right");
         for name in ["grouped", "shopify", "stripe", "woocommerce"] {
             assert_eq!(sources.get(name).expect("a source").on_outage(), OnOutage::Refuse, "{name}");

@@ -1,5 +1,4 @@
-//! The webhook endpoint: plain HTTP in, the ingest function's own handler
-//! behind it, as a Function URL would call it.
+//! The webhook endpoint: the ingest function behind plain HTTP, as behind a Function URL.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +16,7 @@ use tokio::net::TcpListener;
 use webhook_serializer::functions::ingest::{Http, Ingest, Request, RequestContext};
 use webhook_serializer::protocol::delivery::LARGEST_BODY;
 
-/// Serves until `until` completes.
+/// Serves webhooks and the environment until `until` completes.
 pub(super) async fn serve(
     listener: TcpListener,
     ingest: Ingest,
@@ -25,22 +24,22 @@ pub(super) async fn serve(
     until: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
     let router =
-        told(environment).fallback(answer).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(Arc::new(ingest));
+        environment_route(environment).fallback(answer).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(Arc::new(ingest));
     Ok(axum::serve(listener, router).with_graceful_shutdown(until).await?)
 }
 
-/// Serves what functions need to know until `until` completes; webhooks go
-/// elsewhere.
+/// Serves only the environment until `until` completes.
 pub(super) async fn serve_environment(
     listener: TcpListener,
     environment: Vec<(String, String)>,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
-    Ok(axum::serve(listener, told(environment)).with_graceful_shutdown(until).await?)
+    Ok(axum::serve(listener, environment_route(environment)).with_graceful_shutdown(until).await?)
 }
 
-/// For `serializer … --local`, and for functions that are started by hand.
-fn told<S: Clone + Send + Sync + 'static>(environment: Vec<(String, String)>) -> Router<S> {
+/// The deployment's environment variables, for `serializer … --local` and for functions
+/// started by hand.
+fn environment_route<S: Clone + Send + Sync + 'static>(environment: Vec<(String, String)>) -> Router<S> {
     let environment: BTreeMap<String, String> = environment.into_iter().collect();
     Router::new().route("/local", get(async move || Json(environment)))
 }
@@ -52,13 +51,13 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    // As a Function URL does: equal names are one, with commas between their values.
+    // A Function URL joins repeated headers by commas.
     let value = |name: &HeaderName| {
         let all = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
         all.collect::<Vec<_>>().join(",")
     };
     let headers = headers.keys().map(|name| (name.to_string(), value(name))).collect();
-    // As a Function URL does: text as it is, anything else in base64.
+    // A Function URL sends text as it is and anything else in base64.
     let (body, is_base64_encoded) = match String::from_utf8(body.to_vec()) {
         Ok(text) => (text, false),
         Err(bytes) => (STANDARD.encode(bytes.as_bytes()), true),

@@ -37,18 +37,17 @@ pub const QUEUE: &str = "wake-ups";
 
 const DEAD_LETTERS: &str = "dead-letters";
 
-/// How often a wake-up is received before it is given up, as in the template: it is replaced long before it has been received
-/// this often.
+/// As in the template: a wake-up is replaced long before it has been received this often.
 pub const MAX_RECEIVES: u32 = 100;
 
-/// Where engines are served, and how long their queue hides what it hands out.
+/// Ports and timeout of the engines.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
-    /// The port of the store; 0: any.
+    /// The store's port; 0 for any.
     pub dynamodb: u16,
-    /// The port of the queue; 0: any.
+    /// The queue's port; 0 for any.
     pub queue: u16,
-    /// How long a received wake-up stays hidden.
+    /// The queue's visibility timeout.
     pub visibility_timeout: Duration,
 }
 
@@ -58,7 +57,7 @@ impl Default for Served {
     }
 }
 
-/// A store and a queue, served until they are stopped.
+/// A store and a queue, served until stopped.
 #[derive(Debug)]
 pub struct Engines {
     dynamodb: SocketAddr,
@@ -66,21 +65,21 @@ pub struct Engines {
     queues: Arc<Queues>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
-    /// Keeps others out of the data folder.
+    /// The lock on the data folder.
     _folder: Option<File>,
 }
 
 impl Engines {
-    /// Starts both, on free ports, in `data` or in memory.
+    /// Starts both on free ports, in the folder `data` or in memory.
     ///
     /// # Errors
     ///
-    /// `data` cannot be used.
+    /// The folder cannot be used.
     pub async fn start(data: Option<&Path>) -> Result<Self> {
         Self::start_with(data, Faults::default()).await
     }
 
-    /// As [`Engines::start`], with a queue that misbehaves.
+    /// Like [`Engines::start`], with faults in the queue.
     ///
     /// # Errors
     ///
@@ -89,12 +88,12 @@ impl Engines {
         Self::start_at(data, faults, Served::default()).await
     }
 
-    /// As [`Engines::start_with`], at given ports: for engines that are ended
-    /// and come back while others go on.
+    /// Like [`Engines::start_with`], on given ports, so that engines can be restarted
+    /// under running clients.
     ///
     /// # Errors
     ///
-    /// As [`Engines::start`]; and a port that is taken.
+    /// As [`Engines::start`], or a port is taken.
     pub async fn start_at(data: Option<&Path>, faults: Faults, served: Served) -> Result<Self> {
         let queue_settings = [
             QueueSettings::named(DEAD_LETTERS),
@@ -104,12 +103,12 @@ impl Engines {
                 ..QueueSettings::named(QUEUE)
             },
         ];
-        let folder = data.map(own_folder).transpose()?;
+        let folder = data.map(lock_folder).transpose()?;
         let (database, queues) = match data {
             None => (dynoxide::Database::memory(), Queues::memory(queue_settings)),
             Some(directory) => {
                 let tables = directory.join("tables.sqlite");
-                let tables = tables.to_str().ok_or_else(|| anyhow!("the data directory's name is not UTF-8"))?;
+                let tables = tables.to_str().ok_or_else(|| anyhow!("the data folder's name is not UTF-8; choose another folder"))?;
                 (dynoxide::Database::new(tables), Queues::open(&directory.join("queue.sqlite"), queue_settings))
             }
         };
@@ -133,27 +132,27 @@ impl Engines {
         Ok(engines)
     }
 
-    /// Where the embedded DynamoDB is.
+    /// Returns the store's URL.
     pub fn dynamodb_url(&self) -> String {
         format!("http://{}", self.dynamodb)
     }
 
-    /// Where the embedded queue's API is.
+    /// Returns the URL of the queue's API.
     pub fn queue_endpoint(&self) -> String {
         format!("http://{}", self.queue)
     }
 
-    /// The queues, seen from inside.
+    /// Returns the queues themselves.
     pub fn queues(&self) -> &Arc<Queues> {
         &self.queues
     }
 
-    /// How many wake-ups there are: waiting, delayed and in flight.
+    /// Returns the number of wake-ups: waiting, delayed and in flight.
     pub fn wake_ups(&self) -> u64 {
         self.queues.counts(QUEUE).map(|counts| counts.total()).unwrap_or(0)
     }
 
-    /// What functions are to be configured with.
+    /// Returns the functions' configuration.
     pub fn config(&self) -> StoreConfig {
         StoreConfig {
             entities_table: ENTITIES_TABLE.to_owned(),
@@ -164,12 +163,12 @@ impl Engines {
         }
     }
 
-    /// Who to be, and where.
+    /// Returns the account that the engines accept.
     pub fn account(&self) -> Account {
         Account::local(self.dynamodb_url(), self.queue_endpoint())
     }
 
-    /// New clients of both, which share nothing with any others.
+    /// Returns new clients of both, which share nothing with others.
     pub fn connect(&self, env: &Env, meter: Option<Arc<Meter>>) -> Parts {
         Parts::connect(&self.account(), &self.config(), env, meter)
     }
@@ -178,10 +177,10 @@ impl Engines {
     ///
     /// # Errors
     ///
-    /// One of them had failed.
+    /// One of them has failed before.
     pub async fn stop(mut self) -> Result<()> {
         self.stop.send_replace(true);
-        // A client's idle connection holds a server's shutdown; nothing is lost by cutting it.
+        // Idle connections of clients delay a shutdown; cutting them loses nothing.
         let ended = tokio::time::timeout(Duration::from_secs(1), async {
             while let Some(ended) = self.tasks.join_next().await {
                 ended??;
@@ -208,11 +207,11 @@ impl Engines {
     }
 }
 
-/// Makes the folder, where it is not there, and keeps it for this process until
-/// what is returned is dropped. Two that write the same files would each see half.
-fn own_folder(directory: &Path) -> Result<File> {
+/// Creates the folder if needed and locks it until the file is dropped: two processes
+/// would each see half of the messages.
+fn lock_folder(directory: &Path) -> Result<File> {
     let shown = directory.display();
-    std::fs::create_dir_all(directory).with_context(|| format!("{shown} cannot be made"))?;
+    std::fs::create_dir_all(directory).with_context(|| format!("the folder {shown} cannot be created"))?;
     let file = directory.join("in-use");
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file);
     let mut lock = opened.with_context(|| format!("{} cannot be written", file.display()))?;
@@ -224,10 +223,10 @@ fn own_folder(directory: &Path) -> Result<File> {
         }
         Err(TryLockError::WouldBlock) => {
             let mut process = String::new();
-            // Without its number the other is the other all the same.
+            // The number only helps to find the other process.
             let _ = lock.read_to_string(&mut process);
             Err(anyhow!(
-                "the data folder {shown} is in use by another `serializer local`, process {process}: stop that one, or \
+                "the data folder {shown} is in use by another `serializer local`, process {process}: stop that process or \
                  choose another folder"
             ))
         }

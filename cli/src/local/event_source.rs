@@ -1,5 +1,5 @@
-//! The part of Lambda's event source mapping: receives batches from the queue,
-//! invokes a worker with each, deletes what it does not report as failed.
+//! Stands in for Lambda's event source mapping: receives batches, invokes a worker with
+//! each, and deletes the messages that it does not report as failed.
 
 use std::{
     collections::BTreeMap,
@@ -19,30 +19,30 @@ use webhook_serializer::{
 
 use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
 
-/// How many messages a worker gets at most, as in the template.
+/// The largest batch, as in the template.
 pub const BATCH: i32 = 10;
 
-/// How long a slot more is waited with, where one may become free: an engine
-/// that is busy is not given more to do at once, and a batch is fuller by then.
+/// The delay before another slot is used, while others are busy. It keeps busy engines
+/// from getting more work at once, and batches fill up meanwhile.
 pub const GROWTH: Duration = Duration::from_millis(50);
 
-/// Below the clients' own time limit for a call.
+/// Below the clients' own timeout for a request.
 const POLL_SECONDS: i32 = 1;
 
-/// What is invoked.
+/// The function that is invoked.
 #[derive(Debug)]
 pub enum Function {
-    /// The worker function's handler, in this process.
+    /// A worker in this process.
     Here(Box<Worker>),
-    /// Function binaries, in processes of their own.
+    /// Function binaries in processes of their own.
     Processes(Arc<FunctionPool>),
-    /// The function `worker`, which somebody else runs.
+    /// The function `worker` behind the Invoke API.
     Invoked(Invoker),
 }
 
 impl Function {
-    /// Starts no further handler in this process. A function in a process of its own
-    /// finishes its batch.
+    /// Stops further handler starts in this process. Functions in other processes finish
+    /// their batch.
     pub(super) fn finish(&self) {
         match self {
             Self::Here(worker) => worker.close(),
@@ -51,24 +51,24 @@ impl Function {
     }
 }
 
-/// What the functions are at work on, for people who wait for it.
+/// The orders that the functions are working on.
 #[derive(Debug, Clone, Default)]
 pub struct AtWork(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// The orders of a batch under way, until this is dropped.
-struct Noted<'a>(&'a AtWork, Vec<String>);
+/// The orders of a running batch; removed when dropped.
+struct Batch<'a>(&'a AtWork, Vec<String>);
 
 impl AtWork {
-    /// The keys of the orders.
+    /// Returns the orders' keys.
     pub fn orders(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
     }
 
-    fn note(&self, event: &SqsEvent) -> Noted<'_> {
+    fn add(&self, event: &SqsEvent) -> Batch<'_> {
         let messages = event.records.iter().map(|record| queue::Message::parse(&record.body));
         let orders: Vec<String> = messages.flatten().map(|message| message.entity().to_string()).collect();
         orders.iter().for_each(|order| *self.lock().entry(order.clone()).or_default() += 1);
-        Noted(self, orders)
+        Batch(self, orders)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
@@ -76,7 +76,7 @@ impl AtWork {
     }
 }
 
-impl Drop for Noted<'_> {
+impl Drop for Batch<'_> {
     fn drop(&mut self) {
         let mut at_work = self.0.lock();
         for order in &self.1 {
@@ -88,8 +88,7 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// Feeds one function from the queue. A batch keeps its slot until the slowest
-/// of its drains is done.
+/// Feeds a function from the queue. A batch keeps its slot until its slowest drain ends.
 #[derive(Debug, Clone)]
 pub struct EventSource {
     slots: usize,
@@ -102,12 +101,12 @@ pub struct EventSource {
 }
 
 impl EventSource {
-    /// An event source for `function`, each of whose runs may take `timeout`.
+    /// Returns an event source for `function`, each run of which may take `timeout`.
     pub fn new(engines: &Engines, function: Function, timeout: Duration) -> Self {
         Self::of(&engines.account(), engines.config().queue_url, function, timeout)
     }
 
-    /// The same for a queue elsewhere.
+    /// Like [`EventSource::new`], for another account's queue.
     pub fn of(account: &Account, queue_url: String, function: Function, timeout: Duration) -> Self {
         Self {
             sqs: account.sqs(&account.http_client()),
@@ -120,31 +119,30 @@ impl EventSource {
         }
     }
 
-    /// The same, with up to so many batches at work.
+    /// Runs up to this many batches concurrently.
     #[must_use]
     pub fn side_by_side(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
     }
 
-    /// The same, noting in `at_work` what it is at work on.
+    /// Records running orders in `at_work`.
     #[must_use]
     pub fn noting(mut self, at_work: AtWork) -> Self {
         self.at_work = at_work;
         self
     }
 
-    /// What is fed.
     pub(super) fn function(&self) -> Arc<Function> {
         self.function.clone()
     }
 
-    /// Feeds until told to stop; the batches at work are finished. Aborted, it
-    /// takes them along.
+    /// Runs until told to stop, then finishes the running batches. If this is aborted, so
+    /// are they.
     ///
     /// # Errors
     ///
-    /// None now: a queue that cannot be reached is asked again.
+    /// Currently none: an unreachable queue is retried.
     pub async fn run(self, mut stopping: watch::Receiver<bool>) -> Result<()> {
         let mut at_work = JoinSet::new();
         while !*stopping.borrow() {
@@ -157,7 +155,7 @@ impl EventSource {
                 }
             }
             if !at_work.is_empty() {
-                // Whether one ends meanwhile or not.
+                // Waits out the delay or until a batch ends.
                 let _ = self.env.within(GROWTH, at_work.join_next()).await;
             }
             let received = tokio::select! {
@@ -181,7 +179,7 @@ impl EventSource {
         Ok(())
     }
 
-    /// Connects ahead of the first message.
+    /// Connects before the first message.
     ///
     /// # Errors
     ///
@@ -228,10 +226,10 @@ impl EventSource {
 
     async fn process(&self, messages: Vec<Message>) {
         let event = SqsEvent { records: messages.iter().map(record).collect() };
-        let _noted = self.at_work.note(&event);
+        let _batch = self.at_work.add(&event);
         let response = match self.invoke(event).await {
             Ok(response) => response,
-            // The whole batch failed: all of it comes again.
+            // The whole batch failed and is received again.
             Err(error) => {
                 tracing::warn!(%error, "the worker failed");
                 return;
@@ -255,7 +253,7 @@ impl EventSource {
         }
         let deleted = self.sqs.delete_message_batch().queue_url(&self.queue_url).set_entries(Some(done)).send().await;
         if deleted.is_err() {
-            tracing::warn!("wake-ups could not be deleted; they come again");
+            tracing::warn!("wake-ups could not be deleted and will be received again");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Several processes of one function: its concurrency, as far as its reserved concurrency goes.
+//! Several processes of one function, up to its reserved concurrency.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, watch};
 use super::function_process::{FunctionProcess, FunctionSettings, ProcessIds};
 use super::runtime_api::InvokeError;
 
-/// Up to so many processes of one function, each with one event at a time.
+/// Processes of one function, each with one event at a time.
 #[derive(Debug)]
 pub struct FunctionPool {
     settings: Arc<FunctionSettings>,
@@ -19,7 +19,7 @@ pub struct FunctionPool {
 }
 
 impl FunctionPool {
-    /// A pool without processes: they start as events come.
+    /// Returns a pool without processes; they start as events arrive.
     pub fn new(settings: FunctionSettings, most: NonZeroUsize) -> Self {
         Self {
             settings: Arc::new(settings),
@@ -29,9 +29,8 @@ impl FunctionPool {
         }
     }
 
-    /// Starts the first process ahead of its first event.
-    ///
-    /// The errors are [`FunctionProcess::start`]'s: what is no function, or cannot work with its environment.
+    /// Starts the first process before its first event, with the errors of
+    /// [`FunctionProcess::start`].
     pub async fn start(&self) -> Result<(), InvokeError> {
         let mut process = FunctionProcess::listed_in(self.settings.clone(), self.process_ids.clone());
         process.start().await?;
@@ -39,14 +38,14 @@ impl FunctionPool {
         Ok(())
     }
 
-    /// The ids of the live processes.
+    /// Returns the ids of the live processes.
     pub fn process_ids(&self) -> ProcessIds {
         self.process_ids.subscribe()
     }
 
-    /// Has an idle process handle the event, or another one while there are fewer than the most; else waits for one.
-    ///
-    /// The errors are [`FunctionProcess::invoke`]'s. The process used last is used first, so that few stay warm.
+    /// Invokes an idle process, starts another below the limit, or waits for one, with
+    /// the errors of [`FunctionProcess::invoke`]. The process used last is used first, so
+    /// that few stay warm.
     pub async fn invoke(&self, payload: Vec<u8>) -> Result<Vec<u8>, InvokeError> {
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -1,7 +1,8 @@
-//! A function's process: started when there is an event for it, replaced when it dies, killed when it is too slow.
+//! A function's process: started for its first event, replaced when it dies, killed when
+//! it times out.
 //!
-//! As in Lambda, an error that the handler returns leaves the process in place; a crash or a timeout ends it, and the
-//! next invocation gets a fresh one.
+//! As in Lambda, the process survives an error that its handler returns. After a crash or
+//! timeout, the next invocation starts another process.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,47 +18,47 @@ use tokio::task::JoinSet;
 
 use super::runtime_api::{Abandoned, InvokeError, RuntimeApi};
 
-/// What to run, and how.
+/// A function's configuration.
 #[derive(Debug, Clone)]
 pub struct FunctionSettings {
-    /// The function's name, in its ARN and its environment.
+    /// The name, in its ARN and its environment.
     pub name: String,
     /// The function's binary.
     pub program: PathBuf,
     /// How long one invocation may take.
     pub timeout: Duration,
-    /// The memory it is told it has; nothing holds it to that.
+    /// The memory size in its environment; not enforced.
     pub memory_mb: u32,
-    /// The function's environment variables. Of ours it gets only `PATH`: a developer's AWS credentials stay out.
+    /// The environment variables. Of this process's own, the function gets only `PATH`, so
+    /// that a developer's AWS credentials stay out.
     pub environment: Vec<(String, String)>,
-    /// Where its output goes.
+    /// The destination of its output.
     pub logs: Logs,
 }
 
-/// How long the last output of a process that has ended is waited for.
+/// How long to wait for the last output of an ended process.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Where a function's output goes.
+/// The destination of a function's output.
 #[derive(Debug, Clone, Default)]
 pub enum Logs {
     /// To this process's own output.
     #[default]
     Inherited,
-    /// Line by line to whoever has the other end.
+    /// To a channel, line by line.
     Lines(mpsc::UnboundedSender<String>),
     /// Nowhere.
     Discarded,
 }
 
-/// The ids of the live processes, for tests that kill or stop them. A change can be waited for.
+/// The ids of the live processes, for tests that kill or stop them.
 ///
-/// What is borrowed from it holds a lock that the start and the end of a process need: copy it out.
+/// A borrow holds a lock that starting and ending processes need: copy the ids.
 pub type ProcessIds = watch::Receiver<BTreeSet<u32>>;
 
-/// One process at a time of one function.
+/// A function with one process at a time, which is killed when this is dropped.
 ///
-/// The process lives until this is dropped, and is killed then. If this process itself is killed, its functions end by
-/// themselves at their next poll.
+/// If this process itself is killed, its functions end at their next poll.
 #[derive(Debug)]
 pub struct FunctionProcess {
     settings: Arc<FunctionSettings>,
@@ -69,36 +70,37 @@ pub struct FunctionProcess {
 struct Running {
     api: RuntimeApi,
     child: Child,
-    /// Whether it has answered before: then its end while idle is no fault of the next event's.
+    /// Whether it has responded before: then its end while idle was not caused by the next event.
     has_answered: bool,
-    /// What reads its output.
+    /// Reads its output.
     readers: JoinSet<()>,
     _listed: Listed,
 }
 
 impl FunctionProcess {
-    /// A function without a process yet: the first invocation starts it.
+    /// Returns a function without a process; the first invocation starts one.
     pub fn new(settings: FunctionSettings) -> Self {
         Self::listed_in(Arc::new(settings), Arc::default())
     }
 
-    /// The same, with the process listed together with others'.
+    /// Lists the process in `live`, together with others.
     pub(super) fn listed_in(settings: Arc<FunctionSettings>, process_ids: Arc<watch::Sender<BTreeSet<u32>>>) -> Self {
         Self { settings, process_ids, running: None }
     }
 
-    /// The id of the live process, if there is one.
+    /// Returns the id of the live process, if any.
     pub fn process_ids(&self) -> ProcessIds {
         self.process_ids.subscribe()
     }
 
-    /// Has the function handle one event.
+    /// Invokes the function with an event.
     ///
-    /// After [`InvokeError::Function`] the process is still there; after any other error the next invocation starts a
-    /// fresh one. If this is dropped half-way, the process is killed at once; the event may have been handled or not.
+    /// The process survives [`InvokeError::Function`]; after any other error the next
+    /// invocation starts another. If this future is dropped, the process is killed, and
+    /// the event may or may not have been handled.
     pub async fn invoke(&mut self, payload: Vec<u8>) -> Result<Vec<u8>, InvokeError> {
         loop {
-            // Out of `self` while it has an event: if this is dropped, so is the process with its unfinished event.
+            // Taken out of `self`, so that dropping this future drops the process with its unfinished event.
             let mut running = self.idle_process().await?;
             let (outcome, abandoned) = running.handle(payload.clone(), self.settings.timeout).await;
             match outcome {
@@ -106,7 +108,7 @@ impl FunctionProcess {
                     running.has_answered = true;
                     self.running = Some(running);
                 }
-                // A process that ended while idle never saw the event: a fresh one, once, has it instead.
+                // A process that ended while idle never saw the event, so another one gets it, once.
                 Err(_) if abandoned == Abandoned::Untouched && running.has_answered => continue,
                 Err(_) => running.end().await,
             }
@@ -114,8 +116,8 @@ impl FunctionProcess {
         }
     }
 
-    /// Starts the process ahead of its first event, and waits until it asks for one: what is no function, or cannot
-    /// work with its environment, fails here. What it printed has been read by then.
+    /// Starts the process and waits for its first poll. A binary that is not a function, or
+    /// that rejects its environment, fails here. Its output has been read by then.
     pub async fn start(&mut self) -> Result<(), InvokeError> {
         let mut running = self.idle_process().await?;
         let ended = tokio::select! {
@@ -130,7 +132,7 @@ impl FunctionProcess {
         ended
     }
 
-    /// A process that has no event: the one from before, or a fresh one.
+    /// Returns an idle process, the previous one if it lives.
     async fn idle_process(&mut self) -> Result<Running, InvokeError> {
         if let Some(mut running) = self.running.take()
             && let Ok(None) = running.child.try_wait()
@@ -166,7 +168,7 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(output())
             .stderr(output())
-            // A terminal's Ctrl-C is for this process, which lets them finish.
+            // Ctrl-C in a terminal must reach only this process, which lets functions finish.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
@@ -184,11 +186,12 @@ impl Running {
         Ok(Self { api, child, has_answered: false, readers, _listed: listed })
     }
 
-    /// Has the process handle one event, for as long as it lives. Tells how far it had come if it ended first.
+    /// Sends the process an event. If the process ends first, returns how far the
+    /// invocation had come.
     async fn handle(&mut self, payload: Vec<u8>, timeout: Duration) -> (Result<Vec<u8>, InvokeError>, Abandoned) {
         let mut answer = std::pin::pin!(self.api.invoke(payload, timeout));
         tokio::select! {
-            // First what was answered, even if the process ended right after.
+            // A response counts even if the process ended right after it.
             biased;
             outcome = &mut answer => (outcome, Abandoned::Idle),
             status = self.child.wait() => {
@@ -198,18 +201,18 @@ impl Running {
         }
     }
 
-    /// Kills the process if it still lives, also a stopped one, and waits for its end.
+    /// Kills the process, even a stopped one, and waits for its end.
     async fn end(mut self) {
         if let Err(error) = self.child.kill().await {
             tracing::debug!(%error, "the process had ended");
         }
-        // Its last words say why. What it started itself may keep the pipe open.
+        // Its last output says why. Its own children may keep the pipe open.
         let read = async { while self.readers.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_WORDS, read).await;
     }
 }
 
-/// A process id's place in the list, for as long as the process is ours.
+/// An entry in the list of live processes; removed when dropped.
 #[derive(Debug)]
 struct Listed {
     list: Arc<watch::Sender<BTreeSet<u32>>>,
@@ -229,7 +232,7 @@ impl Drop for Listed {
     }
 }
 
-/// Passes a function's output on, line by line, until its end.
+/// Forwards a function's output, line by line.
 async fn pass_on(output: impl AsyncRead + Unpin, lines: mpsc::UnboundedSender<String>) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();

@@ -1,5 +1,4 @@
-//! A handler's own journal: when it was started with what, and how that start
-//! ended. Kept by the handler, beside our rows and without asking them.
+//! A log of handler starts, kept by the handler itself and independent of the rows.
 
 use std::{
     sync::{Arc, Mutex},
@@ -16,46 +15,45 @@ use webhook_serializer::{
     time::Env,
 };
 
-/// How a handler start ended.
+/// The end of a handler start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The handler answered that the delivery is applied.
+    /// The handler applied the delivery.
     Applied,
-    /// It asked for another attempt.
+    /// The handler asked for another attempt.
     Retry,
-    /// It rejected the delivery for good.
+    /// The handler rejected the delivery.
     Rejected,
-    /// It was dropped before it answered.
+    /// The handler was dropped before it returned.
     Dropped,
 }
 
 /// One start of a handler.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Whose delivery.
+    /// The delivery's order.
     pub entity: EntityKey,
-    /// Which delivery: what its sender calls it.
+    /// The sender's delivery id.
     pub delivery_id: String,
-    /// Its place.
+    /// The delivery's sequence.
     pub sequence: Sequence,
-    /// The token of this start.
+    /// The start's fencing token.
     pub token: FencingToken,
-    /// Which attempt.
+    /// The attempt's number.
     pub attempt: u32,
-    /// When it was accepted, by the wall clock.
+    /// When the delivery was accepted, by the wall clock.
     pub received_at: webhook_serializer::time::Timestamp,
-    /// When it was started, by the wall clock.
+    /// The start, by the wall clock.
     pub started_at: webhook_serializer::time::Timestamp,
-    /// When it was started, by this process's clock.
+    /// The start, by the monotonic clock.
     pub started: Duration,
-    /// When it ended, by this process's clock.
+    /// The end, by the monotonic clock.
     pub ended: Duration,
-    /// How.
+    /// How the start ended.
     pub ending: Ending,
 }
 
-/// All starts: each as it begins, and once more when it has ended. One that its
-/// worker took along in a crash may never end.
+/// All starts, and the runs that have ended. A start may have no end if its worker crashed.
 #[derive(Debug, Clone)]
 pub struct Journal {
     starts: watch::Sender<Vec<EntityKey>>,
@@ -65,39 +63,39 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// An empty journal, by the clock of `env`.
+    /// Returns an empty log on the clock of `env`.
     pub fn new(env: Env) -> Self {
         Self { starts: watch::Sender::default(), runs: Arc::default(), applied: watch::Sender::new(0), env }
     }
 
-    /// Whose deliveries were started so far, in that order.
+    /// Returns the orders of all starts so far.
     pub fn starts(&self) -> Vec<EntityKey> {
         self.starts.borrow().clone()
     }
 
-    /// Waits until `count` deliveries were started.
+    /// Waits for `count` starts.
     pub async fn until_started(&self, count: usize) {
         let mut starts = self.starts.subscribe();
         // The sender lives in `self`, so the channel is open.
         let _ = starts.wait_for(|starts| starts.len() >= count).await;
     }
 
-    /// What has ended so far, in that order.
+    /// Returns the ended runs, in order of their end.
     pub fn runs(&self) -> Vec<Run> {
         self.runs.lock().expect("no one panics while holding this").clone()
     }
 
-    /// The clock it is kept by.
+    /// Returns the log's time.
     pub fn now(&self) -> Duration {
         self.env.monotonic()
     }
 
-    /// How many starts ended as applied; can be waited on.
+    /// Returns the number of applied starts, as a channel.
     pub fn applied(&self) -> watch::Receiver<usize> {
         self.applied.subscribe()
     }
 
-    /// Waits until `count` starts ended as applied.
+    /// Waits for `count` applied starts.
     pub async fn until_applied(&self, count: usize) {
         let mut applied = self.applied.subscribe();
         // The sender lives in `self`, so the channel is open.
@@ -113,7 +111,7 @@ impl Journal {
     }
 }
 
-/// A handler that keeps a journal of another.
+/// A handler that logs another's starts.
 #[derive(Debug, Clone)]
 pub struct Journaled<H> {
     handler: H,
@@ -121,14 +119,14 @@ pub struct Journaled<H> {
 }
 
 impl<H> Journaled<H> {
-    /// Keeps `journal` of `handler`.
+    /// Logs the starts of `handler` in `journal`.
     pub fn new(handler: H, journal: Journal) -> Self {
         Self { handler, journal }
     }
 }
 
 impl<H> Journaled<H> {
-    /// One start, whatever it is about.
+    /// Logs one start of one or more deliveries.
     fn starts(&self, delivery: &Delivery) {
         self.journal.starts.send_modify(|starts| starts.push(delivery.entity().clone()));
     }
@@ -152,7 +150,7 @@ impl<H> Journaled<H> {
     }
 }
 
-/// Writes the line even when the handler is dropped half-way.
+/// Logs the end even if the handler is dropped.
 struct Line<'a> {
     journal: &'a Journal,
     run: Option<Run>,
@@ -218,7 +216,7 @@ mod tests {
     use super::*;
     use crate::local::samples::{SHOPIFY, SOURCES};
 
-    /// Never ends.
+    /// Never returns.
     struct Stuck;
 
     impl Handler for Stuck {
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_never_ends_is_counted_all_the_same() {
+    fn unfinished_start_is_counted() {
         let env = Env::system();
         let sources = Sources::parse(SOURCES).expect("the samples' own");
         let webhook = SHOPIFY[0].of_order("1", &sources, env.now());

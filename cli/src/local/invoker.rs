@@ -1,5 +1,4 @@
-//! Functions that somebody else runs: `cargo lambda watch`, reached as Lambda's
-//! Invoke API.
+//! Functions behind Lambda's Invoke API, such as `cargo lambda watch`.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use webhook_serializer::time::Env;
 
 use crate::local::sender::Sender;
 
-/// As in Lambda, what a function's first start may take besides.
+/// The extra time for a function's first start, as in Lambda.
 const START: Duration = Duration::from_secs(10);
 
 /// Invokes functions by name.
@@ -19,17 +18,16 @@ pub struct Invoker {
 }
 
 impl Invoker {
-    /// Invokes at `base`, such as `http://127.0.0.1:9200`.
+    /// Returns an invoker for `base`, such as `http://127.0.0.1:9200`.
     pub fn new(base: &str) -> Self {
         Self { sender: Sender::new(base.trim_end_matches('/')), env: Env::system() }
     }
 
-    /// The answer of `function` to `event`, within `timeout`.
+    /// Invokes `function` and returns its response.
     ///
     /// # Errors
     ///
-    /// Nobody answered, or the function failed. What it has done by then, it
-    /// has done.
+    /// There was no response in time, or the function failed. It may have taken effect.
     pub async fn invoke(&self, function: &str, event: &impl serde::Serialize, timeout: Duration) -> Result<String> {
         let path = format!("/2015-03-31/functions/{function}/invocations");
         let headers = [("content-type".to_owned(), "application/json".to_owned())];

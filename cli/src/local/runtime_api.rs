@@ -1,9 +1,9 @@
-//! A stand-in for the Lambda Runtime API: what one function process polls for events and answers to.
+//! A stand-in for the Lambda Runtime API, which a function's process polls for events.
 //!
-//! One [`RuntimeApi`] serves one process for its whole life, on an address of its own. A request of a process that was
-//! replaced therefore reaches nobody, and an event is never handed to a connection whose process is gone.
+//! Each [`RuntimeApi`] serves one process on an address of its own, so requests of a
+//! replaced process reach nobody, and no event goes to a dead process.
 //!
-//! Not here: response streaming to the caller (a streamed response is collected), extensions, SnapStart.
+//! Left out: response streaming (a streamed response is collected), extensions, SnapStart.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,15 +20,15 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 
-/// How long a process may take from its start to its first poll, as in Lambda.
+/// The longest time from a process's start to its first poll, as in Lambda.
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest response, as in Lambda.
 const RESPONSE_BYTES: usize = 6 * 1024 * 1024;
 
-/// Why an invocation has no response.
+/// The reason why an invocation has no response.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum InvokeError {
-    /// The handler returned an error or panicked; the process goes on.
+    /// The handler returned an error or panicked; the process lives on.
     #[error("the function failed with {kind}: {message}")]
     Function {
         /// `errorType` as the function reported it.
@@ -44,29 +44,29 @@ pub enum InvokeError {
         /// `errorMessage` as the function reported it.
         message: String,
     },
-    /// No answer in time. What the function has done by then, it has done.
+    /// There was no response in time; the function may have taken effect.
     #[error("the function did not answer in time")]
     TimedOut,
-    /// The process ended first. What the function has done by then, it has done.
+    /// The process ended first; the function may have taken effect.
     #[error("the function's process ended before it answered: {how}")]
     Exited {
-        /// The exit status or signal in words.
+        /// The exit status or signal.
         how: String,
     },
-    /// There is no process to give the event to: the program could not be run.
+    /// The program could not be run.
     #[error("the function's program could not be run: {why}")]
     NotStarted {
-        /// The system's words.
+        /// The system's error.
         why: String,
     },
 }
 
-/// Where the invocation under way was when its process went away.
+/// How far an invocation had come when its process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abandoned {
-    /// There was none.
+    /// No invocation was running.
     Idle,
-    /// The process had not taken the event, so another one may have it.
+    /// The process had not taken the event; another may get it.
     Untouched,
     /// The process had the event and may have acted on it.
     InProgress,
@@ -77,7 +77,7 @@ pub enum Abandoned {
 pub struct RuntimeApi {
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// Held while an invocation is under way: a process has one at a time.
+    /// Held during an invocation: a process has one at a time.
     turn: tokio::sync::Mutex<()>,
     server: AbortHandle,
 }
@@ -87,7 +87,7 @@ struct Shared {
     function_arn: HeaderValue,
     state: Mutex<State>,
     offered: Notify,
-    /// Whether the process has polled, so has started.
+    /// Whether the process has polled.
     has_polled: watch::Sender<bool>,
 }
 
@@ -97,9 +97,9 @@ enum State {
     Idle,
     /// Waits for the process to poll.
     Offered(Offer),
-    /// The process has it.
+    /// The process has the event.
     Running { id: String, outcome: oneshot::Sender<Result<Bytes, InvokeError>> },
-    /// The process said that it cannot start.
+    /// The process reported that it cannot start.
     Failed(InvokeError),
 }
 
@@ -113,7 +113,7 @@ struct Offer {
 }
 
 impl RuntimeApi {
-    /// Serves the API for the function of this name on the listener, until dropped.
+    /// Serves the API for a function until dropped.
     pub fn start(listener: TcpListener, function: &str) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let function_arn = format!("arn:aws:lambda:us-east-1:000000000000:function:{function}");
@@ -134,16 +134,16 @@ impl RuntimeApi {
         Ok(Self { address, shared, turn: tokio::sync::Mutex::default(), server })
     }
 
-    /// What the process needs as `AWS_LAMBDA_RUNTIME_API`.
+    /// Returns the value of `AWS_LAMBDA_RUNTIME_API`.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Has the process handle one event, after those that were here first.
+    /// Sends the process an event, after earlier ones.
     ///
-    /// The timeout runs from when the process takes the event; before that, a process that has not polled yet has ten
-    /// seconds to start, as in Lambda, and one that has polled has as long as the timeout.
-    /// Dropping this takes the event back if the process does not have it yet; else the answer will find nobody.
+    /// The timeout starts when the process takes the event. Before that, a process that has
+    /// never polled has ten seconds, as in Lambda, and any other the timeout. Dropping this
+    /// future withdraws an event that the process does not have yet.
     pub async fn invoke(&self, payload: Vec<u8>, timeout: Duration) -> Result<Vec<u8>, InvokeError> {
         let _turn = self.turn.lock().await;
         let (taken, was_taken) = oneshot::channel();
@@ -160,7 +160,7 @@ impl RuntimeApi {
         self.shared.offered.notify_one();
         let until_taken = if *self.shared.has_polled.borrow() { timeout } else { INIT_TIMEOUT };
         let in_time = async {
-            // A dropped `taken` means that an answer is there already: the process gave up or was abandoned.
+            // A dropped `taken` means that there is a result: the process gave up or has ended.
             let _ = tokio::time::timeout(until_taken, was_taken).await.map_err(|_| InvokeError::TimedOut)?;
             tokio::time::timeout(timeout, answer).await.map_err(|_| InvokeError::TimedOut)
         };
@@ -168,18 +168,18 @@ impl RuntimeApi {
         in_time.await?.map_err(gone)?.map(Into::into)
     }
 
-    /// Waits until the process has polled for the first time, as in Lambda at most ten seconds.
+    /// Waits for the first poll, at most ten seconds as in Lambda.
     pub async fn until_polled(&self) -> Result<(), InvokeError> {
         let mut has_polled = self.shared.has_polled.subscribe();
-        // The sender is shared by `self`, so the channel is open.
+        // The sender lives in `self`, so the channel is open.
         let polled = tokio::time::timeout(INIT_TIMEOUT, has_polled.wait_for(|polled| *polled)).await;
         polled.map(|_| ()).map_err(|_| InvokeError::TimedOut)
     }
 
-    /// Fails the invocation under way: the process is gone, in this way. Tells how far the invocation had come.
+    /// Fails the running invocation because the process ended, and returns how far it had come.
     pub fn abandon(&self, how: &str) -> Abandoned {
         let exited = || Err(InvokeError::Exited { how: how.to_owned() });
-        // Whoever waits may have stopped waiting: then nobody needs the outcome.
+        // The invoker may have stopped waiting.
         match std::mem::take(&mut *self.shared.lock()) {
             State::Idle | State::Failed(_) => Abandoned::Idle,
             State::Offered(offer) => {
@@ -200,7 +200,7 @@ impl Drop for RuntimeApi {
     }
 }
 
-/// Takes an invocation out of the state that is no longer waited for.
+/// Removes an invocation when its invoker stops waiting.
 struct Withdrawal<'a>(&'a Shared);
 
 impl Drop for Withdrawal<'_> {
@@ -217,13 +217,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The event on offer, now the process's.
+    /// Takes the offered event for the process.
     fn take(&self) -> Option<(String, Bytes, Duration)> {
         let mut state = self.lock();
         match std::mem::take(&mut *state) {
             State::Offered(Offer { id, payload, timeout, taken, outcome }) => {
                 *state = State::Running { id: id.clone(), outcome };
-                // The invoker may just have stopped waiting; its withdrawal follows.
+                // The invoker may have just stopped waiting; then it withdraws the event.
                 let _ = taken.send(());
                 Some((id, payload, timeout))
             }
@@ -234,7 +234,7 @@ impl Shared {
         }
     }
 
-    /// Settles the invocation of this id; whether it was the one under way.
+    /// Completes the invocation of this id; false if another or none is running.
     fn settle(&self, id: &str, result: Result<Bytes, InvokeError>) -> bool {
         let mut state = self.lock();
         match std::mem::take(&mut *state) {
@@ -250,11 +250,11 @@ impl Shared {
     }
 }
 
-/// Answers a poll when there is an event. A process that polls while it owes an answer breaks the protocol.
+/// Answers a poll once there is an event. Polling before responding breaks the protocol.
 async fn next(Served(shared): Served<Arc<Shared>>) -> Response<Body> {
     shared.has_polled.send_replace(true);
     loop {
-        // One process polls, so one permit is enough, and it is kept if the offer came first.
+        // One process polls, so one permit suffices; it is kept if the event comes first.
         if let Some((id, payload, timeout)) = shared.take() {
             let deadline = (now() + timeout).as_millis().to_string();
             return Response::builder()
@@ -307,7 +307,7 @@ struct Reported {
 }
 
 impl Reported {
-    /// What is not in the usual form is kept as the message.
+    /// Keeps an unusual form as the message.
     fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_else(|_| Self {
             kind: "Runtime.Unknown".to_owned(),
@@ -332,7 +332,7 @@ fn json_response(status: StatusCode, value: Value) -> Response<Body> {
     axum::response::IntoResponse::into_response((status, Json(value)))
 }
 
-/// A request id in the form of a UUID, out of the standard library's random seeds.
+/// A request id in the form of a UUID, from the standard library's random seeds.
 fn request_id() -> String {
     let (high, low) = (random(), random());
     format!(
@@ -345,7 +345,7 @@ fn request_id() -> String {
     )
 }
 
-/// A trace header as Lambda makes one when the caller sent none.
+/// A trace header as Lambda creates one if the caller sent none.
 fn trace_id() -> String {
     let (seconds, high, low) = (now().as_secs(), random() as u32, random());
     format!("Root=1-{seconds:08x}-{high:08x}{low:016x};Parent={:016x};Sampled=0", random())

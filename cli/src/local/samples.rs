@@ -1,4 +1,4 @@
-//! The sample webhooks of `events/`, for as many orders as are wanted.
+//! The sample webhooks of `events/`, for any number of orders.
 
 mod keys;
 
@@ -13,16 +13,16 @@ use webhook_serializer::{
 
 pub use keys::DevelopmentKeys;
 
-/// The sources document that goes with the samples.
+/// The samples' sources document.
 pub const SOURCES: &str = include_str!("../../events/sources.toml");
 
-/// One sample: a Function URL event.
+/// A sample: a Function URL event.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     event: &'static str,
-    /// What in it names the order.
+    /// The text in it that names the order.
     order: &'static str,
-    /// To which source it is sent; `None`: to its own.
+    /// The source to send it to, if not its own.
     source: Option<&'static str>,
 }
 
@@ -38,7 +38,7 @@ macro_rules! whole {
     };
 }
 
-/// Every sample that is a webhook: its name, and a Function URL event.
+/// Every sample that is a webhook: name and Function URL event.
 pub const ALL: [(&str, &str); 60] = [
     whole!("adobe-commerce-creditmemo-save-after"),
     whole!("adobe-commerce-order-save-after"),
@@ -102,7 +102,7 @@ pub const ALL: [(&str, &str); 60] = [
     whole!("woocommerce-ping"),
 ];
 
-/// A Shopify order's life.
+/// The events of a Shopify order.
 pub const SHOPIFY: [Sample; 5] = [
     sample!("shopify-orders-create", "450789469"),
     sample!("shopify-orders-paid", "450789469"),
@@ -111,11 +111,11 @@ pub const SHOPIFY: [Sample; 5] = [
     sample!("shopify-orders-cancelled", "450789469"),
 ];
 
-/// A payment's life.
+/// The events of a payment.
 pub const STRIPE: [Sample; 2] =
     [sample!("stripe-payment-intent-succeeded", "450789469"), sample!("stripe-charge-refunded", "450789469")];
 
-/// A WooCommerce order's life.
+/// The events of a WooCommerce order.
 pub const WOOCOMMERCE: [Sample; 2] =
     [sample!("woocommerce-order-created", "727"), sample!("woocommerce-order-updated", "727")];
 
@@ -124,37 +124,36 @@ pub const WOOCOMMERCE: [Sample; 2] =
 pub struct Webhook {
     /// The source.
     pub source: String,
-    /// The query behind that path, if the sender is known by one.
+    /// The query, if the sender is authenticated by one.
     pub query: Option<String>,
-    /// The headers, the signature's among them.
+    /// The headers, including the signature.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
-    /// What ingest will make of it.
+    /// The delivery that ingest makes of it.
     pub incoming: Incoming,
 }
 
 impl Sample {
-    /// The same, sent to another source of the same provider's.
+    /// Sends it to another source of the same provider.
     #[must_use]
     pub fn to(self, source: &'static str) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// This sample for another order, signed at `now` by its source's first
-    /// secret.
+    /// Returns this sample for another order, signed at `now` with the source's first secret.
     ///
     /// # Panics
     ///
-    /// The sample's source is not configured, or the sample is none.
+    /// The sample is invalid, or its source is not configured.
     pub fn of_order(&self, order: &str, sources: &Sources, now: Timestamp) -> Webhook {
-        // Ids of payments and events are per order too.
+        // Each order has its own payment and event ids.
         let event = self.event.replace(self.order, order).replace("ExampleDev0", &format!("ExampleDev{order}"));
         let mut request: Request = serde_json::from_str(&event).expect("a sample is an event");
         if let Some(source) = self.source {
             request.raw_path = format!("/webhooks/{source}");
         }
-        // Ids in headers are per delivery, not per order.
+        // Ids in headers belong to the delivery, not the order.
         if let Some(id) = request.headers.get_mut("x-shopify-webhook-id") {
             id.push_str(&format!("-{order}"));
         }
@@ -162,7 +161,7 @@ impl Sample {
     }
 }
 
-/// The samples of `provider`'s, by the samples' own sources.
+/// Returns the samples of a provider.
 pub fn of_provider(provider: &str) -> Vec<(&'static str, &'static str)> {
     let sources = Sources::parse(SOURCES).expect("the samples' own");
     let is_its = |event: &str| {
@@ -178,12 +177,12 @@ pub fn is_webhook(event: &str) -> bool {
     serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
 }
 
-/// The webhook that a Function URL event is about, signed anew at `now`; as it is
-/// where its sender signs with a key that nobody else has.
+/// Returns the webhook of a Function URL event, signed again at `now` unless its sender
+/// signs with a private key.
 ///
 /// # Errors
 ///
-/// It is no such event, or its source is not configured.
+/// The text is not such an event, or its source is not configured.
 pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<Webhook> {
     sign(&serde_json::from_str(event)?, sources, now)
 }
@@ -194,7 +193,7 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
         .get(&name)
         .with_context(|| format!("source `{name}` is not in the sources document; --sources gives another"))?;
     let body = request.bytes().context("its body is not the base64 it is said to be")?.into_owned();
-    // What the front door adds, and what the client sets itself.
+    // Headers that the front door adds or the client sets.
     let kept = |name: &str| {
         let own = matches!(name, "content-length" | "host" | "accept-encoding");
         !own && !name.starts_with("x-amzn-") && !name.starts_with("x-forwarded-")
@@ -205,7 +204,7 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     let in_url = query.clone().unwrap_or_default();
     let unsigned = headers.iter().cloned().collect::<providers::Headers>().with_query(in_url);
     let as_it_is = source.verify(providers::Request { headers: &unsigned, body: &body }, now);
-    // A ping is believed without a signature, and would be something else with one.
+    // A ping has no signature; with one it would be a delivery.
     let signed = if as_it_is == Ok(Verified::Ping) { Vec::new() } else { source.sign(&unsigned, &body, now) };
     headers.retain(|(name, _)| !signed.iter().any(|(other, _)| other == name));
     headers.extend(signed);
@@ -215,17 +214,17 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
 }
 
 impl Webhook {
-    /// A command line that posts it to `url`.
+    /// Returns a curl command that posts it to `url`.
     ///
     /// # Errors
     ///
-    /// Its body is no text, which a command line cannot carry.
+    /// The body is not text.
     pub fn curl(&self, url: &str) -> Result<String> {
         let body = std::str::from_utf8(&self.body).context("its body is no text")?;
         Ok(curl_line(url, &self.path(), &self.headers, body))
     }
 
-    /// The path that it is posted to, with its query.
+    /// Returns the path with its query.
     pub fn path(&self) -> String {
         let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
         format!("/webhooks/{}{query}", self.source)
@@ -237,9 +236,8 @@ pub const CURL_ENTITY: &str = "shopify/order/1001";
 
 const CURL_BODY: &str = r##"{"id":1001,"name":"#1001","currency":"USD","total_price":"48.20","financial_status":"paid","fulfillment_status":null,"cancelled_at":null,"updated_at":"2026-01-05T09:00:00Z"}"##;
 
-/// A command line that posts an order to `url`, with nothing else to install
-/// or to have at hand. Shopify's signature covers the body alone, so that it
-/// stays good.
+/// Returns a curl command that posts an order to `url`. It can be used repeatedly, because
+/// Shopify's signature covers only the body.
 pub fn curl(url: &str) -> String {
     let sources = Sources::parse(SOURCES).expect("the samples' own");
     let source = sources.get("shopify").expect("the samples' own");
@@ -272,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sample_is_at_hand_and_every_provider_has_one() {
+    fn every_provider_has_a_sample() {
         let folder = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("events")).expect("a folder");
         let files = folder.map(|entry| entry.expect("an entry").path()).filter(|path| path.extension().is_some());
         let webhooks = files.filter(|path| std::fs::read_to_string(path).is_ok_and(|event| is_webhook(&event)));

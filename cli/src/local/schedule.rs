@@ -1,4 +1,4 @@
-//! The part of EventBridge: one event a minute for the scheduler function.
+//! Stands in for EventBridge: one event a minute for the scheduler function.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,33 +20,33 @@ use super::{
     stopped,
 };
 
-/// A scheduler binary of the user's, and its switch.
+/// The user's scheduler binary.
 #[derive(Debug, Clone)]
 pub struct OwnScheduler {
     /// The binary.
     pub program: PathBuf,
-    /// What its `JOBS` says.
+    /// The value of its variable `JOBS`.
     pub jobs: Option<String>,
-    /// Where its output goes.
+    /// The destination of its output.
     pub logs: Logs,
 }
 
-/// What is ticked.
+/// The scheduler that is invoked.
 pub(super) enum Ticked {
-    /// The scheduler that comes ready, in this process.
+    /// The standard scheduler, in this process.
     Here(Box<Scheduler>),
-    /// Processes of another.
+    /// The user's scheduler, in processes of its own.
     Processes(Arc<FunctionPool>),
-    /// The function `scheduler`, which somebody else runs.
+    /// The function `scheduler` behind the Invoke API.
     Invoked(Invoker),
 }
 
-/// As many invocations of a user's scheduler may overlap: one that takes longer
-/// than a minute does not keep the next from coming.
+/// The most overlapping invocations of a user's scheduler, each of which may take longer
+/// than a minute.
 const AT_ONCE: usize = 4;
 
 impl Ticked {
-    /// The scheduler that comes ready. It has no jobs but its own.
+    /// Returns the standard scheduler, which has only the sweep.
     pub(super) fn here(
         store: Store,
         waker: Waker,
@@ -59,7 +59,7 @@ impl Ticked {
         Ok(Self::Here(Box::new(Scheduler::new(store, sweeper, Jobs::new(), Settings::read(&none)?, observer)?)))
     }
 
-    /// A user's own, in a deployment with this environment; started, so that what is none is told of at once.
+    /// Starts the user's scheduler at once, so that a wrong binary fails here.
     pub(super) async fn own(own: &OwnScheduler, mut environment: Vec<(String, String)>) -> Result<Self> {
         environment.push(("STAGE".to_owned(), "local".to_owned()));
         environment.extend(own.jobs.clone().map(|jobs| ("JOBS".to_owned(), jobs)));
@@ -97,7 +97,7 @@ impl Ticked {
     }
 }
 
-/// Invokes once a minute until told to stop.
+/// Invokes the scheduler once a minute until told to stop.
 pub(super) async fn run(ticked: Ticked, env: Env, stopping: watch::Receiver<bool>) -> Result<()> {
     let ticked = Arc::new(ticked);
     let stopped = stopped(stopping);
@@ -111,7 +111,7 @@ pub(super) async fn run(ticked: Ticked, env: Env, stopping: watch::Receiver<bool
             () = env.sleep(Duration::from_millis(to_the_minute)) => {}
         }
         while invocations.try_join_next().is_some() {}
-        // When it was due, as EventBridge says it: waiting may be late, never early.
+        // The due time, as from EventBridge: an invocation may be late, never early.
         let due = env.now().as_millis() / 60_000 * 60;
         let event = ScheduledEvent { time: webhook_serializer::time::Timestamp::from_secs(due).to_string() };
         let (ticked, env) = (ticked.clone(), env.clone());
@@ -121,7 +121,7 @@ pub(super) async fn run(ticked: Ticked, env: Env, stopping: watch::Receiver<bool
             }
         });
     }
-    // As a function's shutdown: what is at work is ended, and its lease runs out.
+    // As at a function's shutdown: running jobs are aborted, and their leases expire.
     invocations.shutdown().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Posting webhooks over HTTP, as a provider does.
+//! An HTTP client that posts webhooks.
 
 use anyhow::{Context, Result};
 use axum::body::Bytes;
@@ -12,7 +12,7 @@ use webhook_serializer::tls::Roots;
 
 use crate::local::samples::Webhook;
 
-/// A sender with a pool of connections.
+/// A client with a pool of connections.
 #[derive(Debug, Clone)]
 pub struct Sender {
     client: Posting,
@@ -25,19 +25,19 @@ enum Posting {
     Encrypted(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
-/// The answer to a webhook.
+/// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The status.
     pub status: u16,
-    /// What `Retry-After` says.
+    /// The header `Retry-After`.
     pub retry_after: Option<String>,
     /// The body, as text.
     pub body: String,
 }
 
 impl Sender {
-    /// A sender to `base`, such as `http://127.0.0.1:9000`.
+    /// Returns a client of `base`, such as `http://127.0.0.1:9000`.
     pub fn new(base: impl Into<String>) -> Self {
         let base = base.into();
         let client = Client::builder(TokioExecutor::new());
@@ -54,7 +54,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// There was no answer.
+    /// There was no response.
     pub async fn post(&self, webhook: &Webhook) -> Result<Answer> {
         self.request("POST", &webhook.path(), &webhook.headers, webhook.body.clone()).await
     }
@@ -63,7 +63,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// There was no answer.
+    /// There was no response.
     pub async fn request(
         &self,
         method: &str,

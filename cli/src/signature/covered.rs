@@ -1,6 +1,6 @@
-//! What of a webhook its signature covers, found out by changing it: what can
-//! be changed while the webhook is still believed is not covered. So it holds
-//! for every provider, and for every way in which a sender is configured.
+//! Finds what a signature covers by changing the webhook: a part that can be changed
+//! without invalidating it is not covered. This works for every provider and
+//! configuration.
 
 use webhook_serializer::{
     providers::{Described, Unverified},
@@ -10,8 +10,8 @@ use webhook_serializer::{
 
 use super::Claim;
 
-/// Which of `topic`, `id`, `time` and `body` nobody can change. A time that the
-/// event does not say is the signature's own.
+/// Returns those of `topic`, `id`, `time` and `body` that are covered. Without an event
+/// time, `time` means the signature's own.
 pub(super) fn by(claim: &Claim, source: &Source, described: &Described) -> Vec<&'static str> {
     let mut topic = described.topic != "unknown";
     let mut id = true;
@@ -36,13 +36,13 @@ pub(super) fn by(claim: &Claim, source: &Source, described: &Described) -> Vec<&
         .collect()
 }
 
-/// Whether a time is signed after which the webhook is not believed any more.
+/// Whether the signature expires.
 fn has_time(claim: &Claim, source: &Source) -> bool {
     let much_later = Claim { now: Timestamp::from_millis(u64::MAX), ..claim.clone() };
     matches!(much_later.verified_by(source), Err(Unverified::Stale(_)))
 }
 
-/// The webhook with one header changed, or taken away, or with another body.
+/// Returns variants with one header changed or removed, or with another body.
 fn changed(claim: &Claim) -> impl Iterator<Item = Claim> {
     let headers = (0..claim.headers.len()).flat_map(|index| {
         let (mut without, mut other) = (claim.clone(), claim.clone());

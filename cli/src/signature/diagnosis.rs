@@ -1,5 +1,5 @@
-//! Why a webhook is not believed, in words that help: the commonest mistakes are
-//! tried, one at a time, and the first that explains the signature is told.
+//! Diagnoses of invalid webhooks: tries common mistakes, one at a time, and reports the
+//! first one that explains the signature.
 
 use webhook_serializer::{
     providers::{Address, NAMES, Unverified, Verified},
@@ -9,7 +9,6 @@ use webhook_serializer::{
 
 use super::{Claim, bodies, secrets, signatures};
 
-/// Why `source` does not believe `claim`, which it refused so.
 pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String {
     match refusal {
         Unverified::Stale(signed_at) => stale(*signed_at, claim.now),
@@ -24,7 +23,7 @@ pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String
     }
 }
 
-/// What a key was looked for in.
+/// Names the file or URL of a key.
 fn of_key(claim: &Claim, at: &Address) -> String {
     let is_given = claim.files.iter().any(|(name, _)| name == at.file());
     if is_given { format!("the {} that was given", at.file()) } else { format!("what is published at {at}") }
@@ -65,8 +64,7 @@ fn no_token(claim: &Claim) -> String {
     }
 }
 
-/// Whether the token in the URL is what counts: without it there is nothing to
-/// believe.
+/// Whether the sender is authenticated by the token in its URL alone.
 fn is_by_token(claim: &Claim, source: &Source) -> bool {
     let without = Claim { url: None, ..claim.clone() }.verified_by(source);
     claim.reads_url() && matches!(without, Err(Unverified::NoToken | Unverified::Missing(_)))
@@ -122,14 +120,14 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
     })
 }
 
-/// For whom it should be, as the options say.
+/// The recipient ids given as options, for example ` for the client_id X`.
 fn given(claim: &Claim) -> String {
     let ids = claim.options.iter().filter(|(name, _)| name.ends_with("_id"));
     let ids: Vec<String> = ids.map(|(name, value)| format!("the {name} {value}")).collect();
     if ids.is_empty() { String::new() } else { format!(" for {}", ids.join(" or ")) }
 }
 
-/// What to do about the body.
+/// Advice about the body.
 fn lost(body: &[u8]) -> &'static str {
     match std::str::from_utf8(body) {
         _ if body.is_empty() => "The body is empty",
@@ -138,8 +136,8 @@ fn lost(body: &[u8]) -> &'static str {
     }
 }
 
-/// What is said of a webhook that is signed, but for one mistake.
-fn told(claim: &Claim, mistake: &str) -> String {
+/// Reports a mistake, and whether the signature has also expired.
+fn report(claim: &Claim, mistake: &str) -> String {
     let refusal = claim.source().ok().and_then(|source| claim.verified_by(&source).err());
     match refusal {
         Some(Unverified::Stale(signed_at)) => format!("{mistake}. Besides, {}", stale(signed_at, claim.now)),
@@ -150,7 +148,7 @@ fn told(claim: &Claim, mistake: &str) -> String {
 fn body(claim: &Claim) -> Option<String> {
     bodies::otherwise(&claim.body).into_iter().find_map(|(body, mistake)| {
         let other = Claim { body, ..claim.clone() };
-        other.is_signed().then(|| told(&other, &mistake))
+        other.is_signed().then(|| report(&other, &mistake))
     })
 }
 
@@ -160,7 +158,7 @@ fn signature(claim: &Claim) -> Option<String> {
         signatures::otherwise(value).into_iter().find_map(|(value, mistake)| {
             let mut other = claim.clone();
             other.headers[index].1 = value;
-            other.is_signed().then(|| told(&other, &format!("the signature in {name} {mistake}")))
+            other.is_signed().then(|| report(&other, &format!("the signature in {name} {mistake}")))
         })
     })
 }
@@ -169,12 +167,12 @@ fn secret(claim: &Claim) -> Option<String> {
     (1..).zip(&claim.secrets).find_map(|(number, secret)| {
         secrets::otherwise(secret).into_iter().find_map(|(secret, mistake)| {
             let other = Claim { secrets: vec![secret], ..claim.clone() };
-            other.is_signed().then(|| told(&other, &format!("the signature {mistake} (--secret, number {number})")))
+            other.is_signed().then(|| report(&other, &format!("the signature {mistake} (--secret, number {number})")))
         })
     })
 }
 
-/// Another value of an option.
+/// Tries other values of options.
 fn option(claim: &Claim) -> Option<String> {
     let set = |name: &str, value: String| {
         let kept = claim.options.iter().filter(|(held, _)| held != name).cloned();
@@ -202,10 +200,10 @@ fn option(claim: &Claim) -> Option<String> {
     }
     others
         .into_iter()
-        .find_map(|(other, said)| other.is_signed().then(|| told(&other, &format!("the signature fits with {said}"))))
+        .find_map(|(other, said)| other.is_signed().then(|| report(&other, &format!("the signature fits with {said}"))))
 }
 
-/// Another provider, by whose rules it is signed or has all that is asked for.
+/// Looks for another provider whose rules accept the webhook, or whose headers it has.
 fn another_provider(claim: &Claim) -> Option<String> {
     let others = || {
         let names = NAMES.iter().filter(|name| **name != claim.provider && **name != "generic");

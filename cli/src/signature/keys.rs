@@ -1,4 +1,4 @@
-//! Keys that are at hand: files, and what was fetched.
+//! Published keys from files or fetched.
 
 use axum::body::Bytes;
 use webhook_serializer::{
@@ -7,10 +7,9 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-/// What a claim has of what its sender publishes.
 pub(super) struct Held<'a> {
     pub(super) files: &'a [(String, Vec<u8>)],
-    /// Which of several files of one name is taken, from 0; the last at most.
+    /// The index among several files of one name; too large means the last.
     pub(super) number: usize,
     pub(super) fetched: &'a PublishedKeys,
 }
@@ -22,7 +21,7 @@ impl Keys for Held<'_> {
         file.map(|bytes| Bytes::copy_from_slice(bytes)).or_else(|| self.fetched.find(at))
     }
 
-    /// Whoever gives a file says that it is the sender's.
+    /// Trusts files without checking their certificate chain.
     fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified> {
         if self.files.iter().any(|(_, bytes)| bytes == pem) {
             return key_in_certificate(pem).ok_or(Uncertified::Unreadable);

@@ -1,9 +1,8 @@
-//! A secret in the forms that it is mistaken for.
+//! Common mistakes in writing a secret.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// Other secrets than `secret` that are written so by mistake, with what the
-/// mistake was.
+/// Returns the secrets that may have been meant by `secret`, each with the mistake.
 pub(super) fn otherwise(secret: &str) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let trimmed = secret.trim();

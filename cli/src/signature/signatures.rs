@@ -1,15 +1,14 @@
-//! A signature written in another encoding than its sender's.
+//! Signatures in the wrong encoding.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// The shortest text that is taken for a signature: an HMAC-SHA-1 in base64.
+/// The length of the shortest signature: an HMAC-SHA-1 in base64.
 const SHORTEST: usize = 27;
 
 /// The lengths of HMACs in bytes.
 const HMACS: [usize; 3] = [20, 32, 64];
 
-/// `value` with one of its signatures in another encoding, and what to say of
-/// it as it is.
+/// Returns `value` with one of its signatures in another encoding, each with the mistake.
 pub(super) fn otherwise(value: &str) -> Vec<(String, &'static str)> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/_-".contains(c);
     let mut found = Vec::new();
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_found_among_other_entries_and_written_in_the_other_encoding() {
+    fn signature_among_entries_is_re_encoded() {
         let hex = "00".repeat(32);
         let base64 = STANDARD.encode([0; 32]);
         let texts = |value: String| otherwise(&value).into_iter().map(|(text, _)| text).collect::<Vec<_>>();

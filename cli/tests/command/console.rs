@@ -40,7 +40,7 @@ fn a_local_run_says_where_its_console_is_and_a_console_of_another_process_shows_
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");
     let own = page(&local.console);
-    assert!(own.contains("Everything moves") && own.contains(&local.url), "{own}");
+    assert!(own.contains("All orders move") && own.contains(&local.url), "{own}");
     let arguments = ["console", "--json", local.target.as_str()];
     let started = serializer(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = started.expect("it can be started");
@@ -49,7 +49,7 @@ fn a_local_run_says_where_its_console_is_and_a_console_of_another_process_shows_
     lines.read_line(&mut line).expect("it says where it serves");
     let said: Value = serde_json::from_str(&line).expect("JSON");
     let other = page(said["console"].as_str().expect("an address"));
-    assert!(other.contains("Everything moves") && other.contains(&local.url), "{other}");
+    assert!(other.contains("All orders move") && other.contains(&local.url), "{other}");
     child.kill().expect("it runs");
     child.wait().expect("it ends");
 }

@@ -1,10 +1,9 @@
-// What the console's pages do beyond being pages: keys, the theme, and the lanes.
-// Everything shown is set as text; nothing is loaded from anywhere else.
+// Keys, theme and lanes. All content is set as text; nothing is loaded from other hosts.
 
 const find = (id) => document.getElementById(id);
 const isTyping = (target) => target.closest("input, select, textarea, dialog") !== null;
 
-/* the theme: kept in a cookie, so that the next page comes in it */
+/* theme: kept in a cookie, so that the server renders the next page in it */
 {
   const root = document.documentElement;
   const button = find("theme");
@@ -59,7 +58,7 @@ const isTyping = (target) => target.closest("input, select, textarea, dialog") !
   });
 }
 
-/* forms: a second click does nothing a second time */
+/* forms: a second click submits nothing */
 for (const form of document.querySelectorAll('form[method="post"]')) {
   form.addEventListener("submit", () => {
     for (const button of form.querySelectorAll("button")) button.disabled = true;
@@ -69,7 +68,7 @@ addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("form button")) button.disabled = false;
 });
 
-/* tables say what a cell is, where there is no room for their heads */
+/* tables: on small screens, cells carry their column's name */
 for (const table of document.querySelectorAll("table.rows")) {
   const heads = [...table.querySelectorAll("th")].map((head) => head.textContent);
   for (const row of table.tBodies[0]?.rows ?? []) {
@@ -82,11 +81,11 @@ for (const table of document.querySelectorAll("table.rows")) {
 /* lanes */
 const lanes = find("lanes");
 if (lanes) {
-  // So many bars and signs of a lane are drawn at most: with 200 lanes a page stays light.
+  // The most bars and signs drawn of a lane, so that a page with 200 lanes stays fast.
   const BARS = 10;
   const SIGNS = 4;
   const TONES = { P: "bad", B: "bad", "!": "warn", "»": "warn", "=": "busy" };
-  const SPOKEN = { P: "parked", B: "blocked" };
+  const ANNOUNCED = { P: "parked", B: "blocked" };
   const BADGES = {
     blocked: "bad", parked: "bad", failing: "warn", abandoned: "warn", held: "warn",
     "at work": "busy", waiting: "busy", idle: "good",
@@ -95,18 +94,18 @@ if (lanes) {
   const known = new Map(); // key -> { lane, row, open, drawn }
   let order = [];
   let stream;
-  let clock = 0; // theirs minus ours
-  let base = 0; // bars are placed from here on, so that numbers stay small
+  let clock = 0; // server time minus browser time
+  let base = 0; // origin of bar positions, so that numbers stay small
   let follows = true;
-  let end = 0; // the right end, while it does not follow
-  let pixels = 1; // a millisecond
+  let end = 0; // the right end of the axis while paused
+  let pixels = 1; // per millisecond
   let isFirst = true;
   const zoom = find("window");
   const now = () => Date.now() + clock;
   const length = () => Number(zoom.value) * 1000;
   const right = () => (follows ? now() : end);
 
-  const made = (name, parent, className) => {
+  const make = (name, parent, className) => {
     const element = document.createElement(name);
     if (className) element.className = className;
     parent?.append(element);
@@ -114,20 +113,20 @@ if (lanes) {
   };
 
   const row = ({ key, label }) => {
-    const item = made("li", null, "lane");
-    const name = made("div", item, "name");
-    const link = made("a", name);
+    const item = make("li", null, "lane");
+    const name = make("div", item, "name");
+    const link = make("a", name);
     link.href = `/order?key=${encodeURIComponent(key)}`;
     link.dataset.row = "";
     link.title = label;
-    made("bdi", link).textContent = label;
-    const badge = made("span", name, "badge");
-    const track = made("div", item, "track");
+    make("bdi", link).textContent = label;
+    const badge = make("span", name, "badge");
+    const track = make("div", item, "track");
     track.setAttribute("role", "img");
-    return { item, badge, track, belt: made("div", track, "belt") };
+    return { item, badge, track, belt: make("div", track, "belt") };
   };
 
-  // Only what can be seen of it is drawn.
+  // Draws only what is visible.
   const draw = (entry) => {
     const { lane, row } = entry;
     const [from, to] = [right() - length(), right() + length() / 4];
@@ -138,7 +137,7 @@ if (lanes) {
     const isSeen = (begins, ends) => begins <= to && (ends ?? Infinity) >= from;
     let waits = 0;
     for (const [sequence, kind, begins, ends, name] of lane.spans.filter((span) => isSeen(span[2], span[3])).slice(-BARS)) {
-      const bar = made("a", row.belt, `bar ${kind}`);
+      const bar = make("a", row.belt, `bar ${kind}`);
       bar.href = `/delivery?key=${encodeURIComponent(lane.key)}&sequence=${sequence}`;
       bar.tabIndex = -1;
       bar.textContent = name;
@@ -150,7 +149,7 @@ if (lanes) {
       if (ends === null) entry.open.push(bar);
     }
     for (const [sign, at, name] of lane.marks.filter((mark) => isSeen(mark[1], mark[1])).slice(-SIGNS)) {
-      const mark = made("b", row.belt, `sign ${TONES[sign] ?? ""}`);
+      const mark = make("b", row.belt, `sign ${TONES[sign] ?? ""}`);
       mark.textContent = sign;
       mark.title = name;
       mark.style.setProperty("--a", at - base);
@@ -170,10 +169,10 @@ if (lanes) {
   const ticks = () => {
     const [to, span] = [right(), length()];
     const parts = innerWidth < 760 ? 3 : 6;
-    const spoken = (at) => new Date(at).toLocaleTimeString([], { hour12: false, hour: "2-digit", minute: "2-digit", second: span < 600_000 ? "2-digit" : undefined });
+    const label = (at) => new Date(at).toLocaleTimeString([], { hour12: false, hour: "2-digit", minute: "2-digit", second: span < 600_000 ? "2-digit" : undefined });
     const all = [...Array(parts + 1).keys()].map((part) => {
       const tick = document.createElement("span");
-      tick.textContent = part === parts && follows ? "now" : spoken(to - span * (1 - part / parts));
+      tick.textContent = part === parts && follows ? "now" : label(to - span * (1 - part / parts));
       tick.style.left = `${(100 * part) / parts}%`;
       return tick;
     });
@@ -187,10 +186,10 @@ if (lanes) {
     for (const entry of known.values()) for (const bar of entry.open) bar.style.setProperty("--b", until);
   };
 
-  const told = (news) => {
-    find("lost").hidden = news.trouble === undefined;
-    if (news.trouble !== undefined) {
-      find("lost").textContent = `The tables do not answer: ${news.trouble}. It is tried again.`;
+  const update = (news) => {
+    find("lost").hidden = news.problem === undefined;
+    if (news.problem !== undefined) {
+      find("lost").textContent = `The tables do not answer: ${news.problem}. Retrying.`;
       return;
     }
     clock = news.now - Date.now();
@@ -205,17 +204,17 @@ if (lanes) {
         }
       }
     }
-    const spoken = [];
+    const announcements = [];
     for (const lane of news.lanes) {
       const entry = known.get(lane.key) ?? { row: row(lane), open: [] };
       const before = entry.lane?.state;
       entry.lane = lane;
       known.set(lane.key, entry);
-      if (!isFirst && before !== lane.state && Object.values(SPOKEN).includes(lane.state)) spoken.push(`${lane.label}: ${lane.state}`);
+      if (!isFirst && before !== lane.state && Object.values(ANNOUNCED).includes(lane.state)) announcements.push(`${lane.label}: ${lane.state}`);
       if (follows || before === undefined) draw(entry);
     }
     if (news.order) {
-      // Each is put where it belongs; what stands there already is not touched.
+      // Moves only lanes that are out of place.
       let next = lanes.firstElementChild;
       for (const key of order) {
         const item = known.get(key)?.row.item;
@@ -224,12 +223,12 @@ if (lanes) {
         else lanes.insertBefore(item, next);
       }
     }
-    if (spoken.length > 0) find("heard").textContent = spoken.slice(-3).join(". ");
+    if (announcements.length > 0) find("announcements").textContent = announcements.slice(-3).join(". ");
     isFirst = false;
     const more = news.matching - order.length;
     find("how-many").textContent = more > 0 ? `${order.length} lanes, and ${more} more` : `${order.length} ${order.length === 1 ? "lane" : "lanes"}`;
     find("empty").hidden = order.length > 0;
-    find("empty").textContent = find("filter").value ? "No lane has that in its order, source, topic or state." : "Waiting for the first order…";
+    find("empty").textContent = find("filter").value ? "No lane has this text in its order, source, topic or state." : "Waiting for the first order…";
     if (news.price) find("price").textContent = news.price;
     place();
     ticks();
@@ -242,9 +241,9 @@ if (lanes) {
     order = [];
     lanes.replaceChildren();
     stream = new EventSource(`/live?filter=${encodeURIComponent(find("filter").value.trim())}`);
-    stream.onmessage = (event) => told(JSON.parse(event.data));
+    stream.onmessage = (event) => update(JSON.parse(event.data));
     stream.onerror = () => {
-      // A new connection begins anew, with all that is to be on the page.
+      // A new connection sends the whole page again.
       find("lost").hidden = false;
     };
     stream.onopen = () => {
@@ -302,7 +301,7 @@ if (lanes) {
   let ticked = 0;
   const frame = (at) => {
     requestAnimationFrame(frame);
-    // What would not move by a pixel is left where it is.
+    // Skips frames in which nothing moves by a pixel.
     if (!follows || at - last < Math.max(still.matches ? 1000 : 30, 1 / pixels)) return;
     last = at;
     shift();

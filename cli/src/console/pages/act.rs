@@ -1,4 +1,4 @@
-//! What changes something: by a form, with a reason, from a page of this console.
+//! Actions: forms with a reason, from this console's own pages.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        frame::{Page, Place, Visitor, count, delivery_path, grouped, order_path},
+        frame::{Page, Tab, Visitor, count, delivery_path, grouped, order_path},
         reading::{Depth, Wanted},
-        trouble::Trouble,
+        problem::Problem,
     },
     Shown, key, sequence, shown,
 };
@@ -29,11 +29,10 @@ use crate::{
     view::overview::{ParkedDelivery, alike},
 };
 
-/// So many of what would be put back are listed.
 const LISTED: usize = 50;
 
-/// A working page is looked at again after so many seconds.
-const AGAIN: u32 = 1;
+/// How often the progress page reloads, in seconds.
+const REFRESH: u32 = 1;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Order {
@@ -55,7 +54,7 @@ pub(super) async fn one(
 
 async fn act(shared: &Shared, name: &str, order: &Order) -> Shown {
     let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name);
-    let verb = verb.ok_or_else(|| Trouble::Unknown(format!("There is no action \u{201c}{name}\u{201d}.")))?;
+    let verb = verb.ok_or_else(|| Problem::Unknown(format!("There is no action \u{201c}{name}\u{201d}.")))?;
     let entity = key(&order.key)?;
     let at = order.sequence.as_deref().map(sequence).transpose()?;
     let why = reason(&order.why)?;
@@ -66,12 +65,12 @@ async fn act(shared: &Shared, name: &str, order: &Order) -> Shown {
         let parked = operator.parked(&entity).await?;
         let parked = parked.iter().map(|one| Target { order: entity.clone(), sequence: Some(one.sequence) });
         let mut parked: Vec<Target> = parked.collect();
-        // One is quick; more would outlast the request.
+        // More than one could outlast the request.
         match parked.len() {
             0 => {
-                let said =
-                    shared.flash(format!("Nothing of {entity} is parked any more: nothing was redriven."), false);
-                return Ok(Redirect::to(&format!("{}&said={said}", order_path(&entity))).into_response());
+                let sentence = format!("{entity} has no parked delivery any more; nothing was redriven.");
+                let flash = shared.flash(sentence, false);
+                return Ok(Redirect::to(&format!("{}&flash={flash}", order_path(&entity))).into_response());
             }
             1 => target = parked.remove(0),
             _ => return Ok(begin_work(shared, operator, parked, why)),
@@ -85,8 +84,8 @@ async fn act(shared: &Shared, name: &str, order: &Order) -> Shown {
         record(&sentence);
     }
     let back = order_path(&entity);
-    let said = shared.flash(sentence, is_good);
-    Ok(Redirect::to(&format!("{back}&said={said}")).into_response())
+    let flash = shared.flash(sentence, is_good);
+    Ok(Redirect::to(&format!("{back}&flash={flash}")).into_response())
 }
 
 /// Redrives in the background and shows the progress.
@@ -98,31 +97,30 @@ fn begin_work(shared: &Shared, operator: Operator, targets: Vec<Target>, why: &s
     Redirect::to(&format!("/work?id={}", work.id)).into_response()
 }
 
-/// Why it is done.
-fn reason(why: &str) -> Result<&str, Trouble> {
+fn reason(why: &str) -> Result<&str, Problem> {
     match why.trim() {
-        "" => Err(Trouble::Unknown("Nothing was done: say why, for whoever looks next.".to_owned())),
+        "" => Err(Problem::Unknown("Nothing was done: enter a reason for the operations log.".to_owned())),
         why => Ok(why),
     }
 }
 
-/// Said where the console was started, which is where its log is.
+/// Logs an action to the terminal in which the console was started.
 fn record(done: &str) {
     output::complain(format_args!("console: {}", output::one_line(done)));
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Which {
+pub(super) struct Selection {
     source: Option<String>,
     error: Option<String>,
-    /// Not what was parked after somebody saw the list.
+    /// Excludes deliveries parked after the list was shown, in epoch milliseconds.
     until: Option<u64>,
     #[serde(default)]
     why: String,
 }
 
-impl Which {
-    fn takes(&self, one: &ParkedDelivery) -> bool {
+impl Selection {
+    fn includes(&self, one: &ParkedDelivery) -> bool {
         let until = self.until.unwrap_or(u64::MAX);
         self.source.as_deref().is_none_or(|source| one.source.as_str() == source)
             && self.error.as_deref().is_none_or(|error| alike(&one.error) == error)
@@ -130,48 +128,48 @@ impl Which {
     }
 }
 
-/// What would be put back, and a question.
-pub(super) async fn many(State(shared): State<Arc<Shared>>, Query(which): Query<Which>, visitor: Visitor) -> Response {
-    shown(ask(&shared, &which, &visitor).await, &shared, &visitor)
+/// Lists the selected deliveries and asks for confirmation.
+pub(super) async fn confirm(State(shared): State<Arc<Shared>>, Query(selection): Query<Selection>, visitor: Visitor) -> Response {
+    shown(ask(&shared, &selection, &visitor).await, &shared, &visitor)
 }
 
-/// The parked deliveries that match, read anew.
-async fn meant(shared: &Shared, which: &Which) -> Result<ParkedSelection, Trouble> {
+/// Reads the tables again and returns the selected deliveries.
+async fn select(shared: &Shared, selection: &Selection) -> Result<ParkedSelection, Problem> {
     shared.readings.forget();
     let reading = shared.readings.get(&shared.watched, Wanted::All, Depth::Whole).await?;
-    Ok(ParkedSelection::of(reading.overview.parked.clone(), |one| which.takes(one), usize::MAX))
+    Ok(ParkedSelection::of(reading.overview.parked.clone(), |one| selection.includes(one), usize::MAX))
 }
 
-async fn ask(shared: &Shared, which: &Which, visitor: &Visitor) -> Shown {
-    if let Some(source) = &which.source {
-        SourceName::parse(source).map_err(|error| Trouble::Unknown(format!("{source} names no source: {error}.")))?;
+async fn ask(shared: &Shared, selection: &Selection, visitor: &Visitor) -> Shown {
+    if let Some(source) = &selection.source {
+        SourceName::parse(source).map_err(|error| Problem::Unknown(format!("{source} is not a source's name: {error}.")))?;
     }
-    let selection = meant(shared, which).await?;
-    let ParkedSelection { deliveries: meant, overtaken } = &selection;
-    let orders = selection.orders();
+    let parked = select(shared, selection).await?;
+    let ParkedSelection { deliveries: selected, overtaken } = &parked;
+    let orders = parked.orders();
     let until = shared.watched.env.now().as_millis();
-    let (all, of) = (count(meant.len() as u64, "delivery", "deliveries"), count(orders as u64, "order", "orders"));
+    let (all, of) = (count(selected.len() as u64, "delivery", "deliveries"), count(orders as u64, "order", "orders"));
     let body = html! {
-        h1 { "Put back " (all) " of " (of) "?" }
-        @if let Some(source) = &which.source { p { "Sent by " strong { (source) } } }
-        @if let Some(error) = &which.error { p.error { (error) } }
-        @if meant.is_empty() {
-            p { "Nothing of this is parked any more." }
+        h1 { "Redrive " (all) " of " (of) "?" }
+        @if let Some(source) = &selection.source { p { "Sent by " strong { (source) } } }
+        @if let Some(error) = &selection.error { p.error { (error) } }
+        @if selected.is_empty() {
+            p { "None of these is parked any more." }
         } @else {
-            p { "Each goes to the end of its order, behind what arrived meanwhile, and is handled again. Is the cause mended? If not, they fail and are parked anew." }
-            @if *overtaken > 0 { p.notice { "Of " (overtaken) " of the orders others stay parked that came before: what is put back overtakes those." } }
+            p { "Each delivery goes to the end of its order, behind newer ones, and is handled again. Fix the cause first; otherwise they fail and are parked again." }
+            @if *overtaken > 0 { p.notice { (count(*overtaken as u64, "order keeps", "orders keep")) " earlier deliveries parked, which these overtake." } }
             form.ask method="post" action="/redrive" {
-                @if let Some(source) = &which.source { input type="hidden" name="source" value=(source); }
-                @if let Some(error) = &which.error { input type="hidden" name="error" value=(error); }
+                @if let Some(source) = &selection.source { input type="hidden" name="source" value=(source); }
+                @if let Some(error) = &selection.error { input type="hidden" name="error" value=(error); }
                 input type="hidden" name="until" value=(until);
-                label { "Why" input type="text" name="why" required maxlength="200" autocomplete="off" placeholder="for whoever looks next"; }
-                button.main { "Put back " (all) }
-                " " a.button href="/" { "Leave them" }
+                label { "Reason" input type="text" name="why" required maxlength="200" autocomplete="off" placeholder="for the operations log"; }
+                button.main { "Redrive " (all) }
+                " " a.button href="/" { "Cancel" }
             }
             table.rows {
-                thead { tr { th { "Order" } th { "Topic" } th { "Why it was set aside" } } }
+                thead { tr { th { "Order" } th { "Topic" } th { "Reason" } } }
                 tbody {
-                    @for one in meant.iter().take(LISTED) {
+                    @for one in selected.iter().take(LISTED) {
                         tr {
                             td.key { a data-row href=(delivery_path(&one.entity, one.sequence)) { (one.entity) " " (one.sequence) } }
                             td { (one.topic) }
@@ -180,22 +178,22 @@ async fn ask(shared: &Shared, which: &Which, visitor: &Visitor) -> Shown {
                     }
                 }
             }
-            @if meant.len() > LISTED { p { "and " (grouped((meant.len() - LISTED) as u64)) " more." } }
+            @if selected.len() > LISTED { p { "and " (grouped((selected.len() - LISTED) as u64)) " more." } }
         }
     };
-    Ok(Page::new("Put back", Place::Now).around(shared, visitor, &body))
+    Ok(Page::new("Redrive", Tab::Now).around(shared, visitor, &body))
 }
 
-pub(super) async fn begin(State(shared): State<Arc<Shared>>, visitor: Visitor, Form(which): Form<Which>) -> Response {
-    shown(begun(&shared, &which).await, &shared, &visitor)
+pub(super) async fn begin(State(shared): State<Arc<Shared>>, visitor: Visitor, Form(selection): Form<Selection>) -> Response {
+    shown(begun(&shared, &selection).await, &shared, &visitor)
 }
 
-async fn begun(shared: &Shared, which: &Which) -> Shown {
-    let why = reason(&which.why)?.to_owned();
-    let targets = meant(shared, which).await?.targets();
+async fn begun(shared: &Shared, selection: &Selection) -> Shown {
+    let why = reason(&selection.why)?.to_owned();
+    let targets = select(shared, selection).await?.targets();
     if targets.is_empty() {
-        let said = shared.flash("Nothing of that is parked any more: nothing was redriven.".to_owned(), false);
-        return Ok(Redirect::to(&format!("/?said={said}")).into_response());
+        let flash = shared.flash("None of these is parked any more; nothing was redriven.".to_owned(), false);
+        return Ok(Redirect::to(&format!("/?flash={flash}")).into_response());
     }
     let operator = shared.watched.operator.clone().because(Reason::new(&shared.watched.by, &why));
     Ok(begin_work(shared, operator, targets, &why))
@@ -207,7 +205,7 @@ pub(super) struct Id {
     id: String,
 }
 
-/// How far it is.
+/// Shows a bulk redrive's progress.
 pub(super) async fn work(State(shared): State<Arc<Shared>>, Query(id): Query<Id>, visitor: Visitor) -> Response {
     shown(working(&shared, &id, &visitor).await, &shared, &visitor)
 }
@@ -215,7 +213,7 @@ pub(super) async fn work(State(shared): State<Arc<Shared>>, Query(id): Query<Id>
 async fn working(shared: &Shared, Id { id }: &Id, visitor: &Visitor) -> Shown {
     let work = shared.works.find(id);
     let work = work.ok_or_else(|| {
-        Trouble::Unknown("This console knows no such work any more; what was put back stays so.".to_owned())
+        Problem::Unknown("This console no longer knows this redrive. Deliveries that were redriven stay redriven.".to_owned())
     })?;
     let progress = work.progress();
     let done = progress.back + progress.not;
@@ -223,23 +221,23 @@ async fn working(shared: &Shared, Id { id }: &Id, visitor: &Visitor) -> Shown {
         shared.readings.forget();
     }
     let body = html! {
-        h1 { (grouped(progress.back as u64)) " of " (count(work.total as u64, "delivery", "deliveries")) " put back" }
+        h1 { (grouped(progress.back as u64)) " of " (count(work.total as u64, "delivery", "deliveries")) " redriven" }
         p.dim { (work.why) }
-        progress max=(work.total) value=(done) aria-label="How far it is" { (done) " of " (work.total) }
+        progress max=(work.total) value=(done) aria-label="Progress" { (done) " of " (work.total) }
         @match &progress.ended {
-            Some(ended) => { p.lead role="status" { (ended) } p { a.button.main href="/" { "What is the matter now" } } }
+            Some(ended) => { p.lead role="status" { (ended) } p { a.button.main href="/" { "Overview" } } }
             None => {
-                p { "It goes on while this page is closed, and stops where the console is ended; begun again, it goes on." }
+                p { "The redrive continues if you close this page, and stops if you stop the console. Start it again to continue." }
                 form method="post" action="/work" { input type="hidden" name="id" value=(id); button { "Stop" } }
             }
         }
         @if progress.not > 0 {
-            h2 { (count(progress.not as u64, "was", "were")) " not put back" }
-            ul { @for said in &progress.named { li { (said) } } }
+            h2 { (count(progress.not as u64, "delivery stays", "deliveries stay")) " parked" }
+            ul { @for failure in &progress.failures { li { (failure) } } }
         }
     };
-    let again = progress.ended.is_none().then_some(AGAIN);
-    Ok(Page { again, ..Page::new("Put back", Place::Now) }.around(shared, visitor, &body))
+    let refresh = progress.ended.is_none().then_some(REFRESH);
+    Ok(Page { refresh, ..Page::new("Redrive", Tab::Now) }.around(shared, visitor, &body))
 }
 
 pub(super) async fn stop(State(shared): State<Arc<Shared>>, Form(Id { id }): Form<Id>) -> Response {

@@ -1,5 +1,4 @@
-//! One delivery: what became of it, its body, and what differs from the one
-//! before.
+//! A delivery: its outcome, its body, and the difference from the one before.
 
 use std::sync::Arc;
 
@@ -22,8 +21,8 @@ use super::{
     super::{
         Shared,
         actions::{About, Situation},
-        frame::{Page, Place, Visitor, ago, badge, delivery_path, order_path},
-        trouble::Trouble,
+        frame::{Page, Tab, Visitor, ago, badge, delivery_path, order_path},
+        problem::Problem,
     },
     Shown, key,
     order::{actions, next_commands},
@@ -34,35 +33,35 @@ use crate::view::{
     delivery::{DeliveryStatus, Fact},
 };
 
-/// A value is cut at so many characters, and a body at so many bytes.
+/// The most characters shown of a value.
 const LONGEST: usize = 200;
+/// The most characters shown of a body.
 const LARGEST: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct Parameters {
     #[serde(default)]
     key: String,
     #[serde(default)]
     sequence: String,
 }
 
-pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(asked): Query<Asked>, visitor: Visitor) -> Response {
-    shown(delivery(&shared, &asked, false, &visitor).await, &shared, &visitor)
+pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(parameters): Query<Parameters>, visitor: Visitor) -> Response {
+    shown(delivery(&shared, &parameters, false, &visitor).await, &shared, &visitor)
 }
 
-/// The same, with what is somebody's own: asked for with a button, so that no
-/// link shows it by itself.
-pub(super) async fn whole(State(shared): State<Arc<Shared>>, visitor: Visitor, Form(asked): Form<Asked>) -> Response {
-    shown(delivery(&shared, &asked, true, &visitor).await, &shared, &visitor)
+/// The same with personal data. Only a form opens it, so no link can.
+pub(super) async fn unredacted(State(shared): State<Arc<Shared>>, visitor: Visitor, Form(parameters): Form<Parameters>) -> Response {
+    shown(delivery(&shared, &parameters, true, &visitor).await, &shared, &visitor)
 }
 
-async fn delivery(shared: &Shared, asked: &Asked, raw: bool, visitor: &Visitor) -> Shown {
-    let entity = key(&asked.key)?;
-    let sequence = sequence(&asked.sequence)?;
+async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, visitor: &Visitor) -> Shown {
+    let entity = key(&parameters.key)?;
+    let sequence = sequence(&parameters.sequence)?;
     let operator = &shared.watched.operator;
     let single = operator.single(&entity, sequence).await?;
     if matches!(single.content, Content::Nothing) {
-        return Err(Trouble::Unknown(missing(&entity, sequence, &single)));
+        return Err(Problem::Unknown(missing(&entity, sequence, &single)));
     }
     let before = match &single.content {
         Content::Delivery(_) => operator.before(&entity, sequence).await?,
@@ -72,15 +71,15 @@ async fn delivery(shared: &Shared, asked: &Asked, raw: bool, visitor: &Visitor) 
     let status = DeliveryStatus::of(sequence, &single, now);
     let tail = single.state.as_ref().map_or(sequence, |state| state.tail);
     let situation =
-        Situation { state: single.state.as_ref(), parked: usize::from(single.parked.is_some()), again: false };
+        Situation { state: single.state.as_ref(), parked: usize::from(single.parked.is_some()), is_rewinding: false };
     let body = html! {
         p.back {
             a href=(order_path(&entity)) { (entity) }
             @if sequence.0 > 1 { " " a rel="prev" href=(delivery_path(&entity, sequence.previous())) { "← " (sequence.previous()) } }
             @if sequence < tail { " " a rel="next" href=(delivery_path(&entity, sequence.next())) { (sequence.next()) " →" } }
         }
-        h1.key { (single.content.delivery().map_or("void", Delivery::topic)) " " span.dim { "#" (sequence) } " " (badge(&status.word)) }
-        div.why { @for said in &status.sentences { p { (said) } } }
+        h1.key { (single.content.delivery().map_or("tombstone", Delivery::topic)) " " span.dim { "#" (sequence) } " " (badge(&status.word)) }
+        div.why { @for sentence in &status.sentences { p { (sentence) } } }
         (next_commands(&status.next, &shared.watched.option, &entity))
         dl.facts {
             @for (name, fact) in &status.facts {
@@ -103,21 +102,21 @@ async fn delivery(shared: &Shared, asked: &Asked, raw: bool, visitor: &Visitor) 
         }
     };
     let title = format!("{entity} {sequence}");
-    Ok(Page::new(&title, Place::Elsewhere).around(shared, visitor, &body))
+    Ok(Page::new(&title, Tab::None).around(shared, visitor, &body))
 }
 
-/// Why there is nothing to be seen.
+/// Explains why there is no delivery to show.
 fn missing(entity: &EntityKey, sequence: Sequence, single: &Single) -> String {
     match &single.state {
         None => format!(
-            "Nothing is known of {entity}: nothing has arrived for this key within the retention time, or it was erased."
+            "There is no order {entity}: nothing has arrived for this key within the retention period, or it was erased."
         ),
         Some(state) if sequence > state.tail => {
-            format!("There is no delivery {sequence} of {entity}: the last that arrived is {}.", state.tail)
+            format!("There is no delivery {sequence} of {entity}; the last one is {}.", state.tail)
         }
         Some(state) if sequence > state.head => {
             format!(
-                "{entity} {sequence} is claimed and not written yet, or never will be; look again in a few seconds."
+                "{entity} {sequence} is claimed but not written. Reload in a few seconds; if it is never written, a worker skips it."
             )
         }
         Some(_) => format!(
@@ -128,7 +127,7 @@ fn missing(entity: &EntityKey, sequence: Sequence, single: &Single) -> String {
 
 fn body_of(entity: &EntityKey, sequence: Sequence, content: &Content, raw: bool) -> Markup {
     let Content::Delivery(delivery) = content else {
-        return html! { section { h2 { "Body" } p { "It is gone: it was put back or discarded since it was parked." } } };
+        return html! { section { h2 { "Body" } p { "The body is gone: the delivery was redriven or discarded." } } };
     };
     let node = Node::parse(delivery.body());
     let text = || cut(&String::from_utf8_lossy(delivery.body()), LARGEST);
@@ -139,16 +138,16 @@ fn body_of(entity: &EntityKey, sequence: Sequence, content: &Content, raw: bool)
             let Redacted { node, pointers } = redacted(node);
             (cut(&node.to_string(), LARGEST), pointers)
         }
-        (None, false) => ("It is no JSON, and so hidden as a whole.".to_owned(), vec![String::new()]),
+        (None, false) => ("The body is not JSON, so all of it is hidden.".to_owned(), vec![String::new()]),
     };
     html! {
         section aria-labelledby="body" {
-            h2 #body { "Body" @if raw { " " span.badge.warn { "all of it" } } }
+            h2 #body { "Body" @if raw { " " span.badge.warn { "unredacted" } } }
             @if !hidden.is_empty() {
                 form.show method="post" action="/delivery" {
                     input type="hidden" name="key" value=(entity);
                     input type="hidden" name="sequence" value=(sequence);
-                    p { (hidden_count(&hidden)) " " button { "Show it all" } }
+                    p { (hidden_count(&hidden)) " " button { "Show everything" } }
                 }
             }
             pre tabindex="0" { code { (shown) } }
@@ -157,7 +156,7 @@ fn body_of(entity: &EntityKey, sequence: Sequence, content: &Content, raw: bool)
 }
 
 fn hidden_count(pointers: &[String]) -> Markup {
-    html! { @match pointers.len() { 1 => { "1 place is hidden." } many => { (many) " places are hidden." } } }
+    html! { @match pointers.len() { 1 => { "1 value is hidden." } many => { (many) " values are hidden." } } }
 }
 
 fn difference(content: &Content, before: Option<&Delivery>, raw: bool) -> Markup {
@@ -167,10 +166,10 @@ fn difference(content: &Content, before: Option<&Delivery>, raw: bool) -> Markup
     let value = |value: &Option<String>| value.as_deref().map(|value| cut(value, LONGEST));
     html! {
         section aria-labelledby="difference" {
-            h2 #difference { "Against " a href=(delivery_path(before.entity(), before.sequence())) { "#" (before.sequence()) } span.dim { ", " (before.topic()) } }
+            h2 #difference { "Compared with " a href=(delivery_path(before.entity(), before.sequence())) { "#" (before.sequence()) } span.dim { ", " (before.topic()) } }
             @match &changes {
-                None => { p { "One of the two bodies is no JSON." } }
-                Some(changes) if changes.is_empty() => { p { "The same body." } }
+                None => { p { "One of the bodies is not JSON." } }
+                Some(changes) if changes.is_empty() => { p { "The bodies are the same." } }
                 Some(changes) => {
                     ul.changes {
                         @for Changed { pointer, before, after } in changes {

@@ -1,5 +1,4 @@
-//! What came, what was done, how late and how often it failed, lately; the jobs;
-//! the leases held.
+//! Recent rates, lag and failures; jobs; leases.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,7 +21,7 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        frame::{Page, Place, Visitor, ago, badge, order_path, read},
+        frame::{Page, Tab, Visitor, ago, badge, order_path, read},
         plot::{Line, lines},
         reading::{Depth, Reading, Wanted},
     },
@@ -36,43 +35,43 @@ use crate::{
     },
 };
 
-/// So many steps of time are told apart, and so many sources.
+/// Steps of the time axis.
 const STEPS: usize = 60;
+/// The most lines in a chart.
 const SOURCES: usize = 6;
 
-/// So many leases are listed.
 const LISTED: usize = 50;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct Parameters {
     minutes: Option<u64>,
     #[serde(default)]
     read: String,
 }
 
-pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(asked): Query<Asked>, visitor: Visitor) -> Response {
-    shown(figures(&shared, &asked, &visitor).await, &shared, &visitor)
+pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(parameters): Query<Parameters>, visitor: Visitor) -> Response {
+    shown(figures(&shared, &parameters, &visitor).await, &shared, &visitor)
 }
 
-async fn figures(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
-    let usual = if shared.watched.story.is_some() { 5 } else { 60 };
-    let minutes = asked.minutes.unwrap_or(usual).clamp(1, 24 * 60);
+async fn figures(shared: &Shared, parameters: &Parameters, visitor: &Visitor) -> Shown {
+    let default = if shared.watched.story.is_some() { 5 } else { 60 };
+    let minutes = parameters.minutes.unwrap_or(default).clamp(1, 24 * 60);
     let length = Duration::from_secs(60 * minutes);
-    let depth = if asked.read == "all" { Depth::Whole } else { Depth::Free };
+    let depth = if parameters.read == "all" { Depth::Whole } else { Depth::Free };
     let reading = shared.readings.get(&shared.watched, Wanted::Orders, depth).await?;
     let listed = roster::listed(&shared.watched.store).await?;
     let now = shared.watched.env.now();
-    let mut seen = Seen { steps: BTreeMap::new(), now: now.as_millis(), length };
+    let mut rates = Rates { steps: BTreeMap::new(), now: now.as_millis(), length };
     match &shared.watched.story {
-        Some(story) => seen.story(story),
-        None => reading.orders.iter().for_each(|state| seen.row(state)),
+        Some(story) => rates.add_recording(story),
+        None => reading.orders.iter().for_each(|state| rates.add_row(state)),
     }
     let per = length / STEPS as u32;
     let plots = [
-        ("Accepted", "a step", seen.lines(|step| Some(f64::from(step.accepted)))),
-        ("Settled", "a step", seen.lines(|step| Some(f64::from(step.settled)))),
-        ("Lag", "s", seen.lines(|step| (step.lags > 0).then(|| step.lag.as_secs_f64() / f64::from(step.lags)))),
-        ("Failed attempts", "a step", seen.lines(|step| Some(f64::from(step.failed)))),
+        ("Accepted", "a step", rates.lines(|step| Some(f64::from(step.accepted)))),
+        ("Settled", "a step", rates.lines(|step| Some(f64::from(step.settled)))),
+        ("Lag", "s", rates.lines(|step| (step.lags > 0).then(|| step.lag.as_secs_f64() / f64::from(step.lags)))),
+        ("Failed attempts", "a step", rates.lines(|step| Some(f64::from(step.failed)))),
     ];
     let body = html! {
         h1 { "The last " (minutes) " minutes" }
@@ -88,17 +87,16 @@ async fn figures(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
         }
         p.read {
             "A step is " (duration(per)) ". "
-            @if shared.watched.story.is_some() { "Lag: from acceptance to the end. Since this process was started." }
-            @else { "By the first part of their keys, from what the orders' rows remember: each its newest deliveries. Lag is the handler's own time here. What was accepted, and what came longer ago, the dashboard of the stack shows." }
+            @if shared.watched.story.is_some() { "Lag is the time from acceptance to the settle. Counted since this process started." }
+            @else { "Counted from the newest deliveries in the orders' rows, by the first part of their keys. Lag is the handler's time. The stack's dashboard shows accepted webhooks and longer periods." }
         }
         (jobs_table(&listed, now))
         (held(&reading, now))
         (read(&reading, now, &format!("/figures?minutes={minutes}&read=all")))
     };
-    Ok(Page::new("Figures", Place::Figures).around(shared, visitor, &body))
+    Ok(Page::new("Figures", Tab::Figures).around(shared, visitor, &body))
 }
 
-/// What was seen of a source in a step of time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Step {
     accepted: u32,
@@ -108,14 +106,14 @@ struct Step {
     lags: u32,
 }
 
-struct Seen {
+struct Rates {
     steps: BTreeMap<String, [Step; STEPS]>,
     now: u64,
     length: Duration,
 }
 
-impl Seen {
-    /// The step of this time, if it is one of those.
+impl Rates {
+    /// Returns the step of a time, if the chart shows it.
     fn at(&mut self, source: &str, at: u64) -> Option<&mut Step> {
         let length = self.length.as_millis() as u64;
         let from = self.now.saturating_sub(length);
@@ -124,7 +122,7 @@ impl Seen {
         steps.get_mut(usize::try_from(step).ok()?.min(STEPS - 1))
     }
 
-    fn story(&mut self, story: &Story) {
+    fn add_recording(&mut self, story: &Story) {
         let offset = self.now.saturating_sub(story.now().as_millis() as u64);
         let mut accepted: BTreeMap<(EntityKey, _), u64> = BTreeMap::new();
         for happening in story.since(0) {
@@ -154,7 +152,7 @@ impl Seen {
         }
     }
 
-    fn row(&mut self, state: &EntityState) {
+    fn add_row(&mut self, state: &EntityState) {
         let source = state.entity.as_str().split('/').next().unwrap_or_default();
         for receipt in state.recent.iter() {
             let Some(step) = self.at(source, receipt.settled_at.as_millis()) else { continue };
@@ -168,7 +166,7 @@ impl Seen {
         }
     }
 
-    /// The busiest sources, each a line.
+    /// Returns a line for each of the busiest sources.
     fn lines(&self, value: impl Fn(&Step) -> Option<f64>) -> Vec<Line> {
         let mut busiest: Vec<_> = self.steps.iter().collect();
         busiest.sort_by_key(|(_, steps)| std::cmp::Reverse(steps.iter().map(|step| step.settled).sum::<u32>()));
@@ -186,7 +184,7 @@ fn jobs_table(listed: &[roster::Listed], now: Timestamp) -> Markup {
     html! {
         h2 { "Jobs" }
         @if listed.is_empty() {
-            p { "There are none; a scheduler lists its own with its first tick." }
+            p { "There are no jobs. A scheduler registers its jobs in its first minute." }
         } @else {
             table.rows {
                 thead { tr { th { "Job" } th { "Schedule" } th { "Last" } th { "Result" } th { "Next" } th { "Holder" } } }
@@ -215,13 +213,13 @@ fn held(reading: &Reading, now: Timestamp) -> Markup {
             p { "None." }
         } @else {
             table.rows {
-                thead { tr { th { "Order" } th { "Holder" } th { "For" } th.n { "Left" } th.n { "Token" } } }
+                thead { tr { th { "Order" } th { "Holder" } th { "Kind" } th.n { "Left" } th.n { "Token" } } }
                 tbody {
                     @for (state, held) in held.iter().take(LISTED) {
                         tr {
                             td.key { a data-row href=(order_path(&state.entity)) { (state.entity) } }
-                            td { (state.holder_info.as_ref().map_or("somebody", |info| info.as_str())) }
-                            td { @if held.kind == LeaseKind::Drain { "its deliveries" } @else { "something else" } }
+                            td { (state.holder_info.as_ref().map_or("unknown", |info| info.as_str())) }
+                            td { @if held.kind == LeaseKind::Drain { "drain" } @else { "exclusive" } }
                             td.n {
                                 @if held.expires_at > now { (duration(held.expires_at.since(now))) }
                                 @else { (badge("abandoned")) " " (ago(held.expires_at, now)) " ago" }

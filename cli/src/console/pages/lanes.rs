@@ -1,4 +1,4 @@
-//! The page of the lanes; what is on it comes by `/live`.
+//! The page for lanes, which arrive by `/live`.
 
 use std::sync::Arc;
 
@@ -7,52 +7,52 @@ use maud::html;
 
 use super::super::{
     Shared,
-    frame::{Page, Place, Visitor},
-    live::MOST,
+    frame::{Page, Tab, Visitor},
+    live::MAX_LANES,
     reading::UNITS_PER_SECOND,
 };
 
-/// Lengths of the time axis, in seconds, with their names.
+/// Lengths of the time axis, in seconds.
 const WINDOWS: [(u32, &str); 7] =
     [(10, "10 s"), (30, "30 s"), (60, "1 min"), (300, "5 min"), (900, "15 min"), (3600, "1 h"), (86_400, "1 day")];
 
 pub(super) async fn page(State(shared): State<Arc<Shared>>, visitor: Visitor) -> Response {
-    let is_told = shared.watched.story.is_some();
-    let usual = if is_told { 60 } else { 900 };
+    let is_recorded = shared.watched.story.is_some();
+    let default = if is_recorded { 60 } else { 900 };
     let body = html! {
         h1.hidden { "Lanes" }
         div.controls role="toolbar" aria-label="Lanes" {
-            label.hidden for="filter" { "Only lanes with" }
+            label.hidden for="filter" { "Filter lanes" }
             input #filter type="search" placeholder="order, source, topic or state" autocomplete="off" spellcheck="false" maxlength="200";
             button #follow type="button" aria-pressed="true" { "Pause" }
             button #back type="button" aria-label="Earlier" { "←" }
             button #on type="button" aria-label="Later" { "→" }
             label.hidden for="window" { "Length of the time axis" }
             select #window {
-                @for (seconds, name) in WINDOWS { option value=(seconds) selected[seconds == usual] { (name) } }
+                @for (seconds, name) in WINDOWS { option value=(seconds) selected[seconds == default] { (name) } }
             }
             output #how-many aria-live="off" { "" }
         }
-        ul.legend aria-label="What the bars are" {
+        ul.legend aria-label="Legend" {
             li { i.bar.waiting {} "waiting" }
             li { i.bar.running {} "handling" }
-            li { i.bar.retrying {} "failed, tried again" }
+            li { i.bar.retrying {} "failed, retried" }
             li { i.bar.orphaned {} "worker died" }
             li { b.sign.bad { "P" } "parked" }
             li { b.sign.bad { "B" } "blocked" }
             li { b.sign.warn { "!" } "attempt failed" }
             li { b.sign.busy { "=" } "repeat" }
-            li { b.sign.none { "–" } "left out for a newer one" }
+            li { b.sign.none { "–" } "superseded" }
         }
         div.axis aria-hidden="true" { div #ticks {} }
-        ol #lanes.lanes aria-label="Orders, the newest first" data-most=(MOST) {}
+        ol #lanes.lanes aria-label="Orders, the newest first" data-most=(MAX_LANES) {}
         p #empty.lead { "Waiting for the first order…" }
-        noscript { p.notice { "Lanes are drawn by a script of this console's own, which is off. " a href="/" { "What is the matter now" } " works without." } }
-        p #lost.notice hidden { "The connection is lost: is the console still running? It is tried again." }
+        noscript { p.notice { "Lanes need JavaScript. " a href="/" { "The overview" } " works without it." } }
+        p #lost.notice hidden { "The connection is lost and is being restored. Check that the console still runs." }
         p.read #price {
-            @if is_told { "Told as it happens, since this process was started; nothing is read for it." }
-            @else { "Drawn from what the orders' rows remember, which are read again at a price of about " (UNITS_PER_SECOND) " read units a second while this page is open." }
+            @if is_recorded { "Shows events since this process started; reads no rows." }
+            @else { "Drawn from the orders' rows, which cost about " (UNITS_PER_SECOND) " read units a second while this page is open." }
         }
     };
-    Page::new("Lanes", Place::Lanes).around(&shared, &visitor, &body)
+    Page::new("Lanes", Tab::Lanes).around(&shared, &visitor, &body)
 }

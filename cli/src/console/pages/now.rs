@@ -1,4 +1,4 @@
-//! What does not move, by source and by error: the page for two in the morning.
+//! The overview: orders that do not move, by source and error.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use webhook_serializer::{protocol::entity::EntityKey, time::Timestamp};
 use super::{
     super::{
         Shared,
-        frame::{Page, Place, Visitor, ago, badge, count, delivery_path, encoded, grouped, order_path, read},
+        frame::{Page, Tab, Visitor, ago, badge, count, delivery_path, encoded, grouped, order_path, read},
         reading::{Depth, Reading, Wanted},
     },
     Shown, shown,
@@ -23,11 +23,11 @@ use crate::view::{
     overview::{Group, Lane, ParkedDelivery, alike},
 };
 
-/// So many of a group are listed where it opens, and so many on its own page.
+/// Entries listed in an opened group.
 const FIRST: usize = 8;
+/// Entries listed on a group's page.
 const LISTED: usize = 200;
 
-/// So many of the oldest are named.
 const OLDEST: usize = 5;
 
 #[derive(Debug, Deserialize)]
@@ -55,12 +55,12 @@ async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
     let now = shared.watched.env.now();
     let seen = &reading.overview;
     let groups = seen.groups();
-    let (trouble, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.kind.is_trouble());
+    let (urgent, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.kind.needs_attention());
     let count_of = |kind: Kind| if kind == Kind::Parked { seen.parked.len() } else { seen.count(kind) } as u64;
     let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Idle);
     let tiles: Vec<(&str, u64)> = kinds.map(|kind| (kind.as_str(), count_of(kind))).collect();
     let body = html! {
-        h1 { (headline(&reading, trouble.is_empty())) }
+        h1 { (headline(&reading, urgent.is_empty())) }
         ul.tiles aria-label="How many" {
             @for (word, number) in tiles {
                 li class=[(number == 0).then_some("zero")] {
@@ -69,18 +69,18 @@ async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
             }
             li { span { strong { (grouped(seen.orders)) } " " span.badge.none { "orders" } } }
         }
-        @if !trouble.is_empty() {
+        @if !urgent.is_empty() {
             h2 { "By source and error" }
-            @for group in &trouble { (card(group, &reading, now)) }
+            @for group in &urgent { (card(group, &reading, now)) }
         }
         @if !quiet.is_empty() {
-            h2 { "On its way" }
+            h2 { "In progress" }
             @for group in &quiet { (card(group, &reading, now)) }
         }
         (oldest(&reading, now))
         (read(&reading, now, "/?read=all"))
     };
-    Ok(Page::new("Now", Place::Now).around(shared, visitor, &body))
+    Ok(Page::new("Now", Tab::Now).around(shared, visitor, &body))
 }
 
 fn headline(reading: &Reading, is_well: bool) -> String {
@@ -94,13 +94,12 @@ fn headline(reading: &Reading, is_well: bool) -> String {
     let present = counts.into_iter().filter(|(count, _)| *count > 0);
     let parts: Vec<String> = present.map(|(count, what)| format!("{} {what}", grouped(count as u64))).collect();
     match (parts.is_empty(), is_well && reading.unread.is_empty()) {
-        (true, true) => "Everything moves".to_owned(),
+        (true, true) => "All orders move".to_owned(),
         (true, false) => "Nothing is blocked or parked".to_owned(),
         (false, _) => parts.join(", "),
     }
 }
 
-/// A group's address on `page`.
 fn group_path(page: &str, group: &Group) -> String {
     let source = group.source.as_ref().map(|source| format!("&source={source}")).unwrap_or_default();
     let error = group.error.as_ref().map(|error| format!("&error={}", encoded(error))).unwrap_or_default();
@@ -108,13 +107,13 @@ fn group_path(page: &str, group: &Group) -> String {
 }
 
 fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
-    let of = Of {
+    let selection = Selection {
         state: group.kind.as_str().to_owned(),
         source: Some(group.source.as_ref().map_or_else(String::new, ToString::to_string)),
         error: Some(group.error.clone().unwrap_or_default()),
         read: String::new(),
     };
-    let entries = of.entries(reading);
+    let entries = selection.entries(reading);
     let source = group.source.as_ref().map_or("source not read", |source| source.as_str());
     html! {
         details.card {
@@ -133,7 +132,7 @@ fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
             (listed(&entries[..entries.len().min(FIRST)], now))
             p.actions {
                 @if group.kind == Kind::Parked {
-                    a.button.main href=(group_path("redrive", group)) { "Put " (all(group.deliveries)) " back…" }
+                    a.button.main href=(group_path("redrive", group)) { "Redrive " (all(group.deliveries)) "…" }
                     " "
                 }
                 a.button href=(group_path("group", group)) { "List " (all(group.orders)) }
@@ -146,7 +145,6 @@ fn all(count: u64) -> String {
     if count == 1 { "it".to_owned() } else { format!("all {}", grouped(count)) }
 }
 
-/// An order, or a parked delivery of one.
 #[derive(Clone, Copy)]
 enum Entry<'a> {
     Order(&'a Lane),
@@ -172,7 +170,7 @@ impl Entry<'_> {
 fn listed(entries: &[Entry<'_>], now: Timestamp) -> Markup {
     html! {
         table.rows {
-            thead { tr { th { "Order" } th { "State" } th.n { "Since" } th { "Why" } } }
+            thead { tr { th { "Order" } th { "State" } th.n { "Since" } th { "Reason" } } }
             tbody {
                 @for entry in entries {
                     @match entry {
@@ -199,7 +197,6 @@ fn listed(entries: &[Entry<'_>], now: Timestamp) -> Markup {
     }
 }
 
-/// What waits longest, whatever for.
 fn oldest(reading: &Reading, now: Timestamp) -> Markup {
     let mut entries: BTreeMap<(Timestamp, &EntityKey), Entry<'_>> = BTreeMap::new();
     for lane in &reading.overview.lanes {
@@ -214,9 +211,8 @@ fn oldest(reading: &Reading, now: Timestamp) -> Markup {
     }
 }
 
-/// Which of them are listed.
 #[derive(Debug, Deserialize)]
-pub(super) struct Of {
+pub(super) struct Selection {
     state: String,
     source: Option<String>,
     error: Option<String>,
@@ -224,22 +220,22 @@ pub(super) struct Of {
     read: String,
 }
 
-impl Of {
-    fn takes(&self, source: Option<&str>, error: Option<&str>) -> bool {
-        // An empty one stands for those of which it is not known.
+impl Selection {
+    fn includes(&self, source: Option<&str>, error: Option<&str>) -> bool {
+        // An empty value selects entries without one.
         self.source.as_deref().is_none_or(|wanted| source.unwrap_or_default() == wanted)
             && self.error.as_deref().is_none_or(|wanted| error.map(alike).unwrap_or_default() == wanted)
     }
 
-    /// The oldest first.
+    /// Returns the entries, oldest first.
     fn entries<'a>(&self, reading: &'a Reading) -> Vec<Entry<'a>> {
         let seen = &reading.overview;
         let lanes = seen.lanes.iter().filter(|lane| {
             lane.kind.as_str() == self.state
-                && self.takes(lane.source.as_ref().map(|source| source.as_str()), lane.error())
+                && self.includes(lane.source.as_ref().map(|source| source.as_str()), lane.error())
         });
         let aside = seen.parked.iter().filter(|one| {
-            self.state == Kind::Parked.as_str() && self.takes(Some(one.source.as_str()), Some(&one.error))
+            self.state == Kind::Parked.as_str() && self.includes(Some(one.source.as_str()), Some(&one.error))
         });
         let mut entries: Vec<Entry<'a>> = lanes.map(Entry::Order).chain(aside.map(Entry::Parked)).collect();
         entries.sort_by(|left, right| (left.since(), left.entity()).cmp(&(right.since(), right.entity())));
@@ -247,33 +243,33 @@ impl Of {
     }
 }
 
-pub(super) async fn group(State(shared): State<Arc<Shared>>, Query(of): Query<Of>, visitor: Visitor) -> Response {
-    shown(one_group(&shared, &of, &visitor).await, &shared, &visitor)
+pub(super) async fn group(State(shared): State<Arc<Shared>>, Query(selection): Query<Selection>, visitor: Visitor) -> Response {
+    shown(one_group(&shared, &selection, &visitor).await, &shared, &visitor)
 }
 
-async fn one_group(shared: &Shared, of: &Of, visitor: &Visitor) -> Shown {
-    let depth = Depths { read: of.read.clone() }.depth();
+async fn one_group(shared: &Shared, selection: &Selection, visitor: &Visitor) -> Shown {
+    let depth = Depths { read: selection.read.clone() }.depth();
     let reading = shared.readings.get(&shared.watched, Wanted::All, depth).await?;
     let now = shared.watched.env.now();
-    let entries = of.entries(&reading);
+    let entries = selection.entries(&reading);
     let query = |name: &str, value: &Option<String>| {
         value.as_ref().map(|value| format!("&{name}={}", encoded(value))).unwrap_or_default()
     };
-    let query = format!("?state={}{}{}", encoded(&of.state), query("source", &of.source), query("error", &of.error));
+    let query = format!("?state={}{}{}", encoded(&selection.state), query("source", &selection.source), query("error", &selection.error));
     let body = html! {
-        h1 { (badge(&of.state)) " " (count(entries.len() as u64, "entry", "entries")) }
-        @if let Some(source) = of.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
-        @if let Some(error) = of.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }
-        @if of.state == Kind::Parked.as_str() && !entries.is_empty() {
-            p { a.button.main href={ "/redrive" (query) } { "Put " (all(entries.len() as u64)) " back…" } }
+        h1 { (badge(&selection.state)) " " (count(entries.len() as u64, "entry", "entries")) }
+        @if let Some(source) = selection.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
+        @if let Some(error) = selection.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }
+        @if selection.state == Kind::Parked.as_str() && !entries.is_empty() {
+            p { a.button.main href={ "/redrive" (query) } { "Redrive " (all(entries.len() as u64)) "…" } }
         }
         @if entries.is_empty() {
-            p { "There is none any more." }
+            p { "There are none any more." }
         } @else {
             (listed(&entries[..entries.len().min(LISTED)], now))
         }
-        @if entries.len() > LISTED { p { "and " (grouped((entries.len() - LISTED) as u64)) " more, which are younger." } }
+        @if entries.len() > LISTED { p { "and " (grouped((entries.len() - LISTED) as u64)) " newer ones." } }
         (read(&reading, now, &format!("/group{query}&read=all")))
     };
-    Ok(Page::new(&format!("{} orders", of.state), Place::Now).around(shared, visitor, &body))
+    Ok(Page::new(&format!("{} orders", selection.state), Tab::Now).around(shared, visitor, &body))
 }

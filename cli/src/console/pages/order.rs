@@ -1,4 +1,4 @@
-//! One order: how it stands, why it does not move, and all its deliveries.
+//! An order: its state, why it does not move, and its deliveries.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,9 +24,9 @@ use super::{
     super::{
         Shared,
         actions::{About, Situation, is_offered, sequence_of},
-        frame::{Page, Place, Visitor, ago, badge, delivery_path, encoded, order_path},
+        frame::{Page, Tab, Visitor, ago, badge, delivery_path, encoded, order_path},
         plot,
-        trouble::Trouble,
+        problem::Problem,
     },
     Shown, key, shown,
 };
@@ -39,27 +39,27 @@ use crate::{
     },
 };
 
-/// So many of what was settled are shown, the newest, and so many more for the asking.
+/// How many settled deliveries are shown at first.
 const SETTLED: usize = 30;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct Parameters {
     #[serde(default)]
     key: String,
     settled: Option<usize>,
 }
 
-pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(asked): Query<Asked>, visitor: Visitor) -> Response {
-    shown(order(&shared, &asked, &visitor).await, &shared, &visitor)
+pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(parameters): Query<Parameters>, visitor: Visitor) -> Response {
+    shown(order(&shared, &parameters, &visitor).await, &shared, &visitor)
 }
 
-async fn order(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
-    let entity = key(&asked.key)?;
-    let limit = asked.settled.unwrap_or(SETTLED).min(1000);
+async fn order(shared: &Shared, parameters: &Parameters, visitor: &Visitor) -> Shown {
+    let entity = key(&parameters.key)?;
+    let limit = parameters.settled.unwrap_or(SETTLED).min(1000);
     let timeline = Timeline::read(&shared.watched.operator, &entity, limit).await?;
     if !timeline.is_known() {
-        return Err(Trouble::Unknown(format!(
-            "Nothing is known of {entity}: nothing has arrived for this key within the retention time, or it was erased."
+        return Err(Problem::Unknown(format!(
+            "There is no order {entity}: nothing has arrived for this key within the retention period, or it was erased."
         )));
     }
     let now = shared.watched.env.now();
@@ -67,7 +67,7 @@ async fn order(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
     let situation = Situation {
         state: inspected.state.as_ref(),
         parked: inspected.parked.len(),
-        again: !inspected.again.is_empty(),
+        is_rewinding: !inspected.again.is_empty(),
     };
     let body = html! {
         (head(shared, &entity, &timeline, now))
@@ -78,7 +78,7 @@ async fn order(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
         (acts(&shared.watched.operator.acts(&entity).await?, now))
         (settled(&entity, &timeline, limit, now))
     };
-    Ok(Page { searched: "", ..Page::new(entity.as_str(), Place::Elsewhere) }.around(shared, visitor, &body))
+    Ok(Page { searched: "", ..Page::new(entity.as_str(), Tab::None) }.around(shared, visitor, &body))
 }
 
 fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp) -> Markup {
@@ -93,12 +93,12 @@ fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp
         (next_commands(&status.next, &shared.watched.option, entity))
         @match &inspected.state {
             Some(state) => { (facts(state, now)) }
-            None => { p.why { "Its row is gone; what is below is left of it." } }
+            None => { p.why { "The order's row is gone. The deliveries below remain." } }
         }
     }
 }
 
-/// The same in a terminal.
+/// The same actions as commands.
 pub(super) fn next_commands(next: &[NextCommand], option: &str, entity: &EntityKey) -> Markup {
     html! {
         @if !next.is_empty() {
@@ -111,21 +111,21 @@ pub(super) fn next_commands(next: &[NextCommand], option: &str, entity: &EntityK
 }
 
 fn facts(state: &EntityState, now: Timestamp) -> Markup {
-    let by = state.holder_info.as_ref().map_or("somebody", |info| info.as_str());
+    let by = state.holder_info.as_ref().map_or("unknown", |info| info.as_str());
     html! {
         dl.facts {
             div { dt { "arrived" } dd { (state.tail) } }
             div { dt { "settled" } dd { (state.head) } }
             div { dt { "waiting" } dd { (state.waiting()) @if let Some(since) = state.pending_since.filter(|_| !state.is_empty()) { ", for " (ago(since, now)) } } }
             div { dt { "attempts" } dd { (state.attempts) } }
-            @if let Some(at) = state.retry_at.filter(|at| *at > now) { div { dt { "again in" } dd { (duration(at.since(now))) } } }
+            @if let Some(at) = state.retry_at.filter(|at| *at > now) { div { dt { "next attempt in" } dd { (duration(at.since(now))) } } }
             div {
                 dt { "lease" }
                 dd {
                     @match &state.held {
                         None => { "free" }
                         Some(held) => {
-                            (by) ", " (if held.kind == LeaseKind::Drain { "a worker" } else { "no worker" }) ", "
+                            (by) ", " (if held.kind == LeaseKind::Drain { "drain" } else { "exclusive" }) ", "
                             @if held.expires_at > now { (duration(held.expires_at.since(now))) " left" }
                             @else { "expired " (ago(held.expires_at, now)) " ago" }
                         }
@@ -137,12 +137,12 @@ fn facts(state: &EntityState, now: Timestamp) -> Markup {
     }
 }
 
-/// A form for each thing that can be done here.
+/// A form for each available action.
 pub(super) fn actions(about: About<'_>, situation: Situation<'_>) -> Markup {
     let offered: Vec<Verb> = Verb::ALL.into_iter().filter(|verb| is_offered(*verb, about, situation)).collect();
     html! {
         @if !offered.is_empty() {
-            section.act aria-label="What can be done" {
+            section.act aria-label="Actions" {
                 @for verb in offered {
                     details {
                         summary class=[verb.is_final().then_some("final")] data-row { (verb.label()) @if about.sequence.is_none() && verb == Verb::Redrive && situation.parked > 1 { " all " (situation.parked) } }
@@ -150,7 +150,7 @@ pub(super) fn actions(about: About<'_>, situation: Situation<'_>) -> Markup {
                             p { (verb.description()) }
                             input type="hidden" name="key" value=(about.entity);
                             @if let Some(sequence) = sequence_of(verb, about, situation) { input type="hidden" name="sequence" value=(sequence); }
-                            label { "Why" input type="text" name="why" required maxlength="200" autocomplete="off" placeholder="for whoever looks next"; }
+                            label { "Reason" input type="text" name="why" required maxlength="200" autocomplete="off" placeholder="for the operations log"; }
                             button.main[!verb.is_final()].final[verb.is_final()] { (verb.label()) }
                         }
                     }
@@ -171,13 +171,13 @@ fn waiting(inspected: &Inspected, now: Timestamp) -> Markup {
                 tbody {
                     @for item in waiting {
                         @match item {
-                            Item::Void(sequence) => { tr { td.n { (sequence) } td colspan="4" { "void: never filled" } } }
+                            Item::Void(sequence) => { tr { td.n { (sequence) } td colspan="4" { "tombstone: never written" } } }
                             Item::Delivery(unpacked) => { (waiting_row(unpacked.head(), again.get(&unpacked.head().sequence()), now)) }
                         }
                     }
                 }
             }
-            @if more > 0 { p { "and " (more) " more behind these." } }
+            @if more > 0 { p { "and " (more) " more wait behind these." } }
         }
     }
 }
@@ -202,7 +202,7 @@ fn parked(parked: &[Parked], now: Timestamp) -> Markup {
         @if !parked.is_empty() {
             h2 { "Parked" }
             table.rows {
-                thead { tr { th.n { "#" } th { "Topic" } th { "Why" } th { "Delivery" } th.n { "Since" } } }
+                thead { tr { th.n { "#" } th { "Topic" } th { "Reason" } th { "Delivery" } th.n { "Since" } } }
                 tbody {
                     @for one in parked {
                         tr {
@@ -219,13 +219,12 @@ fn parked(parked: &[Parked], now: Timestamp) -> Markup {
     }
 }
 
-/// What people did.
 fn acts(acts: &[OperatorAction], now: Timestamp) -> Markup {
     html! {
         @if !acts.is_empty() {
-            h2 { "Done by people" }
+            h2 { "Operations log" }
             table.rows {
-                thead { tr { th { "What" } th.n { "#" } th { "Who" } th { "Why" } th { "How it ended" } th.n { "Ago" } } }
+                thead { tr { th { "Operation" } th.n { "#" } th { "By" } th { "Reason" } th { "Result" } th.n { "Ago" } } }
                 tbody {
                     @for act in acts.iter().rev() {
                         tr {
@@ -233,7 +232,7 @@ fn acts(acts: &[OperatorAction], now: Timestamp) -> Markup {
                             td.n { @if let Some(sequence) = act.sequence { (sequence) } }
                             td { (act.reason.by) }
                             td { (act.reason.why) }
-                            td { (act.ended.as_deref().unwrap_or("not known: it was interrupted")) }
+                            td { (act.ended.as_deref().unwrap_or("unknown: it was interrupted")) }
                             td.n { @if let Some(at) = act.at() { (ago(at, now)) } }
                         }
                     }
@@ -257,7 +256,7 @@ fn settled(entity: &EntityKey, timeline: &Timeline, limit: usize, now: Timestamp
                             td.key {
                                 @if let Some(delivery) = &past.delivery {
                                     a data-row href=(delivery_path(entity, *sequence)) { (delivery.topic()) }
-                                    @if delivery.redrive() > 0 { " " span.dim { "put back" } }
+                                    @if delivery.redrive() > 0 { " " span.dim { "redriven" } }
                                 }
                             }
                             td { (badge(&outcome(past))) }
@@ -272,7 +271,7 @@ fn settled(entity: &EntityKey, timeline: &Timeline, limit: usize, now: Timestamp
             }
         }
         @if timeline.has_older {
-            p { "Older ones are not shown. " a href={ (order_path(entity)) "&settled=" (encoded(&(limit + 100).to_string())) } { "Show 100 more" } }
+            p { "Older deliveries are not shown. " a href={ (order_path(entity)) "&settled=" (encoded(&(limit + 100).to_string())) } { "Show 100 more" } }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Orders by a part of their key.
+//! Search for orders by a part of their key.
 
 use std::sync::Arc;
 
@@ -13,40 +13,39 @@ use webhook_serializer::protocol::{entity::EntityKey, state::EntityState};
 use super::{
     super::{
         Shared,
-        frame::{Page, Place, Visitor, ago, badge, encoded, grouped, order_path, read},
+        frame::{Page, Tab, Visitor, ago, badge, count, encoded, grouped, order_path, read},
         reading::{Depth, Wanted},
     },
     Shown, shown,
 };
 use crate::view::order_status::Kind;
 
-/// So many are listed.
 const LISTED: usize = 50;
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct Parameters {
     #[serde(default)]
     q: String,
     #[serde(default)]
     read: String,
 }
 
-pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(asked): Query<Asked>, visitor: Visitor) -> Response {
-    shown(found(&shared, &asked, &visitor).await, &shared, &visitor)
+pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(parameters): Query<Parameters>, visitor: Visitor) -> Response {
+    shown(found(&shared, &parameters, &visitor).await, &shared, &visitor)
 }
 
-async fn found(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
-    let wanted = asked.q.trim();
-    // A whole key needs no look at all the others.
+async fn found(shared: &Shared, parameters: &Parameters, visitor: &Visitor) -> Shown {
+    let wanted = parameters.q.trim();
+    // A complete key needs no search.
     if let Ok(entity) = EntityKey::parse(wanted)
         && shared.watched.store.entity(&entity, PATIENCE).await?.is_some()
     {
         return Ok(Redirect::to(&order_path(&entity)).into_response());
     }
-    let depth = if asked.read == "all" { Depth::Whole } else { Depth::Free };
-    // Orders come and seldom go: what was read before is read again only for one that is not in it.
+    let depth = if parameters.read == "all" { Depth::Whole } else { Depth::Free };
+    // Orders are seldom removed, so an older reading is enough if it has a match.
     let known = shared.readings.newest().filter(|reading| !matching(&reading.orders, wanted).is_empty());
     let reading = match known {
         Some(reading) => reading,
@@ -60,10 +59,10 @@ async fn found(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
         return Ok(Redirect::to(&order_path(&only.entity)).into_response());
     }
     let body = html! {
-        h1 { (grouped(matching.len() as u64)) " with \u{201c}" (wanted) "\u{201d}" }
+        h1 { (count(matching.len() as u64, "order", "orders")) " with \u{201c}" (wanted) "\u{201d}" }
         @if matching.is_empty() {
-            p.lead { "No order that was read has this in its key." }
-            p { "Nothing has arrived for it within the retention time, or it was erased, or its key names it otherwise: a provider's own id is not always the number that a shop shows." }
+            p.lead { "No order's key contains this text." }
+            p { "Nothing has arrived for the order within the retention period, it was erased, or its key uses another number: a provider's id often differs from the number that a shop shows." }
         } @else {
             table.rows {
                 thead { tr { th { "Order" } th { "State" } th.n { "Arrived" } th.n { "Waiting" } th.n { "Since" } } }
@@ -80,14 +79,14 @@ async fn found(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
                 }
             }
         }
-        @if matching.len() > LISTED { p { "and " (grouped((matching.len() - LISTED) as u64)) " more: a longer part of the key finds fewer." } }
+        @if matching.len() > LISTED { p { "and " (grouped((matching.len() - LISTED) as u64)) " more. Enter a longer part of the key to find fewer." } }
         (read(&reading, now, &format!("/search?q={}&read=all", encoded(wanted))))
     };
-    Ok(Page { searched: wanted, ..Page::new("Search", Place::Elsewhere) }.around(shared, visitor, &body))
+    Ok(Page { searched: wanted, ..Page::new("Search", Tab::None) }.around(shared, visitor, &body))
 }
 
-/// Those with `wanted` in their key, without regard to case: first where it is
-/// the whole of the key's last part, then where that begins with it.
+/// Returns the orders whose key contains `wanted`, ignoring case. Exact matches of the
+/// key or its last part come first, then prefixes of the last part.
 fn matching<'a>(orders: &'a [EntityState], wanted: &str) -> Vec<&'a EntityState> {
     let wanted = wanted.to_lowercase();
     if wanted.is_empty() {
@@ -108,7 +107,7 @@ fn matching<'a>(orders: &'a [EntityState], wanted: &str) -> Vec<&'a EntityState>
     found.into_iter().map(|(_, state)| state).collect()
 }
 
-/// The key, with the part that was searched for marked.
+/// Highlights the match in a key.
 fn marked(key: &str, wanted: &str) -> maud::Markup {
     let at = key.to_lowercase().find(&wanted.to_lowercase()).filter(|at| key.is_char_boundary(*at));
     let parts = at.and_then(|at| Some((&key[..at], key.get(at..at + wanted.len())?, key.get(at + wanted.len()..)?)));
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_exactly_comes_first() {
+    fn exact_match_comes_first() {
         let orders =
             orders(&["shop/order/11042", "shop/order/10421", "shop/order/1042", "shop/order/7", "SHOP/1042/x"]);
         let found: Vec<&str> = matching(&orders, "1042").iter().map(|state| state.entity.as_str()).collect();
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_searched_for_is_marked_and_escaped() {
+    fn match_is_highlighted_and_escaped() {
         assert_eq!(marked("a/<b>/1042", "<B>").into_string(), "a/<mark>&lt;b&gt;</mark>/1042");
         assert_eq!(marked("a/İ", "i\u{307}").into_string(), "a/İ");
     }

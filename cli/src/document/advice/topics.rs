@@ -1,4 +1,4 @@
-//! What is to be said about the topics that a source takes and ignores.
+//! Advice about the topics that a source takes and ignores.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use webhook_serializer::{
 use super::{Advice, Weight};
 use crate::local::samples;
 
-/// How many topics are shown as examples.
+/// How many topics are listed as examples.
 const SHOWN: usize = 4;
 
 pub(super) fn of(source: &Source) -> Vec<Advice> {
@@ -31,7 +31,7 @@ pub(super) fn of(source: &Source) -> Vec<Advice> {
     let mut advice: Vec<Advice> = Vec::new();
     for taken in topics.take.iter() {
         let text = taken.as_str();
-        // A star in what is taken is fitted by a star alone: all that it stands for is ignored.
+        // Only a star matches a star: then all topics of the taken pattern are ignored.
         if let Some(ignored) = topics.ignore.iter().find(|ignored| ignored.fits(text)) {
             let ignored = ignored.as_str();
             advice.push(say(
@@ -51,8 +51,7 @@ pub(super) fn of(source: &Source) -> Vec<Advice> {
     advice
 }
 
-/// The provider's topics in the samples and in its rule's examples; none where
-/// senders differ.
+/// Returns the provider's topics in samples and examples; empty if each sender has its own.
 fn known_topics(source: &Source) -> BTreeSet<String> {
     let examples = providers::rule_of(&source.provider_name).map(|rule| rule.examples).unwrap_or_default();
     if examples.is_empty() {
@@ -73,7 +72,7 @@ fn known_topics(source: &Source) -> BTreeSet<String> {
     topics
 }
 
-/// What is odd about a pattern that fits none of the topics that are known here.
+/// Advice about a pattern that matches no known topic.
 fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &str) -> Option<(Weight, String)> {
     let text = pattern.as_str();
     if known.iter().any(|topic| pattern.fits(topic)) {
@@ -84,7 +83,7 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
         let text = format!("`topics.{field}` has `{text}`, which {provider} does not send: it writes `{topic}`");
         return Some((Weight::Warning, text));
     }
-    // Of a family that is known: one of the many topics that no sample is of.
+    // A topic of a known family may exist without a sample.
     let family = |topic: &str| topic.split(['/', '.', ':', '*']).next().unwrap_or_default().to_owned();
     if known.iter().any(|topic| family(topic) == family(text)) {
         return None;
@@ -98,8 +97,7 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
     Some((Weight::Note, text))
 }
 
-/// Whether a pattern would fit a topic if capitals and what stands between the
-/// words made no difference.
+/// Whether a pattern matches a topic when case and separators are ignored.
 fn spelt_alike(pattern: &str, topic: &str) -> bool {
     let plain = |text: &str| text.to_lowercase().replace(['/', '.', ':', '_', '-', ' '], "/");
     Pattern::new(plain(pattern)).fits(&plain(topic))
@@ -118,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_that_a_provider_sends_or_may_send_are_not_remarked_upon() {
+    fn known_topics_cause_no_advice() {
         for (provider, topics) in [
             ("shopify", "{ take = ['orders/*', 'refunds/create', '*/create'] }"),
             ("shopify", "{ take = 'orders/risk_assessment_changed', ignore = 'customers/*' }"),
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_in_another_spelling_than_its_provider_s_is_warned_about_with_the_right_one() {
+    fn misspelled_topic_is_warned_about() {
         for (provider, topic, right) in [
             ("shopify", "ORDERS_CREATE", "`orders/create`"),
             ("shopify", "orders.*", "`orders/"),
@@ -144,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_nobody_here_knows_is_noted_with_some_that_are_known() {
+    fn unknown_topic_is_noted_with_known_ones() {
         let [(weight, text)] = said("shopify", "{ ignore = 'baskets/*' }").try_into().unwrap();
         assert_eq!(weight, Weight::Note);
         assert!(text.contains("`baskets/*`") && text.contains("`customers/"), "{text}");
     }
 
     #[test]
-    fn a_table_of_topics_that_lists_none_is_noted() {
+    fn empty_topics_table_is_noted() {
         for topics in ["{}", "{ take = [], ignore = [] }"] {
             let [(weight, text)] = said("shopify", topics).try_into().unwrap();
             assert!(weight == Weight::Note && text.contains("so that all topics are taken"), "{text}");
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_and_ignored_again_is_warned_about() {
+    fn taken_and_ignored_topic_is_warned_about() {
         let [(weight, text)] =
             said("shopify", "{ take = ['orders/*', 'refunds/*'], ignore = 'orders/*' }").try_into().unwrap();
         assert_eq!(weight, Weight::Warning);

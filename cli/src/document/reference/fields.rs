@@ -4,7 +4,7 @@ use webhook_serializer::{protocol::state::LARGEST_GROUP, providers};
 
 use super::{Absent, Field, Form, Pattern, Table};
 
-/// How a source's name is written.
+/// The pattern of a source's name.
 pub(super) const NAME: &str = "^[a-z0-9_-]{1,64}$";
 
 const ANY: Pattern = Pattern { name: "text", regex: "" };
@@ -450,5 +450,5 @@ pub(super) const INVOKE: Table = Table {
     ],
 };
 
-/// All tables, in the order in which they are shown.
+/// All tables, in the page's order.
 pub(super) const TABLES: [&Table; 6] = [&SOURCE, &TOPICS, &RETRY, &GENERIC, &FORWARD, &INVOKE];

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Absent, Field, Form, Table, fields::TABLES};
 
-/// The page, in Markdown.
+/// Returns the page in Markdown.
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
     for table in TABLES {

@@ -4,7 +4,7 @@ use std::{fmt::Write, time::Duration};
 
 use webhook_serializer::providers::{self, Facts, IdPart, Kind, Line, Payload, Reads, Resolution, Rule, Signed};
 
-/// The page, in Markdown.
+/// Returns the page in Markdown.
 pub fn providers() -> String {
     let known = || providers::NAMES.into_iter().filter_map(|name| Some((name, providers::rule_of(name)?)));
     let mut page = HEAD.to_owned();
@@ -86,7 +86,7 @@ fn covered(signed: &Signed) -> String {
     if signed.url {
         parts.push("the URL that is called".to_owned());
     }
-    // `svix-…` are other names of the same headers.
+    // The headers `svix-…` are aliases.
     parts.extend(signed.headers.iter().filter(|name| !name.starts_with("svix-")).map(|name| format!("`{name}`")));
     if signed.time && signed.headers.is_empty() {
         parts.push("a time".to_owned());

@@ -1,5 +1,4 @@
-//! The JSON Schema of the sources document: what editors complete, explain and
-//! check it by, in TOML and in JSON.
+//! The JSON Schema of the sources document, for editors.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +7,7 @@ use super::{
     fields::{NAME, SOURCE},
 };
 
-/// The schema, as text. It refuses no document that the functions take.
+/// Returns the schema. It accepts every document that the functions accept.
 pub fn schema() -> String {
     let mut source = table(&SOURCE);
     source["allOf"] = json!([
@@ -39,7 +38,7 @@ pub fn schema() -> String {
     text
 }
 
-/// The table `named` is there if `field` is `value`, and only then.
+/// Requires the table `named` exactly if `field` is `value`.
 fn goes_with(field: &str, value: &str, named: &str) -> Value {
     json!({
         "if": { "properties": { field: { "const": value } }, "required": [field] },
@@ -59,7 +58,7 @@ fn of(field: &Field) -> Value {
     let mut schema = match field.form {
         Form::Text(pattern) => text(pattern),
         Form::OneOrMore(pattern) => {
-            // An empty list says what leaving the field out says, where that may be.
+            // An empty list of an optional field means the same as omitting it.
             let least = usize::from(matches!(field.absent, Absent::Required));
             json!({ "anyOf": [text(pattern), { "type": "array", "items": text(pattern), "minItems": least }] })
         }

@@ -12,7 +12,7 @@ mod validator;
 
 use validator::Validator;
 
-/// Values of each field that are refused, as TOML.
+/// Invalid values of fields, as TOML.
 #[rustfmt::skip]
 const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&SOURCE, "provider", &["\"Shopify\"", "7"]),
@@ -68,8 +68,8 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
 
 const FORWARDED: &str = "{ url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }";
 
-/// A document whose table `table` holds, of its required fields and those that
-/// go with `field`, all but `field`; and `field` as `value` says.
+/// Returns a document with the required fields of `table`, those that `field` needs, and
+/// `field` as `value` says.
 fn document(table: &Table, field: &str, value: Option<&str>) -> String {
     let line = |name: &str, value: &str| format!("{name} = {value}\n");
     let needed: &[(&str, &str)] = match (table.path, field) {
@@ -79,7 +79,7 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
         _ => &[],
     };
     let required = table.fields.iter().filter(|other| matches!(other.absent, Absent::Required));
-    // What goes with it makes no sense without it.
+    // Fields that need an omitted field are omitted too.
     let needed = needed.iter().copied().filter(|_| value.is_some());
     let others = required.map(|other| (other.name, other.example)).chain(needed).filter(|(name, _)| *name != field);
     let mut body: String = others.map(|(name, value)| line(name, value)).collect();
@@ -88,7 +88,7 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
     }
     match table.path {
         "[sources.NAME]" => {
-            // A value that goes with a table brings it along.
+            // A value that requires a table adds it.
             let tables = match (field, value) {
                 ("generic", Some(_)) => body.replace("provider = \"shopify\"", "provider = \"generic\""),
                 ("forward", Some(_)) => body.replace("handler = \"log\"", "handler = \"forward\""),
@@ -129,7 +129,7 @@ impl Table {
     }
 }
 
-/// The document, TOML or JSON, as a value.
+/// Parses a document in TOML or JSON.
 fn value(document: &str) -> Value {
     toml::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"))
 }
@@ -143,14 +143,14 @@ fn every_field() -> impl Iterator<Item = (&'static Table, &'static Field)> {
     TABLES.into_iter().flat_map(|table| table.fields.iter().map(move |field| (table, field)))
 }
 
-/// The words in backquotes behind `expected`.
+/// Returns the words in backquotes after `expected`.
 fn expected(error: &str) -> BTreeSet<String> {
     let (_, list) = error.split_once("expected").unwrap_or_else(|| panic!("{error}"));
     list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 #[test]
-fn every_field_that_is_read_is_described_and_every_one_that_is_described_is_read() {
+fn reference_and_parser_have_the_same_fields() {
     for table in TABLES {
         let refused = read(&document(table, "no_such_field", Some("1"))).unwrap_err();
         let described: BTreeSet<String> = table.fields.iter().map(|field| field.name.to_owned()).collect();
@@ -162,7 +162,7 @@ fn every_field_that_is_read_is_described_and_every_one_that_is_described_is_read
 }
 
 #[test]
-fn a_required_field_is_required_and_no_other_is() {
+fn exactly_the_required_fields_are_required() {
     for (table, field) in every_field() {
         let without = read(&document(table, field.name, None));
         match field.absent {
@@ -176,7 +176,7 @@ fn a_required_field_is_required_and_no_other_is() {
 }
 
 #[test]
-fn a_default_that_is_written_out_changes_nothing() {
+fn explicit_default_changes_nothing() {
     let mut defaults = 0;
     for (table, field) in every_field() {
         let Absent::Is(default) = field.absent else { continue };
@@ -190,7 +190,7 @@ fn a_default_that_is_written_out_changes_nothing() {
 }
 
 #[test]
-fn the_reader_and_the_schema_take_each_example_and_each_word_and_refuse_what_is_wrong() {
+fn parser_and_schema_agree_on_values() {
     let schema = Validator::new(&schema());
     for (table, field) in every_field() {
         let words: Vec<String> = match field.form {
@@ -224,7 +224,7 @@ fn the_reader_and_the_schema_take_each_example_and_each_word_and_refuse_what_is_
 }
 
 #[test]
-fn the_schema_refuses_what_the_reader_refuses_of_a_document_as_a_whole() {
+fn schema_rejects_inconsistent_documents() {
     let schema = Validator::new(&schema());
     let source = |rest: &str| format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'log'\n{rest}");
     for wrong in [
@@ -248,10 +248,9 @@ fn the_schema_refuses_what_the_reader_refuses_of_a_document_as_a_whole() {
     assert_eq!(unknown, ["sources.shop: unknown field `on_failures`"]);
 }
 
-/// Durations and rates in all their spellings: the schema must not refuse what
-/// the functions take.
+/// The schema must accept every spelling of durations and rates.
 #[test]
-fn the_schema_takes_what_the_reader_takes() {
+fn schema_accepts_every_spelling_the_parser_accepts() {
     let schema = Validator::new(&schema());
     let texts = [
         "1s",
@@ -310,7 +309,7 @@ fn stored(path: &str) -> String {
 }
 
 #[test]
-fn the_page_and_the_schema_in_docs_are_those_of_this_program() {
+fn generated_pages_are_up_to_date() {
     assert!(stored("docs/sources-reference.md") == page(), "cargo run -- check --reference >docs/sources-reference.md");
     assert!(stored("docs/providers.md") == providers(), "cargo run -- check --providers >docs/providers.md");
     assert!(stored("docs/sources.schema.json") == schema(), "cargo run -- check --schema >docs/sources.schema.json");

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_back_is_not_said_to_have_run_in_order() {
+    fn redriven_delivery_is_reported_apart() {
         let shown = |put_back: &[&str]| {
             let report = ActReport { orders: vec![order(put_back)], verdict: Verdict::default() };
             console::strip_ansi_codes(&report.to_string()).lines().last().unwrap().to_owned()

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_counted_and_an_order_out_of_order_is_missed() {
+    fn summary_counts_a_burst_and_finds_disorder() {
         let accepted = [("a/1", 1), ("a/1", 2), ("b/1", 1), ("b/1", 2)];
         let accepted = accepted.map(|(entity, sequence)| told(entity, sequence, 1000, What::Accepted));
         let [a1, a1_applied] = run("a/1", 1, 1001, 1003);

@@ -1,5 +1,5 @@
-//! The key that signed the samples of senders that publish theirs. Everyone has
-//! it: nothing but a development's own ingest believes it.
+//! The private key of the samples whose senders publish their public key. It is public:
+//! only a local ingest accepts it.
 
 use axum::body::Bytes;
 use webhook_serializer::{
@@ -8,13 +8,13 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-/// What those senders would publish, if it were theirs.
+/// The public keys, as those senders publish theirs.
 #[derive(Debug, Clone, Copy)]
 pub struct DevelopmentKeys;
 
 const CERTIFICATE: &[u8] = include_bytes!("../../../events/keys/certificate.pem");
 
-/// Where the samples say that their keys are, and what stands there.
+/// The URLs that the samples name, and the keys there.
 const PUBLISHED: [(&str, &[u8]); 3] = [
     ("https://api.sandbox.paypal.com/v1/notifications/certs/CERT-development", CERTIFICATE),
     (

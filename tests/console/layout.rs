@@ -1,4 +1,4 @@
-//! How it looks: dark and light, on a phone, to a screen reader.
+//! Dark and light, on a phone, for a screen reader.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ const PAGES: [&str; 7] = [
     "/redrive?source=shopify",
 ];
 
-/// How light the page's ground is, from 0 to 255.
-const GROUND: &str = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])";
+/// The lightness of the page's background, from 0 to 255.
+const BACKGROUND: &str = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn colour_scheme_follows_the_system_until_chosen() {
@@ -25,13 +25,13 @@ async fn colour_scheme_follows_the_system_until_chosen() {
     let shop = Shop::open(Duration::ZERO).await;
     browser.prefer("dark").await;
     browser.open(&shop.console.url).await;
-    assert!(browser.run(GROUND).await.as_u64() < Some(60));
+    assert!(browser.run(BACKGROUND).await.as_u64() < Some(60));
     browser.prefer("light").await;
-    assert!(browser.run(GROUND).await.as_u64() > Some(200));
+    assert!(browser.run(BACKGROUND).await.as_u64() > Some(200));
     browser.click("#theme").await;
-    assert!(browser.run(GROUND).await.as_u64() < Some(60));
+    assert!(browser.run(BACKGROUND).await.as_u64() < Some(60));
     browser.open(&format!("http://{}/figures", shop.console.address)).await;
-    assert!(browser.run(GROUND).await.as_u64() < Some(60), "the next page as well");
+    assert!(browser.run(BACKGROUND).await.as_u64() < Some(60), "the choice holds for the next page");
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 
@@ -48,7 +48,7 @@ async fn every_page_fits_a_phone_and_has_landmarks() {
             for width in [390, 1440] {
                 browser.resize(width, 844).await;
                 browser.open(&format!("http://{}{path}", shop.console.address)).await;
-                // A screen that was just made narrower may be wide for a frame yet.
+                // A narrowed screen may stay wide for a frame.
                 browser.until(&format!("document.documentElement.scrollWidth <= {width} /* {path} */")).await;
                 for (needed, count) in
                     [("main", 1), ("header", 1), ("nav[aria-label]", 1), ("h1", 1), ("[aria-live=polite]", 1)]

@@ -1,16 +1,16 @@
-//! Who gets in, and what an answer says of itself.
+//! Access control, response headers and error pages.
 
 use std::time::Duration;
 
 use serializer::local::sender::{Answer, Sender};
 use tests::shop::Shop;
 
-/// The cookie that the token is exchanged for, as a browser would keep it.
+/// Exchanges the token for a cookie.
 async fn cookie(shop: &Shop) -> String {
     let address = shop.console.address;
     let path = shop.console.url.split_once(&address.to_string()).expect("its own address").1;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    let answer = spoken(shop, &request).await;
+    let answer = exchange(shop, &request).await;
     assert!(answer.starts_with("HTTP/1.1 303") && answer.contains("\r\nlocation: /\r\n"), "{answer}");
     let set = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
     for needed in ["HttpOnly", "SameSite=Strict", "Path=/"] {
@@ -19,8 +19,8 @@ async fn cookie(shop: &Shop) -> String {
     set.split(';').next().unwrap_or_default().to_owned()
 }
 
-/// What the console answers to these very bytes.
-async fn spoken(shop: &Shop, request: &str) -> String {
+/// Sends raw bytes and returns the response.
+async fn exchange(shop: &Shop, request: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(shop.console.address).await.expect("it listens");
     stream.write_all(request.as_bytes()).await.expect("it reads");
@@ -29,7 +29,7 @@ async fn spoken(shop: &Shop, request: &str) -> String {
     answer
 }
 
-async fn asked(shop: &Shop, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+async fn request(shop: &Shop, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let sender = Sender::new(format!("http://{}", shop.console.address));
     sender.request(method, path, &headers, body.as_bytes().to_vec()).await.expect("it answers")
@@ -44,11 +44,11 @@ async fn requests_without_token_or_from_elsewhere_are_refused() {
     for path in
         ["/", "/lanes", "/live", "/order?key=shopify/order/1004", "/console.js", "/console.css", "/?token=guess"]
     {
-        assert_eq!(asked(&shop, "GET", path, &[], "").await.status, 403, "{path}");
-        let foreign = asked(&shop, "GET", path, &[known, ("host", "rebound.example")], "").await;
+        assert_eq!(request(&shop, "GET", path, &[], "").await.status, 403, "{path}");
+        let foreign = request(&shop, "GET", path, &[known, ("host", "rebound.example")], "").await;
         assert_eq!(foreign.status, 421, "{path}");
     }
-    assert_eq!(asked(&shop, "GET", "/", &[known], "").await.status, 200);
+    assert_eq!(request(&shop, "GET", "/", &[known], "").await.status, 200);
     shop.send(1004, &serializer::local::samples::SHOPIFY[..2]).await;
     shop.until_parked("shopify/order/1004").await;
     let operator = shop.deployment.operator();
@@ -59,18 +59,18 @@ async fn requests_without_token_or_from_elsewhere_are_refused() {
         let origin = origin.map(|origin| ("origin", origin));
         let headers: Vec<_> = [known, form].into_iter().chain(origin).collect();
         for path in ["/act/redrive", "/redrive", "/delivery"] {
-            assert_eq!(asked(&shop, "POST", path, &headers, body).await.status, 403, "{path} from {origin:?}");
+            assert_eq!(request(&shop, "POST", path, &headers, body).await.status, 403, "{path} from {origin:?}");
         }
     }
-    assert_eq!(operator.parked(&entity).await.expect("it answers").len(), 1, "nothing was put back");
-    // Or it would be parked once more.
+    assert_eq!(operator.parked(&entity).await.expect("it answers").len(), 1, "nothing is redriven");
+    // Otherwise the delivery would be parked again.
     shop.mend();
-    let done = asked(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], body).await;
+    let done = request(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], body).await;
     assert_eq!(done.status, 303, "{}", done.body);
-    assert!(operator.parked(&entity).await.expect("it answers").is_empty(), "its own page may");
-    // Without a reason nothing is done, whatever a form is made to leave out.
-    let unsaid = asked(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], "key=shopify/order/1004").await;
-    assert!(unsaid.body.contains("Nothing was done: say why"), "{}", unsaid.body);
+    assert!(operator.parked(&entity).await.expect("it answers").is_empty(), "redriven from the console's own page");
+    // The server requires a reason, not only the form.
+    let unsaid = request(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], "key=shopify/order/1004").await;
+    assert!(unsaid.body.contains("Nothing was done: enter a reason"), "{}", unsaid.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +81,7 @@ async fn responses_forbid_scripts_frames_and_caching() {
     for path in ["/", "/lanes", "/console.js", "/nowhere"] {
         let request =
             format!("GET {path} HTTP/1.1\r\nhost: {address}\r\ncookie: {cookie}\r\nconnection: close\r\n\r\n");
-        let answer = spoken(&shop, &request).await;
+        let answer = exchange(&shop, &request).await;
         for header in [
             "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self';",
             "frame-ancestors 'none'",
@@ -104,15 +104,15 @@ async fn invalid_requests_get_an_explanation() {
     let known = ("cookie", cookie.as_str());
     shop.send(1001, &serializer::local::samples::STRIPE[..1]).await;
     for (path, said) in [
-        ("/nowhere", "There is no such page."),
-        ("/order?key=no/such/order", "Nothing is known of no/such/order"),
-        ("/order", "is no order's key"),
-        ("/delivery?key=stripe/order/1001&sequence=x", "is no delivery's number"),
+        ("/nowhere", "This page does not exist."),
+        ("/order?key=no/such/order", "There is no order no/such/order"),
+        ("/order", "is not an order's key"),
+        ("/delivery?key=stripe/order/1001&sequence=x", "is not a delivery's number"),
         ("/delivery?key=stripe/order/1001&sequence=9999999999999", "There is no delivery 9999999999999"),
-        ("/work?id=x", "knows no such work any more"),
+        ("/work?id=x", "no longer knows this redrive"),
         ("/search?q=%3Cscript%3E", "&lt;script&gt;"),
     ] {
-        let answer = asked(&shop, "GET", path, &[known], "").await;
+        let answer = request(&shop, "GET", path, &[known], "").await;
         assert!(answer.body.contains(said) && answer.body.contains("<h1"), "{path}: {}", answer.body);
     }
     let Shop { lane, console, .. } = shop;
@@ -124,7 +124,6 @@ async fn invalid_requests_get_an_explanation() {
     assert!(lost.body.contains("The tables do not answer"), "{}", lost.body);
 }
 
-/// A page about an alarm leads to the view that answers it.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_runbook_link_opens_a_page() {
     let shop = Shop::open(Duration::ZERO).await;
@@ -135,12 +134,12 @@ async fn every_runbook_link_opens_a_page() {
         let text = std::fs::read_to_string(&page).expect("text");
         let links: Vec<&str> =
             text.split("(http://127.0.0.1:9001").skip(1).filter_map(|rest| rest.split(')').next()).collect();
-        // A restore is done where no console runs.
+        // During a restore, no console runs.
         assert!(!links.is_empty() || page.ends_with("restore.md"), "{}", page.display());
         for link in links {
-            let answer = asked(&shop, "GET", link, &[("cookie", cookie.as_str())], "").await;
+            let answer = request(&shop, "GET", link, &[("cookie", cookie.as_str())], "").await;
             assert_eq!(answer.status, 200, "{}: {link}", page.display());
-            let kept_out = asked(&shop, "GET", link, &[], "").await;
+            let kept_out = request(&shop, "GET", link, &[], "").await;
             let goes_on = format!("href=\"{}\"", link.replace('&', "&amp;"));
             assert!(kept_out.status == 403 && kept_out.body.contains(&goes_on), "{link}: {}", kept_out.body);
             pages += 1;

@@ -1,4 +1,4 @@
-//! What is put right in the browser.
+//! Actions in the browser.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ async fn parked_delivery_is_redriven_by_a_click() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     browser.open(&shop.console.url).await;
-    browser.until_text("Everything moves").await;
+    browser.until_text("All orders move").await;
     shop.send(1004, &SHOPIFY[..3]).await;
     shop.until_parked("shopify/order/1004").await;
     browser.open(&format!("http://{}/", shop.console.address)).await;
-    // What was read a second ago is shown for that long.
+    // Pages reuse a reading for a second.
     browser.until_reloaded("1 parked").await;
     browser.until_text("the warehouse knows no article …").await;
     browser.click(".card summary").await;
@@ -32,7 +32,7 @@ async fn parked_delivery_is_redriven_by_a_click() {
     let operator = shop.deployment.operator();
     let entity = "shopify/order/1004".parse().expect("a key");
     assert!(operator.parked(&entity).await.expect("it answers").is_empty());
-    browser.until_reloaded("put back").await;
+    browser.until_reloaded("redriven").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 
@@ -50,11 +50,10 @@ async fn blocked_order_resumes_and_group_is_redriven() {
     browser.until_text("1 blocked, 3 parked").await;
     shop.mend();
     browser.open(&format!("http://{}/redrive?source=shopify", shop.console.address)).await;
-    browser.until_text("Put back 3 deliveries of 3 orders?").await;
-    // Parked after the list was seen, it is none of those.
+    browser.until_text("Redrive 3 deliveries of 3 orders?").await;
     browser.type_into("input[name=why]", "mended").await;
     browser.click(".ask button").await;
-    browser.until_text("3 of 3 deliveries put back").await;
+    browser.until_text("3 of 3 deliveries redriven").await;
     browser.until_text("Done.").await;
     browser.open(&format!("http://{}/order?key=woocommerce/order/1009", shop.console.address)).await;
     browser.until_text("failed after 2 attempts").await;
@@ -87,7 +86,7 @@ async fn body_is_redacted_until_requested() {
     let address = browser.address().await;
     browser.click(".show button").await;
     browser.until(&format!("{text}.includes('@')")).await;
-    // The address that shows it all is none: opened, it hides it again.
+    // The URL alone shows no personal data.
     browser.open(&address).await;
     browser.until_text("[redacted]").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
@@ -109,13 +108,13 @@ async fn keyboard_finds_an_order_and_redrives_its_delivery() {
     browser.press("j").await;
     browser.until("document.activeElement.matches('.card > summary')").await;
     let outline = browser.run("getComputedStyle(document.activeElement).outlineStyle").await;
-    assert_eq!(outline, "solid", "the focus is seen");
+    assert_eq!(outline, "solid", "the focus is visible");
     browser.press("/").await;
     browser.until("document.activeElement.id === 'search'").await;
     browser.press("1004").await;
     browser.press(key::ENTER).await;
     browser.until("document.querySelector('h1')?.textContent.startsWith('shopify/order/1004')").await;
-    // The first thing that can be done, then the first of what is parked.
+    // The first actions, then the first parked delivery.
     browser.press("jjj").await;
     browser.until("document.activeElement.matches('td a')").await;
     browser.press("kk").await;

@@ -1,0 +1,89 @@
+//! Pages for problems.
+
+use axum::{http::StatusCode, response::Response};
+use maud::html;
+use webhook_serializer::{engine::store::StoreError, operator::OperatorError};
+
+use super::{
+    Shared,
+    frame::{Page, Tab, Visitor},
+};
+
+/// The reason why a page cannot be shown.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// The request is invalid, or its subject does not exist.
+    Unknown(String),
+    /// The deployment refused or did not answer.
+    Deployment(OperatorError),
+}
+
+impl From<OperatorError> for Problem {
+    fn from(error: OperatorError) -> Self {
+        Self::Deployment(error)
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::Deployment(error.into())
+    }
+}
+
+impl Problem {
+    /// A page that names the problem and the next step.
+    pub(super) fn page(&self, shared: &Shared, visitor: &Visitor) -> Response {
+        let (status, title, message, next) = self.describe();
+        let body = html! {
+            h1 { (title) }
+            p.lead { (message) }
+            p { (next) }
+            p { a.button href="" { "Try again" } " " a href="/" { "Overview" } }
+        };
+        Page::new(title, Tab::None).answer(status, shared, visitor, &body)
+    }
+
+    /// Status, title, message, next step.
+    fn describe(&self) -> (StatusCode, &'static str, String, &'static str) {
+        match self {
+            Self::Unknown(message) => (
+                StatusCode::NOT_FOUND,
+                "Not found",
+                message.clone(),
+                "Search for the order by a part of its key, in the field above.",
+            ),
+            Self::Deployment(error) => {
+                let message = error.to_string();
+                if message.contains("AccessDenied") || message.contains("not authorized") {
+                    let next = "Nothing was changed. Ask for the permissions to operate a stack, which docs/deploying.md lists, and reload this page.";
+                    return (StatusCode::FORBIDDEN, "A permission is missing", message, next);
+                }
+                if message.contains("ExpiredToken") || message.contains("UnrecognizedClient") {
+                    let next = "Nothing was changed. Sign in with `aws login` or `aws sso login`, restart the console, and open the URL that it prints.";
+                    return (StatusCode::FORBIDDEN, "The credentials have expired", message, next);
+                }
+                let next = "Check that `serializer local` still runs, or the network and the region. Pages work again as soon as the tables answer.";
+                (StatusCode::BAD_GATEWAY, "The tables do not answer", message, next)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::protocol::table::TableError;
+
+    use super::*;
+
+    #[test]
+    fn missing_permission_differs_from_lost_connection() {
+        let describe = |error: StoreError| Problem::from(error).describe();
+        let (status, title, message, _) = describe(StoreError::Invalid("AccessDeniedException: dynamodb:Scan".into()));
+        assert_eq!((status, title), (StatusCode::FORBIDDEN, "A permission is missing"));
+        assert!(message.contains("dynamodb:Scan"), "{message}");
+        assert_eq!(
+            describe(StoreError::Unavailable(TableError::Unknown("connection refused".into()))).1,
+            "The tables do not answer"
+        );
+    }
+}
