@@ -24,8 +24,7 @@ fn a_command_whose_output_nobody_reads_ends_quietly() {
     local.until(|told| told["what"] == "settled");
     let (target, url) = (local.target.clone(), local.url.clone());
     let (sample, sources) = (event("shopify-orders-paid.json"), event("sources.toml"));
-    let commands: [&[&str]; 9] = [
-        &["cost", "--per-day", "500"],
+    let commands: [&[&str]; 8] = [
         &["check", &sources],
         &["send", "--curl", &sample],
         &["send", "--to", &url, &sample],
@@ -84,7 +83,7 @@ fn local_with_closed_stderr_stops_cleanly() {
 #[test]
 fn what_cannot_be_written_is_an_error_in_words() {
     let full = std::fs::File::options().write(true).open("/dev/full").expect("there is one");
-    let done = serializer(&["cost", "--per-day", "500"]).stdout(full).output().expect("it can be run");
+    let done = serializer(&["check", "--reference"]).stdout(full).output().expect("it can be run");
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{said}");
     assert!(said.starts_with("error: what is printed cannot be written: No space"), "{said}");
