@@ -8,8 +8,8 @@ mod guard;
 mod live;
 mod pages;
 mod plot;
-mod reading;
 mod problem;
+mod reading;
 
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 

@@ -69,7 +69,8 @@ async fn requests_without_token_or_from_elsewhere_are_refused() {
     assert_eq!(done.status, 303, "{}", done.body);
     assert!(operator.parked(&entity).await.expect("it answers").is_empty(), "redriven from the console's own page");
     // The server requires a reason, not only the form.
-    let unsaid = request(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], "key=shopify/order/1004").await;
+    let unsaid =
+        request(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], "key=shopify/order/1004").await;
     assert!(unsaid.body.contains("Nothing was done: enter a reason"), "{}", unsaid.body);
 }
 

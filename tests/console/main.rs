@@ -1,9 +1,9 @@
 //! The console in a real browser, and requests that must be refused.
 
 mod access;
+mod actions;
 mod lanes;
 mod layout;
-mod actions;
 
 use tests::{browser::Browser, not_run::not_run};
 

@@ -92,7 +92,9 @@ impl Work {
         self.log().ended = Some(match done {
             Ok(()) if left == 0 => "Done.".to_owned(),
             Ok(()) => format!("Stopped; {left} deliveries stay parked. Start the same redrive again to continue."),
-            Err(error) => format!("Stopped: {error}. {left} deliveries stay parked. Start the same redrive again to continue."),
+            Err(error) => {
+                format!("Stopped: {error}. {left} deliveries stay parked. Start the same redrive again to continue.")
+            }
         });
     }
 

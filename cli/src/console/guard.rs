@@ -32,7 +32,8 @@ pub(super) enum Verdict {
 
 const NO_COOKIE: &str = "Open this console with the URL that its command printed, including the token. If you have just done so, continue here:";
 const HOST: &str = "This console answers only under 127.0.0.1 and localhost.";
-const ORIGIN: &str = "This request did not come from a page of this console. Nothing was done; open the console and try again there.";
+const ORIGIN: &str =
+    "This request did not come from a page of this console. Nothing was done; open the console and try again there.";
 
 /// Nothing is loaded from other hosts, and nothing in a page's text can run or restyle it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \

@@ -71,6 +71,7 @@ fn key(text: &str) -> Result<EntityKey, Problem> {
 
 /// Parses a delivery's sequence from a query.
 fn sequence(text: &str) -> Result<Sequence, Problem> {
-    let number = text.parse().map_err(|_| Problem::Unknown(format!("\u{201c}{text}\u{201d} is not a delivery's number.")));
+    let number =
+        text.parse().map_err(|_| Problem::Unknown(format!("\u{201c}{text}\u{201d} is not a delivery's number.")));
     number.map(Sequence)
 }

@@ -23,8 +23,10 @@ pub(super) async fn serve(
     environment: Vec<(String, String)>,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
-    let router =
-        environment_route(environment).fallback(answer).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(Arc::new(ingest));
+    let router = environment_route(environment)
+        .fallback(answer)
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .with_state(Arc::new(ingest));
     Ok(axum::serve(listener, router).with_graceful_shutdown(until).await?)
 }
 

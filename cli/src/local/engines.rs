@@ -108,7 +108,9 @@ impl Engines {
             None => (dynoxide::Database::memory(), Queues::memory(queue_settings)),
             Some(directory) => {
                 let tables = directory.join("tables.sqlite");
-                let tables = tables.to_str().ok_or_else(|| anyhow!("the data folder's name is not UTF-8; choose another folder"))?;
+                let tables = tables
+                    .to_str()
+                    .ok_or_else(|| anyhow!("the data folder's name is not UTF-8; choose another folder"))?;
                 (dynoxide::Database::new(tables), Queues::open(&directory.join("queue.sqlite"), queue_settings))
             }
         };

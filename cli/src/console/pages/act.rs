@@ -18,8 +18,8 @@ use super::{
     super::{
         Shared,
         frame::{Page, Tab, Visitor, count, delivery_path, grouped, order_path},
-        reading::{Depth, Wanted},
         problem::Problem,
+        reading::{Depth, Wanted},
     },
     Shown, key, sequence, shown,
 };
@@ -129,7 +129,11 @@ impl Selection {
 }
 
 /// Lists the selected deliveries and asks for confirmation.
-pub(super) async fn confirm(State(shared): State<Arc<Shared>>, Query(selection): Query<Selection>, visitor: Visitor) -> Response {
+pub(super) async fn confirm(
+    State(shared): State<Arc<Shared>>,
+    Query(selection): Query<Selection>,
+    visitor: Visitor,
+) -> Response {
     shown(ask(&shared, &selection, &visitor).await, &shared, &visitor)
 }
 
@@ -142,7 +146,8 @@ async fn select(shared: &Shared, selection: &Selection) -> Result<ParkedSelectio
 
 async fn ask(shared: &Shared, selection: &Selection, visitor: &Visitor) -> Shown {
     if let Some(source) = &selection.source {
-        SourceName::parse(source).map_err(|error| Problem::Unknown(format!("{source} is not a source's name: {error}.")))?;
+        SourceName::parse(source)
+            .map_err(|error| Problem::Unknown(format!("{source} is not a source's name: {error}.")))?;
     }
     let parked = select(shared, selection).await?;
     let ParkedSelection { deliveries: selected, overtaken } = &parked;
@@ -184,7 +189,11 @@ async fn ask(shared: &Shared, selection: &Selection, visitor: &Visitor) -> Shown
     Ok(Page::new("Redrive", Tab::Now).around(shared, visitor, &body))
 }
 
-pub(super) async fn begin(State(shared): State<Arc<Shared>>, visitor: Visitor, Form(selection): Form<Selection>) -> Response {
+pub(super) async fn begin(
+    State(shared): State<Arc<Shared>>,
+    visitor: Visitor,
+    Form(selection): Form<Selection>,
+) -> Response {
     shown(begun(&shared, &selection).await, &shared, &visitor)
 }
 
@@ -213,7 +222,9 @@ pub(super) async fn work(State(shared): State<Arc<Shared>>, Query(id): Query<Id>
 async fn working(shared: &Shared, Id { id }: &Id, visitor: &Visitor) -> Shown {
     let work = shared.works.find(id);
     let work = work.ok_or_else(|| {
-        Problem::Unknown("This console no longer knows this redrive. Deliveries that were redriven stay redriven.".to_owned())
+        Problem::Unknown(
+            "This console no longer knows this redrive. Deliveries that were redriven stay redriven.".to_owned(),
+        )
     })?;
     let progress = work.progress();
     let done = progress.back + progress.not;

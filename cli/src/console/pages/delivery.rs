@@ -46,12 +46,20 @@ pub(super) struct Parameters {
     sequence: String,
 }
 
-pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(parameters): Query<Parameters>, visitor: Visitor) -> Response {
+pub(super) async fn page(
+    State(shared): State<Arc<Shared>>,
+    Query(parameters): Query<Parameters>,
+    visitor: Visitor,
+) -> Response {
     shown(delivery(&shared, &parameters, false, &visitor).await, &shared, &visitor)
 }
 
 /// The same with personal data. Only a form opens it, so no link can.
-pub(super) async fn unredacted(State(shared): State<Arc<Shared>>, visitor: Visitor, Form(parameters): Form<Parameters>) -> Response {
+pub(super) async fn unredacted(
+    State(shared): State<Arc<Shared>>,
+    visitor: Visitor,
+    Form(parameters): Form<Parameters>,
+) -> Response {
     shown(delivery(&shared, &parameters, true, &visitor).await, &shared, &visitor)
 }
 

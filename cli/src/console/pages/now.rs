@@ -243,7 +243,11 @@ impl Selection {
     }
 }
 
-pub(super) async fn group(State(shared): State<Arc<Shared>>, Query(selection): Query<Selection>, visitor: Visitor) -> Response {
+pub(super) async fn group(
+    State(shared): State<Arc<Shared>>,
+    Query(selection): Query<Selection>,
+    visitor: Visitor,
+) -> Response {
     shown(one_group(&shared, &selection, &visitor).await, &shared, &visitor)
 }
 
@@ -255,7 +259,12 @@ async fn one_group(shared: &Shared, selection: &Selection, visitor: &Visitor) ->
     let query = |name: &str, value: &Option<String>| {
         value.as_ref().map(|value| format!("&{name}={}", encoded(value))).unwrap_or_default()
     };
-    let query = format!("?state={}{}{}", encoded(&selection.state), query("source", &selection.source), query("error", &selection.error));
+    let query = format!(
+        "?state={}{}{}",
+        encoded(&selection.state),
+        query("source", &selection.source),
+        query("error", &selection.error)
+    );
     let body = html! {
         h1 { (badge(&selection.state)) " " (count(entries.len() as u64, "entry", "entries")) }
         @if let Some(source) = selection.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }

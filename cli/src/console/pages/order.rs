@@ -49,7 +49,11 @@ pub(super) struct Parameters {
     settled: Option<usize>,
 }
 
-pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(parameters): Query<Parameters>, visitor: Visitor) -> Response {
+pub(super) async fn page(
+    State(shared): State<Arc<Shared>>,
+    Query(parameters): Query<Parameters>,
+    visitor: Visitor,
+) -> Response {
     shown(order(&shared, &parameters, &visitor).await, &shared, &visitor)
 }
 

@@ -32,7 +32,11 @@ pub(super) struct Parameters {
     read: String,
 }
 
-pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(parameters): Query<Parameters>, visitor: Visitor) -> Response {
+pub(super) async fn page(
+    State(shared): State<Arc<Shared>>,
+    Query(parameters): Query<Parameters>,
+    visitor: Visitor,
+) -> Response {
     shown(found(&shared, &parameters, &visitor).await, &shared, &visitor)
 }
 
