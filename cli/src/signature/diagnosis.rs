@@ -214,13 +214,13 @@ fn another_provider(claim: &Claim) -> Option<String> {
         })
     };
     if let Some(other) = others().find(Claim::is_signed) {
-        return Some(told(
+        return Some(report(
             &other,
             &format!("it is signed as {0} signs: verify it with --provider {0}", other.provider),
         ));
     }
     let is_known = |other: &Claim| {
-        // Whatever its secrets are.
+        // With any secrets.
         let source = Claim { secrets: Vec::new(), ..other.clone() }.source();
         source.is_ok_and(|source| {
             let verified = other.verified_by(&source);

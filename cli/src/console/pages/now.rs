@@ -55,7 +55,7 @@ async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
     let now = shared.watched.env.now();
     let seen = &reading.overview;
     let groups = seen.groups();
-    let (urgent, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.kind.needs_attention());
+    let (urgent, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.kind.is_trouble());
     let count_of = |kind: Kind| if kind == Kind::Parked { seen.parked.len() } else { seen.count(kind) } as u64;
     let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Idle);
     let tiles: Vec<(&str, u64)> = kinds.map(|kind| (kind.as_str(), count_of(kind))).collect();
