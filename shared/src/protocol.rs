@@ -17,6 +17,8 @@ pub mod attempt;
 pub mod budget;
 pub mod delivery;
 pub mod entity;
+#[cfg(test)]
+mod fixtures;
 pub mod format;
 pub mod history;
 pub mod hold;

@@ -24,7 +24,7 @@ pub struct Dynamo {
     pub effects: String,
     /// A new nonce for each test, because client tokens are remembered longer than tables.
     pub nonce: String,
-    /// Whether a scan returns what was just written.
+    /// A scan returns what was just written.
     pub is_fresh: bool,
     client: Client,
     names: Vec<String>,

@@ -56,97 +56,30 @@ pub struct Loose {
     pub action: Action,
 }
 
-/// An operation of the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    Claim,
-    Put,
-    Void,
-    Acquire,
-    TakeOver,
-    Renew,
-    Settle,
-    SettleAndRelease,
-    ReleaseEmpty,
-    Release,
-    HandOver,
-    MarkHandOver,
-    MarkStart,
-    RequestYield,
-    ForceRelease,
-    Spill,
-    Park,
-    Fail,
-    Block,
-    Unblock,
-    Hold,
-    Resume,
-    RetryNow,
-    Skip,
-    Rewind,
-    LogAction,
-    LogOutcome,
-    Commit,
-    Forget,
-    Remove,
-    PutPart,
-    RemovePart,
-    KeepForever,
-    ExpireAgain,
-    ExtendRetention,
-    AdvancePosition,
-    ListJob,
-    BeginRestore,
-    EndRestore,
-    ForceAcquire,
+macro_rules! kinds {
+    ($($name:ident),* $(,)?) => {
+        /// An operation of the protocol.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind {
+            $($name),*
+        }
+
+        impl Kind {
+            pub const ALL: &[Kind] = &[$(Kind::$name),*];
+        }
+    };
+}
+
+#[rustfmt::skip]
+kinds! {
+    Claim, Put, Void, Acquire, TakeOver, Renew, Settle, SettleAndRelease, ReleaseEmpty, Release, HandOver,
+    MarkHandOver, MarkStart, RequestYield, ForceRelease, Spill, Park, Fail, Block, Unblock, Hold, Resume,
+    RetryNow, Skip, Rewind, LogAction, LogOutcome, Commit, Forget, Remove, PutPart, RemovePart, KeepForever,
+    ExpireAgain, ExtendRetention, AdvancePosition, ListJob, BeginRestore, EndRestore, ForceAcquire,
     AdvanceNumbers,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 41] = [
-        Kind::Claim,
-        Kind::Put,
-        Kind::Void,
-        Kind::Acquire,
-        Kind::TakeOver,
-        Kind::Renew,
-        Kind::Settle,
-        Kind::SettleAndRelease,
-        Kind::ReleaseEmpty,
-        Kind::Release,
-        Kind::HandOver,
-        Kind::MarkHandOver,
-        Kind::MarkStart,
-        Kind::RequestYield,
-        Kind::ForceRelease,
-        Kind::Spill,
-        Kind::Park,
-        Kind::Fail,
-        Kind::Block,
-        Kind::Unblock,
-        Kind::Hold,
-        Kind::Resume,
-        Kind::RetryNow,
-        Kind::Skip,
-        Kind::Rewind,
-        Kind::LogAction,
-        Kind::LogOutcome,
-        Kind::Commit,
-        Kind::Forget,
-        Kind::Remove,
-        Kind::PutPart,
-        Kind::RemovePart,
-        Kind::KeepForever,
-        Kind::ExpireAgain,
-        Kind::ExtendRetention,
-        Kind::AdvancePosition,
-        Kind::ListJob,
-        Kind::BeginRestore,
-        Kind::EndRestore,
-        Kind::ForceAcquire,
-        Kind::AdvanceNumbers,
-    ];
-
     /// Returns whether the operation has no condition.
     pub fn is_unconditional(self) -> bool {
         matches!(self, Kind::PutPart | Kind::RemovePart | Kind::ListJob | Kind::LogAction)
@@ -161,7 +94,7 @@ pub struct Act {
     /// The index into the leases, rows and sequences seen so far, newest first.
     pub pick: usize,
     pub lease: LeaseKind,
-    /// How far the clock advances; a third of the operations use the clock of another machine.
+    /// The advance of the clock; a third of the operations use the clock of another machine.
     pub millis: u64,
     /// Varies everything else.
     pub twist: u8,
@@ -337,7 +270,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => Just(Kind::Settle),
         1 => Just(Kind::Unblock),
         1 => Just(Kind::RequestYield),
-        14 => select(&Kind::ALL[..]),
+        14 => select(Kind::ALL),
     ];
     let lease = prop_oneof![2 => Just(LeaseKind::Drain), 1 => Just(LeaseKind::Exclusive)];
     let parameters = (entity, pick, lease, 0_u64..4000, 0_u8..12);

@@ -1,4 +1,4 @@
-//! The in-memory table, on which model and simulation run, agrees with DynamoDB: on every write
+//! The in-memory table of model and simulation agrees with DynamoDB: on every write
 //! that the project makes, on replies to refused writes, on reads, and on invalid requests.
 //!
 //! The embedded DynamoDB is the default; see `endpoint` for others. `CONFORMANCE_SKIP` names the

@@ -31,7 +31,7 @@ use webhook_serializer::{
         },
         maintain::{
             self, AdvancePosition, BegunRestore, ExpireAgain, ExtendRetention, ForceAcquired, Forget, KeepForever,
-            ListJob, NumbersAdvanced, Position, PositionAdvanced, Reason, Remove, RemovePart, Restoring, SweepTurn,
+            ListJob, NumbersAdvanced, Position, PositionAdvanced, Reason, Remove, RemovePart, RestoreRecord, SweepTurn,
             Verb,
         },
         operation::Operation,
@@ -54,7 +54,7 @@ enum Last {
     Transaction(Vec<Write>, String),
 }
 
-/// How often each operation landed and was refused.
+/// The numbers of landed and refused writes of each operation.
 type Landed = BTreeMap<Option<Kind>, (u32, u32)>;
 
 /// One case, with what it has seen so far.
@@ -71,7 +71,7 @@ struct Case<'a> {
     /// Inbox rows, current or outdated.
     rows: Vec<Row>,
     positions: Vec<Position>,
-    restores: Vec<Restoring>,
+    restores: Vec<RestoreRecord>,
     /// The last entry of the operations log.
     act: Option<Nonce>,
     transactions: u32,
@@ -157,7 +157,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Remembers the rows of an entity, from which the next operations are made.
+    /// Remembers the rows of an entity, to make the next operations from them.
     async fn look(&mut self, entity: &EntityKey) {
         let row = self.pair.memory.get(&entity_row(entity)).await.expect("memory answers");
         self.states.extend(row.and_then(|row| EntityState::parse(&row).ok()));
@@ -470,9 +470,9 @@ impl<'a> Case<'a> {
     }
 
     /// A restore to half a minute ago.
-    fn restoring(&mut self, now: Timestamp) -> Restoring {
+    fn restoring(&mut self, now: Timestamp) -> RestoreRecord {
         let as_of = Timestamp::from_millis(now.as_millis() - 30_000);
-        Restoring { nonce: self.nonce(), as_of, begun: now, ended: None, found: None }
+        RestoreRecord { nonce: self.nonce(), as_of, begun: now, ended: None, found: None }
     }
 
     /// Begins a restore after one that was seen, or after none; or ends one.
@@ -610,7 +610,7 @@ fn random_sequences_of_operations_agree() {
         if cases >= 500 {
             // An operation that never lands, or is never refused, shows nothing; in few cases that
             // may happen.
-            for kind in Kind::ALL {
+            for &kind in Kind::ALL {
                 let (yes, no) = landed.get(&Some(kind)).copied().unwrap_or_default();
                 assert!(
                     yes > 0 && (no > 0 || kind.is_unconditional()),

@@ -25,47 +25,33 @@ pub const REWOUND: &str = "a rewind runs what was applied, once per request";
 pub const DECIDED_ONCE: &str = "a sequence is decision once";
 
 pub fn properties() -> Vec<Property<Protocol>> {
+    macro_rules! always {
+        ($name:ident, |$model:ident, $state:ident| $holds:expr) => {
+            Property::always($name, |$model: &Protocol, $state: &State| $model.report_first($name, $holds))
+        };
+        ($name:ident, $violation:ident) => {
+            always!($name, |model, state| !state.is_violated(Violation::$violation))
+        };
+    }
     vec![
-        Property::always(ORDER, |model: &Protocol, state: &State| {
-            model.first(ORDER, !state.is_violated(Violation::Order))
-        }),
-        Property::always(EXCLUSION, |model: &Protocol, state: &State| {
-            model.first(EXCLUSION, !state.is_violated(Violation::Token) && model.one_holder(state))
-        }),
-        Property::always(NO_LATE_EFFECT, |model: &Protocol, state: &State| {
-            model.first(NO_LATE_EFFECT, !state.is_violated(Violation::LateEffect))
-        }),
-        Property::always(NO_LOSS, |model: &Protocol, state: &State| {
-            model.first(NO_LOSS, !state.is_violated(Violation::Loss) && model.no_loss(state))
-        }),
-        Property::always(ONCE, |model: &Protocol, state: &State| {
-            model.first(ONCE, !state.is_violated(Violation::Once))
-        }),
-        Property::always(CHARGED, |model: &Protocol, state: &State| {
-            model.first(CHARGED, !state.is_violated(Violation::Charge))
-        }),
-        Property::always(PENDING, |model: &Protocol, state: &State| {
-            model.first(PENDING, state.is_pending_since_correct())
-        }),
-        Property::always(HOLD, |model: &Protocol, state: &State| {
-            model.first(HOLD, !state.is_violated(Violation::Hold) && state.is_hold_as_reported())
-        }),
-        Property::always(SKIPPED, |model: &Protocol, state: &State| {
-            model.first(SKIPPED, !state.is_violated(Violation::Skip))
-        }),
-        Property::always(REWOUND, |model: &Protocol, state: &State| {
-            model.first(REWOUND, !state.is_violated(Violation::Rewind))
-        }),
-        Property::always(DECIDED_ONCE, |model: &Protocol, state: &State| {
-            model.first(DECIDED_ONCE, !state.is_violated(Violation::DecidedTwice))
-        }),
+        always!(ORDER, Order),
+        always!(EXCLUSION, |model, state| !state.is_violated(Violation::Token) && model.one_holder(state)),
+        always!(NO_LATE_EFFECT, LateEffect),
+        always!(NO_LOSS, |model, state| !state.is_violated(Violation::Loss) && model.no_loss(state)),
+        always!(ONCE, Once),
+        always!(CHARGED, Charge),
+        always!(PENDING, |model, state| state.is_pending_since_correct()),
+        always!(HOLD, |model, state| !state.is_violated(Violation::Hold) && state.is_hold_as_reported()),
+        always!(SKIPPED, Skip),
+        always!(REWOUND, Rewind),
+        always!(DECIDED_ONCE, DecidedTwice),
     ]
 }
 
 impl Protocol {
     /// Reports only the first violation of a property: of those in one block of states, stateright
     /// 0.31 reports the last, which is not the shortest.
-    pub fn first(&self, property: &'static str, holds: bool) -> bool {
+    pub fn report_first(&self, property: &'static str, holds: bool) -> bool {
         holds || !self.violated.lock().expect("no one panics while holding this").insert(property)
     }
 
@@ -289,7 +275,7 @@ impl Next<'_> {
             }
         }
         // A recorded start counts already, as does that of a holder that vanished before it. A
-        // group's start counts for none of its deliveries, unless the latest stands for all.
+        // group's start counts for no single delivery, except the latest's, which counts for all.
         if !known.state().is_suspect() && (!group.is_several() || group.is_latest) {
             self.counts_start(first);
         }

@@ -42,7 +42,7 @@ impl fmt::Debug for DrainRef {
     }
 }
 
-/// What a drain learns from the store.
+/// An answer of the store to a drain.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Observation {
     Seen(View),
@@ -94,7 +94,7 @@ pub struct SettleArgs {
     pub settlement: Settlement,
     pub group: Group,
     pub token: u64,
-    /// Whether a handler of a source with a rate limit has run.
+    /// A handler of a source with a rate limit has run.
     pub rated: bool,
 }
 

@@ -25,14 +25,13 @@
 //! - a drain that marks its hand-over but cannot send its wake-up
 //! - two formats side by side (`end_to_end/charging.rs`)
 //! - writes that land after their author sent them again, except an operator's
-//! - the sweep, on which the loss property does not rely, and a queue that cannot be reached, where only the
-//!   sweep helps
+//! - the sweep: the loss property holds without it, except if the queue cannot be reached
 //! - an operator who dies between an unblock and its wake-up, before its completion is reported
 //!
 //! A copy of a message shows a receive count above one unless a configuration says otherwise; SQS calls its
 //! count approximate. Without it, the protocol survives a copy and one crash that loses a wake-up, but not
 //! two. Visibility timeouts are not modelled: a message may come back as a copy while a worker has it. A
-//! worker that knows that its message may be visible again (rule 26) has a configuration of its own.
+//! worker that knows that its message may be visible again (rule 26) has a separate configuration.
 //!
 //! # Reductions
 //!
@@ -137,8 +136,8 @@ fn holds(mut configurations: Vec<Configuration>) -> u64 {
 fn protocol_holds_in_every_configuration() {
     let reached = holds(configurations::small());
     if is_thorough() {
-        let missing: Vec<_> = Reached::ALL.into_iter().filter(|what| reached & 1 << *what as u8 == 0).collect();
-        assert_eq!(missing, []);
+        let missing: Vec<_> = Reached::ALL.iter().filter(|what| reached & 1 << **what as u8 == 0).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 }
 

@@ -175,7 +175,7 @@ impl Next<'_> {
                 let executed = self.on_entity(Op::ForceRelease(seen));
                 if heard {
                     self.model.reach(Reached::Forced);
-                    // The wake-up is only for speed: the former holder owes one of its own.
+                    // The wake-up is only for speed, because the former holder owes one too.
                     self.state.operator = Operator::Away;
                     let _ = executed;
                 }

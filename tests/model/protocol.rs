@@ -25,7 +25,7 @@ use crate::{
     without::{Changes, Rule},
 };
 
-/// A configuration: what there is to do, and what may go wrong.
+/// A configuration: the deliveries, the setting, and the possible faults.
 #[derive(Debug, Clone)]
 pub struct Protocol {
     pub changes: Changes,
@@ -47,7 +47,8 @@ pub struct Protocol {
     pub counts_are_shown: bool,
     /// The first worker starts with a copy of a message that was deleted long ago.
     pub stray: bool,
-    /// That worker was the first to receive its message, and knows that it may be visible again.
+    /// The first worker was the first to receive its message, and knows that it may be visible
+    /// again.
     pub may_be_back: bool,
     pub budget: Budget,
     pub reached: Arc<AtomicU64>,
@@ -76,7 +77,7 @@ impl Default for Protocol {
     }
 }
 
-/// Whether the reply to a write arrives.
+/// The fate of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hearing {
     Heard,

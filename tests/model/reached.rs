@@ -1,97 +1,24 @@
-//! Situations that the configurations must reach together, so that no model checks nothing of
-//! interest.
+//! Situations that the configurations must reach together, so that no model checks nothing of interest.
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Reached {
-    Void,
-    PutFindsVoid,
-    TakeOver,
-    LostLease,
-    Grown,
-    Repeat,
-    Spilled,
-    SpilledAhead,
-    SpillFailed,
-    Retry,
-    Park,
-    Block,
-    BlockExpired,
-    KillerGivenUp,
-    Yield,
-    Exclusive,
-    Redrive,
-    ParkedAndApplied,
-    Unblock,
-    Forced,
-    Commit,
-    CommitReleases,
-    CommitGrown,
-    LateEffectRefused,
-    LostClaimRecognised,
-    LostGrantRecognised,
-    LostSettleRecognised,
-    LostReleaseRecognised,
-    Purge,
-    StoreOut,
-    StartWritten,
-    Slice,
-    Group,
-    Apart,
-    Superseded,
-    OnHold,
-    Resumed,
-    Skipped,
-    HoldMetCommit,
-    Rewound,
-    RewindEnded,
+macro_rules! situations {
+    ($($name:ident),* $(,)?) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Reached {
+            $($name),*
+        }
+
+        impl Reached {
+            pub const ALL: &[Reached] = &[$(Reached::$name),*];
+        }
+    };
 }
 
-impl Reached {
-    pub const ALL: [Reached; 41] = {
-        use Reached::*;
-        [
-            Void,
-            PutFindsVoid,
-            TakeOver,
-            LostLease,
-            Grown,
-            Repeat,
-            Spilled,
-            SpilledAhead,
-            SpillFailed,
-            Retry,
-            Park,
-            Block,
-            BlockExpired,
-            KillerGivenUp,
-            Yield,
-            Exclusive,
-            Redrive,
-            ParkedAndApplied,
-            Unblock,
-            Forced,
-            Commit,
-            CommitReleases,
-            CommitGrown,
-            LateEffectRefused,
-            LostClaimRecognised,
-            LostGrantRecognised,
-            LostSettleRecognised,
-            LostReleaseRecognised,
-            Purge,
-            StoreOut,
-            StartWritten,
-            Slice,
-            Group,
-            Apart,
-            Superseded,
-            OnHold,
-            Resumed,
-            Skipped,
-            HoldMetCommit,
-            Rewound,
-            RewindEnded,
-        ]
-    };
+#[rustfmt::skip]
+situations! {
+    Void, PutFindsVoid, TakeOver, LostLease, Grown, Repeat, Spilled, SpilledAhead, SpillFailed, Retry, Park,
+    Block, BlockExpired, KillerGivenUp, Yield, Exclusive, Redrive, ParkedAndApplied, Unblock, Forced, Commit,
+    CommitReleases, CommitGrown, LateEffectRefused, LostClaimRecognised, LostGrantRecognised,
+    LostSettleRecognised, LostReleaseRecognised, Purge, StoreOut, StartWritten, Slice, Group, Apart,
+    Superseded, OnHold, Resumed, Skipped, HoldMetCommit, Rewound, RewindEnded,
 }

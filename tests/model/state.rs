@@ -11,7 +11,7 @@ use crate::{
     store::{AcquiredRef, DecisionRef, Id, Item, LeaseRef, NonceId, ReceiptRef, RowRef, View, arrival, view_of},
 };
 
-/// How often each event may happen. Every occurrence uses it up, so that the exploration ends.
+/// The remaining occurrences of each event, so that the exploration ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Budget {
     /// Crashes of ingest instances and operators.
@@ -68,7 +68,7 @@ pub struct Append {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AppendStep {
     Claim,
-    /// The put, and the owed wake-up beside it.
+    /// The put and the owed wake-up, in any order.
     Write {
         sequence: u64,
         stored: Option<bool>,
@@ -114,7 +114,7 @@ pub struct Worker {
     pub message: Message,
     /// The token in the message.
     pub token: Option<u64>,
-    /// Whether the message was received again, and a new one was sent in its place.
+    /// The message was received again, and a new one was sent in its place.
     pub is_replaced: bool,
     pub step: Step,
     pub drain: Option<Draining>,
@@ -135,7 +135,7 @@ impl Worker {
 pub struct Draining {
     pub lease: LeaseRef,
     pub known: DrainRef,
-    /// Whether the row's retry or yield was over at the grant: a worker's clock does not go back.
+    /// The row's retry or yield was over at the grant: a worker's clock does not go back.
     pub waited: bool,
     /// The store does not answer, so the drain stops.
     pub is_stopped: bool,
@@ -183,7 +183,7 @@ pub enum Step {
     Settle {
         decision: DecisionRef,
         row: RowStep,
-        /// The receipts that leave the row next may be spilled beside it.
+        /// Receipts that leave the row next may be spilled at the same time.
         ahead: bool,
         hands_over: bool,
     },
@@ -322,8 +322,7 @@ pub struct State {
     /// The first claim since the inbox was last empty.
     pub waiting_since: u64,
     pub violations: u16,
-    /// Whether the entity is on hold, as last reported to its operator; `None` while that changes
-    /// or if the operator died.
+    /// The hold as last reported to its operator; `None` while it changes or if the operator died.
     pub reported_hold: Option<bool>,
     /// The newest token when the hold began.
     pub held_at: u64,

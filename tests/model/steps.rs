@@ -30,7 +30,7 @@ impl Next<'_> {
         (self.model.attempts, self.model.block, self.model.rated, self.model.deliver)
     }
 
-    /// Continues with the plan. If the clock matters, that is a step of its own.
+    /// Continues with the plan, in a separate step if the clock matters.
     pub fn turn(&mut self, worker: &mut Worker) {
         let drain = worker.draining();
         let late = drain.known.next_step(self.state.epoch, PlanTime::At(Clock::Late), self.source_kind());
@@ -216,7 +216,7 @@ impl Next<'_> {
         self.spills(worker, intern_decision((*decision).clone().dropping_nothing()), commits);
     }
 
-    /// Settles, or spills ahead beside it.
+    /// Settles, or spills ahead.
     pub fn settle_step(&mut self, worker: &mut Worker, action: Action, heard: bool) {
         let Step::Settle { decision, row, hands_over, .. } = worker.step else { unreachable!() };
         if matches!(action, Action::ReceiptWork(..)) {

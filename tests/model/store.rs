@@ -143,7 +143,7 @@ pub fn summary(state: &EntityState) -> String {
 const EPOCH: u64 = 10_000_000;
 pub const LEASE: Duration = Duration::from_secs(15);
 
-/// How a reader's clock sees the times in a row: all are in the future, or all are past. Clocks are
+/// A reader's view of the times in a row: all are in the future, or all are past. Clocks are
 /// independent of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
@@ -306,7 +306,7 @@ impl ReceiptRef {
         self.identity.map(id_of)
     }
 
-    /// Returns the key of its own row.
+    /// Returns the key of its separate row.
     pub fn item(&self) -> Item {
         Item::Receipt(self.id().expect("it has a row"))
     }

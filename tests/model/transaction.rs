@@ -39,11 +39,11 @@ pub struct Transaction {
     pub decision: DecisionRef,
     pub hands_over: bool,
     pub known: DrainRef,
-    /// Whether an earlier try landed, so that the client token returns its reply.
+    /// An earlier try landed, so the client token returns its reply.
     pub landed: bool,
     pub kind: SourceKind,
     pub group: Group,
-    /// Whether it does not check for a hold.
+    /// The commit does not check for a hold.
     pub is_blind: bool,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
     entity::{EntityKey, Sequence},
-    keys::act_range,
+    keys::action_range,
     maintain::{LogAction, LogOutcome, OperatorAction, Reason, Verb},
 };
 
@@ -54,7 +54,7 @@ impl Operator {
         let mut acts: Vec<OperatorAction> = Vec::new();
         loop {
             let after = acts.last().map(|act| act.nonce.clone());
-            let page = self.store.query(&act_range(entity, after.as_ref(), PAGE), PATIENCE).await?;
+            let page = self.store.query(&action_range(entity, after.as_ref(), PAGE), PATIENCE).await?;
             for row in &page.rows {
                 acts.extend(OperatorAction::parse(row)?);
             }

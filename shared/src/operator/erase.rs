@@ -11,7 +11,7 @@ use crate::protocol::{
     delivery::Item,
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
-    keys::{act_nonce, inbox_range, sequence_of},
+    keys::{action_nonce, inbox_range, sequence_of},
     maintain::{Forget, Forgotten, Remove, RemovePart, Removed},
     receipt::Receipt,
     state::EntityState,
@@ -134,7 +134,7 @@ enum Standing {
 
 impl Standing {
     fn of(entity: &EntityKey, row: &Row) -> Result<Self, CorruptRow> {
-        if act_nonce(row).is_some() {
+        if action_nonce(row).is_some() {
             return Ok(Self::Act);
         }
         if sequence_of(row).is_none() {

@@ -27,11 +27,11 @@ use crate::{
         entity::{EntityKey, Sequence, SourceName},
         format::{CorruptRow, attribute as a},
         inbox::{Settle, Settled, Void, Voided},
-        keys::{act_row, delivery_range, entity_row, restore_row},
+        keys::{action_row, delivery_range, entity_row, restore_row},
         lease::Lease,
         maintain::{
             AdvanceNumbers, BeginRestore, BegunRestore, EndRestore, ForceAcquire, ForceAcquired, LogAction, LogOutcome,
-            NextRestore, NumbersAdvanced, OperatorAction, Reason, RecordFindings, Restoring,
+            NextRestore, NumbersAdvanced, OperatorAction, Reason, RecordFindings, RestoreRecord,
         },
         receipt::{Recent, Settlement},
         state::EntityState,
@@ -55,7 +55,7 @@ const AT_ONCE: usize = 32;
 const LEASE: Duration = Duration::from_secs(60);
 
 /// How the error of what this restore sets aside begins.
-fn waited_at(restoring: &Restoring) -> String {
+fn waited_at(restoring: &RestoreRecord) -> String {
     format!("{RESTORED}: it waited at {}", restoring.as_of)
 }
 
@@ -128,7 +128,7 @@ pub struct Found {
 
 impl Found {
     /// What the runs of `restoring` found so far.
-    pub fn by(restoring: &Restoring) -> Self {
+    pub fn by(restoring: &RestoreRecord) -> Self {
         let found = restoring.found.as_deref().and_then(|found| serde_json::from_str(found).ok());
         found.unwrap_or_default()
     }
@@ -178,9 +178,9 @@ impl Operator {
     /// # Errors
     ///
     /// The store could not be reached, or the row cannot be read.
-    pub async fn restoring(&self) -> Result<Option<Restoring>, OperatorError> {
+    pub async fn restoring(&self) -> Result<Option<RestoreRecord>, OperatorError> {
         let row = self.store.get(&restore_row(), PATIENCE).await?;
-        Ok(row.as_ref().map(Restoring::parse).transpose()?)
+        Ok(row.as_ref().map(RestoreRecord::parse).transpose()?)
     }
 
     /// Begins to restore, or goes on with what was begun: what is to be done is
@@ -192,12 +192,12 @@ impl Operator {
     pub async fn begin_restore(&self, as_of: Timestamp) -> Result<NextRestore, OperatorError> {
         loop {
             let seen = self.restoring().await?;
-            match Restoring::next(seen.clone(), as_of) {
+            match RestoreRecord::next(seen.clone(), as_of) {
                 NextRestore::Begin => {}
                 next => return Ok(next),
             }
             let env = self.store.env();
-            let restoring = Restoring { nonce: env.nonce(), as_of, begun: env.now(), ended: None, found: None };
+            let restoring = RestoreRecord { nonce: env.nonce(), as_of, begun: env.now(), ended: None, found: None };
             let begin = BeginRestore { seen: seen.as_ref(), restoring: &restoring };
             match self.store.run(&begin, PATIENCE).await? {
                 BegunRestore::Begun => return Ok(NextRestore::GoOn(restoring)),
@@ -216,7 +216,7 @@ impl Operator {
     /// others are restored.
     pub async fn restore_all(
         &self,
-        restoring: &Restoring,
+        restoring: &RestoreRecord,
         even_if_used: bool,
         mut goes_on: impl FnMut(&str, &Result<Restored, OperatorError>) -> bool,
     ) -> Result<bool, OperatorError> {
@@ -266,7 +266,7 @@ impl Operator {
     /// changing it ([`OperatorError::InUse`]).
     pub async fn restore(
         &self,
-        restoring: &Restoring,
+        restoring: &RestoreRecord,
         entity: &EntityKey,
         even_if_used: bool,
     ) -> Result<Restored, OperatorError> {
@@ -281,8 +281,8 @@ impl Operator {
     /// # Errors
     ///
     /// The store could not be reached, or a row cannot be read.
-    pub async fn restored_before(&self, restoring: &Restoring, entity: &EntityKey) -> Result<Told, OperatorError> {
-        let row = self.store.get(&act_row(entity, &restoring.nonce), PATIENCE).await?;
+    pub async fn restored_before(&self, restoring: &RestoreRecord, entity: &EntityKey) -> Result<Told, OperatorError> {
+        let row = self.store.get(&action_row(entity, &restoring.nonce), PATIENCE).await?;
         let Some(act) = row.as_ref().map(OperatorAction::parse).transpose()?.flatten() else {
             return Ok(Told::default());
         };
@@ -293,14 +293,14 @@ impl Operator {
 
     /// How many deliveries of an entity this restore has set aside in all of its
     /// runs, and nobody has put back.
-    async fn set_aside_so_far(&self, restoring: &Restoring, entity: &EntityKey) -> Result<u64, OperatorError> {
+    async fn set_aside_so_far(&self, restoring: &RestoreRecord, entity: &EntityKey) -> Result<u64, OperatorError> {
         let error = waited_at(restoring);
         Ok(self.parked(entity).await?.iter().filter(|one| one.error.starts_with(&error)).count() as u64)
     }
 
     async fn restore_noting(
         &self,
-        restoring: &Restoring,
+        restoring: &RestoreRecord,
         entity: &EntityKey,
         even_if_used: bool,
         found: &Mutex<Found>,
@@ -327,7 +327,7 @@ impl Operator {
     /// Whether nobody came in between.
     async fn restore_seen(
         &self,
-        restoring: &Restoring,
+        restoring: &RestoreRecord,
         seen: &EntityState,
         job: Option<&JobState>,
         found: &Mutex<Found>,
@@ -372,7 +372,7 @@ impl Operator {
     /// Notes what no row tells any more once this one is raised.
     async fn note(
         &self,
-        restoring: &Restoring,
+        restoring: &RestoreRecord,
         key: &str,
         found: &Mutex<Found>,
         told: &Told,
@@ -415,7 +415,7 @@ impl Operator {
     /// in between.
     async fn settle_all(
         &self,
-        restoring: &Restoring,
+        restoring: &RestoreRecord,
         seen: &EntityState,
         last: Sequence,
         told: &mut Told,
@@ -472,7 +472,7 @@ impl Operator {
 
     async fn set_aside(
         &self,
-        restoring: &Restoring,
+        restoring: &RestoreRecord,
         state: &EntityState,
         waiting: &Waiting,
     ) -> Result<(), OperatorError> {

@@ -63,7 +63,7 @@ pub const SUSPECT_WRITES: u64 = 2;
 
 /// Write units of delaying a delivery because its source's breaker is open: acquire,
 /// then hand over.
-pub const HELD_BACK_WRITES: u64 = 2;
+pub const BREAKER_WRITES: u64 = 2;
 
 /// Write units of a tick: start and record.
 pub const TICK_WRITES: u64 = 2;

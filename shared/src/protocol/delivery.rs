@@ -155,9 +155,8 @@ impl Delivery {
         &self.identity.source
     }
 
-    /// Returns the provider of its source when it was accepted, such as `shopify`.
-    /// `None` if an application appended it, or if it was stored by a version that did
-    /// not record providers.
+    /// Returns the provider of its source, such as `shopify`; `None` if an application
+    /// appended it.
     pub fn provider(&self) -> Option<&str> {
         self.provider.as_deref()
     }

@@ -90,12 +90,12 @@ fn parked_item(sequence: Sequence) -> String {
 
 /// The key of an entry of the operations log. Keys are in the order of their times, as
 /// far as the operators' clocks agree.
-pub fn act_row(entity: &EntityKey, nonce: &Nonce) -> Key {
+pub fn action_row(entity: &EntityKey, nonce: &Nonce) -> Key {
     inbox_row(entity.as_str().to_owned(), format!("{ACT}{nonce}"))
 }
 
 /// The operations log of an entity after `after`, at most `limit` entries.
-pub fn act_range(entity: &EntityKey, after: Option<&Nonce>, limit: u32) -> Range {
+pub fn action_range(entity: &EntityKey, after: Option<&Nonce>, limit: u32) -> Range {
     range(
         entity.as_str(),
         after.map_or_else(|| ACT.to_owned(), |after| format!("{ACT}{after}\u{0}")),
@@ -105,7 +105,7 @@ pub fn act_range(entity: &EntityKey, after: Option<&Nonce>, limit: u32) -> Range
 }
 
 /// Returns the nonce of an entry of the operations log, if the row is one.
-pub fn act_nonce(row: &Row) -> Option<Nonce> {
+pub fn action_nonce(row: &Row) -> Option<Nonce> {
     row.text(a::ITEM)?.strip_prefix(ACT).map(Nonce::from_stored)
 }
 

@@ -16,7 +16,7 @@ pub use listing::ListJob;
 pub use position::{AdvancePosition, Position, PositionAdvanced, SEGMENTS, SweepTurn, TURN};
 pub use restore::{
     AdvanceNumbers, BeginRestore, BegunRestore, EndRestore, ForceAcquire, ForceAcquired, NextRestore, NumbersAdvanced,
-    RecordFindings, Restoring, is_claimed_after,
+    RecordFindings, RestoreRecord, is_claimed_after,
 };
 pub use retention::{ExpireAgain, ExtendRetention, KeepForever};
 
@@ -34,7 +34,7 @@ mod tests {
             format::attribute as a,
             hold::Hold,
             inbox::{Claim, Void},
-            keys::{act_row, delivery_row, entity_row, part_row},
+            keys::{action_row, delivery_row, entity_row, part_row},
             memory::MemoryTable,
             operation::Operation,
             state::EntityState,
@@ -139,8 +139,9 @@ mod tests {
             reason: Reason::new("Jane", "it was paid twice"),
             ended: None,
         };
-        let logged =
-            || OperatorAction::parse(&read(&table, &act_row(&action.entity, &action.nonce)).unwrap()).unwrap().unwrap();
+        let logged = || {
+            OperatorAction::parse(&read(&table, &action_row(&action.entity, &action.nonce)).unwrap()).unwrap().unwrap()
+        };
         twice(&table, &LogAction { action: &action, purge_at: NOW });
         assert_eq!(logged(), action);
         assert_eq!((logged().verb.as_str(), logged().at()), ("rewind --end", Some(NOW)));

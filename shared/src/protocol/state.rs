@@ -431,13 +431,6 @@ mod tests {
     }
 
     #[test]
-    fn largest_entity_row_is_parsed() {
-        let state = EntityState::parse(&fullest(512)).unwrap();
-        assert_eq!(state.newest_event_time.of("carts"), Some(Timestamp::from_millis(1_799_999_999_999)));
-        assert!(state.held.is_some());
-    }
-
-    #[test]
     fn row_of_another_format_is_refused() {
         let row = fullest(64).with(a::VERSION, FORMAT + 1);
         assert_eq!(EntityState::parse(&row), Err(CorruptRow::Newer(3)));

@@ -15,7 +15,7 @@ use webhook_serializer::{
         format::attribute as a,
         inbox::Claim,
         keys::entity_row,
-        maintain::{NextRestore, Restoring},
+        maintain::{NextRestore, RestoreRecord},
         memory::MemoryTable,
         receipt::Settlement,
         table::{Action, Change, Table, TableName, Write},
@@ -25,7 +25,7 @@ use webhook_serializer::{
 
 use super::{HOUR, PATIENCE, copied, entity, restore};
 
-async fn begun(world: &World, as_of: Timestamp) -> Restoring {
+async fn begun(world: &World, as_of: Timestamp) -> RestoreRecord {
     match world.operator().begin_restore(as_of).await.expect("it answers") {
         NextRestore::GoOn(restoring) => restoring,
         other => panic!("{other:?}"),

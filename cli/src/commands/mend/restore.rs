@@ -15,7 +15,7 @@ use serializer::{
 use webhook_serializer::{
     operator::{Operator, RESTORED},
     protocol::{
-        maintain::{NextRestore, Restoring, is_claimed_after},
+        maintain::{NextRestore, RestoreRecord, is_claimed_after},
         state::EntityState,
         table::TableName,
     },
@@ -87,7 +87,7 @@ impl Restore {
         let interrupt = Interrupt::listen();
         let operator = deployment.operator().because(self.because.reason());
         let before = operator.restoring().await?;
-        let next = Restoring::next(before.clone(), as_of);
+        let next = RestoreRecord::next(before.clone(), as_of);
         match &next {
             NextRestore::Done(done) => {
                 let ended = done.ended.unwrap_or(done.begun);
@@ -184,7 +184,7 @@ impl Restore {
     async fn restore(
         &self,
         operator: &Operator,
-        restoring: &Restoring,
+        restoring: &RestoreRecord,
         found: &Found,
         interrupt: &Interrupt,
         deployment: &Deployment,

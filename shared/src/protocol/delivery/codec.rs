@@ -396,17 +396,6 @@ mod tests {
     }
 
     #[test]
-    fn row_without_provider_has_none() {
-        let incoming = incoming(Vec::new());
-        let envelope =
-            Envelope::pack(&incoming, &Nonce::from_parts(Timestamp::from_millis(9), 3), Timestamp::from_millis(1));
-        let mut row = at(&incoming, Sequence(7), &envelope);
-        row.remove(a::PROVIDER);
-        let Item::Delivery(unpacked) = Item::parse(&incoming.entity, &row).unwrap() else { panic!() };
-        assert_eq!(unpacked.complete(&[]).unwrap().provider(), None);
-    }
-
-    #[test]
     fn body_with_missing_part_is_refused() {
         let mut noise = vec![0; PART_BYTES * 2];
         fastrand::Rng::with_seed(1).fill(&mut noise);

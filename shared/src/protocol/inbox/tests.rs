@@ -1,52 +1,32 @@
 //! Refusals: an operation's own first try whose reply was lost, compared with
 //! similar rows that another writer left.
 
-use super::{
-    settle::tests::{LENGTH, NOW, acquire, applied, granted, landed, nonce},
-    *,
-};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
 use crate::{
     protocol::{
         attempt::{FailureClass, Retries},
-        entity::{EntityKey, Sequence},
+        entity::Sequence,
+        fixtures::{
+            LENGTH, NOW, after, applied, claimed, entity, freed, further, granted, held, landed, nonce, refused,
+            request, state,
+        },
         format::attribute as a,
         keys::delivery_row,
-        lease::{Acquire, HandOver, Lease, lease_removed},
+        lease::{HandOver, Lease, RequestYield},
         memory::evaluate,
         operation::Operation,
         receipt::{Receipt, Recent},
         state::{BlockReason, EntityState, EventTimes, LeaseKind, OVERDUE},
-        table::{Change, Row, Transacted, Written},
+        table::{Row, Transacted, Written},
     },
     time::Timestamp,
 };
-use std::time::Duration;
 
-fn entity() -> EntityKey {
-    EntityKey::parse("shop/order/1").expect("it is a key")
-}
-
-fn state(row: &Row) -> EntityState {
-    EntityState::parse(row).expect("it can be read")
-}
-
-/// A free entity with this many deliveries.
-fn claimed(claims: u64) -> Row {
-    let (entity, mut row) = (entity(), None);
-    for number in 0..claims {
-        landed(&Claim { entity: &entity, nonce: &nonce(number), now: NOW }, &mut row);
-    }
-    row.expect("a row")
-}
-
-/// The same with a lease.
-fn held(kind: LeaseKind, claims: u64) -> (Lease, EntityState, Row) {
-    let mut row = Some(claimed(claims));
-    let (lease, state) = granted(landed(&Acquire { kind, ..acquire(&entity(), 10) }, &mut row));
-    (lease, state, row.expect("a row"))
-}
-
-/// The decision that the delivery in front is applied.
+/// The decision to apply the front.
 fn decision(state: &EntityState, lease: &Lease) -> Decision {
     Decision {
         first: state.next(),
@@ -64,30 +44,6 @@ fn fail<'a>(lease: &'a Lease, seen: &EntityState, attempts: u32, retries: Retrie
     let (sequence, retry_at) = (seen.next(), Some(NOW + LENGTH));
     let (suspected, one_by_one, error) = (false, None, "out of order");
     Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error }
-}
-
-fn after(operation: &impl Operation, row: &Row) -> Row {
-    evaluate(&operation.write(), Some(row)).expect("it lands").expect("a row")
-}
-
-fn refused<O: Operation>(operation: &O, row: &Row) -> O::Outcome {
-    operation.judge(Written::Refused(Some(row.clone()))).expect("it can be read")
-}
-
-/// Returns the row with a number increased.
-fn further(row: &Row, name: &'static str, by: u64) -> Row {
-    let number = row.number(name).expect("a number");
-    row.clone().with(name, number + by)
-}
-
-/// Returns the row without its lease.
-fn freed(row: &Row) -> Row {
-    let mut row = row.clone();
-    for change in lease_removed() {
-        let Change::Remove(name) = change else { panic!("{change:?}") };
-        row.remove(&name);
-    }
-    row
 }
 
 #[test]
@@ -187,7 +143,7 @@ fn lost_last_settle_is_recognised_by_the_settled_delivery() {
     assert_eq!(refused(&last, &forced), SettledAndReleased::Lost, "the same token, and nothing settled");
     let mut next = Some(own);
     landed(&Claim { entity: &entity(), nonce: &nonce(2), now: NOW }, &mut next);
-    landed(&acquire(&entity(), 11), &mut next);
+    landed(&request(LeaseKind::Drain, 11, NOW), &mut next);
     assert_eq!(refused(&last, &next.expect("a row")), SettledAndReleased::Lost, "settled, and another's");
 
     let longer = further(&row, a::TAIL, 1);
@@ -288,5 +244,59 @@ fn lost_skip_is_recognised_by_its_receipt() {
     assert_eq!(refused(&skip, &grown), Skipped::Changed(state(&grown)));
     for other in [further(&grown, a::TOKEN, 1), further(&grown, a::HEAD, 1), freed(&grown)] {
         assert_eq!(refused(&skip, &other), Skipped::Lost);
+    }
+}
+
+proptest! {
+    /// A commit relies on it, because its reply does not return the row.
+    #[test]
+    fn settle_predicts_the_row_it_leaves(
+        claims in 1_u64..4,
+        fails in any::<bool>(),
+        asked in any::<bool>(),
+        hands_over in any::<bool>(),
+        since in any::<Option<u32>>(),
+        not_before in any::<Option<u32>>(),
+        event in any::<Option<u32>>(),
+        spills in any::<bool>(),
+        ends_one_by_one in any::<bool>(),
+    ) {
+        let (entity, now) = (entity(), NOW);
+        let (mut lease, mut state, row) = held(LeaseKind::Drain, claims);
+        let mut row = Some(row);
+        if fails {
+            let error = "out of order";
+            let retry_at = Some(now);
+            let one_by_one = Some(state.tail);
+            let (sequence, retries) = (state.next(), Retries::default());
+            let fail = Fail {
+                lease: &lease, sequence, attempts: 1, retries, suspected: false, one_by_one, retry_at, error
+            };
+            landed(&fail, &mut row);
+            (lease, state) = granted(landed(&request(LeaseKind::Drain, 11, NOW), &mut row));
+            landed(&MarkStart { lease: &lease, sequence: state.next() }, &mut row);
+        }
+        if asked {
+            landed(&RequestYield { entity: &entity, now, until: now + LENGTH }, &mut row);
+        }
+        if fails || asked {
+            state = EntityState::parse(row.as_ref().unwrap()).unwrap();
+        }
+        let times = EventTimes::default();
+        let receipt = applied(&state, &lease);
+        let decision = Decision {
+            first: state.next(),
+            recent: state.recent.with(receipt.clone(), LENGTH),
+            dropped: if spills { vec![receipt] } else { Vec::new() },
+            newest_event_time: event.map_or(times.clone(), |at| times.applied("orders", Timestamp::from_millis(at.into()))),
+            pending_since: since.map(|at| Timestamp::from_millis(at.into())),
+            not_before: not_before.map(|at| Timestamp::from_millis(at.into())),
+            ends_one_by_one,
+            carried: Retries::default(),
+        };
+        let settle = Settle { lease: &lease, decision: &decision, now: now + LENGTH / 2, length: LENGTH, hands_over };
+        let predicted = settle.applied(&state);
+        let Settled::Settled(_, seen) = landed(&settle, &mut row) else { panic!("not settled") };
+        prop_assert_eq!(predicted, seen);
     }
 }

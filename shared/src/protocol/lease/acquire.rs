@@ -91,13 +91,13 @@ impl Acquire {
             None if self.kind == LeaseKind::Exclusive => {
                 Acquired::Waiting { until: deliveries_turn(&state, self.now).unwrap_or(self.now), awaited: None }
             }
-            None => standing(&state, self.now).unwrap_or(Acquired::Waiting { until: self.now, awaited: None }),
+            None => refusal(&state, self.now).unwrap_or(Acquired::Waiting { until: self.now, awaited: None }),
         }
     }
 }
 
 /// Returns why a free entity must not be drained, or `None` if it may be.
-fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
+fn refusal(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     if state.is_empty() {
         return Some(Acquired::Empty);
     }
@@ -220,44 +220,24 @@ impl Operation for TakeOver {
 mod tests {
     use super::*;
     use crate::protocol::{
-        inbox::Claim,
+        fixtures::{LENGTH, NOW, after, claimed, entity, request, state},
         lease::{LONGEST_YIELD, RequestYield},
         memory::evaluate,
         table::Row,
     };
 
-    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
-    const LENGTH: Duration = Duration::from_secs(15);
-
-    fn request(kind: LeaseKind, now: Timestamp) -> Acquire {
-        let entity = EntityKey::parse("shop/order/1").expect("it is a key");
-        let holder = Nonce::from_parts(now, 7);
-        Acquire { entity, kind, holder, info: HolderInfo::new("a worker"), now, length: LENGTH }
-    }
-
-    /// An entity with this many deliveries, held since [`NOW`].
     fn held(kind: LeaseKind, claims: u64) -> Row {
-        let request = request(kind, NOW);
-        let claimed = (0..claims).fold(None, |row: Option<Row>, number| {
-            let claim = Claim { entity: &request.entity, nonce: &Nonce::from_parts(NOW, u128::from(number)), now: NOW };
-            evaluate(&claim.write(), row.as_ref()).expect("it lands")
-        });
-        evaluate(&request.write(), claimed.as_ref()).expect("it lands").expect("a row")
+        crate::protocol::fixtures::held(kind, claims).2
     }
 
     /// Returns the row after another holder took over the expired lease.
     fn taken_over(row: &Row, kind: LeaseKind) -> Row {
-        let seen = EntityState::parse(row).expect("it can be read");
-        let take_over = TakeOver { request: request(kind, NOW + LENGTH), seen };
-        evaluate(&take_over.write(), Some(row)).expect("it lands").expect("a row")
+        after(&TakeOver { request: request(kind, 11, NOW + LENGTH), seen: state(row) }, row)
     }
 
     #[test]
     fn past_or_distant_turn_delays_nobody() {
-        let (entity, now) = (EntityKey::parse("shop/order/1").unwrap(), Timestamp::from_millis(1_000_000));
-        let claim = Claim { entity: &entity, nonce: &Nonce::from_parts(now, 1), now };
-        let row = evaluate(&claim.write(), None).expect("it lands").expect("a row");
-        let state = EntityState::parse(&row).unwrap();
+        let (state, now) = (state(&claimed(1)), NOW);
         let turn = |turn_until| deliveries_turn(&EntityState { turn_until, ..state.clone() }, now);
         let moment = Duration::from_millis(1);
         let last = now + LONGEST_LEASE;
@@ -313,11 +293,10 @@ mod tests {
     #[test]
     fn yield_request_lasts_until_an_exclusive_grant() {
         let row = held(LeaseKind::Drain, 3);
-        let (entity, until) = (request(LeaseKind::Drain, NOW).entity, NOW + LONGEST_YIELD);
-        let asked = evaluate(&RequestYield { entity: &entity, now: NOW, until }.write(), Some(&row));
-        let asked = asked.expect("it lands").expect("a row");
+        let (entity, until) = (entity(), NOW + LONGEST_YIELD);
+        let asked = after(&RequestYield { entity: &entity, now: NOW, until }, &row);
         let after = |kind| taken_over(&asked, kind).number(a::YIELD_UNTIL);
-        assert_eq!(after(LeaseKind::Drain), Some(until.as_millis()), "a worker is not who asked");
+        assert_eq!(after(LeaseKind::Drain), Some(until.as_millis()), "a worker did not ask");
         assert_eq!(after(LeaseKind::Exclusive), None);
     }
 
@@ -326,9 +305,9 @@ mod tests {
         let minute = Duration::from_secs(60);
         let taken_over = |ahead: Duration| {
             let row = held(LeaseKind::Drain, 3).with(a::EXPIRES_AT, (NOW + LONGEST_LEASE + ahead).as_millis());
-            let seen = EntityState::parse(&row).expect("it can be read");
+            let seen = state(&row);
             let runs = seen.held.as_ref().is_some_and(|held| held.runs(NOW));
-            let take_over = TakeOver { request: request(LeaseKind::Drain, NOW), seen };
+            let take_over = TakeOver { request: request(LeaseKind::Drain, 11, NOW), seen };
             let landed = evaluate(&take_over.write(), Some(&row)).is_ok();
             assert_ne!(landed, runs, "{ahead:?}");
             landed
@@ -340,13 +319,8 @@ mod tests {
 
     #[test]
     fn yield_of_a_clock_far_ahead_keeps_no_drain_off() {
-        let (request, farthest) = (request(LeaseKind::Drain, NOW), LONGEST_YIELD + Duration::from_secs(60));
-        let asked = |until: Timestamp| {
-            let nonce = Nonce::from_parts(NOW, 1);
-            let claim = Claim { entity: &request.entity, nonce: &nonce, now: NOW };
-            let row = evaluate(&claim.write(), None).expect("it lands").expect("a row");
-            row.with(a::YIELD_UNTIL, until.as_millis())
-        };
+        let (request, farthest) = (request(LeaseKind::Drain, 11, NOW), LONGEST_YIELD + Duration::from_secs(60));
+        let asked = |until: Timestamp| claimed(1).with(a::YIELD_UNTIL, until.as_millis());
         let drains = |until| evaluate(&request.write(), Some(&asked(until))).is_ok();
         assert!(!drains(NOW + LONGEST_YIELD));
         assert!(!drains(NOW + farthest));
@@ -360,9 +334,9 @@ mod tests {
     #[test]
     fn drain_may_start_when_its_wait_ends() {
         let row = held(LeaseKind::Drain, 1).with(a::HANDOVER, 1_u32);
-        let state = EntityState { held: None, ..EntityState::parse(&row).expect("it can be read") };
+        let state = EntityState { held: None, ..state(&row) };
         let (until, awaited) = (NOW + LENGTH, Some(state.token));
-        let asked = |retry_at, yield_until, now| standing(&EntityState { retry_at, yield_until, ..state.clone() }, now);
+        let asked = |retry_at, yield_until, now| refusal(&EntityState { retry_at, yield_until, ..state.clone() }, now);
         assert_eq!(asked(None, None, NOW), None);
         for (retry_at, yield_until) in [(Some(until), None), (None, Some(until)), (Some(NOW), Some(until))] {
             assert_eq!(asked(retry_at, yield_until, NOW), Some(Acquired::Waiting { until, awaited }));

@@ -5,7 +5,7 @@ use crate::{
     protocol::{
         entity::{EntityKey, Sequence},
         format::{CorruptRow, FORMAT, attribute as a, shortened},
-        keys::act_row,
+        keys::action_row,
         operation::Operation,
         table::{Action, Change, Condition, Row, Write, Written},
     },
@@ -84,7 +84,7 @@ impl OperatorAction {
 
     /// Parses a row of the inbox; `None` if it is another kind of row.
     pub fn parse(row: &Row) -> Result<Option<Self>, CorruptRow> {
-        let Some(nonce) = crate::protocol::keys::act_nonce(row) else { return Ok(None) };
+        let Some(nonce) = crate::protocol::keys::action_nonce(row) else { return Ok(None) };
         crate::protocol::format::check_format(row)?;
         let text = |name| row.text(name).ok_or(CorruptRow::Attribute(name));
         Ok(Some(Self {
@@ -110,7 +110,7 @@ impl Operation for LogAction<'_> {
 
     fn write(&self) -> Write {
         let OperatorAction { entity, nonce, verb, sequence, reason, ended: _ } = self.action;
-        let key = act_row(entity, nonce);
+        let key = action_row(entity, nonce);
         let mut row = key
             .to_row()
             .with(a::VERSION, FORMAT)
@@ -144,7 +144,7 @@ impl Operation for LogOutcome<'_> {
 
     fn write(&self) -> Write {
         Write {
-            key: act_row(&self.action.entity, &self.action.nonce),
+            key: action_row(&self.action.entity, &self.action.nonce),
             condition: Condition::exists(a::VERB),
             action: Action::Update(vec![Change::set(a::OUTCOME, shortened(self.outcome, Reason::MAX_BYTES))]),
         }

@@ -7,7 +7,7 @@ use crate::{
     protocol::{
         format::{CorruptRow, attribute as a, readable},
         hold::not_on_hold,
-        keys::{act_nonce, entity_row, key_of, sequence_of},
+        keys::{action_nonce, entity_row, key_of, sequence_of},
         lease::purge_change,
         operation::Operation,
         state::EntityState,
@@ -102,7 +102,7 @@ impl Remove {
     /// Creates the deletion of a row. A receipt is identified by its sequence, because
     /// all receipts of a delivery have the same key; other rows by their nonce.
     pub fn of(row: &Row) -> Result<Self, CorruptRow> {
-        let known_by = if sequence_of(row).is_some() || act_nonce(row).is_some() { a::NONCE } else { a::SEQUENCE };
+        let known_by = if sequence_of(row).is_some() || action_nonce(row).is_some() { a::NONCE } else { a::SEQUENCE };
         let value = row.get(known_by).ok_or(CorruptRow::Attribute(known_by))?;
         let key = key_of(&TableName::Inbox, row).ok_or(CorruptRow::Attribute(a::ENTITY))?;
         Ok(Self { key, condition: Condition::equal(known_by, value.clone()) })

@@ -37,7 +37,7 @@ const NOT_KNOWN: &str = "restored; later runs are not known";
 
 /// A restore of both tables, recorded in a separate row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Restoring {
+pub struct RestoreRecord {
     /// A new nonce, with which the rows that are done are marked.
     pub nonce: Nonce,
     /// The time of the backup.
@@ -55,14 +55,14 @@ pub enum NextRestore {
     /// Begin it: this is the first one since the backup.
     Begin,
     /// Continue it under the same nonce.
-    GoOn(Restoring),
+    GoOn(RestoreRecord),
     /// It has ended.
-    Done(Restoring),
+    Done(RestoreRecord),
     /// The tables were restored to another time.
-    Another(Restoring),
+    Another(RestoreRecord),
 }
 
-impl Restoring {
+impl RestoreRecord {
     pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
         check_format(row)?;
         let time = |name| row.number(name).map(Timestamp::from_millis);
@@ -142,8 +142,8 @@ fn claimed_at(state: &EntityState) -> Option<Timestamp> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeginRestore<'a> {
     /// The restore in the tables.
-    pub seen: Option<&'a Restoring>,
-    pub restoring: &'a Restoring,
+    pub seen: Option<&'a RestoreRecord>,
+    pub restoring: &'a RestoreRecord,
 }
 
 /// The outcome of beginning a restore.
@@ -186,7 +186,7 @@ impl Operation for BeginRestore<'_> {
 /// Records a restore's findings before it changes the rows that show them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordFindings<'a> {
-    pub restoring: &'a Restoring,
+    pub restoring: &'a RestoreRecord,
     /// The findings of all runs.
     pub found: &'a str,
 }
@@ -211,7 +211,7 @@ impl Operation for RecordFindings<'_> {
 /// Records that a restore has finished every row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndRestore<'a> {
-    pub restoring: &'a Restoring,
+    pub restoring: &'a RestoreRecord,
     pub now: Timestamp,
 }
 
@@ -236,7 +236,7 @@ impl Operation for EndRestore<'_> {
 /// beyond all that were given out, and the tail moves to the last filled sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForceAcquire<'a> {
-    pub restoring: &'a Restoring,
+    pub restoring: &'a RestoreRecord,
     /// The row as seen.
     pub seen: &'a EntityState,
     /// The last sequence with a delivery; the inbox table may have been copied a moment
@@ -318,7 +318,7 @@ fn as_seen(seen: &EntityState) -> Condition {
 /// receipts must have separate rows already, because `recent` ends at the old `head`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvanceNumbers<'a> {
-    pub restoring: &'a Restoring,
+    pub restoring: &'a RestoreRecord,
     /// The row as seen, with an empty inbox.
     pub seen: &'a EntityState,
     /// The job, if the row is one's.

@@ -11,7 +11,7 @@ use serializer::{
 use webhook_serializer::{
     functions::scheduler::SWEEP,
     operator::{FoundByRestore, Newest, Operator, OperatorError, RESTORED, Restored, ToldOfJob, ToldOfRestored},
-    protocol::{entity::EntityKey, maintain::Restoring},
+    protocol::{entity::EntityKey, maintain::RestoreRecord},
     providers::rule_of,
     time::Timestamp,
 };
@@ -63,7 +63,11 @@ impl Report {
     }
 
     /// Adds the results of earlier runs of the same restore.
-    pub async fn add_earlier_runs(&mut self, operator: &Operator, restoring: &Restoring) -> Result<(), OperatorError> {
+    pub async fn add_earlier_runs(
+        &mut self,
+        operator: &Operator,
+        restoring: &RestoreRecord,
+    ) -> Result<(), OperatorError> {
         let orders = self.already.iter().filter(|entity| !entity.is_kept_forever()).cloned();
         let told = orders.map(|entity| async move {
             let told = operator.restored_before(restoring, &entity).await;
@@ -106,7 +110,7 @@ impl Report {
         self.found.jobs.iter().map(|(key, job)| (key.trim_start_matches("cron/"), job))
     }
 
-    pub fn json(&self, restoring: &Restoring, is_whole: bool) -> serde_json::Value {
+    pub fn json(&self, restoring: &RestoreRecord, is_whole: bool) -> serde_json::Value {
         let sources = self.found.newest.iter().map(|(source, newest)| {
             let (from, horizon) = (from(restoring), horizon(newest));
             json!({
@@ -128,7 +132,7 @@ impl Report {
         })
     }
 
-    pub fn print(&self, restoring: &Restoring, is_whole: bool, deployment: &Deployment) {
+    pub fn print(&self, restoring: &RestoreRecord, is_whole: bool, deployment: &Deployment) {
         say!("{} restored to {}.", counted(self.orders, "order", "orders"), restoring.as_of);
         if !self.already.is_empty() {
             say!(
@@ -180,7 +184,7 @@ impl Report {
         }
     }
 
-    fn to_decide(&self, restoring: &Restoring, deployment: &Deployment) -> Option<String> {
+    fn to_decide(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
         (self.set_aside > 0).then(|| {
             format!(
                 "{} of {} waited at {}, and may have been applied since. They are parked. What you redrive now goes \
@@ -194,7 +198,7 @@ impl Report {
         })
     }
 
-    fn to_run(&self, restoring: &Restoring, deployment: &Deployment) -> Option<String> {
+    fn to_run(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
         // The sweep runs each minute and misses nothing.
         let jobs: Vec<_> = self.jobs().filter(|(name, _)| *name != SWEEP).collect();
         let mut table = Table::new(&["   job", "last recorded", "then"]);
@@ -228,7 +232,7 @@ impl Report {
         })
     }
 
-    fn to_reconcile(&self, restoring: &Restoring) -> Option<String> {
+    fn to_reconcile(&self, restoring: &RestoreRecord) -> Option<String> {
         let mut table = Table::new(&["   source", "newest in the backup", ">repeats for"]);
         for (source, newest) in &self.found.newest {
             let repeats = match horizon(newest) {
@@ -251,7 +255,7 @@ impl Report {
     }
 }
 
-fn from(restoring: &Restoring) -> Timestamp {
+fn from(restoring: &RestoreRecord) -> Timestamp {
     let millis = restoring.as_of.as_millis().saturating_sub(ON_ITS_WAY.as_millis() as u64);
     Timestamp::from_millis(millis)
 }

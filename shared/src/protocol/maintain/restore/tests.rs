@@ -14,8 +14,8 @@ fn nonce(number: u128) -> Nonce {
     Nonce::from_parts(T, number)
 }
 
-fn restoring() -> Restoring {
-    Restoring { nonce: nonce(1), as_of: T, begun: T + 3 * HOUR, ended: None, found: None }
+fn restoring() -> RestoreRecord {
+    RestoreRecord { nonce: nonce(1), as_of: T, begun: T + 3 * HOUR, ended: None, found: None }
 }
 
 /// The row of an entity with one claim.
@@ -36,7 +36,7 @@ fn state(row: &Row) -> EntityState {
     EntityState::parse(row).unwrap()
 }
 
-fn advance<'a>(restoring: &'a Restoring, seen: &'a EntityState) -> AdvanceNumbers<'a> {
+fn advance<'a>(restoring: &'a RestoreRecord, seen: &'a EntityState) -> AdvanceNumbers<'a> {
     AdvanceNumbers { restoring, seen, job: None, now: restoring.begun, retention: HOUR }
 }
 
@@ -53,13 +53,21 @@ fn twice(write: &Write, row: Option<&Row>) -> (Row, Written) {
 #[test]
 fn restore_continues_only_to_the_same_time() {
     let seen = restoring();
-    let ended = Restoring { ended: Some(T + 4 * HOUR), ..seen.clone() };
-    assert_eq!(Restoring::next(None, T), NextRestore::Begin);
-    assert_eq!(Restoring::next(Some(seen.clone()), T), NextRestore::GoOn(seen.clone()));
-    assert_eq!(Restoring::next(Some(ended.clone()), T), NextRestore::Done(ended.clone()));
-    assert_eq!(Restoring::next(Some(ended.clone()), T + HOUR), NextRestore::Another(ended.clone()));
-    assert_eq!(Restoring::next(Some(ended.clone()), ended.begun), NextRestore::Another(ended.clone()), "not before it");
-    assert_eq!(Restoring::next(Some(ended), T + 5 * HOUR), NextRestore::Begin, "restored once, and backed up since");
+    let ended = RestoreRecord { ended: Some(T + 4 * HOUR), ..seen.clone() };
+    assert_eq!(RestoreRecord::next(None, T), NextRestore::Begin);
+    assert_eq!(RestoreRecord::next(Some(seen.clone()), T), NextRestore::GoOn(seen.clone()));
+    assert_eq!(RestoreRecord::next(Some(ended.clone()), T), NextRestore::Done(ended.clone()));
+    assert_eq!(RestoreRecord::next(Some(ended.clone()), T + HOUR), NextRestore::Another(ended.clone()));
+    assert_eq!(
+        RestoreRecord::next(Some(ended.clone()), ended.begun),
+        NextRestore::Another(ended.clone()),
+        "not before it"
+    );
+    assert_eq!(
+        RestoreRecord::next(Some(ended), T + 5 * HOUR),
+        NextRestore::Begin,
+        "restored once, and backed up since"
+    );
 }
 
 #[test]
@@ -96,14 +104,14 @@ fn lost_replies_of_a_restore_are_recognised() {
     let restoring = restoring();
     let begin = BeginRestore { seen: None, restoring: &restoring };
     let (row, again) = twice(&begin.write(), None);
-    assert_eq!((Restoring::parse(&row), begin.judge(again)), (Ok(restoring.clone()), Ok(BegunRestore::Begun)));
-    let other = Restoring { nonce: nonce(2), ..restoring.clone() };
+    assert_eq!((RestoreRecord::parse(&row), begin.judge(again)), (Ok(restoring.clone()), Ok(BegunRestore::Begun)));
+    let other = RestoreRecord { nonce: nonce(2), ..restoring.clone() };
     let refused = BeginRestore { seen: None, restoring: &other }.judge(Written::Refused(Some(row.clone())));
     assert_eq!(refused, Ok(BegunRestore::Elsewhere));
     let ended = evaluate(&EndRestore { restoring: &restoring, now: T + 4 * HOUR }.write(), Some(&row)).unwrap();
-    assert_eq!(Restoring::parse(&ended.unwrap()).unwrap().ended, Some(T + 4 * HOUR));
+    assert_eq!(RestoreRecord::parse(&ended.unwrap()).unwrap().ended, Some(T + 4 * HOUR));
     let noted = evaluate(&RecordFindings { restoring: &restoring, found: "{}" }.write(), Some(&row)).unwrap();
-    assert_eq!(Restoring::parse(&noted.unwrap()).unwrap().found.as_deref(), Some("{}"));
+    assert_eq!(RestoreRecord::parse(&noted.unwrap()).unwrap().found.as_deref(), Some("{}"));
 
     let row = claimed(T);
     let seen = state(&row);
