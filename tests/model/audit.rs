@@ -249,7 +249,7 @@ impl Next<'_> {
         let (first, _) = known.place();
         let view = self.state.view();
         let newest = view.is_some_and(|view| lease.is_mine(&view));
-        if newest && view.is_some_and(|view| view.hold.since().is_some()) && lease.token().0 > self.state.held_at {
+        if newest && view.is_some_and(|view| view.is_on_hold()) && lease.token().0 > self.state.held_at {
             self.state.violates(Violation::Hold);
         }
         for (sequence, id) in known.handled(group) {

@@ -168,7 +168,7 @@ impl DrainRef {
     }
 
     pub fn is_on_hold(&self) -> bool {
-        self.state().hold.since().is_some()
+        self.state().is_on_hold()
     }
 
     /// Returns the deliveries of a group that its handler gets.

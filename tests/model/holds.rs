@@ -18,7 +18,7 @@ use crate::{
 impl Protocol {
     pub fn stop_actions(&self, state: &State, actions: &mut Vec<Action>) {
         let view = state.view();
-        let on_hold = view.is_some_and(|view| view.hold.since().is_some());
+        let on_hold = view.is_some_and(|view| view.is_on_hold());
         if state.left.holds > 0 && !on_hold {
             actions.push(Action::PutOnHold);
         }
@@ -85,7 +85,7 @@ impl Next<'_> {
                     self.state.reported_hold = Some(false);
                     if self.has(Rule::ResumeWithoutWakeUp) { Operator::Away } else { Operator::Wake }
                 }
-                _ => match self.state.view().filter(|view| view.hold.since().is_some()) {
+                _ => match self.state.view().filter(|view| view.is_on_hold()) {
                     Some(view) => Operator::Resume(view),
                     None => {
                         self.state.reported_hold = Some(false);
@@ -141,7 +141,7 @@ impl Next<'_> {
 
     fn looks_again(&mut self) -> Operator {
         match self.state.view() {
-            Some(view) if view.hold.since().is_some() => {
+            Some(view) if view.is_on_hold() => {
                 self.state.reported_hold = Some(true);
                 Operator::Away
             }

@@ -275,7 +275,7 @@ impl Execution {
             Op::Hold(seen) => self.with(&BeginHold { entity, seen, now }, turned),
             Op::Resume(seen) => self.with(&EndHold { seen: &seen, purge_at: Some(purge_at) }, turned),
             Op::Skip(lease, seen, decision) => {
-                let may_go = seen.hold.since().is_none();
+                let may_go = !seen.is_on_hold();
                 let purge_at = may_go.then_some(purge_at);
                 let skip = Skip { lease: &lease, decision: &decision, seen: &seen, now, purge_at };
                 self.with(&skip, |skipped| match skipped {

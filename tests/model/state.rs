@@ -367,7 +367,7 @@ impl State {
     /// Returns whether the hold is as reported to the operator.
     pub fn is_hold_as_reported(&self) -> bool {
         let under_way = matches!(self.operator, Operator::Hold(_) | Operator::Resume(_));
-        let on_hold = self.view().is_some_and(|view| view.hold.since().is_some());
+        let on_hold = self.view().is_some_and(|view| view.is_on_hold());
         under_way || self.reported_hold.is_none_or(|reported| reported == on_hold)
     }
 

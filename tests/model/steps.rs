@@ -312,7 +312,7 @@ impl Next<'_> {
                 self.ends(worker, Drained::Ended);
             }
             Committing::Grown(view) => {
-                let met = if view.hold.since().is_some() { Reached::HoldMetCommit } else { Reached::CommitGrown };
+                let met = if view.is_on_hold() { Reached::HoldMetCommit } else { Reached::CommitGrown };
                 self.model.reach(met);
                 self.observes(worker, Observation::Seen(view));
                 worker.step = Step::Commit { decision, landed: false };

@@ -5,11 +5,7 @@
 //! lost after their writes landed, an operator releases leases by force, and each clock finds a
 //! lease valid or expired as it likes.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use webhook_serializer::{
@@ -24,7 +20,7 @@ use webhook_serializer::{
         memory,
         operation::Operation,
         state::{EntityState, HolderInfo, LeaseKind},
-        table::{Action as Does, Change, Condition, Row, Write, Written},
+        table::{Action as Does, Change, Condition, Write, Written},
         tick::{
             CompleteTick, Completed, DefineJob, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick, Started,
             TakeOverTick, TickOutcome, TickResult,
@@ -33,29 +29,7 @@ use webhook_serializer::{
     time::{Nonce, Timestamp},
 };
 
-/// A row with the hash of its content.
-#[derive(Debug, Clone)]
-struct Stored(Arc<Row>, u64);
-
-impl Stored {
-    fn new(row: Row) -> Self {
-        let mut hasher = DefaultHasher::new();
-        format!("{row:?}").hash(&mut hasher);
-        Self(Arc::new(row), hasher.finish())
-    }
-}
-
-impl PartialEq for Stored {
-    fn eq(&self, other: &Self) -> bool {
-        self.1 == other.1 && self.0 == other.0
-    }
-}
-impl Eq for Stored {}
-impl Hash for Stored {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.1.hash(state);
-    }
-}
+use crate::store::RowRef;
 
 /// An omitted rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +66,7 @@ struct Budget {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
-    row: Stored,
+    row: RowRef,
     schedulers: [Scheduler; 2],
     budget: Budget,
     calls: u8,
@@ -225,8 +199,8 @@ impl Ticks {
             Call::GiveUp { seen, tick, now } => GiveUpTick { seen, tick: *tick, now: *now }.write(),
             Call::Complete { lease, tick } => complete(lease, *tick).write(),
         };
-        let Ok(row) = memory::evaluate(&without(write, self.without, call), Some(&*state.row.0)) else {
-            return Written::Refused(Some((*state.row.0).clone()));
+        let Ok(row) = memory::evaluate(&without(write, self.without, call), Some(&*state.row)) else {
+            return Written::Refused(Some((*state.row).clone()));
         };
         let row = row.expect("no write of a job deletes its row");
         let token = row.number("token").unwrap();
@@ -241,7 +215,7 @@ impl Ticks {
             Call::GiveUp { tick, .. } => history.given_up[number(*tick)] += 1,
             Call::Complete { tick, .. } => history.completed[number(*tick)] += 1,
         }
-        state.row = Stored::new(row.clone());
+        state.row = RowRef::of(row.clone());
         Written::Landed(Some(row))
     }
 
@@ -308,7 +282,7 @@ impl Model for Ticks {
         let define = DefineJob { entity: &job(), definition: &definition, seen: None, from: minute(0), now: minute(0) };
         let row = memory::evaluate(&define.write(), None).unwrap().unwrap();
         vec![State {
-            row: Stored::new(row),
+            row: RowRef::of(row),
             schedulers: [Scheduler::Idle, Scheduler::Idle],
             budget: self.budget,
             calls: 0,
@@ -345,7 +319,7 @@ impl Model for Ticks {
                 steps.push(Step::Dies(which));
             }
         }
-        if state.budget.forced > 0 && state.row.0.text("holder").is_some() {
+        if state.budget.forced > 0 && state.row.text("holder").is_some() {
             steps.push(Step::Forced);
         }
     }
@@ -355,7 +329,7 @@ impl Model for Ticks {
         match step {
             Step::Invoked(which, due) => {
                 state.budget.deliveries -= 1;
-                let seen = Box::new(JobState::parse(&state.row.0).unwrap());
+                let seen = Box::new(JobState::parse(&state.row).unwrap());
                 state.schedulers[which] = Scheduler::Looks { scheduled: minute(due), seen };
             }
             Step::Acts(which, ahead) | Step::ActsUnheard(which, ahead) => {
@@ -385,9 +359,9 @@ impl Model for Ticks {
             }
             Step::Forced => {
                 state.budget.forced -= 1;
-                let seen = EntityState::parse(&state.row.0).unwrap();
+                let seen = EntityState::parse(&state.row).unwrap();
                 let force = ForceRelease { seen: &seen, record: HolderInfo::new("an operator") };
-                state.row = Stored::new(memory::evaluate(&force.write(), Some(&*state.row.0)).unwrap().unwrap());
+                state.row = RowRef::of(memory::evaluate(&force.write(), Some(&*state.row)).unwrap().unwrap());
             }
         }
         Some(state)
@@ -410,7 +384,7 @@ impl Model for Ticks {
         ];
         if self.missed == Missed::Each && self.on_crash == OnCrash::Again {
             properties.push(Property::<Self>::always(NOT_LOST, |_, state| {
-                let last = number(Timestamp::from_millis(state.row.0.number("last_tick").unwrap()));
+                let last = number(Timestamp::from_millis(state.row.number("last_tick").unwrap()));
                 (1..=last).all(|tick| state.history.completed[tick] + state.history.given_up[tick] > 0)
             }));
             properties.push(Property::<Self>::sometimes(GIVEN_UP, |_, state| {

@@ -225,12 +225,9 @@ impl Next<'_> {
         self.state.left.take_overs + self.state.left.forced_releases == 0
     }
 
-    /// Takes a step. Returns whether to delete the message, if the worker is done with it.
-    pub fn work(&mut self, number: usize, worker: &mut Worker, action: Action) -> Option<bool> {
-        let epoch = self.state.epoch;
-        let (clock, reply) = match action {
-            Action::Work(_, clock, reply) => (clock, reply),
-            Action::RowWork(_, reply) | Action::ReceiptWork(_, reply) => (Clock::Early, reply),
+    /// Handles an event other than the next step of the worker.
+    fn event(&mut self, worker: &mut Worker, action: Action) {
+        match action {
             Action::StopsEarly(_) => {
                 let waits = worker.step == Step::Ask && worker.draining().has_to_wait();
                 let when = if waits {
@@ -245,20 +242,17 @@ impl Next<'_> {
                 } else {
                     self.ask(worker, when);
                 }
-                return None;
             }
             Action::GapIsFilled(_) => {
                 self.observes(worker, Observation::Filled);
                 self.turn(worker);
-                return None;
             }
             Action::StoreIsOut(_) => {
                 worker.step = match worker.step {
                     Step::MarkHandOver => Step::HandOver,
                     Step::Spill { decision, commits } => {
                         self.state.left.outages -= 1;
-                        self.cannot_spill(worker, decision, commits);
-                        return None;
+                        return self.cannot_spill(worker, decision, commits);
                     }
                     _ => {
                         self.state.left.outages -= 1;
@@ -270,13 +264,11 @@ impl Next<'_> {
                         }
                     }
                 };
-                return None;
             }
             Action::GapMayHaveExpired(_) => {
                 self.state.left.expiries -= 1;
-                let todo = worker.draining().known.gap_is_over(epoch, true);
+                let todo = worker.draining().known.gap_is_over(self.state.epoch, true);
                 self.takes(worker, todo, false);
-                return None;
             }
             Action::RenewalFails(_) => {
                 let lease = worker.draining().lease;
@@ -284,13 +276,23 @@ impl Next<'_> {
                     self.state.left.renewals -= 1;
                     self.loses(worker);
                 }
-                return None;
             }
             Action::HandlerEnds(_, answer) => {
                 self.handler_ends(worker, answer);
+            }
+            other => unreachable!("{other:?} is no event of a worker"),
+        }
+    }
+
+    /// Takes a step. Returns whether to delete the message, if the worker is done with it.
+    pub fn work(&mut self, number: usize, worker: &mut Worker, action: Action) -> Option<bool> {
+        let (clock, reply) = match action {
+            Action::Work(_, clock, reply) => (clock, reply),
+            Action::RowWork(_, reply) | Action::ReceiptWork(_, reply) => (Clock::Early, reply),
+            event => {
+                self.event(worker, event);
                 return None;
             }
-            _ => (Clock::Early, Heard),
         };
         let heard = reply == Heard;
         match worker.step {

@@ -23,7 +23,7 @@ pub use renew::{Renew, Renewed};
 
 use crate::{
     protocol::{
-        entity::{EntityKey, FencingToken},
+        entity::{EntityKey, FencingToken, Sequence},
         format::{FORMAT, attribute as a, readable},
         hold::not_on_hold,
         keys::entity_row,
@@ -63,7 +63,13 @@ impl Lease {
         Condition::All(vec![readable(), Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.token.0)])
     }
 
-    /// Returns that condition as a write without a change, for a transaction of the
+    /// Returns the condition that the holder has the lease and `next` is the next sequence to
+    /// settle.
+    pub(crate) fn mine_before(&self, next: Sequence) -> Condition {
+        Condition::All(vec![self.mine(), Condition::equal(a::HEAD, next.previous().0)])
+    }
+
+    /// Returns [`mine`](Self::mine) as a write without a change, for a transaction of the
     /// holder's own, which then lands only while it has the lease. AWS requires
     /// `dynamodb:ConditionCheckItem` on the entities table for it.
     pub fn check(&self) -> Write {

@@ -1,9 +1,12 @@
 //! The trait of the protocol's operations.
 
-use crate::protocol::{
-    format::CorruptRow,
-    state::EntityState,
-    table::{Row, Write, Written},
+use crate::{
+    protocol::{
+        format::{CorruptRow, attribute as a},
+        state::EntityState,
+        table::{Row, Write, Written},
+    },
+    time::Nonce,
 };
 
 /// One operation of the protocol: one conditional write on one item.
@@ -26,6 +29,11 @@ pub trait Operation {
     fn judge(&self, reply: Written) -> Result<Self::Outcome, CorruptRow>;
 }
 
+/// Returns whether the refusing row has this nonce, which is new for each operation.
+pub(crate) fn has_nonce(row: &Option<Row>, nonce: &Nonce) -> bool {
+    row.as_ref().is_some_and(|row| row.text(a::NONCE) == Some(nonce.as_str()))
+}
+
 /// Parses the entity row of a reply, if there is one.
 pub(crate) fn state_of(row: Option<Row>) -> Result<Option<EntityState>, CorruptRow> {
     row.as_ref().map(EntityState::parse).transpose()
@@ -33,5 +41,5 @@ pub(crate) fn state_of(row: Option<Row>) -> Result<Option<EntityState>, CorruptR
 
 /// Parses the entity row of a reply that must have one.
 pub(crate) fn updated_state(row: Option<Row>) -> Result<EntityState, CorruptRow> {
-    state_of(row)?.ok_or(CorruptRow::Attribute("entity"))
+    state_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))
 }

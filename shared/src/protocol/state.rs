@@ -302,9 +302,13 @@ impl EntityState {
         self.tail.0.saturating_sub(self.head.0)
     }
 
+    pub fn is_on_hold(&self) -> bool {
+        self.hold.since().is_some()
+    }
+
     /// Returns whether the entity is blocked or on hold.
     pub fn is_stopped(&self) -> bool {
-        self.blocked.is_some() || self.hold.since().is_some()
+        self.blocked.is_some() || self.is_on_hold()
     }
 
     /// Returns the sequence of the front.

@@ -8,7 +8,7 @@ use crate::{
         format::{CorruptRow, FORMAT, attribute as a, readable},
         keys::{delivery_row, entity_row},
         lease::numbers_if_absent,
-        operation::{Operation, updated_state},
+        operation::{Operation, has_nonce, updated_state},
         state::{EntityState, LeaseKind},
         table::{Action, Change, Comparison, Condition, Row, Write, Written},
     },
@@ -108,10 +108,8 @@ impl Operation for Put<'_> {
     fn judge(&self, reply: Written) -> Result<PutOutcome, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PutOutcome::Stored,
-            Written::Refused(row) => {
-                let mine = row.is_some_and(|row| row.text(a::NONCE) == Some(self.envelope.nonce().as_str()));
-                if mine { PutOutcome::Stored } else { PutOutcome::Voided }
-            }
+            Written::Refused(row) if has_nonce(&row, self.envelope.nonce()) => PutOutcome::Stored,
+            Written::Refused(_) => PutOutcome::Voided,
         })
     }
 }

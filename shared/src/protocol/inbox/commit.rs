@@ -84,7 +84,7 @@ impl Commit<'_> {
                 };
                 match (settle.judge(Written::Refused(seen.clone()))?, state_of(seen)?) {
                     (Settled::Settled(..), _) => Committed::Landed(settle.lease.settled()),
-                    (Settled::Lost, Some(state)) if settle.is_due(&state) && state.hold.since().is_some() => {
+                    (Settled::Lost, Some(state)) if settle.is_due(&state) && state.is_on_hold() => {
                         Committed::Grown(state)
                     }
                     (Settled::Lost, _) => Committed::Lost,

@@ -36,10 +36,9 @@ impl Operation for MarkStart<'_> {
     type Outcome = Marked;
 
     fn write(&self) -> Write {
-        let condition = Condition::All(vec![self.lease.mine(), Condition::equal(a::HEAD, self.sequence.previous().0)]);
         // Restarts the count of holders that vanished before they could start it.
         let changes = vec![Change::set(a::STARTED, self.lease.token().0), Change::set(a::SUSPECT, 1_u32)];
-        self.lease.update(condition, changes)
+        self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
     /// After a first try that landed the condition still holds: the second one
@@ -89,7 +88,6 @@ impl Operation for Fail<'_> {
     type Outcome = Failed;
 
     fn write(&self) -> Write {
-        let condition = Condition::All(vec![self.lease.mine(), Condition::equal(a::HEAD, self.sequence.previous().0)]);
         let mut changes = lease_ended();
         changes.push(match self.attempts {
             0 => Change::remove(a::ATTEMPTS),
@@ -111,7 +109,7 @@ impl Operation for Fail<'_> {
             Some(at) => [a::RETRY_AT, a::HANDOVER].map(|name| Change::set(name, at.as_millis())),
             None => [Change::set(a::BLOCKED, BlockReason::Attempts.as_str()), Change::remove(a::HANDOVER)],
         });
-        self.lease.update(condition, changes)
+        self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
     /// A first try that landed left the entity free under this token, with these
@@ -145,10 +143,9 @@ impl Operation for Block<'_> {
     type Outcome = Failed;
 
     fn write(&self) -> Write {
-        let condition = Condition::All(vec![self.lease.mine(), Condition::equal(a::HEAD, self.sequence.previous().0)]);
         let mut changes = lease_removed();
         changes.push(Change::set(a::BLOCKED, self.reason.as_str()));
-        self.lease.update(condition, changes)
+        self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
     /// A first try that landed left the entity free under this token, and blocked.

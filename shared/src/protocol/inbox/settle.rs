@@ -122,11 +122,6 @@ impl Decision {
         }
         changes
     }
-
-    /// Demands that the lease is valid and this is the next sequence to decide.
-    pub(super) fn is_due(&self, lease: &Lease) -> Condition {
-        Condition::All(vec![lease.mine(), Condition::equal(a::HEAD, self.first.previous().0)])
-    }
 }
 
 impl Settle<'_> {
@@ -186,7 +181,7 @@ impl Operation for Settle<'_> {
         if self.hands_over {
             changes.push(Change::set(a::HANDOVER, ABOUT_TO.as_millis()));
         }
-        self.lease.update(self.decision.is_due(self.lease), changes)
+        self.lease.update(self.lease.mine_before(self.decision.first), changes)
     }
 
     /// A first try that landed left this holder in the row, and `head` at this sequence.
@@ -238,7 +233,7 @@ impl Operation for SettleAndRelease<'_> {
         changes.push(Change::remove(a::PENDING_SINCE));
         let (may_go, purge) = purged_if_idle(self.purge_at);
         changes.extend(purge);
-        let conditions = [self.decision.is_due(self.lease), is_last].into_iter().chain(may_go);
+        let conditions = [self.lease.mine_before(self.decision.first), is_last].into_iter().chain(may_go);
         self.lease.update(Condition::All(conditions.collect()), changes)
     }
 
@@ -256,8 +251,7 @@ impl Operation for SettleAndRelease<'_> {
                     SettledAndReleased::Released
                 }
                 Some(state)
-                    if self.lease.is_mine(&state)
-                        && (state.tail > self.decision.last() || state.hold.since().is_some()) =>
+                    if self.lease.is_mine(&state) && (state.tail > self.decision.last() || state.is_on_hold()) =>
                 {
                     SettledAndReleased::Grown(state)
                 }

@@ -48,7 +48,7 @@ impl Operation for Skip<'_> {
     type Outcome = Skipped;
 
     fn write(&self) -> Write {
-        let mut conditions = vec![self.decision.is_due(self.lease)];
+        let mut conditions = vec![self.lease.mine_before(self.decision.first)];
         let mut changes = self.decision.changes(self.lease.token);
         changes.extend(lease_removed());
         changes.push(Change::remove(a::BLOCKED));
@@ -60,7 +60,7 @@ impl Operation for Skip<'_> {
             changes.extend(purge);
         } else {
             // A tail never decreases, so deliveries still wait and take their turn.
-            if self.seen.hold.since().is_none() {
+            if !self.seen.is_on_hold() {
                 changes.push(Change::set(a::TURN_UNTIL, (self.now + LONGEST_TURN).as_millis()));
             }
             if let Some(since) = self.decision.pending_since {

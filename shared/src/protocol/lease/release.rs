@@ -100,8 +100,7 @@ impl Operation for Release<'_> {
 }
 
 /// Marks the hand-over of a drain before its release, whether or not its wake-up can be
-/// sent. If it cannot, the lease expires, and the holder does not
-/// count as vanished.
+/// sent. If it cannot, the lease expires, and the holder does not count as vanished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkHandOver<'a> {
     pub lease: &'a Lease,

@@ -10,7 +10,7 @@ use crate::{
     protocol::{
         format::{CorruptRow, FORMAT, attribute as a, check_format},
         keys::{entity_row_named, sweep_position_row},
-        operation::Operation,
+        operation::{Operation, has_nonce},
         table::{Action, Change, Condition, Key, Row, Write, Written},
     },
     time::{Nonce, Timestamp},
@@ -134,10 +134,8 @@ impl Operation for AdvancePosition<'_> {
     fn judge(&self, reply: Written) -> Result<PositionAdvanced, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PositionAdvanced::Advanced,
-            Written::Refused(row) => {
-                let mine = row.is_some_and(|row| row.text(a::NONCE) == Some(self.to.nonce.as_str()));
-                if mine { PositionAdvanced::Advanced } else { PositionAdvanced::Elsewhere }
-            }
+            Written::Refused(row) if has_nonce(&row, &self.to.nonce) => PositionAdvanced::Advanced,
+            Written::Refused(_) => PositionAdvanced::Elsewhere,
         })
     }
 }

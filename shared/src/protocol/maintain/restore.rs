@@ -14,7 +14,7 @@ use crate::{
         format::{CorruptRow, FORMAT, attribute as a, check_format, readable},
         keys::{entity_row, restore_row},
         lease::{Lease, idle_purge_at, lease_removed, purge_change},
-        operation::{Operation, state_of, updated_state},
+        operation::{Operation, has_nonce, state_of, updated_state},
         state::{EntityState, HolderInfo, LONGEST_LEASE, LeaseKind},
         table::{Action, Change, Comparison, Condition, Row, Write, Written},
         tick::{JobState, TickResult},
@@ -175,10 +175,8 @@ impl Operation for BeginRestore<'_> {
     fn judge(&self, reply: Written) -> Result<BegunRestore, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => BegunRestore::Begun,
-            Written::Refused(row) => {
-                let mine = row.is_some_and(|row| row.text(a::NONCE) == Some(self.restoring.nonce.as_str()));
-                if mine { BegunRestore::Begun } else { BegunRestore::Elsewhere }
-            }
+            Written::Refused(row) if has_nonce(&row, &self.restoring.nonce) => BegunRestore::Begun,
+            Written::Refused(_) => BegunRestore::Elsewhere,
         })
     }
 }
@@ -340,7 +338,7 @@ impl AdvanceNumbers<'_> {
     /// Begins a hold on a blocked entity: its delivery is parked, but it must stay
     /// stopped.
     fn hold(&self) -> Option<Change> {
-        let begins = self.seen.blocked.is_some() && self.seen.hold.since().is_none();
+        let begins = self.seen.blocked.is_some() && !self.seen.is_on_hold();
         begins.then(|| self.seen.hold.begun(self.now).change())
     }
 
@@ -396,7 +394,7 @@ impl Operation for AdvanceNumbers<'_> {
             changes.push(Change::set(a::SPILLED, 1_u32));
         }
         let hold = self.hold();
-        let stays = hold.is_some() || seen.hold.since().is_some();
+        let stays = hold.is_some() || seen.is_on_hold();
         changes.extend(hold);
         let idle = idle_purge_at(&seen.entity, &seen.recent, *now, *retention).filter(|_| !stays);
         let purge_at = idle.map(|idle| idle.max(Timestamp::from_millis(numbers) + NUMBERS_STAY));
