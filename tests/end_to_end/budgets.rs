@@ -46,7 +46,7 @@ use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{
         budget::{
-            FAILED_WRITES, FUTILE_WRITES, HELD_BACK_WRITES, SLICE_WRITES, SPILL_WRITES, SUSPECT_WRITES, TRICKLE_WRITES,
+            BREAKER_WRITES, FAILED_WRITES, FUTILE_WRITES, SLICE_WRITES, SPILL_WRITES, SUSPECT_WRITES, TRICKLE_WRITES,
             append_writes, commit_drain_writes, drain_reads, drain_writes, group_drain_writes, park_writes,
         },
         delivery::Delivery,
@@ -364,7 +364,7 @@ async fn open_breaker_costs_two_writes_and_a_send() {
         }
     }
     let held_back = scale.weigh(scale.process(&drainer)).await;
-    assert_eq!(held_back, Reading { sends: 1, ..costs(HELD_BACK_WRITES, 2, drain_reads(1, Q, false), 1) });
+    assert_eq!(held_back, Reading { sends: 1, ..costs(BREAKER_WRITES, 2, drain_reads(1, Q, false), 1) });
     assert_eq!(scale.testbed.journal.runs().len(), 3, "it was not started");
 }
 
