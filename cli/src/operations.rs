@@ -1,4 +1,4 @@
-//! What an operator does to orders and deliveries: one table of verbs for command and console, and the function that
+//! An operator's verbs for orders and deliveries: one table of verbs for command and console, and the function that
 //! runs a verb for one target or many.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ pub enum Verb {
     Hold,
 }
 
-/// What keeps an order from continuing.
+/// The reasons for which an order is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     Any,
@@ -62,7 +62,7 @@ pub enum Effect {
     Refused,
 }
 
-/// How a verb ended for one target.
+/// The result of a verb for one target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     pub effect: Effect,
@@ -145,11 +145,14 @@ impl Verb {
         }
     }
 
-    /// What it does, for whoever is about to do it.
+    /// Its effect, for the question before it.
     pub fn description(self) -> &'static str {
         match self {
-            Self::Resume(Stop::Hold) => "Waiting deliveries are handled, in order.",
-            Self::Resume(_) => {
+            Self::Resume(Stop::Hold) => "The holds end: waiting deliveries are handled, in order.",
+            Self::Resume(Stop::Block) => {
+                "Each blocked delivery is tried again, with all its attempts; then those behind it, in order."
+            }
+            Self::Resume(Stop::Any) => {
                 "A blocked delivery is tried again, with all its attempts; then those behind it, in order. A hold ends."
             }
             Self::Retry => {

@@ -11,7 +11,7 @@ use console::{Alignment, AnsiCodeIterator, measure_text_width, pad_str};
 use webhook_serializer::protocol::attempt::RetryPolicy;
 pub use webhook_serializer::protocol::format::visible;
 
-/// Where `serializer local` serves by default.
+/// The default URL of `serializer local`.
 pub const LOCAL: &str = "http://127.0.0.1:9000";
 
 /// Prints a line, formatted as by `println!`. If nobody reads any more, as in `… | head`, the process ends quietly.
@@ -36,7 +36,7 @@ pub fn print_raw(bytes: &[u8]) {
     }
 }
 
-/// In one go: another thread's line never cuts this one in two.
+/// Writes in one call, so that threads do not mix their lines.
 fn write(bytes: &[u8]) {
     let mut output = io::stdout().lock();
     match io::Write::write_all(&mut output, bytes).and_then(|()| io::Write::flush(&mut output)) {
@@ -49,12 +49,12 @@ fn write(bytes: &[u8]) {
     }
 }
 
-/// Prints a line to standard error, escaped by [`visible`], if anybody reads that.
+/// Prints a line to standard error, escaped by [`visible`]; errors are ignored.
 pub fn complain(line: impl std::fmt::Display) {
     let _ = io::Write::write_all(&mut io::stderr(), escaped(&format!("{line}\n")).as_bytes());
 }
 
-/// A log's way to standard error: as [`complain`].
+/// A log's writer to standard error; see [`complain`].
 #[derive(Debug, Clone, Copy)]
 pub struct Complaints;
 
@@ -69,7 +69,7 @@ impl io::Write for Complaints {
     }
 }
 
-/// `text` escaped by [`visible`], except for colours, which this command adds.
+/// Escapes `text` by [`visible`], except for the colours that this command adds.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains('\u{1b}') {
         return visible(text);
@@ -82,12 +82,12 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     AnsiCodeIterator::new(text).map(shown).collect::<String>().into()
 }
 
-/// A sender's text as a part of one line, escaped by [`visible`].
+/// Escapes a sender's text, by [`visible`], for use within a line.
 pub fn one_line(text: &str) -> String {
     visible(&text.replace(['\n', '\r', '\t'], " ")).into_owned()
 }
 
-/// A table with a heading, as wide as its cells.
+/// A table with a heading.
 #[derive(Debug, Clone)]
 pub struct Table {
     columns: Vec<(String, Alignment)>,
@@ -95,7 +95,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns; those that start with `>` align right.
+    /// Creates a table with these columns; those that start with `>` align right.
     pub fn new(columns: &[&str]) -> Self {
         let column = |name: &&str| match name.strip_prefix('>') {
             Some(name) => (name.to_owned(), Alignment::Right),
@@ -104,17 +104,15 @@ impl Table {
         Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
     }
 
-    /// One more row, without colours of its own.
+    /// Adds a row of uncoloured cells.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().map(|cell| one_line(&cell)).collect());
     }
 
-    /// How many rows there are.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -186,7 +184,7 @@ pub fn state(word: &str) -> console::StyledObject<&str> {
     style.apply_to(word)
 }
 
-/// A duration, short: `12 ms`, `3.4 s`, `5 min`, `2 h`, `9 d`.
+/// Formats a duration: `12 ms`, `3.4 s`, `5 min`, `2 h`, `9 d`.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {
@@ -198,7 +196,7 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// After which totals a delivery is given up, for people.
+/// Formats the limits after which a delivery is given up.
 pub fn limits(retry: &RetryPolicy) -> String {
     let attempts = retry.attempts.map(|attempts| format!("{attempts} attempts"));
     let failed = (retry.failed_for != Duration::MAX).then(|| format!("{} of failures", duration(retry.failed_for)));

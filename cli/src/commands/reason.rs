@@ -1,56 +1,56 @@
-//! Who acts, and why: stored in the operations log.
+//! Author and reason of an operation, for the operations log.
 
 use clap::Args;
 use webhook_serializer::protocol::maintain::Reason;
 
 /// For verbs whose effect cannot be undone by the opposite verb, or that make others wait.
 #[derive(Debug, Args)]
-pub struct Because {
-    /// Why; stored with your name in the order's history
-    #[arg(long, value_name = "TEXT", value_parser = said)]
+pub struct RequiredReason {
+    /// The reason; stored with your name in the order's history
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     why: String,
     #[command(flatten)]
-    by: By,
+    by: Author,
 }
 
 /// For verbs that only let an order continue.
 #[derive(Debug, Args)]
-pub struct MaybeBecause {
-    /// Why; stored with your name in the order's history
+pub struct OptionalReason {
+    /// The reason; stored with your name in the order's history
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     why: String,
     #[command(flatten)]
-    by: By,
+    by: Author,
 }
 
 #[derive(Debug, Args)]
-struct By {
-    /// Who you are
+struct Author {
+    /// Your name
     #[arg(long, env = "USER", default_value = "operator", value_name = "NAME")]
     by: String,
 }
 
-fn said(why: &str) -> Result<String, &'static str> {
+fn parse_reason(why: &str) -> Result<String, &'static str> {
     match why.trim() {
         "" => Err("say why, for whoever looks next"),
         why => Ok(why.to_owned()),
     }
 }
 
-impl By {
+impl Author {
     fn reason(&self, why: &str) -> Reason {
         let by = self.by.trim();
         Reason::new(if by.is_empty() { "operator" } else { by }, why)
     }
 }
 
-impl Because {
+impl RequiredReason {
     pub fn reason(&self) -> Reason {
         self.by.reason(&self.why)
     }
 }
 
-impl MaybeBecause {
+impl OptionalReason {
     pub fn reason(&self) -> Reason {
         self.by.reason(&self.why)
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use serializer::view::overview::Filter;
 use webhook_serializer::{protocol::entity::SourceName, time::Timestamp};
 
-/// Which orders or deliveries are meant.
+/// Properties of the chosen orders or deliveries.
 #[derive(Debug, Clone, Args)]
 pub struct Selection {
     /// Only what this source sent

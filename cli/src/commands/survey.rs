@@ -129,7 +129,7 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
-    /// Returns the read units of a whole table; only a local run knows. AWS updates the size every six hours.
+    /// Returns the read units of a complete table; only a local run knows. AWS updates the size every six hours.
     async fn whole_table(&self, is_orders: bool) -> Option<u64> {
         if !self.deployment.is_local() {
             return None;
@@ -189,12 +189,12 @@ impl<'a> Surveyor<'a> {
         self.survey
     }
 
-    /// As [`finish`](Self::finish), for work that needs all of it.
+    /// Like [`finish`](Self::finish), for work that needs all rows.
     ///
     /// # Errors
     ///
     /// Something was not read to the end.
-    pub fn whole(self) -> Result<Survey> {
+    pub fn complete(self) -> Result<Survey> {
         if !self.survey.unread.is_empty() {
             bail!("not read to the end: {}; nothing was changed", self.survey.unread.join(", "));
         }
@@ -202,8 +202,8 @@ impl<'a> Surveyor<'a> {
     }
 }
 
-fn said(name: &str, read: Read, whole: Option<u64>) -> String {
-    let estimate = whole.map_or_else(|| read.estimate(), |units| Estimate::About(units.max(read.units())));
+fn said(name: &str, read: Read, complete: Option<u64>) -> String {
+    let estimate = complete.map_or_else(|| read.estimate(), |units| Estimate::About(units.max(read.units())));
     let all = match estimate {
         Estimate::About(units) => format!("about {units} read units in all"),
         Estimate::Over(units) => format!("more than {units} read units in all"),

@@ -38,7 +38,7 @@ pub struct Target {
     #[arg(long, value_name = "NAME", conflicts_with = "local")]
     stack: Option<String>,
     #[command(flatten)]
-    who: Who,
+    who: AwsOptions,
     /// The table with one row per order
     #[arg(long, env = "ENTITIES_TABLE", value_name = "NAME")]
     entities_table: Option<String>,
@@ -48,18 +48,18 @@ pub struct Target {
     /// The queue of wake-ups
     #[arg(long, env = "QUEUE_URL", value_name = "URL")]
     queue_url: Option<String>,
-    /// How long deliveries and receipts are kept, in days
+    /// Retention of deliveries and receipts, in days
     #[arg(long, env = "RETENTION_DAYS", default_value_t = 30, value_name = "DAYS")]
     retention_days: u64,
-    /// How long what is parked is kept, in days; 0: until somebody decides
+    /// Retention of parked deliveries, in days; 0 keeps them until an operator decides
     #[arg(long, env = "PARKED_RETENTION_DAYS", default_value_t = 0, value_name = "DAYS")]
     parked_retention_days: u64,
 }
 
-/// Whose credentials, and in which region.
+/// AWS credentials and region.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Who {
-    /// The profile of ~/.aws/config whose credentials and region are used; or set AWS_PROFILE
+pub struct AwsOptions {
+    /// The profile of ~/.aws/config with credentials and region; or set AWS_PROFILE
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// The AWS region; or set AWS_REGION
@@ -69,10 +69,10 @@ pub struct Who {
 
 /// A deployment's name: a local run's URL or a stack.
 #[derive(Debug, Clone, Copy)]
-pub struct Whose<'a> {
+pub struct DeploymentName<'a> {
     pub local: Option<&'a str>,
     pub stack: Option<&'a str>,
-    pub who: &'a Who,
+    pub who: &'a AwsOptions,
 }
 
 #[derive(Debug)]
@@ -84,7 +84,7 @@ pub struct Deployment {
     /// Names it on a command line: ` --local`, ` --stack …`, or nothing.
     pub option: String,
     /// Its functions' environment; empty if only tables and queue were named.
-    pub said: BTreeMap<String, String>,
+    pub environment: BTreeMap<String, String>,
     pub account: Account,
     pub stack: Option<Stack>,
     is_local: bool,
@@ -94,19 +94,20 @@ impl Target {
     pub async fn connect(&self) -> Result<Deployment> {
         let env = Env::system();
         let mut stack = None;
-        let (account, said) = match (&self.local, &self.stack) {
+        let (account, environment) = match (&self.local, &self.stack) {
             (Some(url), _) => {
-                let said = said_by(url).await?;
-                let named =
-                    |name: &str| said.get(name).cloned().with_context(|| format!("{url} does not name its {name}"));
-                (Account::local(named("AWS_ENDPOINT_URL_DYNAMODB")?, named("AWS_ENDPOINT_URL_SQS")?), said)
+                let environment = environment_of(url).await?;
+                let named = |name: &str| {
+                    environment.get(name).cloned().with_context(|| format!("{url} does not name its {name}"))
+                };
+                (Account::local(named("AWS_ENDPOINT_URL_DYNAMODB")?, named("AWS_ENDPOINT_URL_SQS")?), environment)
             }
             (None, Some(name)) => {
                 let account = account_of(&self.who).await?;
                 let found = Stack::find(&Services::of(&account), name).await?;
-                let said = found.variables()?;
+                let environment = found.variables()?;
                 stack = Some(found);
-                (account, said)
+                (account, environment)
             }
             (None, None) => {
                 self.config()?;
@@ -114,11 +115,11 @@ impl Target {
             }
         };
         let is_named = self.local.is_some() || stack.is_some();
-        let config = if is_named { self.named_by(&said)? } else { self.config()? };
+        let config = if is_named { self.named_by(&environment)? } else { self.config()? };
         let parts = Parts::connect(&account, &config, &env, None);
         let (option, is_local) = (self.option(), self.local.is_some());
         let retention = config.retention;
-        Ok(Deployment { parts, config, retention, env, option, said, account, stack, is_local })
+        Ok(Deployment { parts, config, retention, env, option, environment, account, stack, is_local })
     }
 
     fn option(&self) -> String {
@@ -145,14 +146,17 @@ impl Target {
         })
     }
 
-    fn named_by(&self, said: &BTreeMap<String, String>) -> Result<StoreConfig> {
-        let whose = self.stack.as_ref().map(|name| format!("the stack `{name}`"));
-        let whose = self.local.clone().or(whose).unwrap_or_default();
-        let named = |name: &str| said.get(name).cloned().with_context(|| format!("{whose} does not name its {name}"));
-        let days =
-            |name: &str, days: &str| days.parse().with_context(|| format!("{name} of {whose}: {days} is no number"));
+    fn named_by(&self, environment: &BTreeMap<String, String>) -> Result<StoreConfig> {
+        let deployment_name = self.stack.as_ref().map(|name| format!("the stack `{name}`"));
+        let deployment_name = self.local.clone().or(deployment_name).unwrap_or_default();
+        let named = |name: &str| {
+            environment.get(name).cloned().with_context(|| format!("{deployment_name} does not name its {name}"))
+        };
+        let days = |name: &str, days: &str| {
+            days.parse().with_context(|| format!("{name} of {deployment_name}: {days} is no number"))
+        };
         // Stacks of earlier templates do not set it and keep what is parked.
-        let parked = said.get("PARKED_RETENTION_DAYS").map_or("0", String::as_str);
+        let parked = environment.get("PARKED_RETENTION_DAYS").map_or("0", String::as_str);
         Ok(StoreConfig {
             entities_table: named("ENTITIES_TABLE")?,
             inbox_table: named("INBOX_TABLE")?,
@@ -162,8 +166,8 @@ impl Target {
         })
     }
 
-    pub fn whose(&self) -> Whose<'_> {
-        Whose { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
+    pub fn deployment_name(&self) -> DeploymentName<'_> {
+        DeploymentName { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }
 
     pub fn name(&self) -> String {
@@ -179,7 +183,7 @@ impl Target {
     }
 }
 
-impl Who {
+impl AwsOptions {
     pub fn option(&self) -> String {
         let named = [("--profile", &self.profile), ("--region", &self.region)];
         let given = named.into_iter().filter_map(|(option, value)| Some((option, value.as_ref()?)));
@@ -187,7 +191,7 @@ impl Who {
     }
 }
 
-pub async fn account_of(who: &Who) -> Result<Account> {
+pub async fn account_of(who: &AwsOptions) -> Result<Account> {
     // A company's proxy is among the machine's roots; start-up time does not matter here.
     let roots = bundle(&Environment)?.unwrap_or_else(Roots::machine);
     let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
@@ -214,7 +218,7 @@ pub async fn account_of(who: &Who) -> Result<Account> {
 }
 
 /// Reads the environment of the functions of the `serializer local` at `url`.
-pub async fn said_by(url: &str) -> Result<BTreeMap<String, String>> {
+pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     ensure!(url.starts_with("http://"), "{url} is no URL; say --local={LOCAL}, with the port that it printed");
     let answer = Sender::new(url)
         .request("GET", "/local", &[], Vec::new())

@@ -1,4 +1,4 @@
-//! Signed requests to AWS services of which only one or two operations are used, without an SDK client for each.
+//! Signed requests to AWS services that do not need a whole SDK client.
 
 pub mod xml;
 

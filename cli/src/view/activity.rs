@@ -69,7 +69,7 @@ impl Happening {
                 format!("for {}: {}", took("delay_ms").unwrap_or_default(), text("reason").unwrap_or_default()),
             ),
             "accepted" if text("wake_up").is_some() => (message, "its wake-up could not be sent".to_owned()),
-            // Why a webhook was refused, among others.
+            // Refused webhooks among them.
             _ => (message, text("reason").unwrap_or_default()),
         };
         Some(Self {

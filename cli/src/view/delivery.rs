@@ -1,4 +1,4 @@
-//! What happened to a delivery, and all that is stored of it except its body.
+//! A delivery's status, and all that is stored of it except its body.
 
 use serde_json::{Value, json};
 use webhook_serializer::{
@@ -40,7 +40,7 @@ pub enum Fact {
 impl DeliveryStatus {
     pub fn of(sequence: Sequence, single: &Single, now: Timestamp) -> Self {
         let Single { state, content, receipt, parked } = single;
-        // A repeat that has left the row has no receipt of its own; this is the first delivery's.
+        // A repeat that has left the row shares the first delivery's receipt.
         let first = receipt.as_ref().filter(|receipt| receipt.sequence != sequence).map(|receipt| receipt.sequence);
         let own = receipt.as_ref().filter(|_| first.is_none());
         let waits = state.as_ref().filter(|state| state.head < sequence);

@@ -48,7 +48,7 @@ impl Kind {
         Self::Idle,
     ];
 
-    /// Returns the kind that the order's row shows, which does not tell of parked deliveries.
+    /// Returns the kind by the order's row, which does not know of parked deliveries.
     pub fn of(state: &EntityState, now: Timestamp) -> Self {
         match &state.held {
             _ if state.blocked.is_some() => Self::Blocked,

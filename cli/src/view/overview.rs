@@ -137,7 +137,7 @@ pub struct Overview {
     /// Rows of each format.
     pub formats: BTreeMap<u64, u64>,
     pub pace: Pace,
-    /// Whether settled orders get a lane too.
+    /// Settled orders get a lane too.
     pub keeps_settled: bool,
     places: BTreeMap<(String, Sequence), usize>,
 }

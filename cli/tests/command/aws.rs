@@ -17,7 +17,7 @@ use crate::{
 /// Status and body.
 pub type Answer = (u16, String);
 
-/// What a service refuses with.
+/// A service's refusal.
 pub const DENIED: &str = "User: arn:aws:iam::123456789012:user/ann is not authorized to perform";
 
 /// A service that answers by what is asked: an action, a target, or a path.
@@ -42,7 +42,7 @@ impl Aws {
         aws
     }
 
-    /// Where it answers.
+    /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -68,7 +68,7 @@ impl Aws {
         self.answer(what, 403, if is_json { json } else { said });
     }
 
-    /// What was asked so far, and how it was put.
+    /// The requests so far.
     pub fn asked(&self, what: &str) -> Vec<String> {
         let asked = self.asked.lock().unwrap();
         asked.iter().filter(|(name, _)| name == what).map(|(_, body)| body.clone()).collect()

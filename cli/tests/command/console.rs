@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::running::{Local, complained, ran, serializer};
 
-/// What is answered at an address, as it came.
+/// Returns the raw answer at an address.
 fn answered(url: &str, cookie: &str) -> String {
     let (address, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("an address");
     let mut stream = TcpStream::connect(address).expect("it listens");

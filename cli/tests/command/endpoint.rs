@@ -18,7 +18,7 @@ pub struct Post {
 }
 
 impl Post {
-    /// The next on this connection; `None`: there is none.
+    /// Returns the next request on this connection.
     pub fn read(stream: &mut BufReader<TcpStream>) -> Option<Self> {
         let mut lines = Vec::new();
         loop {

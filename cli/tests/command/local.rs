@@ -19,7 +19,7 @@ fn a_data_folder_in_use_is_refused_and_the_process_named() {
     assert!(complaint.contains(&format!("in use by another `serializer local`, process {}", local.child.id())));
     assert_eq!(second.status.code(), Some(1));
     drop(local);
-    // Whoever had it is gone, however it ended.
+    // Its process has ended, in whatever way.
     drop(Local::start(&["--data", data]));
 }
 

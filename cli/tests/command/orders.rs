@@ -1,4 +1,4 @@
-//! What is said of orders: by `send`, `show`, `audit` and `erase`.
+//! `send`, `show`, `audit` and `erase`.
 
 use std::{
     io::Write,
@@ -166,7 +166,7 @@ fn a_webhook_of_a_source_that_is_not_known_keeps_no_other_from_being_sent() {
     assert!(printed(&sent).starts_with("200 ") && sent.status.code() == Some(1), "{sent:?}");
 }
 
-/// Repeats that have left the order's row among them, of which nothing else tells.
+/// Repeats that have left the order's row included.
 #[test]
 fn show_prints_at_most_the_requested_settled() {
     let mut local = Local::start(&[]);

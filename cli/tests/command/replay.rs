@@ -27,7 +27,7 @@ fn sources(url: &str) -> String {
     )
 }
 
-/// So much text that nothing makes smaller than half of it.
+/// Text that does not compress to less than half.
 fn noise(length: usize) -> String {
     let next = |seed: &mut u64| {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -25,12 +25,10 @@ pub fn ran(arguments: &[&str]) -> Output {
     serializer(arguments).output().expect("it can be run")
 }
 
-/// What it printed.
 pub fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What it complained of.
 pub fn complained(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -56,7 +54,7 @@ pub fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
 /// A `serializer local` that runs until this is dropped.
 pub struct Local {
     pub child: Child,
-    /// Where webhooks are posted.
+    /// The webhook endpoint.
     pub url: String,
     /// Its console's address, with the token.
     pub console: String,
@@ -84,7 +82,7 @@ impl Local {
         local
     }
 
-    /// Reads on until it tells of something of that kind.
+    /// Reads events until one matches.
     pub fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
         loop {
             let mut line = String::new();
@@ -114,7 +112,7 @@ impl Local {
         ran(&arguments)
     }
 
-    /// As a terminal's Ctrl-C does.
+    /// Sends SIGINT, like Ctrl-C.
     pub fn interrupt(&self) {
         let kill = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         assert!(kill.expect("kill can be run").success());

@@ -12,7 +12,7 @@ use crate::running::{complained, printed, ran, serializer};
 
 const BODY: &str = r#"{"id":1001,"note":"é/&","updated_at":"2026-01-05T09:00:00Z"}"#;
 
-/// When what is signed here is signed.
+/// The time of the signatures.
 const AT: &str = "1767621700";
 
 /// Runs a command with `body` on its standard input.
@@ -33,7 +33,7 @@ fn signed(provider: &str, secret: &str, more: &[&str], body: &[u8]) -> Vec<Strin
     printed(&done).lines().map(str::to_owned).collect()
 }
 
-/// What `verify` says, and how it ended.
+/// Returns the output of `verify` and its exit code.
 fn verified(provider: &str, secret: &str, headers: &[String], more: &[&str], body: &[u8]) -> (Value, Option<i32>) {
     let mut arguments = vec!["verify", "--provider", provider, "--secret", secret];
     if !more.contains(&"--now") {
@@ -46,7 +46,7 @@ fn verified(provider: &str, secret: &str, headers: &[String], more: &[&str], bod
     (said, done.status.code())
 }
 
-/// Why it is not valid.
+/// Returns the reason that it is not valid.
 fn reason((said, code): (Value, Option<i32>)) -> String {
     assert_eq!((&said["valid"], code), (&json!(false), Some(1)), "{said}");
     said["reason"].as_str().expect("a text").to_owned()
@@ -204,7 +204,7 @@ fn what_is_signed_is_valid_for_every_provider_that_signs_with_a_secret() {
         };
         let arguments = [&["sign", "--provider", provider, "--secret", secret, "--now", AT], options].concat();
         let done = with_input(&arguments, BODY.as_bytes());
-        // It signs with a key of its own, or with secrets of another form.
+        // It signs with its own key, or with secrets of another form.
         if !done.status.success() {
             continue;
         }

@@ -26,7 +26,7 @@ pub struct Console {
     /// The port on 127.0.0.1; by default 9001, or one that is free
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Who you are
+    /// Your name
     #[arg(long, env = "USER", default_value = "operator", value_name = "NAME")]
     by: String,
     /// One JSON object that says where it serves

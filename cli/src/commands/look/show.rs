@@ -29,7 +29,7 @@ pub struct Show {
     order: EntityKey,
     /// One delivery, by its number
     sequence: Option<u64>,
-    /// What operators did to the order: who, when and why
+    /// List what operators did to the order: who, when and why
     #[arg(long, conflicts_with_all = ["sequence", "settled"])]
     history: bool,
     /// Show at most N settled deliveries, the newest
@@ -38,7 +38,7 @@ pub struct Show {
     /// The body as it was sent, nothing hidden; a terminal gets control characters escaped
     #[arg(long, requires = "sequence")]
     raw: bool,
-    /// What differs from the delivery before it in the same order, instead of the body
+    /// Show the differences from the previous delivery of the order, instead of the body
     #[arg(long, requires = "sequence")]
     diff: bool,
     /// JSON: one object, or with --history one a line

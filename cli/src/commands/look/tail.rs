@@ -66,12 +66,12 @@ pub struct Tail {
     target: Target,
 }
 
-enum Told {
+enum Reader {
     Logs(Logs),
     Rows(Rows),
 }
 
-impl Told {
+impl Reader {
     async fn look(&mut self) -> Result<Vec<Happening>> {
         match self {
             Self::Logs(logs) => logs.look().await,
@@ -90,7 +90,7 @@ impl Told {
 impl Tail {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let mut told = self.told(&deployment)?;
+        let mut reader = self.reader(&deployment)?;
         let filter = Filter {
             source: self.source.as_ref().map(ToString::to_string),
             entity: self.entity.as_ref().map(ToString::to_string),
@@ -100,38 +100,40 @@ impl Tail {
         };
         let mut left = self.limit.unwrap_or(u64::MAX);
         loop {
-            for one in told.look().await? {
+            for one in reader.look().await? {
                 if left == 0 {
                     return Ok(ExitCode::SUCCESS);
                 }
                 if filter.takes(&one) {
-                    self.tell(&one);
+                    self.print(&one);
                     left -= 1;
                 }
             }
             if left == 0 {
                 return Ok(ExitCode::SUCCESS);
             }
-            deployment.env.sleep(told.every()).await;
+            deployment.env.sleep(reader.every()).await;
         }
     }
 
-    fn told(&self, deployment: &Deployment) -> Result<Told> {
+    fn reader(&self, deployment: &Deployment) -> Result<Reader> {
         let now = deployment.env.now();
         let begin = Timestamp::from_millis(now.as_millis().saturating_sub(self.minutes * 60_000));
         if deployment.is_local() {
             let rows = Rows::of(deployment.operator(), deployment.env.clone(), begin);
-            return Ok(Told::Rows(rows));
+            return Ok(Reader::Rows(rows));
         }
         let Some(stack) = &deployment.stack else {
-            bail!("of a deployment in AWS, its logs are read: --stack NAME says whose");
+            bail!("events of a deployment in AWS come from its logs; add --stack NAME");
         };
-        output::complain(style(format_args!("what {} logs, some seconds late; Ctrl-C ends it", stack.name)).dim());
+        output::complain(
+            style(format_args!("events from the logs of {}, some seconds late; Ctrl-C stops it", stack.name)).dim(),
+        );
         let entity = self.entity.as_ref().map(EntityKey::as_str);
-        Ok(Told::Logs(Logs::of(Services::of(&deployment.account), stack, begin, entity)))
+        Ok(Reader::Logs(Logs::of(Services::of(&deployment.account), stack, begin, entity)))
     }
 
-    fn tell(&self, one: &Happening) {
+    fn print(&self, one: &Happening) {
         if self.json {
             return print_json(&one.as_json());
         }

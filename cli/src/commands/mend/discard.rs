@@ -7,7 +7,7 @@ use clap::Args;
 use serializer::operations::Verb;
 
 use super::{choice::Deliveries, run::Request};
-use crate::commands::reason::Because;
+use crate::commands::reason::RequiredReason;
 
 /// Options of `serializer discard`.
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ use crate::commands::reason::Because;
 )]
 pub struct Discard {
     #[command(flatten)]
-    because: Because,
+    because: RequiredReason,
     #[command(flatten)]
     deliveries: Deliveries,
 }

@@ -8,7 +8,7 @@ use serializer::operations::{Target as Order, Verb};
 use webhook_serializer::protocol::entity::EntityKey;
 
 use super::run::run_one;
-use crate::commands::{reason::Because, target::Target};
+use crate::commands::{reason::RequiredReason, target::Target};
 
 /// Options of `serializer hold`.
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ pub struct Hold {
     #[arg(value_name = "ORDER")]
     order: EntityKey,
     #[command(flatten)]
-    because: Because,
+    because: RequiredReason,
     /// One JSON object that says what was done
     #[arg(long)]
     json: bool,

@@ -78,10 +78,10 @@ struct List {
 struct Release {
     /// A key, a printed hash of a key, or a lease id
     key: String,
-    /// Why; shown with your name and the time until the lease is granted again
+    /// The reason; shown with your name and the time until the lease is granted again
     #[arg(long, value_name = "TEXT")]
     why: String,
-    /// Who you are
+    /// Your name
     #[arg(long, env = "USER", default_value = "operator", value_name = "NAME")]
     by: String,
     #[command(flatten)]

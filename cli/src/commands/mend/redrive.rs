@@ -11,7 +11,7 @@ use webhook_serializer::{
 };
 
 use super::{choice::Deliveries, run::Request};
-use crate::commands::reason::MaybeBecause;
+use crate::commands::reason::OptionalReason;
 
 /// Options of `serializer redrive`.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub struct Redrive {
     )]
     to: Option<EntityKey>,
     #[command(flatten)]
-    because: MaybeBecause,
+    because: OptionalReason,
     #[command(flatten)]
     deliveries: Deliveries,
 }

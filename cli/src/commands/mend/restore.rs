@@ -25,7 +25,7 @@ use webhook_serializer::{
 use crate::commands::{
     interrupt::Interrupt,
     print_json,
-    reason::Because,
+    reason::RequiredReason,
     target::{Deployment, Target},
 };
 use report::Report;
@@ -58,7 +58,7 @@ pub struct Restore {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    because: Because,
+    because: RequiredReason,
     #[command(flatten)]
     target: Target,
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use serializer::operations::{Stop, Verb};
 
 use super::{choice::Orders, run::Request};
-use crate::commands::reason::MaybeBecause;
+use crate::commands::reason::OptionalReason;
 
 /// Options of `serializer resume`.
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub struct Resume {
     #[arg(long, conflicts_with = "order")]
     held: bool,
     #[command(flatten)]
-    because: MaybeBecause,
+    because: OptionalReason,
     #[command(flatten)]
     orders: Orders,
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use serializer::operations::Verb;
 
 use super::{choice::Orders, run::Request};
-use crate::commands::reason::MaybeBecause;
+use crate::commands::reason::OptionalReason;
 
 /// Options of `serializer retry`.
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ use crate::commands::reason::MaybeBecause;
 )]
 pub struct Retry {
     #[command(flatten)]
-    because: MaybeBecause,
+    because: OptionalReason,
     #[command(flatten)]
     orders: Orders,
 }

@@ -17,7 +17,7 @@ use webhook_serializer::{
 use super::run::{refused_text, run_one};
 use crate::commands::{
     confirm::ask,
-    reason::Because,
+    reason::RequiredReason,
     target::{Deployment, Target},
 };
 
@@ -40,7 +40,7 @@ pub struct Rewind {
     #[arg(long)]
     end: bool,
     #[command(flatten)]
-    because: Because,
+    because: RequiredReason,
     /// Do it without asking
     #[arg(long, short = 'y')]
     yes: bool,

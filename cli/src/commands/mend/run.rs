@@ -128,7 +128,7 @@ impl Request<'_> {
                     None => {
                         Surveyor::read(deployment, cost, interrupt.clone(), Wanted::Parked)
                             .await?
-                            .whole()?
+                            .complete()?
                             .overview
                             .parked
                     }
@@ -147,7 +147,7 @@ impl Request<'_> {
                 if filter.source.is_some() {
                     surveyor.sources(is_wanted).await?;
                 }
-                let lanes = surveyor.whole()?.overview.lanes;
+                let lanes = surveyor.complete()?.overview.lanes;
                 let is_wanted = |lane: &&Lane| filter.takes(lane.source.as_ref(), lane.error(), lane.since());
                 let mut lanes: Vec<&Lane> = lanes.iter().filter(is_wanted).collect();
                 lanes.sort_by_key(|lane| lane.since());
@@ -269,6 +269,7 @@ impl Request<'_> {
     async fn act(&self, targets: &[Target], deployment: &Deployment, interrupt: &Interrupt) -> Result<ExitCode> {
         let operator = deployment.operator().because(self.reason.clone());
         let (is_many, json) = (self.is_many(), self.many.json);
+        let is_one = !is_many && targets.len() == 1;
         let bar = survey::bar(targets.len() as u64, self.verb.name());
         let (mut tally, mut last) = (Tally::default(), None);
         let done = operations::run(self.verb, &operator, targets, |target, outcome| {
@@ -277,7 +278,7 @@ impl Request<'_> {
             bar.suspend(|| match (json, outcome.effect) {
                 (true, _) => print_json(&with_reason(&outcome, &self.reason)),
                 (false, Effect::Done) if is_many => {}
-                (false, Effect::Refused) if targets.len() == 1 => {}
+                (false, Effect::Refused) if is_one => {}
                 _ => say!("{}", outcome.sentence),
             });
             last = Some((target.order.clone(), outcome));
@@ -291,7 +292,7 @@ impl Request<'_> {
             say!("{}: {done} done, {nothing} needed nothing, {} left", self.verb.name(), left + refused);
         }
         done.with_context(|| format!("{} done, {left} left; run the same command again to continue", tally.done))?;
-        if let (Some((order, outcome)), [_]) = (&last, targets) {
+        if let Some((order, outcome)) = last.as_ref().filter(|_| is_one) {
             return finish(outcome, order, json, deployment);
         }
         if left > 0 {

@@ -7,7 +7,7 @@ use clap::Args;
 use serializer::operations::Verb;
 
 use super::{choice::Deliveries, run::Request};
-use crate::commands::reason::Because;
+use crate::commands::reason::RequiredReason;
 
 /// Options of `serializer skip`.
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ use crate::commands::reason::Because;
 )]
 pub struct Skip {
     #[command(flatten)]
-    because: Because,
+    because: RequiredReason,
     #[command(flatten)]
     deliveries: Deliveries,
 }

@@ -65,7 +65,7 @@ impl Sources {
 }
 
 #[derive(Debug, Args)]
-struct Manner {
+struct ChangeOptions {
     /// Do not ask
     #[arg(long, short = 'y')]
     yes: bool,
@@ -77,17 +77,22 @@ struct Manner {
     worker_timeout: u64,
 }
 
-struct Done {
+struct Written {
     change: Change,
     version: Option<String>,
 }
 
-impl Manner {
+impl ChangeOptions {
     /// Changes a source in the document; returns `None` if the operator declined.
-    async fn apply(&self, place: &Place, source: &str, edit: impl Fn(&mut Text) -> Result<()>) -> Result<Option<Done>> {
+    async fn apply(
+        &self,
+        place: &Place,
+        source: &str,
+        edit: impl Fn(&mut Text) -> Result<()>,
+    ) -> Result<Option<Written>> {
         let agree = |change: &Change| self.agree(place, source, change);
         match document::apply(place, self.worker_timeout, edit, agree).await? {
-            Changed::Done(change, version) => Ok(Some(Done { change, version })),
+            Changed::Done(change, version) => Ok(Some(Written { change, version })),
             Changed::Declined => {
                 output::complain("nothing was written");
                 Ok(None)
@@ -116,7 +121,7 @@ impl Manner {
     fn tell(
         &self,
         place: &Place,
-        done: &Done,
+        done: &Written,
         (short, what): (&str, &str),
         source: &str,
         words: &[String],

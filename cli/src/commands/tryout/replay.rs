@@ -261,13 +261,13 @@ impl Replay {
     }
 }
 
-/// Returns the token under which it was settled, or else the order's newest.
+/// Returns the token of its settlement, or else the order's newest.
 fn token(single: &Single) -> FencingToken {
     let settled = single.receipt.as_ref().map(|receipt| receipt.token);
     settled.or(single.state.as_ref().map(|state| state.token)).unwrap_or(FencingToken(0))
 }
 
-/// Explains why there is no delivery to send.
+/// Explains why no delivery can be sent.
 fn missing(order: &EntityKey, place: Sequence, single: &Single, deployment: &Deployment) -> String {
     let show = deployment.command("show", order.as_str());
     match (&single.content, &single.state) {

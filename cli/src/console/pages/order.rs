@@ -12,7 +12,7 @@ use webhook_serializer::{
     operator::{Inspected, Parked},
     protocol::{
         delivery::{Delivery, Item},
-        entity::EntityKey,
+        entity::{EntityKey, Sequence},
         maintain::OperatorAction,
         receipt::Settlement,
         state::{EntityState, LeaseKind},
@@ -248,18 +248,21 @@ fn acts(acts: &[OperatorAction], now: Timestamp) -> Markup {
 
 fn settled(entity: &EntityKey, timeline: &Timeline, limit: usize, now: Timestamp) -> Markup {
     let took = |took: Option<Duration>| took.map(duration).unwrap_or_default();
+    // The others are listed as parked.
+    let is_parked = |sequence: &Sequence| timeline.inspected.parked.iter().any(|one| one.sequence == *sequence);
+    let settled: Vec<_> = timeline.settled.iter().filter(|(sequence, _)| !is_parked(sequence)).collect();
     html! {
-        @if !timeline.settled.is_empty() {
+        @if !settled.is_empty() {
             h2 { "Settled" }
             table.rows {
                 thead { tr { th.n { "#" } th { "Topic" } th { "Outcome" } th.n { "Attempts" } th.n { "Waited" } th.n { "Took" } th.n { "Ago" } th.n { "Token" } } }
                 tbody {
-                    @for (sequence, past) in timeline.settled.iter().rev() {
+                    @for (sequence, past) in settled.iter().rev() {
                         tr {
                             td.n { (sequence) }
                             td.key {
                                 @if let Some(delivery) = &past.delivery {
-                                    a data-row href=(delivery_path(entity, *sequence)) { (delivery.topic()) }
+                                    a data-row href=(delivery_path(entity, **sequence)) { (delivery.topic()) }
                                     @if delivery.redrive() > 0 { " " span.dim { "redriven" } }
                                 }
                             }

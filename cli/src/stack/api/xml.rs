@@ -18,7 +18,7 @@ impl Element {
     ///
     /// # Errors
     ///
-    /// It is no XML, or has no element.
+    /// It is not XML, or has no element.
     pub fn parse(text: &str) -> Result<Self> {
         let mut open: Vec<Element> = Vec::new();
         let mut root = None;

@@ -1,4 +1,4 @@
-//! What differs between two bodies.
+//! The differences between two bodies.
 
 use std::collections::BTreeMap;
 

@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_card_s_number_is_told_from_an_id() {
-        // As text and as a number, unless its key names an id.
+        // Both as text and as a number, unless its key names an id.
         assert_eq!(shown(r#"["4242-4242-4242-4242",378282246310005]"#), r#"["[redacted]","[redacted]"]"#);
         for kept in [r#"{"x":9007199254740993}"#, r#"{"x":"4242424242424241"}"#, r#"{"order_id":4242424242424242}"#] {
             assert_eq!(shown(kept), kept);

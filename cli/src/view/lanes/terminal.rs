@@ -132,7 +132,7 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
             Sign::Failed => ('!', Paint::Bad),
             Sign::TakenOver => ('»', Paint::Warn),
         };
-        // In front of what starts at that moment, not over its name.
+        // One column earlier, so that a name that starts here stays readable.
         cells[column(mark.at).saturating_sub(1)] = Cell { glyph, paint };
     }
     cells

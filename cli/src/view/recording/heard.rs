@@ -1,4 +1,4 @@
-//! Reads the JSON log lines of a worker in a process of its own.
+//! Reads the JSON log lines of a worker in another process.
 
 use std::time::Duration;
 

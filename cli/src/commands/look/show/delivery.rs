@@ -24,7 +24,7 @@ use crate::commands::{print_json, target::Deployment};
 
 struct Difference {
     from: Delivery,
-    /// `None`: one of the two bodies is no JSON.
+    /// `None` if one of the two bodies is not JSON.
     changes: Option<Vec<Changed>>,
 }
 

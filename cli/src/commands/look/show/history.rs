@@ -1,4 +1,4 @@
-//! What operators did to an order.
+//! An order's operations log.
 
 use std::process::ExitCode;
 

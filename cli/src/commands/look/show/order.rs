@@ -15,7 +15,7 @@ use serializer::{
     },
 };
 use webhook_serializer::{
-    operator::Past,
+    operator::{Parked, Past},
     protocol::{
         delivery::{Delivery, Item},
         entity::{EntityKey, Sequence, SourceName},
@@ -35,7 +35,7 @@ async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<SourceNa
     sources.get(source.as_str()).is_some_and(|source| source.is_paused).then(|| source.clone())
 }
 
-struct Seen {
+struct OrderReport {
     timeline: Timeline,
     paused: Option<SourceName>,
 }
@@ -51,15 +51,15 @@ impl Show {
         Ok(if seen.timeline.is_known() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    async fn look(&self, deployment: &Deployment) -> Result<Seen> {
+    async fn look(&self, deployment: &Deployment) -> Result<OrderReport> {
         let timeline = Timeline::read(&deployment.operator(), &self.order, self.settled).await?;
         let paused = paused(&timeline, deployment).await;
-        Ok(Seen { timeline, paused })
+        Ok(OrderReport { timeline, paused })
     }
 
-    fn print_order(&self, seen: &Seen, deployment: &Deployment) {
+    fn print_order(&self, seen: &OrderReport, deployment: &Deployment) {
         let now = deployment.env.now();
-        let Seen { timeline: Timeline { inspected, settled, has_older }, paused } = seen;
+        let OrderReport { timeline: Timeline { inspected, settled, has_older }, paused } = seen;
         let name = style(self.order.as_str()).bold();
         match &inspected.state {
             None => {
@@ -108,9 +108,9 @@ impl Show {
         }
         if !parked.is_empty() {
             let end = delivery::first_end(inspected.parked.iter().filter_map(|one| one.kept_until));
-            say!("\n{parked}{}", end.unwrap_or_default());
+            say!("\n{}", format!("{parked}{}", end.unwrap_or_default()).trim_end());
         }
-        print_settled(settled);
+        print_settled(settled, &inspected.parked);
         if *has_older {
             say!("Older ones are not shown; --settled N shows more.");
         }
@@ -142,9 +142,10 @@ fn print_waiting(waiting: &[Item], again: &BTreeMap<Sequence, Settlement>, now: 
     }
 }
 
-fn print_settled(settled: &BTreeMap<Sequence, Past>) {
+/// Prints the settled deliveries, except those that are listed as parked.
+fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
     let mut table = Table::new(&["settled", "outcome", "topic", "delivery", ">attempts", ">waited", ">token"]);
-    for (sequence, past) in settled {
+    for (sequence, past) in settled.iter().filter(|(sequence, _)| parked.iter().all(|one| one.sequence != **sequence)) {
         let of = |tell: fn(&Delivery) -> String| past.delivery.as_ref().map(tell).unwrap_or_default();
         let started = past.receipt.as_ref().filter(|receipt| receipt.attempts > 0);
         table.row([
@@ -162,10 +163,10 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>) {
     }
 }
 
-fn as_json(entity: &EntityKey, seen: &Seen, deployment: &Deployment) -> serde_json::Value {
+fn as_json(entity: &EntityKey, seen: &OrderReport, deployment: &Deployment) -> serde_json::Value {
     let status = seen.timeline.status(deployment.env.now());
     let next = status.next.iter().map(|next| next.line(&deployment.option, entity));
-    let Seen { timeline: Timeline { inspected, settled, .. }, paused } = seen;
+    let OrderReport { timeline: Timeline { inspected, settled, .. }, paused } = seen;
     let state = inspected.state.as_ref().map(|state| {
         json!({
             "tail": state.tail, "head": state.head, "waiting": state.waiting(), "token": state.token,

@@ -14,26 +14,26 @@ use webhook_serializer::{protocol::entity::SourceName, time::Timestamp};
 use crate::commands::survey::{PARKED, Survey};
 
 #[derive(Debug, Default)]
-struct Told {
+struct SourceFigures {
     paced: Paced,
     waiting: u64,
     oldest: Option<Timestamp>,
 }
 
 /// Unknown sources come last.
-fn told(survey: &Survey) -> Vec<(Option<SourceName>, Told)> {
-    let mut told: BTreeMap<Option<SourceName>, Told> = BTreeMap::new();
+fn figures(survey: &Survey) -> Vec<(Option<SourceName>, SourceFigures)> {
+    let mut figures: BTreeMap<Option<SourceName>, SourceFigures> = BTreeMap::new();
     for (source, paced) in survey.overview.pace.by_source() {
-        told.entry(source).or_default().paced = paced;
+        figures.entry(source).or_default().paced = paced;
     }
     for lane in survey.overview.lanes.iter().filter(|lane| !lane.state.is_empty()) {
-        let one = told.entry(lane.source.clone()).or_default();
+        let one = figures.entry(lane.source.clone()).or_default();
         one.waiting += lane.state.waiting();
         one.oldest = one.oldest.into_iter().chain(lane.since()).min();
     }
-    let mut told: Vec<_> = told.into_iter().collect();
-    told.sort_by_key(|(source, _)| source.is_none());
-    told
+    let mut figures: Vec<_> = figures.into_iter().collect();
+    figures.sort_by_key(|(source, _)| source.is_none());
+    figures
 }
 
 /// Prints the figures, if there are any. `deliveries` says whether the deliveries' rows were read.
@@ -50,13 +50,13 @@ pub fn print(survey: &Survey, deliveries: bool, now: Timestamp) {
         }
         return;
     }
-    let told = told(survey);
-    if told.is_empty() {
+    let figures = figures(survey);
+    if figures.is_empty() {
         return;
     }
     let mut table =
         Table::new(&["source", ">accepted", ">settled", ">median lag", ">longest lag", ">waiting", ">oldest waiting"]);
-    for (source, Told { paced, waiting, oldest }) in &told {
+    for (source, SourceFigures { paced, waiting, oldest }) in &figures {
         let (median, longest) =
             paced.lag.map(|(median, longest)| (duration(median), duration(longest))).unwrap_or_default();
         table.row([
@@ -87,16 +87,16 @@ pub fn as_json(survey: &Survey, deliveries: bool) -> Value {
         "seconds": WINDOW.as_secs(), "settled": pace.settled(), "is_at_least": is_at_least, "sources": null,
     });
     if deliveries {
-        let one = |(source, told): &(Option<SourceName>, Told)| {
+        let one = |(source, figures): &(Option<SourceName>, SourceFigures)| {
             let millis =
-                told.paced.lag.map(|(median, longest)| (median.as_millis() as u64, longest.as_millis() as u64));
+                figures.paced.lag.map(|(median, longest)| (median.as_millis() as u64, longest.as_millis() as u64));
             json!({
-                "source": source, "accepted": told.paced.accepted, "settled": told.paced.settled,
+                "source": source, "accepted": figures.paced.accepted, "settled": figures.paced.settled,
                 "lag_median_ms": millis.map(|lag| lag.0), "lag_longest_ms": millis.map(|lag| lag.1),
-                "waiting": told.waiting, "oldest_waiting": told.oldest,
+                "waiting": figures.waiting, "oldest_waiting": figures.oldest,
             })
         };
-        value["sources"] = told(survey).iter().map(one).collect();
+        value["sources"] = figures(survey).iter().map(one).collect();
     }
     value
 }

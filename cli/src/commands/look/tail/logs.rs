@@ -20,7 +20,7 @@ use webhook_serializer::time::Timestamp;
 /// The interval. CloudWatch Logs answers at least five such requests a second, and two log groups are polled.
 pub const EVERY: Duration = Duration::from_secs(2);
 
-/// Milliseconds by which a line may arrive after later ones.
+/// The longest delay of a line behind newer ones, in milliseconds.
 const LATE: u64 = 20_000;
 
 /// Pages of each log group in one poll, and lines on a page; the next poll reads on.

@@ -1,4 +1,4 @@
-//! A program in a process group of its own, signalled and killed as a whole.
+//! A program in a separate process group, signalled and killed as a whole.
 
 use std::{fs::File, io, process::ExitStatus};
 
@@ -12,7 +12,7 @@ use tokio::{
     signal::unix::{Signal as Arrivals, SignalKind, signal},
 };
 
-/// A program in a process group of its own, which is killed when this is dropped
+/// A program in a separate process group, which is killed when this is dropped
 /// before the program has ended.
 ///
 /// In a terminal that group is in the background. If the program reads from the

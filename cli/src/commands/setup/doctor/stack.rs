@@ -28,7 +28,7 @@ const MOST_WORKERS: u64 = 100;
 /// Parameter Store throttles when more functions than this start at once.
 const MANY: u64 = 500;
 
-/// How long a drift detection may take, and the interval between two requests.
+/// The longest drift detection, and the interval between two requests.
 const DETECTION: Duration = Duration::from_secs(300);
 const BETWEEN: Duration = Duration::from_secs(5);
 

@@ -13,7 +13,7 @@ use webhook_serializer::{
     time::{Random, SystemRandom},
 };
 
-use super::{Manner, secret, soon, whereabouts::Whereabouts};
+use super::{ChangeOptions, secret, soon, whereabouts::Whereabouts};
 
 #[derive(Debug, Args)]
 #[command(after_help = "The secret is asked for, or read from standard input. What is added is shown without it, \
@@ -50,7 +50,7 @@ pub(super) struct Add {
     #[arg(long)]
     no_secret: bool,
     #[command(flatten)]
-    manner: Manner,
+    manner: ChangeOptions,
     #[command(flatten)]
     whereabouts: Whereabouts,
 }
@@ -137,7 +137,7 @@ impl Add {
             ("forward", None) => {
                 bail!("forward needs a URL: --handler forward=https://example.com/webhooks")
             }
-            // As Lambda writes it: a name or an ARN, and a qualifier behind a colon.
+            // Lambda's notation: a name or an ARN, and a qualifier behind a colon.
             ("invoke", Some(function)) => fields.push(("invoke".into(), invoke(function))),
             ("invoke", None) => {
                 bail!("invoke needs a function: --handler invoke=orders, or with an alias invoke=orders:live")
@@ -175,7 +175,7 @@ fn set(fields: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> 
     }
 }
 
-/// Returns the table of a function. An ARN has six colons of its own.
+/// Returns the table of a function. An ARN itself has six colons.
 fn invoke(function: &str) -> Value {
     let own = if function.starts_with("arn:") { 6 } else { 0 };
     match function.match_indices(':').nth(own) {

@@ -9,7 +9,7 @@ use serializer::output;
 use webhook_serializer::{protocol::entity::SourceName, sources::REFRESH};
 
 use super::{
-    Manner, soon,
+    ChangeOptions, soon,
     whereabouts::{Document, sources, unknown},
 };
 use crate::commands::target::Target;
@@ -41,7 +41,7 @@ struct Of {
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
     name: SourceName,
     #[command(flatten)]
-    manner: Manner,
+    manner: ChangeOptions,
     #[command(flatten)]
     document: Document,
     #[command(flatten)]
@@ -88,7 +88,7 @@ impl Resume {
 impl Of {
     /// Returns whether the operator agreed.
     async fn write(&self, is_paused: bool, done_as: (&str, &str), words: &[String]) -> Result<bool> {
-        let place = self.document.place(self.target.whose()).await?;
+        let place = self.document.place(self.target.deployment_name()).await?;
         let (_, sources) = sources(&place).await?;
         let name = self.name.as_str();
         let source = sources.get(name);

@@ -9,7 +9,7 @@ use serializer::output;
 use webhook_serializer::protocol::entity::SourceName;
 
 use super::{
-    Manner, late,
+    ChangeOptions, late,
     whereabouts::{Document, sources, unknown},
 };
 use crate::commands::target::Target;
@@ -23,7 +23,7 @@ pub(super) struct Remove {
     #[arg(long)]
     park_waiting: bool,
     #[command(flatten)]
-    manner: Manner,
+    manner: ChangeOptions,
     #[command(flatten)]
     document: Document,
     #[command(flatten)]
@@ -35,7 +35,7 @@ const SHOWN: usize = 3;
 
 impl Remove {
     pub(super) async fn run(self) -> Result<ExitCode> {
-        let place = self.document.place(self.target.whose()).await?;
+        let place = self.document.place(self.target.deployment_name()).await?;
         let (_, sources) = sources(&place).await?;
         let name = self.name.as_str();
         ensure!(sources.get(name).is_some(), unknown(&place, &sources, name));

@@ -16,7 +16,7 @@ use webhook_serializer::{
 };
 
 use super::{
-    Manner, known_by, late, secret,
+    ChangeOptions, known_by, late, secret,
     whereabouts::{Whereabouts, sources, unknown},
 };
 
@@ -36,7 +36,7 @@ pub(super) struct Rotate {
     #[arg(long, value_name = "NUMBER", requires = "finish")]
     drop: Option<usize>,
     #[command(flatten)]
-    manner: Manner,
+    manner: ChangeOptions,
     #[command(flatten)]
     whereabouts: Whereabouts,
 }

@@ -10,7 +10,7 @@ use console::Term;
 ///
 /// # Errors
 ///
-/// There is none.
+/// The input is empty.
 pub fn read(what: &str) -> Result<String> {
     let mut input = std::io::stdin();
     let secret = if input.is_terminal() {

@@ -95,7 +95,7 @@ impl Test {
             request.raw_path = format!("/webhooks/{}", source.name);
             samples::webhook(&serde_json::to_string(&request)?, sources, Env::system().now())
         };
-        // A created order is best; ignored topics are no use.
+        // A created order is best; ignored topics are useless.
         let rank = |(name, event): &(&str, &str)| {
             let taken = signed(name, event).is_ok_and(|webhook| source.takes(&webhook.incoming.topic));
             let (ping, order) = (name.ends_with("-ping.json"), name.contains("order"));

@@ -19,7 +19,7 @@ use webhook_serializer::{
     sources::Sources,
 };
 
-use crate::commands::target::{Deployment, Who, Whose, account_of, said_by};
+use crate::commands::target::{AwsOptions, Deployment, DeploymentName, account_of, environment_of};
 
 /// A stack's output CommandLine sets SOURCES_PARAMETER or SOURCES_SECRET.
 #[derive(Debug, Clone, Args)]
@@ -49,17 +49,17 @@ pub(super) struct Whereabouts {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["document", "local"])]
     stack: Option<String>,
     #[command(flatten)]
-    who: Who,
+    who: AwsOptions,
 }
 
 impl Whereabouts {
     pub(super) async fn place(&self) -> Result<Place> {
-        self.document.place(self.whose()).await
+        self.document.place(self.deployment_name()).await
     }
 
     /// The deployment, if no document is named otherwise.
-    pub(super) fn whose(&self) -> Whose<'_> {
-        Whose { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
+    pub(super) fn deployment_name(&self) -> DeploymentName<'_> {
+        DeploymentName { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }
 
     /// Returns the URL of its webhooks, without the source's name; `None` if it is not known.
@@ -91,7 +91,7 @@ impl Whereabouts {
 
 impl Document {
     /// Finds the document; options take precedence over the environment.
-    pub(super) async fn place(&self, whose: Whose<'_>) -> Result<Place> {
+    pub(super) async fn place(&self, deployment_name: DeploymentName<'_>) -> Result<Place> {
         let origin = match (&self.sources, &self.sources_parameter, &self.sources_secret) {
             (Some(path), _, _) => SourcesOrigin::File(path.clone()),
             (_, Some(name), _) => SourcesOrigin::Parameter(name.clone()),
@@ -99,21 +99,22 @@ impl Document {
                 ensure!(arn.starts_with("arn:"), "--sources-secret is to be the secret's ARN");
                 SourcesOrigin::Secret(arn.clone())
             }
-            _ => match (whose.local, whose.stack) {
+            _ => match (deployment_name.local, deployment_name.stack) {
                 (Some(url), _) => of_local(url).await?,
                 (None, Some(name)) => {
-                    let (account, said) = said_by_stack(name, whose.who).await?;
-                    return Place::at(SourcesOrigin::read(&Said(&said))?, Some(&account));
+                    let (account, said) = said_by_stack(name, deployment_name.who).await?;
+                    return Place::at(SourcesOrigin::read(&DeploymentVariables(&said))?, Some(&account));
                 }
                 (None, None) => set()?,
             },
         };
-        let account = if matches!(origin, SourcesOrigin::File(_)) { None } else { Some(account_of(whose.who).await?) };
+        let account =
+            if matches!(origin, SourcesOrigin::File(_)) { None } else { Some(account_of(deployment_name.who).await?) };
         Place::at(origin, account.as_ref())
     }
 }
 
-async fn said_by_stack(name: &str, who: &Who) -> Result<(Account, BTreeMap<String, String>)> {
+async fn said_by_stack(name: &str, who: &AwsOptions) -> Result<(Account, BTreeMap<String, String>)> {
     let account = account_of(who).await?;
     let said = Stack::find(&Services::of(&account), name).await?.variables()?;
     Ok((account, said))
@@ -132,7 +133,7 @@ fn set() -> Result<SourcesOrigin> {
 }
 
 async fn of_local(url: &str) -> Result<SourcesOrigin> {
-    let said = said_by(url).await?;
+    let said = environment_of(url).await?;
     let file = said.get("SOURCES_FILE").with_context(|| {
         format!("{url} runs with the samples' own sources, which stand in no file: start it with --sources FILE")
     })?;
@@ -147,19 +148,19 @@ async fn of_local(url: &str) -> Result<SourcesOrigin> {
 pub async fn configured(deployment: &Deployment, file: Option<&Path>) -> Result<Sources> {
     let origin = match file {
         Some(file) => SourcesOrigin::File(file.to_owned()),
-        None if deployment.is_local() && !deployment.said.contains_key("SOURCES_FILE") => {
+        None if deployment.is_local() && !deployment.environment.contains_key("SOURCES_FILE") => {
             return Ok(Sources::parse(samples::SOURCES)?);
         }
-        None if deployment.said.is_empty() => set()?,
-        None => SourcesOrigin::read(&Said(&deployment.said))?,
+        None if deployment.environment.is_empty() => set()?,
+        None => SourcesOrigin::read(&DeploymentVariables(&deployment.environment))?,
     };
     Ok(sources(&Place::at(origin, Some(&deployment.account))?).await?.1)
 }
 
 /// A deployment's variables.
-struct Said<'a>(&'a BTreeMap<String, String>);
+struct DeploymentVariables<'a>(&'a BTreeMap<String, String>);
 
-impl Variables for Said<'_> {
+impl Variables for DeploymentVariables<'_> {
     fn value(&self, name: &str) -> Option<String> {
         self.0.get(name).cloned()
     }

@@ -99,7 +99,7 @@ async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration)
     }
 }
 
-/// Reads and signs the samples in a folder, by name. Each must be a delivery of its own, so that results are not
+/// Reads and signs the samples in a folder, by name. Each must be a different delivery, so that results are not
 /// mixed up.
 fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> {
     let shown = folder.display();
