@@ -223,7 +223,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn every_command_line_is_well_formed() {
+    fn command_line_definition_is_valid() {
         super::Arguments::command().debug_assert();
     }
 

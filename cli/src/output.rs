@@ -230,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_port_needs_no_url() {
+    fn default_port_needs_no_url() {
         let line = |url| command_line("show", &local_option(url), &["a/b c"]);
         assert_eq!(line("http://127.0.0.1:9000"), "serializer show --local 'a/b c'");
         assert_eq!(line("http://127.0.0.1:9001"), "serializer show --local=http://127.0.0.1:9001 'a/b c'");
     }
 
     #[test]
-    fn the_command_is_called_as_it_was_where_its_name_is_not_enough() {
+    fn command_line_repeats_relative_path() {
         let called = |first: &str| super::called(Some(first.into()));
         assert_eq!(called("./serializer"), "./serializer");
         for by_name in ["serializer", "target/debug/serializer", "/home/you/target/debug/serializer"] {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_one_word_for_a_shell() {
+    fn shell_words_are_quoted() {
         assert_eq!(quoted("shopify/order/1001"), "shopify/order/1001");
         assert_eq!(quoted("shop/it's #1"), r"'shop/it'\''s #1'");
     }

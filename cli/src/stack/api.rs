@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_read_in_each_of_the_services_languages() {
+    fn refusals_of_all_protocols_are_parsed() {
         let denied = |answer: &Answer| refusal(Service::SNS, answer, "sns:GetTopicAttributes");
         let expected =
             Refusal::Denied { needed: "sns:GetTopicAttributes".to_owned(), message: "ann may not".to_owned() };
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_in_a_form_is_percent_encoded() {
+    fn form_values_are_percent_encoded() {
         assert_eq!(encoded("a-b_c.d~1/ä &"), "a-b_c.d~1%2F%C3%A4%20%26");
     }
 }

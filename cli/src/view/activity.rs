@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_in_a_row_is_what_happened_in_the_order_of_its_places() {
+    fn row_changes_are_events_by_sequence() {
         let before = state(2, 3, |row| row);
         let after = settled(state(4, 5, |row| row), &[(3, Settlement::Applied), (4, Settlement::Parked)]);
         assert_eq!(told(Some(&before), &after), ["applied 3", "accepted 4", "parked 4", "accepted 5"]);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_order_begins_with_the_first_place_that_its_row_remembers() {
+    fn new_order_begins_at_its_oldest_receipt() {
         let new = settled(state(8, 9, |row| row), &[(7, Settlement::Applied), (8, Settlement::Repeat)]);
         assert_eq!(told(None, &new), ["accepted 7", "applied 7", "accepted 8", "repeat 8", "accepted 9"]);
         // An order that was erased and begun again has lost no deliveries.
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_attempt_and_a_block_are_told_once() {
+    fn failure_and_block_are_reported_once() {
         let error = |row: Row| row.with(a::LAST_ERROR, "no").with(a::ATTEMPTS, 2_u32);
         let failed = state(2, 3, |row| error(row).with(a::RETRY_AT, 1_003_000_u32));
         let before = state(2, 3, |row| row.with(a::ATTEMPTS, 1_u32));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_log_is_told_and_what_a_handler_prints_is_not() {
+    fn only_log_lines_become_events() {
         let told = |line: &str| Happening::of_line(line, NOW);
         let line = r#"{"level":"INFO","message":"settled","entity":"shop/order/1","sequence":9,"delivery":"7","source":"shop","outcome":"applied","HandlerMs":1000,"LagMs":42,"_aws":{}}"#;
         let one = told(line).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_narrow_down_together() {
+    fn filters_combine() {
         let some = |text: &str| Some(text.to_owned());
         let one = Happening {
             what: "parked".into(),

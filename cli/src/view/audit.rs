@@ -187,25 +187,25 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_is_clean() {
+    fn sequential_runs_are_clean() {
         assert!(verdict(&[sent("1", 0), sent("2", 5)], &[run("1", 10, 20), run("2", 20, 30)]).is_clean());
     }
 
     #[test]
-    fn side_by_side_is_an_overlap_and_runs_ahead() {
+    fn concurrent_runs_overlap_and_run_ahead() {
         let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("1", 10, 20), run("2", 15, 30)]);
         assert_eq!((verdict.overlaps.as_slice(), verdict.ran_ahead.as_slice()), (&["2".into()][..], &["2".into()][..]));
     }
 
     #[test]
-    fn the_wrong_way_round_runs_ahead() {
+    fn reversed_runs_run_ahead() {
         let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("2", 10, 20), run("1", 20, 30)]);
         assert_eq!(verdict.ran_ahead, ["2"]);
         assert!(verdict.overlaps.is_empty());
     }
 
     #[test]
-    fn a_group_is_one_start_and_whoever_comes_behind_it_waits_for_its_end() {
+    fn delivery_behind_a_group_waits_for_its_end() {
         let with = |token, run: Run| Run { token: FencingToken(token), ..run };
         let of = |id, place, from| Run { sequence: Sequence(place), ..with(from, run(id, from, from + 10)) };
         let all = [sent("1", 0), sent("2", 5), sent("3", 8)];
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn never_applied_is_lost_and_twice_applied_repeated() {
+    fn unapplied_is_lost_and_reapplied_is_repeated() {
         let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("2", 10, 20), run("2", 20, 30)]);
         assert_eq!((verdict.lost.as_slice(), verdict.repeated.as_slice()), (&["1".into()][..], &["2".into()][..]));
     }

@@ -166,20 +166,20 @@ mod tests {
     }
 
     #[test]
-    fn an_object_keeps_its_order_and_every_member_of_it() {
+    fn objects_keep_order_and_duplicate_members() {
         let text = r#"{"b":[1,{"x":null},[]],"a":{},"b":true}"#;
         assert_eq!(node(text).compact(), text);
         assert_eq!(node(text).to_string().lines().nth(3), Some("    {"));
     }
 
     #[test]
-    fn nothing_in_a_body_commands_the_terminal() {
+    fn control_characters_of_bodies_are_escaped() {
         let shown = node("{\"\u{9b}2J\":\"\\u001b[2J\u{9b}\u{7f}\u{202e}\"}").compact();
         assert_eq!(shown, r#"{"\u009b2J":"\u001b[2J\u009b\u007f\u202e"}"#);
     }
 
     #[test]
-    fn what_is_no_json_and_what_is_too_deep_overflows_nothing() {
+    fn deep_and_invalid_json_is_handled() {
         assert_eq!(Node::parse(b"id=1&name=x"), None);
         assert_eq!(Node::parse(b"\xff"), None);
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_waits_runs_waits_to_be_tried_again_and_runs() {
+    fn retried_delivery_has_four_spans() {
         let picture = Picture::of(
             &[
                 happening(0, 1, What::Accepted),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_worker_ran_is_orphaned_until_it_is_taken_over() {
+    fn dead_workers_span_is_orphaned_until_take_over() {
         let mut taken_over = happening(90, 1, What::TakenOver(FencingToken(2)));
         taken_over.sequence = None;
         let picture = Picture::of(

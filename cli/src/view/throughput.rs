@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_accepted_and_settled_in_the_window_is_counted_by_source_with_its_lag() {
+    fn throughput_counts_window_by_source_with_lag() {
         let mut pace = Pace::until(NOW);
         let settled = [
             receipt(5, Settlement::Applied, ago(301)),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_the_row_is_counted_where_its_own_row_is_read_and_else_said_to_be_missing() {
+    fn spilled_receipts_count_or_mark_at_least() {
         let mut pace = Pace::until(NOW);
         pace.order(&order(&[receipt(9, Settlement::Applied, ago(10))], true));
         assert_eq!((pace.settled(), pace.is_at_least()), (1, true));

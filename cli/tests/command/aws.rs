@@ -193,7 +193,7 @@ impl Stack {
 }
 
 #[test]
-fn a_stack_s_outputs_name_tables_queue_and_sources() {
+fn stack_outputs_name_tables_queue_and_sources() {
     let mut stack = Stack::start();
     assert!(stack.local.send(&["shopify-orders-create.json"]).status.success());
     stack.local.until(|told| told["what"] == "settled");
@@ -212,7 +212,7 @@ fn a_stack_s_outputs_name_tables_queue_and_sources() {
 }
 
 #[test]
-fn a_stack_that_cannot_be_used_is_said_in_a_sentence() {
+fn unusable_stack_is_explained() {
     let aws = Aws::start();
     let said = || {
         let refused = aws.ran("http://127.0.0.1:1", &["status", "--stack", "shop", "--region", "eu-central-1"]);

@@ -35,7 +35,7 @@ pub fn page_at(url: &str, path: &str) -> String {
 }
 
 #[test]
-fn a_local_run_says_where_its_console_is_and_a_console_of_another_process_shows_the_same() {
+fn consoles_of_two_processes_show_the_same() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");
@@ -55,7 +55,7 @@ fn a_local_run_says_where_its_console_is_and_a_console_of_another_process_shows_
 }
 
 #[test]
-fn a_console_of_nothing_and_one_on_a_port_that_is_taken_say_what_to_do() {
+fn console_without_deployment_or_port_is_explained() {
     let nothing = ran(&["console"]);
     assert!(!nothing.status.success());
     assert!(complained(&nothing).contains("which deployment? Give --local"), "{}", complained(&nothing));

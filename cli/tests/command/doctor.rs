@@ -63,7 +63,7 @@ fn well() -> Stack {
 }
 
 #[test]
-fn a_stack_in_which_all_is_well_is_said_to_be() {
+fn healthy_stack_passes_every_check() {
     let mut stack = well();
     assert!(stack.local.send(&["shopify-orders-create.json"]).status.success());
     stack.local.until(|told| told["what"] == "settled");
@@ -101,7 +101,7 @@ fn a_stack_in_which_all_is_well_is_said_to_be() {
 }
 
 #[test]
-fn what_is_wrong_in_a_stack_is_said_with_what_to_do() {
+fn stack_problems_are_reported_with_advice() {
     let stack = well();
     let aws = &stack.aws;
     quota(aws, 10);
@@ -146,7 +146,7 @@ fn what_is_wrong_in_a_stack_is_said_with_what_to_do() {
 }
 
 #[test]
-fn an_alarm_topic_is_well_where_its_key_lets_cloudwatch_use_it_and_somebody_has_subscribed() {
+fn alarm_topic_needs_usable_key_and_subscriber() {
     let stack = well();
     let aws = &stack.aws;
     let asked = || {
@@ -176,7 +176,7 @@ fn an_alarm_topic_is_well_where_its_key_lets_cloudwatch_use_it_and_somebody_has_
 }
 
 #[test]
-fn a_check_that_may_not_be_made_names_the_permission_and_finds_nothing() {
+fn forbidden_check_names_its_permission() {
     let stack = well();
     for action in [
         "GetTopicAttributes",
@@ -203,7 +203,7 @@ fn a_check_that_may_not_be_made_names_the_permission_and_finds_nothing() {
 /// The worker's role names functions as `InvokeFunctionArns` does, and IAM takes
 /// another qualifier for another function.
 #[test]
-fn a_function_that_a_source_calls_is_there_and_the_worker_may_call_it() {
+fn invoked_functions_exist_and_are_permitted() {
     let stack = well();
     let aws = &stack.aws;
     let sources = "[sources.shopify]\nprovider='shopify'\nsecrets=['s']\nhandler='invoke'\n\
@@ -245,7 +245,7 @@ fn a_function_that_a_source_calls_is_there_and_the_worker_may_call_it() {
 }
 
 #[test]
-fn permissions_on_the_tables_are_tried_one_by_one_and_the_missing_ones_named() {
+fn missing_table_permissions_are_named() {
     let stack = well();
     let target = |action: &str| format!("DynamoDB_20120810.{action}");
     for action in ["GetItem", "BatchGetItem", "Query", "DescribeTable", "DescribeTimeToLive"] {
@@ -271,7 +271,7 @@ fn permissions_on_the_tables_are_tried_one_by_one_and_the_missing_ones_named() {
 }
 
 #[test]
-fn a_local_run_is_checked_for_what_it_has_and_the_rest_is_said_not_to_be() {
+fn local_run_gets_only_its_checks() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");

@@ -27,7 +27,7 @@ fn lambda(number: usize, _: &Post) -> (String, String) {
 }
 
 #[test]
-fn a_function_on_this_machine_is_called_and_its_answers_count_as_on_lambda() {
+fn local_function_is_invoked_as_on_lambda() {
     let folder = folder();
     let (url, posted) = endpoint(lambda);
     let sources = file(&folder, "sources.toml", &sources());

@@ -19,7 +19,7 @@ fn run_under_lease(local: &Local, options: &[&str], script: &str) -> Output {
 }
 
 #[test]
-fn a_program_has_the_lease_while_it_runs_and_its_exit_code_is_passed_on() {
+fn program_runs_under_lease_and_passes_exit_code() {
     let local = Local::start(&[]);
     let script = "serializer lease get {target} {key}; echo under $SERIALIZER_TOKEN of $SERIALIZER_KEY; exit 7";
     let done = run_under_lease(&local, &[], script);
@@ -33,7 +33,7 @@ fn a_program_has_the_lease_while_it_runs_and_its_exit_code_is_passed_on() {
 }
 
 #[test]
-fn a_program_is_not_started_while_somebody_else_has_the_lease() {
+fn program_waits_for_another_holder() {
     let local = Local::start(&[]);
     let done = run_under_lease(&local, &[], "serializer lease run --wait 0 {target} {key} -- echo started");
     assert_eq!(done.status.code(), Some(75), "{done:?}");
@@ -43,7 +43,7 @@ fn a_program_is_not_started_while_somebody_else_has_the_lease() {
 /// By a deploy, a closed terminal: the program may have something to put away,
 /// and nobody else is let in before it has.
 #[test]
-fn a_signal_is_the_programs_which_ends_under_its_lease() {
+fn signal_is_passed_to_program_under_lease() {
     let local = Local::start(&[]);
     for (signal, code) in [("INT", 14), ("TERM", 15), ("HUP", 16)] {
         let script = format!(
@@ -57,7 +57,7 @@ fn a_signal_is_the_programs_which_ends_under_its_lease() {
 }
 
 #[test]
-fn a_program_whose_lease_is_lost_is_killed() {
+fn program_is_killed_when_lease_is_lost() {
     let local = Local::start(&[]);
     // Nothing but the loss ends it.
     let script = "serializer lease release {target} {key} --why 'it hangs' && exec sleep 100000";
@@ -105,7 +105,7 @@ fn program_reads_terminal_and_its_shell_afterwards() {
 }
 
 #[test]
-fn what_is_printed_in_a_keys_place_names_its_lease() {
+fn printed_key_hash_finds_its_lease() {
     let folder = folder();
     let file = folder.path().join("environment");
     let local = Local::start(&["--env-file", file.to_str().unwrap()]);

@@ -10,7 +10,7 @@ use std::{
 use crate::running::{Local, complained, event, file, folder, printed, ran, serializer};
 
 #[test]
-fn a_data_folder_in_use_is_refused_and_the_process_named() {
+fn data_folder_in_use_names_the_process() {
     let folder = folder();
     let data = folder.path().to_str().unwrap();
     let local = Local::start(&["--data", data]);
@@ -24,7 +24,7 @@ fn a_data_folder_in_use_is_refused_and_the_process_named() {
 }
 
 #[test]
-fn a_file_that_is_no_worker_is_refused_at_once() {
+fn file_without_worker_is_refused_at_once() {
     let folder = folder();
     let text = file(&folder, "text", "no program");
     let quits = file(
@@ -36,7 +36,7 @@ fn a_file_that_is_no_worker_is_refused_at_once() {
     for (worker, why) in [
         (text.to_str().unwrap(), "is no program that can be run: "),
         (quits.to_str().unwrap(), "it ended (exit status: 3) before it asked for an event"),
-        ("nowhere", "is not there; build it first"),
+        ("nowhere", "does not exist; build it first"),
     ] {
         let refused = ran(&["local", "--port", "0", "--worker", worker]);
         assert!(complained(&refused).contains(why), "{refused:?}");
@@ -63,7 +63,7 @@ fn shell_reads_env_file_values_unchanged() {
 }
 
 #[test]
-fn what_is_parked_is_told_with_its_error_and_the_next_command() {
+fn parked_delivery_is_printed_with_next_command() {
     let folder = folder();
     let unrouted = serializer::local::samples::SOURCES.replacen(
         "[sources.shopify]",
@@ -103,7 +103,7 @@ fn at_work() -> (Local, TcpListener, tempfile::TempDir) {
 }
 
 #[test]
-fn a_stop_says_what_it_waits_for_and_a_second_one_ends_at_once() {
+fn second_interrupt_stops_at_once() {
     let (mut local, _endpoint, _folder) = at_work();
     local.interrupt();
     let mut said = String::new();
@@ -136,7 +136,7 @@ fn stop_starts_no_further_delivery() {
 }
 
 #[test]
-fn the_demonstration_counts_the_start_that_a_dead_worker_took_along() {
+fn demo_counts_the_dead_workers_start() {
     let played = ran(&["local", "--demo", "--plain", "--act", "killed"]);
     let shown = printed(&played);
     let row = shown.lines().find(|line| line.starts_with("shopify/order/8001 ")).expect("the order's row");
@@ -145,7 +145,7 @@ fn the_demonstration_counts_the_start_that_a_dead_worker_took_along() {
 }
 
 #[test]
-fn the_demonstration_says_what_was_put_back_and_so_ran_last() {
+fn demo_names_the_redriven_delivery() {
     let played = ran(&["local", "--demo", "--plain", "--act", "parked"]);
     assert!(printed(&played).contains("\nRA1 put back last; the others in order"), "{played:?}");
     assert!(played.status.success());

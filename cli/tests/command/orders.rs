@@ -102,7 +102,7 @@ fn raw_body_on_a_terminal_is_escaped() {
 
 /// Freshly signed, or as it was signed by the key that everyone has.
 #[test]
-fn every_sample_that_is_sent_is_accepted() {
+fn every_sample_is_accepted() {
     let local = Local::start(&[]);
     let events = std::fs::read_dir(event("")).unwrap().map(|entry| entry.unwrap().file_name());
     let events: Vec<String> = events.map(|name| name.into_string().unwrap()).filter(|n| n.ends_with(".json")).collect();
@@ -116,7 +116,7 @@ fn every_sample_that_is_sent_is_accepted() {
 }
 
 #[test]
-fn a_provider_s_samples_are_sent_without_naming_a_file() {
+fn send_finds_a_providers_samples() {
     let local = Local::start(&[]);
     let sent = ran(&["send", "--to", &local.url, "--provider", "paypal"]);
     let lines: Vec<String> = printed(&sent).lines().map(str::to_owned).collect();
@@ -127,7 +127,7 @@ fn a_provider_s_samples_are_sent_without_naming_a_file() {
 }
 
 #[test]
-fn a_sender_that_is_not_verified_is_told_of_no_order_and_whoever_runs_it_of_the_refusal() {
+fn rejected_send_names_its_secrets_and_no_order() {
     let mut local = Local::start(&[]);
     let folder = folder();
     let forged = serializer::local::samples::SOURCES.replace("shopify-development-secret", "guessed");
@@ -144,7 +144,7 @@ fn a_sender_that_is_not_verified_is_told_of_no_order_and_whoever_runs_it_of_the_
 }
 
 #[test]
-fn a_file_that_is_no_webhook_is_passed_over() {
+fn send_passes_over_other_files() {
     let local = Local::start(&[]);
     let sent = local.send(&["schedule.json", "wake-up.json", "shopify-orders-create.json"]);
     assert!(sent.status.success() && printed(&sent).starts_with("200 "), "{sent:?}");
@@ -155,7 +155,7 @@ fn a_file_that_is_no_webhook_is_passed_over() {
 }
 
 #[test]
-fn a_webhook_of_a_source_that_is_not_known_keeps_no_other_from_being_sent() {
+fn send_continues_after_unknown_source() {
     let local = Local::start(&[]);
     let folder = folder();
     let unknown = std::fs::read_to_string(event("shopify-orders-create.json")).unwrap();
@@ -202,7 +202,7 @@ fn show_prints_repeats_until_erased() {
 }
 
 #[test]
-fn an_order_says_that_its_source_is_paused() {
+fn show_names_a_paused_source() {
     let folder = folder();
     let sources =
         serializer::local::samples::SOURCES.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1);
@@ -217,7 +217,7 @@ fn an_order_says_that_its_source_is_paused() {
 }
 
 #[test]
-fn what_was_applied_is_run_again_and_its_order_says_so() {
+fn rewound_deliveries_run_again_and_show_says_so() {
     let mut local = Local::start(&[]);
     local.send(&["shopify-orders-create.json", "shopify-orders-paid.json"]);
     for _ in 0..2 {
@@ -273,7 +273,7 @@ fn audit_counts_orders_and_neither_jobs_nor_other_keys() {
 }
 
 #[test]
-fn an_order_that_is_not_there_is_said_so_with_the_next_command() {
+fn unknown_order_is_reported_with_next_command() {
     let local = Local::start(&[]);
     let shown = local.ran(&["show", "shopify/order/0"]);
     let next = format!("`serializer lease list {} --all` lists the keys", local.target);
@@ -281,7 +281,7 @@ fn an_order_that_is_not_there_is_said_so_with_the_next_command() {
 }
 
 #[test]
-fn a_port_alone_is_no_url_and_the_form_of_one_is_shown() {
+fn port_without_url_is_refused_with_example() {
     let shown = ran(&["show", "--local=9001", ORDER]);
     assert!(complained(&shown).contains("9001 is no URL; say --local=http://127.0.0.1:9000, with"), "{shown:?}");
 }

@@ -18,7 +18,7 @@ fn unread(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_command_whose_output_nobody_reads_ends_quietly() {
+fn closed_stdout_ends_command_quietly() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");
@@ -40,7 +40,7 @@ fn a_command_whose_output_nobody_reads_ends_quietly() {
 }
 
 #[test]
-fn an_error_that_nobody_reads_is_an_error_all_the_same() {
+fn closed_stderr_keeps_exit_code() {
     let (reader, writer) = std::io::pipe().expect("a pipe can be made");
     drop(reader);
     let ended = serializer(&["check", "no-such-file"]).stderr(writer).status().expect("it can be run");
@@ -81,7 +81,7 @@ fn local_with_closed_stderr_stops_cleanly() {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error_in_words() {
+fn unwritable_stdout_is_an_error() {
     let full = std::fs::File::options().write(true).open("/dev/full").expect("there is one");
     let done = serializer(&["check", "--reference"]).stdout(full).output().expect("it can be run");
     let said = String::from_utf8_lossy(&done.stderr);

@@ -59,7 +59,7 @@ fn inspected(local: &Local) -> Value {
 }
 
 #[test]
-fn a_replayed_delivery_is_what_was_forwarded_signed_anew_and_changes_nothing() {
+fn replay_sends_forwarded_request_newly_signed() {
     let folder = folder();
     // In parts, and in one row.
     for padding in [900_000, 0] {
@@ -94,7 +94,7 @@ fn a_replayed_delivery_is_what_was_forwarded_signed_anew_and_changes_nothing() {
 }
 
 #[test]
-fn a_replay_of_several_goes_in_order_and_ends_at_the_first_refusal() {
+fn replay_of_many_stops_at_first_refusal() {
     let folder = folder();
     let (mut local, url, posted, _) = forwarded(0, &folder);
     let text = std::fs::read_to_string(event("standard-webhooks-order-shipped.json")).expect("a sample");
@@ -123,7 +123,7 @@ fn a_replay_of_several_goes_in_order_and_ends_at_the_first_refusal() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_said_in_a_sentence() {
+fn impossible_replay_is_explained() {
     let folder = folder();
     let (local, url, posted, _) = forwarded(0, &folder);
     let said = |arguments: &[&str]| {

@@ -8,7 +8,7 @@ use crate::running::{Local, complained, event, folder, printed, ran};
 const ORDER: &str = "shopify/order/450789469";
 
 #[test]
-fn a_copy_is_looked_at_first_and_restored_once_and_what_was_written_to_since_is_refused() {
+fn restore_runs_once_and_refuses_used_tables() {
     let (day, copy) = (folder(), folder());
     let path = |folder: &tempfile::TempDir| folder.path().to_str().expect("a path in UTF-8").to_owned();
     let local = Local::start(&["--data", &path(&day)]);
@@ -56,7 +56,7 @@ fn a_copy_is_looked_at_first_and_restored_once_and_what_was_written_to_since_is_
 }
 
 #[test]
-fn what_became_of_it_is_one_object_for_programs() {
+fn restore_reports_one_json_object() {
     let local = Local::start(&[]);
     assert!(ran(&["hold", &local.target, ORDER, "--why", "a test"]).status.success());
     let as_of = Env::system().now().to_string();

@@ -31,7 +31,7 @@ const SHOP: &str =
     "# The shop.\n[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"old\"] # of May\nhandler = \"log\"\n";
 
 #[test]
-fn a_source_is_added_rolled_listed_and_removed_and_no_secret_is_ever_shown() {
+fn source_lifecycle_never_prints_a_secret() {
     let folder = folder();
     let path = file(&folder, "sources.toml", SHOP);
     let at = ["--sources", path.to_str().expect("a path in UTF-8")];
@@ -85,7 +85,7 @@ fn a_source_is_added_rolled_listed_and_removed_and_no_secret_is_ever_shown() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_in_a_sentence_and_changes_nothing() {
+fn impossible_source_change_is_explained() {
     let folder = folder();
     let path = file(&folder, "sources.toml", SHOP);
     let at = ["--sources", path.to_str().expect("a path in UTF-8")];
@@ -120,7 +120,7 @@ fn what_cannot_be_done_is_said_in_a_sentence_and_changes_nothing() {
 }
 
 #[test]
-fn a_local_run_reads_its_document_again_and_tells_what_it_ignores() {
+fn local_run_rereads_document_and_prints_ignored() {
     let folder = folder();
     let path = file(&folder, "sources.toml", SHOP);
     let mut local = Local::start(&["--sources", path.to_str().expect("a path in UTF-8")]);
@@ -149,7 +149,7 @@ fn a_local_run_reads_its_document_again_and_tells_what_it_ignores() {
 }
 
 #[test]
-fn a_source_is_not_removed_while_deliveries_of_it_wait() {
+fn source_with_waiting_deliveries_is_not_removed() {
     let folder = folder();
     // An endpoint that nobody listens at: what comes waits.
     let text = format!(

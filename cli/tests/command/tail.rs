@@ -24,7 +24,7 @@ fn told(done: &Output) -> Vec<String> {
 }
 
 #[test]
-fn tail_of_a_local_run_tells_what_happens_as_it_happens_once_and_in_order() {
+fn tail_of_local_run_prints_each_event_once() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");
@@ -51,7 +51,7 @@ fn event(id: &str, at: u64, fields: &Value) -> Value {
 }
 
 #[test]
-fn tail_of_a_stack_reads_on_in_its_logs_and_tells_each_line_once() {
+fn tail_of_stack_prints_each_log_line_once() {
     let stack = Stack::start();
     let line = |message: &str, outcome: &str| {
         let mut line =
@@ -100,7 +100,7 @@ fn tail_of_a_stack_reads_on_in_its_logs_and_tells_each_line_once() {
 }
 
 #[test]
-fn logs_that_cannot_be_read_are_said_in_a_sentence() {
+fn unreadable_logs_are_explained() {
     let stack = Stack::start();
     stack.aws.deny("Logs_20140328.FilterLogEvents");
     let denied = complained(&stack.ran(&["tail"]));

@@ -138,7 +138,7 @@ impl Trouble {
 }
 
 #[test]
-fn status_counts_by_source_and_error_and_says_what_to_type_next() {
+fn status_groups_orders_with_next_commands() {
     let mut trouble = Trouble::start();
     let nothing = trouble.said(&["status"]);
     assert_eq!(nothing, "0 orders: 0 wait, 0 are tried again, 0 are blocked. Nothing is parked.\n");
@@ -173,7 +173,7 @@ fn status_counts_by_source_and_error_and_says_what_to_type_next() {
 }
 
 #[test]
-fn status_tells_by_source_what_was_accepted_and_settled_lately_and_how_long_that_took() {
+fn status_shows_recent_throughput_and_lag() {
     let mut trouble = Trouble::start();
     trouble.park("450789469", "1");
     trouble.park("450789469", "2");
@@ -230,7 +230,7 @@ fn list_sorts_by_age_with_reason_and_next_command() {
 
 /// 12 MB of bodies, at half a unit for each 4 KB.
 #[test]
-fn more_than_a_thousand_read_units_are_not_spent_before_their_number_is_said() {
+fn reading_over_1000_units_asks_first() {
     let trouble = Trouble::start();
     // After the line that says that it serves, all of it is there: a command tells when.
     trouble.said(&["status"]);
@@ -276,7 +276,7 @@ fn parked(trouble: &Trouble) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn show_hides_what_is_somebody_s_own_and_shows_numbers_as_they_were_sent() {
+fn show_hides_personal_data_and_keeps_numbers() {
     let mut trouble = Trouble::start();
     trouble.park("450789469", "1");
     let (_, first) = parked(&trouble)[0];
@@ -308,7 +308,7 @@ fn show_hides_what_is_somebody_s_own_and_shows_numbers_as_they_were_sent() {
 }
 
 #[test]
-fn show_says_why_there_is_no_such_delivery() {
+fn show_explains_missing_delivery() {
     let mut trouble = Trouble::start();
     trouble.block();
     let next = trouble.json(&["show", BLOCKED])["state"]["tail"].as_u64().unwrap();
@@ -328,7 +328,7 @@ fn show_says_why_there_is_no_such_delivery() {
 }
 
 #[test]
-fn a_redrive_of_many_lists_them_first_and_goes_on_where_it_was_stopped() {
+fn bulk_redrive_lists_first_and_continues() {
     let mut trouble = Trouble::start();
     for (order, id) in [("450789469", "1"), ("450789470", "2"), ("450789469", "3"), ("450789469", "4")] {
         trouble.park(order, id);
@@ -443,7 +443,7 @@ fn bulk_resume_continues_in_order_while_deliveries_arrive() {
 }
 
 #[test]
-fn a_discarded_delivery_is_gone_for_good_and_only_what_is_parked_can_be() {
+fn only_parked_deliveries_are_discarded() {
     let mut trouble = Trouble::start();
     trouble.park("450789469", "1");
     trouble.block();
@@ -484,7 +484,7 @@ fn refusing() -> TcpListener {
 }
 
 #[test]
-fn a_permission_that_is_missing_is_named_with_where_to_look_it_up() {
+fn missing_permission_is_named_with_its_page() {
     let endpoint = refusing();
     let url = format!("http://{}", endpoint.local_addr().unwrap());
     let mut command = serializer(&["status"]);
@@ -505,7 +505,7 @@ fn a_permission_that_is_missing_is_named_with_where_to_look_it_up() {
 const WHY: [&str; 4] = ["--why", "the warehouse counts", "--by", "ada"];
 
 #[test]
-fn an_order_on_hold_takes_in_what_comes_and_handles_it_once_it_is_resumed() {
+fn held_order_accepts_and_continues_when_resumed() {
     let mut trouble = Trouble::start();
     let held = trouble.said(&[&["hold", "shopify/order/450789471"], &WHY[..]].concat());
     assert!(
@@ -572,7 +572,7 @@ fn skipped_order_continues_and_history_names_operator() {
 }
 
 #[test]
-fn what_waits_an_hour_is_tried_at_once() {
+fn retry_starts_the_attempt_now() {
     let mut trouble = Trouble::start();
     trouble.fail();
     let order = trouble.json(&["status"])["groups"][0]["entity"].as_str().unwrap().to_owned();

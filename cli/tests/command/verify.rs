@@ -58,7 +58,7 @@ fn is_valid((said, code): &(Value, Option<i32>)) -> bool {
 }
 
 #[test]
-fn a_good_webhook_is_told_with_what_it_is_about_and_what_of_it_is_signed() {
+fn verify_reports_content_and_signed_parts() {
     let mut headers = signed("shopify", "secret", &[], BODY.as_bytes());
     headers.extend(["X-Shopify-Topic: orders/create".to_owned(), "x-shopify-webhook-id:  7 ".to_owned()]);
     let (said, code) = verified("shopify", "secret", &headers, &["--secret", "next"], BODY.as_bytes());
@@ -70,7 +70,7 @@ fn a_good_webhook_is_told_with_what_it_is_about_and_what_of_it_is_signed() {
 }
 
 #[test]
-fn what_is_covered_by_a_signature_is_found_out_for_each_sender() {
+fn verify_finds_signed_parts_by_provider() {
     let covered = |provider, secret, more: &[&str], headers: &[&str], body: &str| {
         let mut sent = signed(provider, secret, more, body.as_bytes());
         sent.extend(headers.iter().map(|header| (*header).to_owned()));
@@ -100,7 +100,7 @@ fn what_is_covered_by_a_signature_is_found_out_for_each_sender() {
 }
 
 #[test]
-fn each_usual_mistake_is_named() {
+fn verify_names_each_usual_mistake() {
     let shopify = signed("shopify", "secret", &[], BODY.as_bytes());
     let of_body = |body: &str| reason(verified("shopify", "secret", &shopify, &[], body.as_bytes()));
     for (body, named) in [
@@ -147,7 +147,7 @@ fn each_usual_mistake_is_named() {
 }
 
 #[test]
-fn a_signature_in_another_encoding_is_named() {
+fn verify_names_wrong_signature_encoding() {
     let options = ["--option", "header=x-s", "--option", "hash=sha256", "--option"];
     let hex = [&options[..], &["encoding=hex"]].concat();
     let base64 = [&options[..], &["encoding=base64"]].concat();
@@ -161,7 +161,7 @@ fn a_signature_in_another_encoding_is_named() {
 }
 
 #[test]
-fn a_stale_webhook_is_good_at_its_own_time_and_within_the_tolerance() {
+fn stale_webhook_is_valid_within_tolerance() {
     let headers = signed("stripe", "whsec_s", &[], BODY.as_bytes());
     let at = |more: &[&str]| verified("stripe", "whsec_s", &headers, more, BODY.as_bytes());
     assert!(is_valid(&at(&["--now", AT])));
@@ -183,7 +183,7 @@ fn a_stale_webhook_is_good_at_its_own_time_and_within_the_tolerance() {
 
 /// RFC 4231, test case 3: neither its key nor its data are text.
 #[test]
-fn a_key_and_a_body_that_are_no_text_are_taken_as_bytes() {
+fn binary_key_and_body_are_verified() {
     let body = [0xdd; 50];
     let header = "x-s: 773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe".to_owned();
     let options = ["--option", "header=X-S", "--option", "hash=sha256", "--option", "encoding=hex"];
@@ -194,7 +194,7 @@ fn a_key_and_a_body_that_are_no_text_are_taken_as_bytes() {
 }
 
 #[test]
-fn what_is_signed_is_valid_for_every_provider_that_signs_with_a_secret() {
+fn sign_and_verify_agree_for_every_provider() {
     let mut signing = 0;
     for provider in providers::NAMES {
         let secret = "whsec_c2VjcmV0";
@@ -217,13 +217,13 @@ fn what_is_signed_is_valid_for_every_provider_that_signs_with_a_secret() {
 }
 
 #[test]
-fn a_ping_is_valid_and_nothing_of_it_is_signed() {
+fn unsigned_ping_is_valid() {
     let (said, code) = verified("woocommerce", "secret", &[], &[], b"webhook_id=12");
     assert_eq!((&said["valid"], &said["signed"], code), (&json!(true), &json!([]), Some(0)));
 }
 
 #[test]
-fn an_entity_is_that_of_the_template_where_one_is_given() {
+fn verify_derives_entity_from_template() {
     let headers = signed("shopify", "secret", &[], BODY.as_bytes());
     let entity = |template: &str| {
         let option = format!("entity={template}");
@@ -234,7 +234,7 @@ fn an_entity_is_that_of_the_template_where_one_is_given() {
 }
 
 #[test]
-fn what_cannot_be_told_is_neither_valid_nor_invalid() {
+fn undecidable_webhook_is_neither_valid_nor_invalid() {
     for (arguments, named) in [
         (&["--provider", "shopify", "--option", "tolerances=3"][..], "unknown field `tolerances`"),
         (&["--provider", "generic", "--option", "header=x"], "missing field `hash`"),
@@ -250,7 +250,7 @@ fn what_cannot_be_told_is_neither_valid_nor_invalid() {
 }
 
 #[test]
-fn a_url_that_is_not_signed_is_said_to_make_no_difference() {
+fn unsigned_url_is_reported_as_irrelevant() {
     let headers = signed("shopify", "secret", &[], BODY.as_bytes());
     let arguments =
         ["verify", "--provider", "shopify", "--secret", "secret", "-H", &headers[0], "--url", "https://example.com/"];
@@ -259,7 +259,7 @@ fn a_url_that_is_not_signed_is_said_to_make_no_difference() {
 }
 
 #[test]
-fn a_token_in_the_url_is_verified_and_covers_nothing() {
+fn url_token_is_verified_and_signs_nothing() {
     let body =
         r#"{"resource_url":"https://ssapi.shipstation.com/orders?importBatch=8","resource_type":"ORDER_NOTIFY"}"#;
     let at = |provider, secret, url: &[&str]| verified(provider, secret, &[], url, body.as_bytes());
@@ -286,7 +286,7 @@ fn a_token_in_the_url_is_verified_and_covers_nothing() {
 }
 
 #[test]
-fn a_url_that_was_written_otherwise_is_named() {
+fn verify_names_a_differing_url() {
     let url = |url| ["--url", url];
     let headers = signed("square", "secret", &url("https://example.com/a"), BODY.as_bytes());
     let at = |given| verified("square", "secret", &headers, &url(given), BODY.as_bytes());
@@ -316,7 +316,7 @@ fn paypal() -> Vec<String> {
 }
 
 #[test]
-fn a_certificate_in_a_file_stands_in_for_paypal_s() {
+fn certificate_file_replaces_paypals() {
     let file = key("cert_file", "certificate.pem");
     let verified = |id: &str, headers: &[String], body: &str| {
         verified("paypal", "ignored", headers, &["--option", id, "--option", &file], body.as_bytes())
@@ -339,7 +339,7 @@ fn a_certificate_in_a_file_stands_in_for_paypal_s() {
 }
 
 #[test]
-fn a_public_key_in_a_file_stands_in_for_either_of_adobe_s() {
+fn public_key_file_replaces_adobes() {
     let body = r#"{"id":"e-1","type":"com.adobe.commerce.observer.sales_order_save_commit_after","time":"2026-01-05T14:00:00Z","recipient_client_id":"CID","data":{"value":{"entity_id":"7"}}}"#;
     let signature = "rWXP6LygADgY9sYlRR3hreqzMS4cAUqwt0W+07EfE7IvRdO28XjGbT0XrEWvnz3j6PBc+/J3cMAqrCGr2uFk0N/CITPNomAKfvkOu7r9WhvXkvutVbm22TXPeTunme9AZGwJfcNxQqRE3hl3PVWwp2CVSimkPIDkcOEEF+MV46lUAHNb8hNTUJJ1Jdeu9lldgW1BR3LWKenvgUKlk8IPRTfAJBYRmbxm/7NsTfnAIdNEEPpTGKKc0HjxblWJ/i08MJCkFWsiTngWAIEwusPXrOG4N/sDhiQkyFHo33BFp3dyY5mvF+HmTZbJ6jE+g3Cm1IZdnmZbvl/2rxyk1a3pyA==";
     let headers = [
@@ -363,7 +363,7 @@ fn a_public_key_in_a_file_stands_in_for_either_of_adobe_s() {
 }
 
 #[test]
-fn a_set_of_keys_in_a_file_stands_in_for_shipstation_s() {
+fn key_set_file_replaces_shipstations() {
     let body = r#"{"resource_type":"API_TRACK","data":{"tracking_number":"1Z1"}}"#;
     let signature = "lv/EM8/1x5GCx5aP0+65Op35sT72FUyKAGG2lLhzNqFydgkfovvoHO1AZSmEcV1IyNvRuK9sEl2j2/CmABiN6UM6T+dfAXAvfE19TKirrEH931bySzTQgPmT9iVkxWUp3lS30QuNVBBAOzklYsSm/rHVm4fvRyk8aRw+m8xUD41KHehB8Z8DxrIFQBtRfY1VXytiySwx+8i6sFh1x46gFIA9P2xtCwmi7MmSTUMB7q9r5wPzINYJG9acfmQczj9Ph+zINeQqqad3Dg2DNyfdJHHW3G0FPknrMSUa+5P/TFibtR0pVceMpmz1Ktznu4AI4FNJ2LqyF5ZNBZLOCXxKLA==";
     let headers = |id: &str| {
@@ -392,7 +392,7 @@ fn a_set_of_keys_in_a_file_stands_in_for_shipstation_s() {
 }
 
 #[test]
-fn a_file_that_is_not_there_leaves_it_untold() {
+fn missing_key_file_leaves_verify_undecided() {
     let arguments =
         ["verify", "--provider", "paypal", "--option", "webhook_id=1", "--option", "cert_file=no-such-file"];
     let done = with_input(&arguments, b"");

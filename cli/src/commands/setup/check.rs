@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_would_refuse_is_refused() {
+    fn check_refuses_what_workers_refuse() {
         assert_eq!(check(serializer::local::samples::SOURCES, 60), Ok(()));
         let slow =
             "[sources.shop]\nprovider = 'shopify'\nsecrets = ['hidden']\nhandler = 'mine'\nhandler_timeout = '65s'\n";

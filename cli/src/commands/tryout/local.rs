@@ -30,7 +30,10 @@ use serializer::{
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{mpsc, oneshot},
+    sync::{
+        mpsc::{self, UnboundedSender},
+        oneshot,
+    },
 };
 use tracing::Level;
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
@@ -192,59 +195,26 @@ impl Local {
         let file = in_a_file(file, &directory)?;
         let environment = self.environment(&deployment, &file);
         let processes = match &self.worker {
-            Some(program) => {
-                let shown = program.display();
-                let settings = FunctionSettings {
-                    name: "worker".into(),
-                    program: program.canonicalize().with_context(|| format!("{shown} is not there; build it first"))?,
-                    timeout: FUNCTION_TIMEOUT,
-                    memory_mb: 256,
-                    environment: environment.clone(),
-                    logs: Logs::Lines(lines),
-                };
-                let pool = Arc::new(FunctionPool::new(settings, self.workers));
-                if let Err(error) = pool.start().await {
-                    let why = not_a_worker(&error);
-                    // Prints its own output first.
-                    drop((pool, deployment));
-                    let _ = listening.await;
-                    bail!("{shown} {why}");
-                }
-                for _ in 0..self.workers.get() {
-                    deployment.feed(Function::Processes(pool.clone()));
-                }
-                Some(pool.process_ids())
-            }
             None => {
-                let forward = Forward::configured(&sources, &Environment)?;
-                let invoke = self.invoke_handler(&deployment, &sources);
-                let handlers = Handlers::new().with("log", Log).with("forward", forward).with("invoke", invoke);
-                let make = |_: &Parts| handlers.clone();
-                let handlers = handlers.clone();
-                // Later versions of the document must fit these workers as well.
-                let demanded = sources.demand(move |sources| {
-                    document::fits(sources, FUNCTION_TIMEOUT.as_secs()).map_err(|error| format!("{error:#}"))?;
-                    check_handlers(sources, &handlers)
-                });
-                demanded.map_err(anyhow::Error::msg)?;
-                deployment.work(make);
+                self.start_included_workers(&mut deployment, &sources)?;
                 None
             }
+            Some(program) => match self.start_processes(program, &mut deployment, &environment, lines).await {
+                Ok(processes) => Some(processes),
+                Err(error) => {
+                    // Prints its own output first.
+                    drop(deployment);
+                    let _ = listening.await;
+                    return Err(error);
+                }
+            },
         };
         let stops = Stops::listen()?;
         let console = match samples_in {
             Some(_) => None,
             None => Some(Console::start(watched(&deployment, story.clone()), self.console_port).await?),
         };
-        if self.json {
-            print_json(&json!({
-                "what": "serving", "webhooks": format!("http://{}", deployment.webhooks), "console": console.as_ref().map(|console| &console.url),
-                "dynamodb": deployment.engines.dynamodb_url(), "queue": deployment.engines.queue_endpoint(),
-                "data": self.data,
-            }));
-        } else if let Some(console) = &console {
-            self.greet(&deployment, console, &sources.current());
-        }
+        self.announce(&deployment, console.as_ref(), &sources.current());
         self.write_environment(&environment)?;
         let (over, until_over) = oneshot::channel();
         let telling = tokio::spawn(teller(&deployment, story.clone(), self.json).tell(until_over));
@@ -265,6 +235,64 @@ impl Local {
             say!("verdict: {verdict}");
         }
         Ok(code)
+    }
+
+    /// Starts the user's worker program in processes of their own.
+    async fn start_processes(
+        &self,
+        program: &Path,
+        deployment: &mut Deployment,
+        environment: &[(String, String)],
+        lines: UnboundedSender<String>,
+    ) -> Result<ProcessIds> {
+        let shown = program.display();
+        let settings = FunctionSettings {
+            name: "worker".into(),
+            program: program.canonicalize().with_context(|| format!("{shown} does not exist; build it first"))?,
+            timeout: FUNCTION_TIMEOUT,
+            memory_mb: 256,
+            environment: environment.to_vec(),
+            logs: Logs::Lines(lines),
+        };
+        let pool = Arc::new(FunctionPool::new(settings, self.workers));
+        if let Err(error) = pool.start().await {
+            bail!("{shown} {}", not_a_worker(&error));
+        }
+        for _ in 0..self.workers.get() {
+            deployment.feed(Function::Processes(pool.clone()));
+        }
+        Ok(pool.process_ids())
+    }
+
+    /// Starts workers with the included handlers in this process.
+    fn start_included_workers(&self, deployment: &mut Deployment, sources: &LiveSources) -> Result<()> {
+        let forward = Forward::configured(sources, &Environment)?;
+        let invoke = self.invoke_handler(deployment, sources);
+        let handlers = Handlers::new().with("log", Log).with("forward", forward).with("invoke", invoke);
+        let make = {
+            let handlers = handlers.clone();
+            move |_: &Parts| handlers.clone()
+        };
+        // Later versions of the document must fit these workers as well.
+        let demanded = sources.demand(move |sources| {
+            document::fits(sources, FUNCTION_TIMEOUT.as_secs()).map_err(|error| format!("{error:#}"))?;
+            check_handlers(sources, &handlers)
+        });
+        demanded.map_err(anyhow::Error::msg)?;
+        deployment.work(make);
+        Ok(())
+    }
+
+    fn announce(&self, deployment: &Deployment, console: Option<&Console>, sources: &Sources) {
+        if self.json {
+            print_json(&json!({
+                "what": "serving", "webhooks": format!("http://{}", deployment.webhooks), "console": console.map(|console| &console.url),
+                "dynamodb": deployment.engines.dynamodb_url(), "queue": deployment.engines.queue_endpoint(),
+                "data": self.data,
+            }));
+        } else if let Some(console) = console {
+            self.greet(deployment, console, sources);
+        }
     }
 
     /// Opens the sources in `file`, which is read again as the functions do.
@@ -499,7 +527,7 @@ mod tests {
     use clap::Parser;
 
     #[test]
-    fn a_stop_says_what_it_waits_for() {
+    fn stop_names_the_work_it_waits_for() {
         let orders = ["a/1", "a/2", "a/3", "a/4", "a/5"].map(str::to_owned);
         let stopping = super::stopping(&orders);
         assert!(stopping.contains("at work on a/1, a/2, a/3 and 2 more, at most 60 s; Ctrl-C again"), "{stopping}");
@@ -523,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_that_it_prints_are_command_lines() {
+    fn printed_lines_parse_as_command_lines() {
         let sources = super::Sources::parse(super::samples::SOURCES).expect("the samples' own");
         let brought = super::at_hand("no-folder", &sources);
         assert!(brought.starts_with("--provider "), "{brought}");
@@ -535,7 +563,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn jobs_are_asked_for_only_of_a_scheduler_that_has_some() {
+    async fn jobs_option_requires_a_scheduler() {
         let asked = crate::command::Arguments::try_parse_from(["serializer", "local", "--demo", "--jobs", "on"]);
         let crate::command::Command::Local(local) = asked.expect("it is well formed").command else { panic!("local") };
         let error = local.run(None).await.expect_err("there is none");

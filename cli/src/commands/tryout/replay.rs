@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_one_number_or_two_with_the_last_included() {
+    fn sequence_ranges_include_their_last() {
         assert_eq!(places("41"), Ok(41..=41));
         assert_eq!(places("41..45"), Ok(41..=45));
         assert_eq!(places("41..=45"), Ok(41..=45));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_one_short_line_without_control_characters() {
+    fn answer_is_cut_to_one_escaped_line() {
         assert_eq!(one_line("no\n such\t\x1b[31morder "), "no such \\u001b[31morder");
         assert_eq!(one_line(&"x".repeat(500)).chars().count(), SHOWN + 1);
     }

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_without_an_order_is_said_to_have_none() {
+    fn answer_without_order_is_reported() {
         let said = |status, body: &str| line(status, &serde_json::from_str(body).unwrap_or_default(), body);
         assert_eq!(said(200, r#"{"accepted":3,"entity":"a/b"}"#), "200 a/b accepted as 3");
         assert_eq!(

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_cut_at_its_first_colon_and_an_option_at_its_first_equals_sign() {
+    fn headers_and_options_split_at_first_separator() {
         let pair = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
         assert_eq!(header("X-Time: 10:30 "), pair("x-time", "10:30"));
         assert_eq!(option("signed=a={body}"), pair("signed", "a={body}"));

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_a_tree_of_names_and_texts() {
+    fn xml_answer_is_parsed_to_elements() {
         let text = r#"<?xml version="1.0"?><a:R xmlns="x"><L><member><K> one </K><V>1 &lt; 2 &amp;&#x21;</V></member><member><K>two</K><V/></member></L></a:R>"#;
         let root = Element::parse(text).unwrap();
         let pairs = root.pairs(&["L"], ["K", "V"]);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_answer_is_refused() {
+    fn incomplete_xml_is_refused() {
         for text in ["", "<a>", "<a><b></b>", "{}", "</a>"] {
             assert!(Element::parse(text).is_err(), "{text}");
         }

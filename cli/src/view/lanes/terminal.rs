@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_the_terminal() {
+    fn lines_fit_the_terminal() {
         for width in [24, 40, 80, 200] {
             for line in lines(&picture(3), width, 30) {
                 assert!(measure_text_width(&line) <= width.max(NARROWEST_AXIS + 12), "{width}: {line}");
@@ -234,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn hundreds_of_orders_take_no_more_lines_than_there_are() {
+    fn lanes_fit_the_terminals_height() {
         let lines = lines(&picture(300), 80, 20);
         assert_eq!(lines.len(), 20);
         assert!(lines[18].contains("and 282 more orders"), "{}", lines[18]);
     }
 
     #[test]
-    fn a_lane_shows_waiting_then_the_delivery_by_its_name() {
+    fn lane_shows_waiting_then_the_named_delivery() {
         console::set_colors_enabled(false);
         let lines = lines(&picture(1), 80, 30);
         assert!(lines[0].contains("···"), "{}", lines[0]);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workers_own_log_becomes_what_happened() {
+    fn worker_log_lines_are_recorded_as_events() {
         let story = Story::new(Env::system());
         let lines = [
             r#"{"timestamp":"2026-01-05T09:00:00Z","level":"WARN","message":"attempt failed","entity":"a/1","sequence":7,"delivery":"d","attempt":2,"retry_in_ms":400,"source":"a","outcome":"retry","Retries":1,"_aws":{}}"#,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_saw_accepted_has_the_name_that_it_was_given() {
+    fn delivery_without_recorded_acceptance_keeps_its_name() {
         let story = Story::new(Env::system());
         story.call("d", "made");
         let line = |sequence, outcome| {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_a_handler_prints_is_its_own() {
+    fn handler_json_is_printed_unchanged() {
         let story = Story::new(Env::system());
         for line in [
             r#"{"message":"accepted","order":"A-1"}"#,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_handler_prints_or_logs_itself_is_shown_and_what_is_measured_is_not() {
+    fn handler_output_is_shown_and_metrics_are_not() {
         let story = Story::new(Env::system());
         assert_eq!(story.hear("a/1 orders/paid under token 5"), Heard::Printed);
         assert_eq!(

@@ -448,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_that_leave_no_concurrency_to_ingest_are_wrong() {
+    fn workers_may_not_take_all_concurrency() {
         let verdict = |all, unreserved, workers, ingest| enough(all, unreserved, workers, ingest).verdict;
         assert_eq!(verdict(1000, 1000, 50, 0), Verdict::Ok);
         assert_eq!(verdict(10, 10, 50, 0), Verdict::Wrong);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_to_suit_an_account_is_well_in_it() {
+    fn suggested_concurrency_passes_its_own_check() {
         for unreserved in 4..2000 {
             for ingest in [0, 50] {
                 let workers = suitable(unreserved, ingest);
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn more_reads_than_half_of_what_parameter_store_answers_are_warned_of() {
+    fn reads_over_half_the_quota_are_warned_of() {
         assert_eq!(throughput(false, Some(499)).verdict, Verdict::Ok);
         assert_eq!(throughput(false, Some(500)).verdict, Verdict::Warning, "they may start at once");
         let stack = |ingest: &str| Stack {
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_compared_with_the_date_of_an_answer() {
+    fn clock_is_compared_with_response_date() {
         let now = |seconds: u64| Timestamp::from_secs(1_795_248_000 + seconds);
         let told = |at| clock(Some("Sat, 21 Nov 2026 08:00:00 GMT"), at);
         assert_eq!(told(now(2)).verdict, Verdict::Ok);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_for_which_nothing_is_reserved_is_stopped() {
+    fn function_with_zero_reserved_concurrency_is_stopped() {
         let active = json!({ "State": "Active", "LastUpdateStatus": "Successful" });
         assert_eq!(running("f", "f", &active, None).verdict, Verdict::Ok);
         assert_eq!(running("f", "f", &active, Some(0)).verdict, Verdict::Wrong);

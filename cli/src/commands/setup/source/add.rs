@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_is_named_as_lambda_writes_it() {
+    fn function_names_and_arns_are_parsed() {
         const ARN: &str = "arn:aws:lambda:eu-central-1:123456789012:function:orders";
         for name in ["orders", ARN] {
             assert_eq!(invoke(name), json!({ "function": name }));

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_well_where_each_is_applied_once_and_its_repeat_is_recognised() {
+    fn samples_applied_once_with_recognised_repeats_pass() {
         // The same name in another order is another delivery.
         let rounds = [1, 2].map(|at| vec![sent("a/1", at, "made"), sent("b/1", at, "made")]);
         let told = |repeat| {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_applied_is_named() {
+    fn unapplied_samples_are_named() {
         let rounds = [1, 3].map(|at| vec![sent("a/1", at, "made"), sent("a/1", at + 1, "paid")]);
         let verdict = judge(&[settled(&rounds[0][0], Settlement::Parked)], &rounds, false);
         assert!(!verdict.is_well);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_one_that_was_sent_again_is_looked_for_in_its_earlier_places() {
+    fn resent_sample_is_judged_at_all_its_sequences() {
         let rounds = [vec![sent("a/1", 2, "made")], vec![sent("a/1", 3, "made")]];
         // The first copy was answered 503 or 202, and stored all the same.
         let judged = |first, sent_again| {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sample_is_sent_again_while_a_busy_machine_has_no_place_for_it() {
+    async fn sample_is_resent_until_it_has_a_sequence() {
         let sources = Sources::parse(samples::SOURCES).expect("the samples' own");
         let webhook = SHOPIFY[0].of_order("1", &sources, Env::system().now());
         let now = || Env::system().monotonic();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_a_webhook_is_told_of() {
+    fn folder_without_webhooks_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("other.json"), "{}").expect("written");
         let sources = Sources::parse(samples::SOURCES).expect("the samples' own");
