@@ -44,7 +44,7 @@ fn restore_runs_once_and_refuses_used_tables() {
     assert!(restored.status.success(), "{restored:?}");
     assert!(told.contains("1. 1 delivery of 1 order waited at "), "{told}");
     assert!(told.contains(&format!("serializer redrive {} --error restored", local.target)), "{told}");
-    assert!(told.contains("2. Reconcile with each sender what it sent from "), "{told}");
+    assert!(told.contains("2. Ask each sender for what it sent from "), "{told}");
     let sources: Vec<_> = told.lines().filter(|line| line.starts_with("   shopify")).collect();
     assert!(matches!(&*sources, [line] if line.ends_with(" 4 h")), "{told}");
     assert!(printed(&ran(&["list", "--parked", &local.target])).contains("restored: it waited at "));

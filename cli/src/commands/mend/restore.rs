@@ -165,7 +165,7 @@ impl Restore {
         );
         if found.waiting > 0 {
             say!(
-                "{} of {} waited. They are parked, except repeats: they may have been applied since.",
+                "{} of {} waited. They may have been applied since, so all but repeats are parked.",
                 counted(found.waiting, "delivery", "deliveries"),
                 counted(found.waiting_of as u64, "order", "orders"),
             );
