@@ -295,11 +295,6 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_fit_together() {
-        WorkerConfig::read(&[].as_slice(), &sources()).unwrap();
-    }
-
-    #[test]
     fn lease_is_shorter_than_timeout_and_visibility() {
         assert_eq!(refused([("LEASE_SECONDS", "60")]), "LEASE_SECONDS: must be less than FUNCTION_TIMEOUT_SECONDS");
         assert_eq!(

@@ -2,7 +2,6 @@
 
 #[cfg(test)]
 pub(crate) mod endpoint;
-#[cfg(feature = "aws")]
 mod fallback;
 
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use rustls::{
 /// The roots of Amazon Trust Services, which sign every AWS endpoint outside China
 /// and the isolated partitions (<https://www.amazontrust.com/repository/>). They
 /// are in DER, because decoding PEM takes longer than using them.
-#[cfg(feature = "aws")]
 const AMAZON: [&[u8]; 5] = [
     include_bytes!("tls/amazon/amazon-root-ca-1.der"),
     include_bytes!("tls/amazon/amazon-root-ca-2.der"),
@@ -40,7 +38,6 @@ impl Roots {
     }
 
     /// Trusts Amazon's authorities.
-    #[cfg(feature = "aws")]
     pub fn amazon() -> Self {
         let mut roots = RootCertStore::empty();
         for certificate in AMAZON {
@@ -77,7 +74,6 @@ impl Roots {
     /// # Errors
     ///
     /// `pem` contains no certificate, or an unusable one.
-    #[cfg(feature = "aws")]
     pub fn in_pem(pem: &[u8]) -> Result<Self, String> {
         let mut roots = Self::of(RootCertStore::empty());
         roots.add(pem)?;
@@ -100,7 +96,6 @@ impl Roots {
     }
 
     /// Returns the authorities, for certificates of other uses than connections.
-    #[cfg(feature = "ingest")]
     pub(crate) fn store(&self) -> &RootCertStore {
         &self.store
     }
@@ -119,7 +114,7 @@ fn trusting(roots: RootCertStore) -> ClientConfig {
         .with_no_client_auth()
 }
 
-#[cfg(all(test, feature = "aws"))]
+#[cfg(test)]
 mod tests {
     use sha2::{Digest, Sha256};
 

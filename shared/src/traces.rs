@@ -22,22 +22,22 @@
 //! Without the feature, the types are empty and the functions do nothing.
 
 #[cfg(feature = "otel")]
-mod export;
+mod drain;
 #[cfg(feature = "otel")]
-mod lane;
+mod export;
 #[cfg(not(feature = "otel"))]
 mod off;
 #[cfg(feature = "otel")]
 mod span;
 
 #[cfg(feature = "otel")]
-pub use export::{begin, flush, invoked};
+pub use drain::DrainSpans;
 #[cfg(feature = "otel")]
-pub use lane::Lane;
+pub use export::{begin, flush, invoked};
 #[cfg(not(feature = "otel"))]
 pub use off::*;
 #[cfg(feature = "otel")]
-pub use span::{Door, current, kept, taken_up};
+pub use span::{Door, append_deferred, current, in_current_context};
 
 /// The result of writing a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -383,7 +383,7 @@ async fn polling_an_exclusive_lease_only_reads() {
     let (requests, writes) = (table.requests() - requests, table.writes() - writes);
     assert_eq!(writes, 1, "the refused acquire; then only reads");
     assert!((8..=14).contains(&(requests - writes)), "{} looks in five seconds", requests - writes);
-    assert_eq!(world.messages.sent() - sends, 1, "put off");
+    assert_eq!(world.messages.sent() - sends, 1, "requeued");
     let row = world.memory.rows(&TableName::Entities).remove(0);
     assert_eq!(row.read_units(), 1);
     world.store().run(&Release { lease: &lease }, PATIENCE).await.unwrap();

@@ -335,9 +335,9 @@ async fn refusals_are_logged_by_source_in_few_lines() {
     }
     deployment.local.stop().await.expect("nothing had failed");
 
-    let told = lines.json();
-    let of = |message: &str| told.iter().filter(|line| line["message"] == message).cloned().collect::<Vec<_>>();
-    let [early] = &of("no secret")[..] else { panic!("{told:?}") };
+    let logged = lines.json();
+    let of = |message: &str| logged.iter().filter(|line| line["message"] == message).cloned().collect::<Vec<_>>();
+    let [early] = &of("no secret")[..] else { panic!("{logged:?}") };
     assert_eq!((&early["level"], &early["source"]), (&"WARN".into(), &"early".into()));
     let zero = |line: &Value| metrics_of(line).get("Accepted").copied();
     assert_eq!((zero(early), metrics_of(early)["Refused"]), (Some(0), 1));
@@ -348,7 +348,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
     let unknown = of("no such source");
     assert!((1..=7).contains(&unknown.len()), "{unknown:?}");
     assert!(unknown.iter().all(|line| line["source"] == "(none)" && zero(line).is_none()), "{unknown:?}");
-    assert_eq!(unknown[0]["reason"], "its URL names `made-up`");
+    assert_eq!(unknown[0]["reason"], "the URL names `made-up`");
 }
 
 /// WooCommerce disables a webhook after more than five consecutive failures.
@@ -361,14 +361,14 @@ async fn half_of_failure_limit_is_reported_until_acceptance() {
     let good = signed_as(&deployment.sources, "woo", &topic, r#"{"id":727}"#, now);
     let mut forged = good.clone();
     forged.body.push(b' ');
-    let told = || lines.json().iter().filter(|line| line["RefusedInARow"] == 1).count();
+    let logged = || lines.json().iter().filter(|line| line["RefusedInARow"] == 1).count();
     for _ in 0..2 {
         assert_eq!(deployment.sender.post(&forged).await.unwrap().status, 401);
     }
     assert_eq!(deployment.post(&good).await.status, 200);
     for (refused, expected) in [0, 0, 1, 1].into_iter().enumerate() {
         assert_eq!(deployment.sender.post(&forged).await.unwrap().status, 401);
-        assert_eq!(told(), expected, "after {} since one was accepted", refused + 1);
+        assert_eq!(logged(), expected, "after {} since one was accepted", refused + 1);
     }
     deployment.local.stop().await.expect("nothing had failed");
 }
@@ -428,15 +428,16 @@ async fn failed_job_is_counted_without_its_error() {
     world.env.sleep(MINUTE).await;
     tick().await.expect("memory answers");
 
-    let told = lines.json();
-    let failures = told.iter().filter(|line| line["JobsFailed"] == 1);
+    let logged = lines.json();
+    let failures = logged.iter().filter(|line| line["JobsFailed"] == 1);
     let failures: Vec<(&str, &str)> =
         failures.map(|line| (line["job"].as_str().unwrap(), line["message"].as_str().unwrap())).collect();
     // The next tick reports a missed job; a fourth start that is not made, a crashed one.
     let expected =
         [("fails", "job failed"), ("fails", "job failed"), ("again", "job crashed"), ("skips", "job crashed")];
     assert_eq!(failures, expected);
-    let counted: u64 = told.iter().flat_map(metrics_of).filter(|(name, _)| name == "JobsFailed").map(|(_, n)| n).sum();
+    let counted: u64 =
+        logged.iter().flat_map(metrics_of).filter(|(name, _)| name == "JobsFailed").map(|(_, n)| n).sum();
     assert_eq!(counted, 4);
     assert!(!lines.text().contains(MARK));
 }
@@ -446,8 +447,8 @@ async fn skipped_tick_names_its_jobs_holder() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (world, lines) = (World::new(), Lines::default());
     let writer = lines.clone();
-    let told = tracing_subscriber::fmt().with_max_level(log_level(Some("WARN"))).with_writer(move || writer.clone());
-    let _told = told.finish().set_default();
+    let logged = tracing_subscriber::fmt().with_max_level(log_level(Some("WARN"))).with_writer(move || writer.clone());
+    let _guard = logged.finish().set_default();
     let jobs = Jobs::new().add(Job::new("nightly", "every minute", |_: Context| async { Ok::<_, JobError>(()) }));
     let ticker = Ticker::new(world.store(), &jobs, MINUTE, &Switch::On, HolderInfo::new("a test"));
     let ticker = ticker.expect("the job is right").isolated(Isolation::Inline);
@@ -455,8 +456,8 @@ async fn skipped_tick_names_its_jobs_holder() {
     let guard = world.leases("somebody at a desk").acquire(&key, Terms::default()).await.expect("it is free");
     ticker.tick(world.env.now(), world.env.monotonic() + MINUTE).await.expect("memory answers");
     guard.release().await.expect("it is ours");
-    let told = lines.text();
-    assert!(told.contains("skipped") && told.contains("somebody at a desk"), "{told}");
+    let logged = lines.text();
+    assert!(logged.contains("skipped") && logged.contains("somebody at a desk"), "{logged}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -464,8 +465,8 @@ async fn missed_ticks_are_reported_by_number() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (world, lines) = (World::new(), Lines::default());
     let writer = lines.clone();
-    let told = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());
-    let _told = told.with_max_level(log_level(Some("WARN"))).finish().set_default();
+    let logged = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());
+    let _guard = logged.with_max_level(log_level(Some("WARN"))).finish().set_default();
     let jobs = Jobs::new().add(Job::new("report", "every minute", |_: Context| async { Ok::<_, JobError>(()) }));
     let ticker = Ticker::new(world.store(), &jobs, MINUTE, &Switch::On, HolderInfo::new("a test"));
     let ticker = ticker.expect("the job is right").isolated(Isolation::Inline);
@@ -473,7 +474,7 @@ async fn missed_ticks_are_reported_by_number() {
         world.env.sleep(minutes * MINUTE).await;
         ticker.tick(world.env.now(), world.env.monotonic() + MINUTE).await.expect("memory answers");
     }
-    let told = lines.json();
-    let [missed] = &told[..] else { panic!("{told:?}") };
+    let logged = lines.json();
+    let [missed] = &logged[..] else { panic!("{logged:?}") };
     assert_eq!((&missed["job"], &missed["left_out"]), (&"report".into(), &3.into()));
 }

@@ -295,7 +295,7 @@ async fn process_reads_lease_and_retention_from_environment() {
     assert!((began + 5 * DAY..=ended + 5 * DAY + Duration::from_secs(1)).contains(&aside), "{aside}");
     let logged: Vec<String> = std::iter::from_fn(|| logged.try_recv().ok()).collect();
     let put_off: Vec<_> =
-        logged.iter().filter(|line| line.contains("\"put off\"") && line.contains("test/held")).collect();
+        logged.iter().filter(|line| line.contains("\"requeued\"") && line.contains("test/held")).collect();
     assert_eq!(put_off.len(), 1, "{logged:?}");
     assert!(!put_off[0].contains("\"Polls\""), "it was not waited for: {put_off:?}");
     processes.local.stop().await.expect("nothing had failed");

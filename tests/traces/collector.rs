@@ -23,7 +23,7 @@ use tokio::{net::TcpListener, sync::watch};
 
 /// A received span.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ReceivedSpan {
     pub service: String,
     pub name: String,
     pub kind: SpanKind,
@@ -39,7 +39,7 @@ pub struct Seen {
     pub to: u64,
 }
 
-impl Seen {
+impl ReceivedSpan {
     fn of(service: &str, span: &Span) -> Self {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let status = span.status.as_ref();
@@ -55,7 +55,7 @@ impl Seen {
             attributes: {
                 let all: Vec<_> = span.attributes.iter().filter_map(text).collect();
                 let by_name: BTreeMap<_, _> = all.iter().cloned().collect();
-                assert_eq!(by_name.len(), all.len(), "each is said once: {all:?}");
+                assert_eq!(by_name.len(), all.len(), "each attribute once: {all:?}");
                 by_name
             },
             is_error: status.is_some_and(|status| status.code == 2),
@@ -97,7 +97,7 @@ pub struct Received {
 #[derive(Debug, Clone, Default)]
 pub struct Collector {
     pub url: String,
-    spans: watch::Sender<Vec<Seen>>,
+    spans: watch::Sender<Vec<ReceivedSpan>>,
     received: watch::Sender<Vec<Received>>,
     /// While set, requests with spans get no answer.
     pub shut: watch::Sender<bool>,
@@ -115,7 +115,9 @@ async fn take(State(collector): State<Collector>, headers: HeaderMap, body: Byte
         let resource = of_one.resource.as_ref().expect("it says whose");
         let named = resource.attributes.iter().filter_map(text).find(|(name, _)| name == "service.name");
         let (_, service) = named.expect("it has a name");
-        seen.extend(of_one.scope_spans.iter().flat_map(|scope| &scope.spans).map(|span| Seen::of(&service, span)));
+        seen.extend(
+            of_one.scope_spans.iter().flat_map(|scope| &scope.spans).map(|span| ReceivedSpan::of(&service, span)),
+        );
     }
     collector.spans.send_modify(|spans| spans.extend(seen));
     Vec::new()
@@ -150,14 +152,14 @@ impl Collector {
     }
 
     /// Returns all spans once they satisfy `so`.
-    pub async fn until(&self, so: impl Fn(&[Seen]) -> bool) -> Vec<Seen> {
+    pub async fn until(&self, so: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
         let mut spans = self.spans.subscribe();
         // The sender lives in `self`, so the channel is open.
         spans.wait_for(|spans| so(spans)).await.unwrap().clone()
     }
 
     /// Returns all spans once this many drains have ended, which end last.
-    pub async fn drained(&self, drains: usize) -> Vec<Seen> {
+    pub async fn drained(&self, drains: usize) -> Vec<ReceivedSpan> {
         self.until(|spans| spans.iter().filter(|span| span.name == "drain").count() >= drains).await
     }
 
@@ -174,7 +176,7 @@ impl Collector {
 }
 
 /// Returns the only span of that name, in the trace if one is given.
-pub fn one<'a>(spans: &'a [Seen], name: &str, trace: &str) -> &'a Seen {
+pub fn one<'a>(spans: &'a [ReceivedSpan], name: &str, trace: &str) -> &'a ReceivedSpan {
     let found: Vec<_> = spans.iter().filter(|span| span.name == name && span.trace.starts_with(trace)).collect();
     match found[..] {
         [one] => one,

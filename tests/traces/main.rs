@@ -7,7 +7,7 @@ mod validator;
 
 use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
-use collector::{Collector, Seen, one};
+use collector::{Collector, ReceivedSpan, one};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serializer::local::{
     Function, QUEUE,
@@ -139,7 +139,7 @@ fn traceparent(flags: &str) -> String {
     format!("00-{TRACE}-{PARENT}-{flags}")
 }
 
-fn named(spans: &[Seen], trace: &str) -> Vec<String> {
+fn named(spans: &[ReceivedSpan], trace: &str) -> Vec<String> {
     let mut names: Vec<_> =
         spans.iter().filter(|span| span.trace == trace).map(|span| format!("{} {}", span.service, span.name)).collect();
     names.sort();
@@ -183,11 +183,11 @@ async fn one_trace_spans_request_settle_and_receiver() {
     assert_eq!((&process.links, &drain.links), (&vec![drain.place()], &vec![process.place()]));
 
     for span in [door, process] {
-        let told = ["source", "topic", "entity_key", "delivery_id"].map(|name| span.attribute(name));
-        assert_eq!(told, ["shop", "order.updated", "shop/order/7", "a delivery"]);
+        let seen = ["source", "topic", "entity_key", "delivery_id"].map(|name| span.attribute(name));
+        assert_eq!(seen, ["shop", "order.updated", "shop/order/7", "a delivery"]);
     }
-    let told = ["attempt", "outcome"].map(|name| process.attribute(name));
-    assert_eq!((told, run.attribute("outcome")), (["1", "applied"], "done"));
+    let seen = ["attempt", "outcome"].map(|name| process.attribute(name));
+    assert_eq!((seen, run.attribute("outcome")), (["1", "applied"], "done"));
     assert_eq!((door.attribute("outcome"), process.attribute("sequence").is_empty()), ("accepted", false));
     assert_eq!(process.attribute("fencing_token"), drain.attribute("fencing_token"));
 
@@ -227,7 +227,8 @@ async fn group_has_run_spans_per_delivery_and_together() {
         assert_eq!((&start.parent, start.attribute("deliveries")), (&drain.span, "2"));
         let mut runs = Vec::new();
         for delivery in by_source(source).body["deliveries"].as_array().unwrap() {
-            let of_it = |span: &&Seen| span.attribute("delivery_id") == delivery["delivery_id"].as_str().unwrap();
+            let of_it =
+                |span: &&ReceivedSpan| span.attribute("delivery_id") == delivery["delivery_id"].as_str().unwrap();
             let process = spans.iter().filter(of_it).find(|span| span.kind == SpanKind::Consumer).unwrap();
             let run = one(&spans, run, &process.trace);
             assert_eq!((&run.parent, &delivery["traceparent"]), (&process.span, &run.traceparent().into()));
@@ -270,8 +271,8 @@ async fn unsampled_trace_is_passed_on_but_not_sent() {
     assert_eq!(deployed.post("shop", "1", "1", Some(&traceparent("00"))).await, 200);
     deployed.work().await;
     let received = collector.received(1).await;
-    let told = received[0].traceparent.as_deref().unwrap();
-    assert!(told.starts_with(&format!("00-{TRACE}-")) && told.ends_with("-00") && !told.contains(PARENT), "{told}");
+    let seen = received[0].traceparent.as_deref().unwrap();
+    assert!(seen.starts_with(&format!("00-{TRACE}-")) && seen.ends_with("-00") && !seen.contains(PARENT), "{seen}");
     let spans = collector.drained(1).await;
     assert_eq!(named(&spans, TRACE), [""; 0]);
 }
@@ -304,10 +305,10 @@ async fn attempts_and_repeats_have_spans_without_error_text() {
     let spans = collector.drained(2).await;
     let mut attempts: Vec<_> = spans.iter().filter(|span| span.name == "process shop" && span.trace == TRACE).collect();
     attempts.sort_by_key(|span| span.from);
-    let told: Vec<_> =
+    let seen: Vec<_> =
         attempts.iter().map(|span| (span.attribute("attempt"), span.attribute("outcome"), span.is_error)).collect();
-    assert_eq!(told, [("1", "retry", true), ("2", "applied", false)]);
-    let repeat = spans.iter().find(|span| span.name == "process shop" && span.trace != TRACE).expect("it is told");
+    assert_eq!(seen, [("1", "retry", true), ("2", "applied", false)]);
+    let repeat = spans.iter().find(|span| span.name == "process shop" && span.trace != TRACE).expect("it has a span");
     assert_eq!((repeat.attribute("outcome"), repeat.attribute("attempt")), ("repeat", ""));
     assert_eq!(named(&spans, &repeat.trace).iter().filter(|name| name.contains("run")).count(), 0);
     assert!(!collector.holds("not the first time"));
@@ -332,7 +333,7 @@ async fn rewind_keeps_trace_and_redrive_begins_one() {
     let parked = operator.parked(&order).await.unwrap();
     operator.redrive(&parked[0], None).await.unwrap();
     let spans = collector.drained(3).await;
-    let [put_back]: [&Seen; 1] = of_delivery(&spans, "parked")
+    let [put_back]: [&ReceivedSpan; 1] = of_delivery(&spans, "parked")
         .filter(|span| span.trace != TRACE)
         .collect::<Vec<_>>()
         .try_into()
@@ -344,7 +345,7 @@ async fn rewind_keeps_trace_and_redrive_begins_one() {
     assert!(of_delivery(&spans, "applied").all(|span| span.trace == applied.trace && span.parent == applied.parent));
 }
 
-fn of_delivery<'a>(spans: &'a [Seen], id: &'a str) -> impl Iterator<Item = &'a Seen> {
+fn of_delivery<'a>(spans: &'a [ReceivedSpan], id: &'a str) -> impl Iterator<Item = &'a ReceivedSpan> {
     spans.iter().filter(move |span| span.name == "process shop" && span.attribute("delivery_id") == id)
 }
 
@@ -364,8 +365,8 @@ async fn deferred_delivery_keeps_its_trace() {
     let spans = collector.drained(1).await;
     let door = one(&spans, "POST /webhooks/shop", TRACE);
     assert_eq!(door.attribute("outcome"), "deferred");
-    let taken_up = one(&spans, "take up", TRACE);
-    assert_eq!((&taken_up.parent, taken_up.attribute("outcome")), (&door.span, "taken up"));
+    let taken_up = one(&spans, "append deferred", TRACE);
+    assert_eq!((&taken_up.parent, taken_up.attribute("outcome")), (&door.span, "appended"));
     let process = one(&spans, "process shop", TRACE);
     assert_eq!((&process.parent, process.attribute("outcome")), (&taken_up.span, "applied"));
 }
@@ -392,8 +393,8 @@ async fn failing_collector_changes_no_answer_or_outcome() {
         assert_eq!(deployed.left("shop/order/1").await, (0, false, 0), "{traces}");
         // The worker's last warning may be on its way; ingest has warned at its second event.
         let warnings = deployed.warnings();
-        let told = warnings.iter().filter(|line| line.contains(warned)).count();
-        assert!((1..=4).contains(&told), "{traces}: each function tells twice at most: {warnings:#?}");
+        let seen = warnings.iter().filter(|line| line.contains(warned)).count();
+        assert!((1..=4).contains(&seen), "{traces}: each function warns twice at most: {warnings:#?}");
     }
 }
 

@@ -64,7 +64,7 @@ impl Happening {
                 ),
             ),
             "blocked" => (message, text("reason").unwrap_or_default()),
-            "put off" => (
+            "requeued" => (
                 message,
                 format!("for {}: {}", took("delay_ms").unwrap_or_default(), text("reason").unwrap_or_default()),
             ),

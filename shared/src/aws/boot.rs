@@ -204,9 +204,4 @@ mod tests {
         let function = [("AWS_LAMBDA_FUNCTION_NAME", "billing"), ("AWS_LAMBDA_LOG_STREAM_NAME", "7")];
         assert!(holder(&function).await.contains("\"billing 7\""));
     }
-
-    #[test]
-    fn deployment_needs_its_queue() {
-        assert_eq!(Start::read(&BASE.as_slice()).unwrap_err().to_string(), "INBOX_TABLE: is not set");
-    }
 }

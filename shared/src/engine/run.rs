@@ -37,7 +37,7 @@ pub(crate) async fn run(
             },
         }
     };
-    match threads.begin(isolation, traces::kept(attempt))?.within(time, &env).await {
+    match threads.begin(isolation, traces::in_current_context(attempt))?.within(time, &env).await {
         Worked::Answered(outcome) => Some(outcome),
         Worked::Died => Some(Outcome::retry("the handler's thread ended")),
         Worked::Late => Some(Outcome::unanswered("the handler's time was up")),

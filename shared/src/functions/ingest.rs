@@ -77,7 +77,7 @@ impl Refused {
     /// Logs the name only if it could be one.
     fn unknown(name: Option<&str>) -> Self {
         let name = name.filter(|name| SourceName::parse(name).is_ok());
-        let reason = name.map_or("its URL names none".to_owned(), |name| format!("its URL names `{name}`"));
+        let reason = name.map_or("the URL names no source".to_owned(), |name| format!("the URL names `{name}`"));
         let response = Response::refused(404, "there is no such source");
         Self { refusal: Refusal::UnknownSource, reason, response }
     }
@@ -114,7 +114,8 @@ impl Ingest {
         let mut answer_by = asked + ANSWER;
         let known = self.sources.current();
         if !self.origin.admits(request) {
-            let refused = Refused::with_status(Refusal::PastOrigin, 403, "webhooks come in by another URL");
+            let refused =
+                Refused::with_status(Refusal::PastOrigin, 403, "send webhooks to the URL in front of this one");
             return self.refuse(&known, request, refused);
         }
         let (incoming, required_body) = match self.judge(&known, request, &mut answer_by).await {
@@ -186,7 +187,9 @@ impl Ingest {
         };
         let refused = match newest {
             Newest::Known => refused,
-            Newest::Unknown => Refused::retry_later(Refusal::SourcesUnread, "it cannot be verified now; send it again"),
+            Newest::Unknown => {
+                Refused::retry_later(Refusal::SourcesUnread, "the sources cannot be read now; send it again")
+            }
         };
         Err(self.refuse(&current, request, refused))
     }
@@ -209,17 +212,17 @@ impl Ingest {
                     Judged::Answer(Response::challenged(parameter, &value))
                 }
                 _ => {
-                    let refused = Refused::with_status(Refusal::NotPosted, 405, "webhooks are posted");
+                    let refused = Refused::with_status(Refusal::NotPosted, 405, "webhooks need POST");
                     Judged::Refused(Refused { response: Response::wrong_method(), ..refused })
                 }
             };
         }
         if let Some(coding) = request.compression() {
-            let refused = Refused::with_status(Refusal::Compressed, 415, &format!("its body is compressed ({coding})"));
+            let refused = Refused::with_status(Refusal::Compressed, 415, &format!("the body is compressed ({coding})"));
             return Judged::Refused(Refused { response: Response::compressed(coding), ..refused });
         }
         let Some(body) = request.bytes() else {
-            let reason = "the body is not the base64 it is said to be";
+            let reason = "the body is invalid base64";
             return Judged::Refused(Refused::with_status(Refusal::Damaged, 400, reason));
         };
         if body.len() > LARGEST_BODY {
@@ -248,8 +251,8 @@ impl Ingest {
                 Judged::Refused(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string()))
             }
             Err(reason @ (Unverified::Unfetched(_) | Unverified::Unusable(..))) => {
-                let told = "the key that it is signed with is not at hand; send it again";
-                Judged::Refused(Refused { reason: reason.to_string(), ..Refused::retry_later(Refusal::NoKey, told) })
+                let answer = "the key for its signature is unavailable; send it again";
+                Judged::Refused(Refused { reason: reason.to_string(), ..Refused::retry_later(Refusal::NoKey, answer) })
             }
             Err(reason) => Judged::Unless(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string())),
         }

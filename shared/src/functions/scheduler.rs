@@ -158,8 +158,8 @@ pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result
         let scheduler = Scheduler::new(store, sweeper, jobs, settings, log.clone())?;
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {
             let (scheduler, log) = (&scheduler, &log);
-            let told = Timestamp::from_millis(event.context.deadline);
-            let deadline = deadline(told, start.env.now(), function_time);
+            let given = Timestamp::from_millis(event.context.deadline);
+            let deadline = deadline(given, start.env.now(), function_time);
             async move {
                 let report = super::logged(log, &event.context, scheduler.tick(&event.payload, deadline)).await;
                 report.map(|_| ()).map_err(Error::from)

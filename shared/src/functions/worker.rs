@@ -243,8 +243,8 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
         let worker = Worker::new(drainer, parts.queue, start.env.clone());
         let answered = Runtime::new(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
             let (worker, log) = (&worker, &log);
-            let told = Timestamp::from_millis(event.context.deadline);
-            let deadline = deadline(told, start.env.now(), config.function_timeout);
+            let given = Timestamp::from_millis(event.context.deadline);
+            let deadline = deadline(given, start.env.now(), config.function_timeout);
             async move {
                 let response = super::logged(log, &event.context, worker.process(event.payload, deadline)).await;
                 Ok::<_, Error>(response)

@@ -271,7 +271,7 @@ impl Ticker {
         if seen.entity.held.is_none() {
             return self.store.run(&start, PATIENCE).await;
         }
-        tracing::warn!(job = &*job.name, %tick, holder = holder(&seen), "taken over from a holder that vanished");
+        tracing::warn!(job = &*job.name, %tick, holder = holder(&seen), "lease taken over");
         // Recorded when it was started: nobody else tells how it ended.
         let crashed = seen.tick.filter(|crashed| seen.is_recorded(*crashed));
         let started = self.store.run(&TakeOverTick { start, seen }, PATIENCE).await?;

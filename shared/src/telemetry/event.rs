@@ -132,7 +132,7 @@ pub enum Event<'a> {
         /// `None` for a crashed tick.
         took: Option<Duration>,
     },
-    /// Abandoned handlers still block their threads at a batch's end.
+    /// Abandoned abandoned handlers block threads at a batch's end.
     ThreadsLost {
         lost: usize,
         /// The process ends because of them.
@@ -180,14 +180,14 @@ impl Refusal {
         match self {
             Self::NotVerified => "not verified",
             Self::NoSecret => "no secret",
-            Self::NoKey => "it cannot be verified now",
+            Self::NoKey => "key unavailable",
             Self::SourcesUnread => "sources not read",
             Self::UnknownSource => "no such source",
-            Self::NotPosted => "not posted",
+            Self::NotPosted => "not a POST",
             Self::Damaged => "damaged",
             Self::TooLarge => "too large",
             Self::Compressed => "compressed",
-            Self::PastOrigin => "past the origin",
+            Self::PastOrigin => "bypassed the proxy",
         }
     }
 

@@ -161,16 +161,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["name"], text);
     }
 
-    #[test]
-    fn warning_carries_timestamp_and_keeps_its_level() {
-        let at = Timestamp::from_millis(1_767_225_600_007);
-        let line = Json::new(Level::WARN, "said", at).end();
-        assert_eq!(line, "{\"timestamp\":\"2026-01-01T00:00:00.007Z\",\"level\":\"WARN\",\"message\":\"said\"}\n");
-        assert_eq!(Json::new(Level::INFO, "said", at).end(), "{\"level\":\"INFO\",\"message\":\"said\"}\n");
-    }
-
-    fn declared(detailed: bool, metrics: &[(Metric, u64)]) -> Value {
-        let (at, counting) = (Timestamp::from_millis(7), Counting { namespace: "Shop".into(), detailed });
+    fn declared(metrics: &[(Metric, u64)]) -> Value {
+        let (at, counting) = (Timestamp::from_millis(7), Counting { namespace: "Shop".into(), detailed: false });
         let mut line = Json::new(Level::INFO, "settled", at);
         line.metrics(&counting, at, metrics, Some(Dimensions { source: "shop", outcome: "applied" }));
         serde_json::from_str(&line.end()).unwrap()
@@ -182,25 +174,18 @@ mod tests {
     }
 
     #[test]
-    fn detailed_metrics_are_declared_twice() {
-        let parsed = declared(true, &[(Metric::Delivered, 1), (Metric::LagMs, 5)]);
-        let both = directive(&json!([[], ["source", "outcome"]]), &["Delivered", "LagMs"]);
-        assert_eq!(parsed["_aws"], json!({ "Timestamp": 7, "CloudWatchMetrics": [both] }));
-    }
-
-    #[test]
     fn only_alarm_metrics_are_declared_by_default() {
-        let parsed = declared(false, &[(Metric::Delivered, 1), (Metric::LagMs, 5)]);
+        let parsed = declared(&[(Metric::Delivered, 1), (Metric::LagMs, 5)]);
         assert_eq!(parsed.get("_aws"), None);
         assert_eq!((&parsed["Delivered"], &parsed["LagMs"]), (&json!(1), &json!(5)));
         assert_eq!((&parsed["source"], &parsed["outcome"]), (&json!("shop"), &json!("applied")));
-        let parsed = declared(false, &[(Metric::Delivered, 1), (Metric::Inversions, 1)]);
+        let parsed = declared(&[(Metric::Delivered, 1), (Metric::Inversions, 1)]);
         assert_eq!(parsed["_aws"]["CloudWatchMetrics"], json!([directive(&json!([[]]), &["Inversions"])]));
     }
 
     #[test]
     fn accepted_is_counted_by_source() {
-        let parsed = declared(false, &[(Metric::FailedWakeUps, 1), (Metric::Accepted, 1)]);
+        let parsed = declared(&[(Metric::FailedWakeUps, 1), (Metric::Accepted, 1)]);
         let directives = [directive(&json!([["source"]]), &["Accepted"]), directive(&json!([[]]), &["FailedWakeUps"])];
         assert_eq!(parsed["_aws"]["CloudWatchMetrics"], json!(directives));
     }

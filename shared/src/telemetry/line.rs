@@ -148,20 +148,20 @@ impl<'a> Line<'a> {
                 .counted(Metric::Deferred, 1)
                 .by(incoming.identity.source.as_str(), "deferred"),
             Event::TakenUp { incoming, sequence, after, is_wake_up_lost } => {
-                let line = Self::new(if is_wake_up_lost { L::WARN } else { L::INFO }, "taken up")
+                let line = Self::new(if is_wake_up_lost { L::WARN } else { L::INFO }, "deferred delivery appended")
                     .of_entity(&incoming.entity)
                     .number("sequence", sequence.0)
                     .text("delivery", incoming.identity.delivery_id.as_str())
                     .text("topic", &incoming.topic)
                     .time("after_ms", after)
-                    .by(incoming.identity.source.as_str(), "taken up");
+                    .by(incoming.identity.source.as_str(), "appended");
                 if !is_wake_up_lost {
                     return line;
                 }
                 line.text("wake_up", "failed").counted(Metric::FailedWakeUps, 1)
             }
             Event::UnreadableDelivery { message_id, reason } => {
-                Self::new(L::ERROR, "a deferred delivery cannot be read; kept")
+                Self::new(L::ERROR, "deferred delivery is unreadable; kept")
                     .text("message_id", message_id)
                     .text("reason", reason)
             }
@@ -217,7 +217,7 @@ impl<'a> Line<'a> {
                     reason,
                     RequeueReason::Drained | RequeueReason::Retry | RequeueReason::BreakerOpen | RequeueReason::Paused
                 );
-                Self::new(if is_common { L::DEBUG } else { L::INFO }, "put off")
+                Self::new(if is_common { L::DEBUG } else { L::INFO }, "requeued")
                     .of_entity(entity)
                     .time("delay_ms", delay)
                     .text("reason", format!("{reason:?}"))
@@ -228,9 +228,9 @@ impl<'a> Line<'a> {
                 .counted(Metric::WaitMs, millis(waited))
                 .counted(Metric::Polls, polls.into())
                 .measured(Measures::WithTheNextOf(entity)),
-            Event::TakenOver { entity, token } => Self::new(L::WARN, "taken over from a holder that vanished")
-                .of_lease(entity, token)
-                .counted(Metric::TakenOver, 1),
+            Event::TakenOver { entity, token } => {
+                Self::new(L::WARN, "lease taken over").of_lease(entity, token).counted(Metric::TakenOver, 1)
+            }
             Event::Lost { entity, token } => {
                 Self::new(L::WARN, "lease lost").of_lease(entity, token).counted(Metric::Lost, 1)
             }
@@ -246,19 +246,19 @@ impl<'a> Line<'a> {
                 .time("held_ms", held)
                 .counted(Metric::HoldMs, millis(held)),
             Event::LeaseDropped { entity, token } => {
-                Self::new(L::WARN, "lease dropped without release; it is left to run out").of_lease(entity, token)
+                Self::new(L::WARN, "lease dropped without release; it will expire").of_lease(entity, token)
             }
-            Event::LeaseInDoubt { entity, token } => Self::new(L::WARN, "the end of a lease was not answered")
-                .of_lease(entity, token)
-                .counted(Metric::InDoubt, 1),
+            Event::LeaseInDoubt { entity, token } => {
+                Self::new(L::WARN, "lease release unanswered").of_lease(entity, token).counted(Metric::InDoubt, 1)
+            }
             Event::WakeUpFailed { entity } => {
                 Self::new(L::WARN, "wake-up not sent").of_entity(entity).counted(Metric::FailedWakeUps, 1)
             }
-            Event::BreakerOpened { source, wait } => Self::new(L::WARN, "source held back: its handler is unwell")
+            Event::BreakerOpened { source, wait } => Self::new(L::WARN, "breaker opened")
                 .time("wait_ms", wait)
                 .counted(Metric::BreakersOpened, 1)
-                .by(source.as_str(), "held back"),
-            Event::BreakerClosed { source } => Self::new(L::INFO, "source goes on").text("source", source.as_str()),
+                .by(source.as_str(), "breaker opened"),
+            Event::BreakerClosed { source } => Self::new(L::INFO, "breaker closed").text("source", source.as_str()),
             // Without the error, which may quote anything.
             Event::DestinationUnavailable { source, error: _ } => Self::new(L::WARN, "destination unavailable")
                 .counted(Metric::UnavailableSeconds, 0)
@@ -267,9 +267,9 @@ impl<'a> Line<'a> {
                 .counted(Metric::UnavailableSeconds, after.as_secs())
                 .by(source.as_str(), "available"),
             Event::NoWakeUp { message_id } => {
-                Self::new(L::WARN, "not a wake-up; deleted").text("message_id", message_id)
+                Self::new(L::WARN, "foreign message deleted").text("message_id", message_id)
             }
-            Event::Inversion { delivery } => Self::new(L::INFO, "older than what was applied")
+            Event::Inversion { delivery } => Self::new(L::INFO, "event older than one applied")
                 .of_entity(delivery.entity())
                 .of_delivery(delivery)
                 .counted(Metric::Inversions, 1)
@@ -300,9 +300,9 @@ impl<'a> Line<'a> {
             }
             // Already counted at its batch's end.
             Event::ThreadsLost { lost, is_end: true } => {
-                Self::new(L::ERROR, "ends: handlers block its threads").number("lost", lost as u64)
+                Self::new(L::ERROR, "process ends: abandoned handlers block its threads").number("lost", lost as u64)
             }
-            Event::ThreadsLost { lost, is_end: false } => Self::new(L::WARN, "handlers still block their threads")
+            Event::ThreadsLost { lost, is_end: false } => Self::new(L::WARN, "abandoned handlers block threads")
                 .number("lost", lost as u64)
                 .counted(Metric::LostThreads, lost as u64),
             Event::SourcesChanged { count } => Self::new(L::INFO, "sources changed").number("sources", count as u64),

@@ -69,7 +69,7 @@ impl Posted {
     }
 }
 
-enum Seen {
+enum EndpointEvent {
     Posted(Posted),
     HungUp,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Endpoint {
     scheme: &'static str,
     accepted: Arc<AtomicUsize>,
     served: Arc<Served>,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    seen: mpsc::UnboundedReceiver<EndpointEvent>,
     task: JoinHandle<()>,
 }
 
@@ -147,7 +147,6 @@ impl Endpoint {
     }
 
     /// Returns the number of requests.
-    #[cfg(any(feature = "ingest", feature = "invoke"))]
     pub(crate) fn posts(&self) -> usize {
         self.served.posts.load(Ordering::SeqCst)
     }
@@ -155,14 +154,14 @@ impl Endpoint {
     /// Waits for the next request.
     pub(crate) async fn posted(&mut self) -> Posted {
         match self.seen.recv().await {
-            Some(Seen::Posted(posted)) => posted,
+            Some(EndpointEvent::Posted(posted)) => posted,
             _ => panic!("nothing was posted"),
         }
     }
 
     /// Waits until the client closes a connection.
     pub(crate) async fn hung_up(&mut self) {
-        while !matches!(self.seen.recv().await.unwrap(), Seen::HungUp) {}
+        while !matches!(self.seen.recv().await.unwrap(), EndpointEvent::HungUp) {}
     }
 
     pub(crate) async fn stop(self) {
@@ -174,14 +173,14 @@ impl Endpoint {
 struct Served {
     reply: Box<dyn Fn(usize) -> Reply + Send + Sync>,
     posts: AtomicUsize,
-    sender: mpsc::UnboundedSender<Seen>,
+    sender: mpsc::UnboundedSender<EndpointEvent>,
 }
 
 impl Served {
     async fn serve(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
         while let Some(posted) = read(&mut stream).await {
             // The receiver is gone when the test has ended.
-            let _ = self.sender.send(Seen::Posted(posted));
+            let _ = self.sender.send(EndpointEvent::Posted(posted));
             match (self.reply)(self.posts.fetch_add(1, Ordering::SeqCst)) {
                 Reply::Whole(bytes) => {
                     if stream.write_all(&bytes).await.is_err() {
@@ -195,7 +194,7 @@ impl Served {
                 Reply::Never => {}
             }
         }
-        let _ = self.sender.send(Seen::HungUp);
+        let _ = self.sender.send(EndpointEvent::HungUp);
     }
 }
 

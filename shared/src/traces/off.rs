@@ -24,11 +24,11 @@ pub fn current() -> Trace {
     Trace::default()
 }
 
-pub fn kept<F: Future>(future: F) -> F {
+pub fn in_current_context<F: Future>(future: F) -> F {
     future
 }
 
-pub fn taken_up<F: Future>(_: &Incoming, _: Trace, append: F) -> F {
+pub fn append_deferred<F: Future>(_: &Incoming, _: Trace, append: F) -> F {
     append
 }
 
@@ -57,9 +57,9 @@ impl Entered {
 }
 
 #[derive(Debug)]
-pub struct Lane;
+pub struct DrainSpans;
 
-impl Lane {
+impl DrainSpans {
     pub fn granted(_: &EntityKey, _: FencingToken) -> Self {
         Self
     }

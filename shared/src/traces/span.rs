@@ -23,15 +23,15 @@ use crate::{
 
 /// Returns the trace to store with a delivery, or to send along with a request.
 pub fn current() -> Trace {
-    here(&Context::current())
+    trace_of(&Context::current())
 }
 
 /// Runs `future` in the context that is current now, on whatever thread.
-pub fn kept<F: Future>(future: F) -> impl Future<Output = F::Output> {
+pub fn in_current_context<F: Future>(future: F) -> impl Future<Output = F::Output> {
     future.with_current_context()
 }
 
-pub(super) fn here(context: &Context) -> Trace {
+pub(super) fn trace_of(context: &Context) -> Trace {
     let span = context.span();
     let at = span.span_context();
     if !at.is_valid() {
@@ -43,7 +43,7 @@ pub(super) fn here(context: &Context) -> Trace {
 }
 
 /// Returns a context whose current span is another process's.
-pub(super) fn there(trace: Trace) -> Context {
+pub(super) fn remote_context(trace: Trace) -> Context {
     let Some(parent) = trace.parent() else { return Context::new() };
     let (trace, span) = (TraceId::from(parent.trace), SpanId::from(parent.span));
     // Trace Context version 00 defines only this flag.
@@ -52,14 +52,14 @@ pub(super) fn there(trace: Trace) -> Context {
 }
 
 /// Starts a child span of `parent`; an empty context without a collector.
-pub(super) fn begun(span: SpanBuilder, parent: &Context) -> Context {
+pub(super) fn start_span(span: SpanBuilder, parent: &Context) -> Context {
     match tracer() {
         Some(tracer) => parent.with_span(tracer.build_with_context(span, parent)),
         None => Context::new(),
     }
 }
 
-pub(super) fn about(source: &SourceName, topic: &str, entity: &EntityKey, id: &DeliveryId) -> Vec<KeyValue> {
+pub(super) fn attributes_of(source: &SourceName, topic: &str, entity: &EntityKey, id: &DeliveryId) -> Vec<KeyValue> {
     vec![
         KeyValue::new("serializer.source", source.to_string()),
         KeyValue::new("serializer.topic", shortened(topic, TOPIC_BYTES)),
@@ -73,7 +73,7 @@ pub(super) fn number(name: &'static str, number: u64) -> KeyValue {
 }
 
 /// The outcome is a constant: an error's own text may quote a body.
-pub(super) fn became(context: &Context, outcome: &'static str, is_error: bool) {
+pub(super) fn set_outcome(context: &Context, outcome: &'static str, is_error: bool) {
     context.span().set_attribute(KeyValue::new("serializer.outcome", outcome));
     context.span().set_status(if is_error { Status::error("") } else { Status::Unset });
 }
@@ -93,15 +93,15 @@ impl Door {
     /// Starts the request's span, from when the request arrived.
     pub fn verified(self, incoming: &Incoming) -> Entered {
         let Incoming { entity, identity, topic, .. } = incoming;
-        let mut attributes = about(&identity.source, topic, entity, &identity.delivery_id);
+        let mut attributes = attributes_of(&identity.source, topic, entity, &identity.delivery_id);
         attributes.push(KeyValue::new("http.request.method", "POST"));
         attributes.push(KeyValue::new("http.route", "/webhooks/{source}"));
         let span = SpanBuilder::from_name(format!("POST /webhooks/{}", identity.source))
             .with_kind(SpanKind::Server)
             .with_start_time(self.began)
             .with_attributes(attributes);
-        let span = begun(span, &there(self.parent));
-        begun(SpanBuilder::from_name("verify").with_start_time(self.began), &span).span().end();
+        let span = start_span(span, &remote_context(self.parent));
+        start_span(SpanBuilder::from_name("verify").with_start_time(self.began), &span).span().end();
         Entered(span)
     }
 }
@@ -113,30 +113,31 @@ pub struct Entered(Context);
 impl Entered {
     /// Runs `append` in this span, which is stored with the delivery.
     pub async fn within<F: Future>(&self, append: F) -> F::Output {
-        let span = begun(SpanBuilder::from_name("append"), &self.0);
+        let span = start_span(SpanBuilder::from_name("append"), &self.0);
         let output = append.with_context(self.0.clone()).await;
         span.span().end();
         output
     }
 
     pub fn ends(self, outcome: &'static str, status: u16) {
-        became(&self.0, outcome, status >= 500);
+        set_outcome(&self.0, outcome, status >= 500);
         self.0.span().set_attribute(number("http.response.status_code", status.into()));
         self.0.span().end();
     }
 }
 
 /// Runs `append` for a deferred delivery as a child of `trace`.
-pub async fn taken_up<T, E>(
+pub async fn append_deferred<T, E>(
     incoming: &Incoming,
     trace: Trace,
     append: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
     let Incoming { entity, identity, topic, .. } = incoming;
-    let about = about(&identity.source, topic, entity, &identity.delivery_id);
-    let span = begun(SpanBuilder::from_name("take up").with_attributes(about), &there(trace));
+    let attributes = attributes_of(&identity.source, topic, entity, &identity.delivery_id);
+    let span =
+        start_span(SpanBuilder::from_name("append deferred").with_attributes(attributes), &remote_context(trace));
     let taken = append.with_context(span.clone()).await;
-    became(&span, if taken.is_ok() { "taken up" } else { "not stored" }, taken.is_err());
+    set_outcome(&span, if taken.is_ok() { "appended" } else { "not stored" }, taken.is_err());
     span.span().end();
     taken
 }

@@ -36,7 +36,7 @@ pub fn check(case: &Case, objections: &mut Objections) {
     ] {
         objections.unless(text.contains(metric) == is_there, || format!("the dashboard shows {metric}: {}", !is_there));
     }
-    for metric in ["\"ApproximateAgeOfOldestMessage\"", "source held back", "put off"] {
+    for metric in ["\"ApproximateAgeOfOldestMessage\"", "breaker opened", "requeued"] {
         objections.unless(text.contains(metric), || format!("the dashboard does not show {metric}"));
     }
     for table in ["EntitiesTable", "InboxTable"] {

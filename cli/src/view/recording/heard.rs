@@ -45,7 +45,7 @@ impl Story {
         // A handler may log the same words; an event names its order.
         let is_event = ["entity", "_aws"].iter().any(|name| fields.contains_key(*name));
         let what = match text("message") {
-            "accepted" | "put off" | "measured" if is_event => return Heard::Nothing,
+            "accepted" | "requeued" | "measured" if is_event => return Heard::Nothing,
             "settled" => SETTLEMENTS.into_iter().find(|one| one.as_str() == text("outcome")).map(What::Settled),
             "attempt failed" => Some(What::Failed {
                 attempt: number("attempt").and_then(|attempt| attempt.try_into().ok()).unwrap_or(1),
@@ -56,9 +56,7 @@ impl Story {
                 let all = [BlockReason::Attempts, BlockReason::Expired, BlockReason::Vanished];
                 all.into_iter().find(|one| one.as_str() == text("reason")).map(What::Blocked)
             }
-            "taken over from a holder that vanished" => {
-                number("token").map(|token| What::TakenOver(FencingToken(token)))
-            }
+            "lease taken over" => number("token").map(|token| What::TakenOver(FencingToken(token))),
             "lease lost" => Some(What::Lost),
             "wake-up not sent" => Some(What::WakeUpFailed),
             _ => None,

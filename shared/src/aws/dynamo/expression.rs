@@ -179,22 +179,4 @@ mod tests {
         ]);
         assert_eq!(update, "SET #0 = if_not_exists(#0, :1) + :2, #1 = :3 REMOVE #2");
     }
-
-    #[test]
-    fn single_part_has_no_parentheses() {
-        let both = Condition::All(vec![Condition::exists("a"), Condition::exists("b")]);
-        let nested = Condition::Any(vec![Condition::All(vec![Condition::Always, both])]);
-        let text = Expression::default().condition(&nested);
-        assert_eq!(text.as_deref(), Some("(attribute_exists(#0) AND attribute_exists(#1))"));
-    }
-
-    #[test]
-    fn condition_that_always_holds_has_no_expression() {
-        let mut expression = Expression::default();
-        assert_eq!(expression.condition(&Condition::All(vec![Condition::Always])), None);
-        let open = Condition::Any(vec![Condition::equal("a", "x"), Condition::Always]);
-        assert_eq!(expression.condition(&open), None, "one alternative asks for nothing");
-        assert_eq!(expression.names(), None);
-        assert_eq!(expression.values(), None);
-    }
 }

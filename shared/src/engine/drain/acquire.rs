@@ -47,7 +47,7 @@ impl Drainer {
         let start = match self.ask(entity, deadline, slot, in_flight, &mut polls).await {
             // Nothing is held yet: a newer version is being deployed, or somebody has to look.
             Err(Stopped::Store(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_)))) => {
-                tracing::error!(%entity, %error, "put off");
+                tracing::error!(%entity, %error, "requeued");
                 Ok(Start::NotNow(UNREADABLE, RequeueReason::Unreadable))
             }
             start => start,

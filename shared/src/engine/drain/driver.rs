@@ -32,7 +32,7 @@ use crate::{
     sources::Found,
     telemetry::{Event, RequeueReason},
     time::{CLOCKS_APART, Nonce, Timestamp},
-    traces::{Lane, Written},
+    traces::{DrainSpans, Written},
 };
 
 /// The first wait at a gap; doubles up to [`LONGEST_LOOK`].
@@ -68,7 +68,7 @@ pub(super) struct Driver<'a> {
     /// start, by its source's rate, however this one ends.
     not_before: Option<Timestamp>,
     /// What is told of it to a collector of traces.
-    lane: Lane,
+    spans: DrainSpans,
 }
 
 /// What the end of the function's time says of the store.
@@ -90,7 +90,7 @@ impl<'a> Driver<'a> {
         let memory = Memory { capacity, retention: drainer.settings.retention };
         Self {
             drainer,
-            lane: Lane::granted(&state.entity, renewer.lease().token()),
+            spans: DrainSpans::granted(&state.entity, renewer.lease().token()),
             renewer,
             claimed: (state.tail, seen),
             drain: Drain::granted(state, memory),
@@ -130,15 +130,15 @@ impl<'a> Driver<'a> {
                 None => {
                     ran = None;
                     self.not_before = None;
-                    self.lane.ends();
+                    self.spans.ends();
                     self.drain.next(&self.moment(), self.source.as_ref())
                 }
             };
             if let Some(outcome) = step.outcome() {
-                self.lane.decides(outcome);
+                self.spans.decides(outcome);
             }
             let taken = self.take(step, &mut ran).await;
-            self.lane.decided(match &taken {
+            self.spans.decided(match &taken {
                 // Only what was refused has a step of its own to follow; without a wake-up nothing is written.
                 Ok(Turn::Continue(Some(_))) | Err(Stopped::WakeUp) => Written::Refused,
                 Ok(_) => Written::Stands,
@@ -205,7 +205,7 @@ impl<'a> Driver<'a> {
     /// took it over would have to suspect a delivery that did nothing.
     async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), Stopped> {
         let entity = self.drain.state().entity.clone();
-        tracing::error!(%entity, %error, "put off");
+        tracing::error!(%entity, %error, "requeued");
         let (delay, reason) = match error {
             StoreError::Unavailable(_) => (self.drainer.settings.lease, RequeueReason::StoreOut),
             StoreError::Corrupt(_) | StoreError::Invalid(_) => (UNREADABLE, RequeueReason::Unreadable),

@@ -147,7 +147,7 @@ impl Response {
     }
 
     pub fn wrong_method() -> Self {
-        let mut response = Self::refused(405, "webhooks are posted");
+        let mut response = Self::refused(405, "webhooks need POST");
         response.headers.insert("allow".into(), "POST".into());
         response
     }

@@ -39,8 +39,8 @@ impl Origin {
 
     /// Returns whether the request came through the proxy. Compares in constant time.
     pub(super) fn admits(&self, request: &Request) -> bool {
-        let said = request.headers.get(HEADER).map(String::as_bytes).unwrap_or_default();
-        let fits = |secret: &String| bool::from(secret.as_bytes().ct_eq(said));
+        let sent = request.headers.get(HEADER).map(String::as_bytes).unwrap_or_default();
+        let fits = |secret: &String| bool::from(secret.as_bytes().ct_eq(sent));
         self.0.is_empty() || self.0.iter().any(fits)
     }
 }
@@ -71,10 +71,10 @@ mod tests {
     #[test]
     fn bypassed_proxy_is_detected_and_both_secrets_accepted() {
         let origin = origin(&format!("{NEW},{OLD}")).unwrap();
-        for (said, is_let_in) in
+        for (sent, is_admitted) in
             [(Some(NEW), true), (Some(OLD), true), (Some("x"), false), (Some(""), false), (None, false)]
         {
-            assert_eq!(origin.admits(&request(said)), is_let_in, "{said:?}");
+            assert_eq!(origin.admits(&request(sent)), is_admitted, "{sent:?}");
         }
         assert!(!format!("{origin:?}").contains(NEW));
     }

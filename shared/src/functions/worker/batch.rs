@@ -127,11 +127,4 @@ mod tests {
             assert_eq!(of(&others), None, "{others:?}");
         }
     }
-
-    #[test]
-    fn foreign_message_is_deleted() {
-        let batch = Batch::sort([message("1", "not json", 1), message("2", r#"{"entity":"no-namespace"}"#, 1)]);
-        assert_eq!(batch.unreadable(), ["1", "2"]);
-        assert!(batch.failures(&BTreeMap::new()).is_empty());
-    }
 }

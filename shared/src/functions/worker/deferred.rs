@@ -88,10 +88,10 @@ async fn take_up_one<'a>(
         return inbox.defer_again(deferred, pause.max(deferred.pause()), PATIENCE).await.is_ok();
     }
     let appended = inbox.take_up(&incoming, stored, ANSWERED);
-    match traces::taken_up(&incoming, deferred.trace(), appended).await {
+    match traces::append_deferred(&incoming, deferred.trace(), appended).await {
         Ok(_) => true,
         Err(error) => {
-            tracing::error!(entity = %incoming.entity, %error, "not taken up");
+            tracing::error!(entity = %incoming.entity, %error, "deferred delivery not appended");
             pauses.note(deferred, &error);
             inbox.defer_again(&deferred.again(), deferred.pause(), PATIENCE).await.is_ok()
         }

@@ -66,11 +66,11 @@ pub(super) struct Outbox<E> {
     patience: Duration,
     env: Env,
     deadline: AtomicU64,
-    mood: Mutex<Mood>,
+    health: Mutex<Health>,
 }
 
 #[derive(Debug, Default)]
-struct Mood {
+struct Health {
     has_refused: bool,
     /// On the monotonic clock.
     paused: Duration,
@@ -78,12 +78,12 @@ struct Mood {
 
 impl<E: Exporter> Outbox<E> {
     pub(super) fn new(exporter: E, host: String, patience: Duration, env: Env) -> Self {
-        let (ended, deadline, mood) = (Ended::default(), AtomicU64::new(u64::MAX), Mutex::default());
-        Self { ended, exporter, host, patience, env, deadline, mood }
+        let (ended, deadline, health) = (Ended::default(), AtomicU64::new(u64::MAX), Mutex::default());
+        Self { ended, exporter, host, patience, env, deadline, health }
     }
 
-    fn mood(&self) -> MutexGuard<'_, Mood> {
-        self.mood.lock().unwrap_or_else(PoisonError::into_inner)
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ignores a deadline in the past: `cargo lambda watch` gives one in 1970.
@@ -101,21 +101,21 @@ impl<E: Exporter> Outbox<E> {
         }
         let spans = std::mem::take(&mut *self.ended.lock());
         let now = self.env.monotonic();
-        if spans.is_empty() || now < self.mood().paused {
+        if spans.is_empty() || now < self.health().paused {
             return;
         }
         let count = spans.len();
         let sent = self.env.within(self.patience.min(left), self.exporter.export(spans)).await;
         let is_paused = match &sent {
             Some(answer) => {
-                let had_refused = std::mem::replace(&mut self.mood().has_refused, answer.is_err());
+                let had_refused = std::mem::replace(&mut self.health().has_refused, answer.is_err());
                 had_refused && answer.is_err()
             }
             // The collector had its whole timeout.
             None => self.patience <= left,
         };
         if is_paused {
-            self.mood().paused = self.env.monotonic() + PAUSE;
+            self.health().paused = self.env.monotonic() + PAUSE;
         }
         let reason = match sent {
             Some(Ok(())) => return,
@@ -140,49 +140,49 @@ mod tests {
 
     /// An exporter that accepts, refuses or never answers.
     #[derive(Debug, Default)]
-    struct Taker {
+    struct TestExporter {
         asked: AtomicUsize,
         spans: AtomicUsize,
-        does: Mutex<Does>,
+        reaction: Mutex<Reaction>,
     }
 
     #[derive(Debug, Default, Clone, Copy)]
-    enum Does {
+    enum Reaction {
         #[default]
         Takes,
         Refuses,
         Hangs,
     }
 
-    impl Exporter for &'static Taker {
+    impl Exporter for &'static TestExporter {
         async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
             self.asked.fetch_add(1, Relaxed);
-            let does = *self.does.lock().unwrap();
-            match does {
-                Does::Takes => {
+            let reaction = *self.reaction.lock().unwrap();
+            match reaction {
+                Reaction::Takes => {
                     self.spans.fetch_add(batch.len(), Relaxed);
                     Ok(())
                 }
-                Does::Refuses => Err(OTelSdkError::InternalFailure("no".into())),
-                Does::Hangs => std::future::pending().await,
+                Reaction::Refuses => Err(OTelSdkError::InternalFailure("no".into())),
+                Reaction::Hangs => std::future::pending().await,
             }
         }
     }
 
     struct Case {
-        outbox: Outbox<&'static Taker>,
-        taker: &'static Taker,
+        outbox: Outbox<&'static TestExporter>,
+        exporter: &'static TestExporter,
         tracer: SdkTracer,
         env: Env,
     }
 
     impl Case {
         fn new(sampler: Sampler) -> Self {
-            let taker: &'static Taker = Box::leak(Box::default());
+            let exporter: &'static TestExporter = Box::leak(Box::default());
             let env = Env::system();
-            let outbox = Outbox::new(taker, "collector".into(), PATIENCE, env.clone());
+            let outbox = Outbox::new(exporter, "collector".into(), PATIENCE, env.clone());
             let provider = SdkTracerProvider::builder().with_span_processor(outbox.ended.clone()).with_sampler(sampler);
-            Self { outbox, taker, tracer: provider.build().tracer("test"), env }
+            Self { outbox, exporter, tracer: provider.build().tracer("test"), env }
         }
 
         /// Ends a span and sends, with this much of the invocation left.
@@ -190,57 +190,48 @@ mod tests {
             drop(self.tracer.build(SpanBuilder::from_name("one")));
             self.outbox.invoked(self.env.now() + left);
             self.outbox.send().await;
-            (self.taker.asked.load(Relaxed), self.taker.spans.load(Relaxed))
+            (self.exporter.asked.load(Relaxed), self.exporter.spans.load(Relaxed))
         }
 
-        fn now(&self, does: Does) {
-            *self.taker.does.lock().unwrap() = does;
+        fn now(&self, reaction: Reaction) {
+            *self.exporter.reaction.lock().unwrap() = reaction;
         }
 
         fn later(&self) {
-            self.outbox.mood().paused = Duration::ZERO;
+            self.outbox.health().paused = Duration::ZERO;
         }
     }
 
     const AMPLE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn ended_spans_are_sent_once() {
-        let case = Case::new(Sampler::AlwaysOn);
-        assert_eq!(case.sends(AMPLE).await, (1, 1));
-        assert_eq!(case.sends(AMPLE).await, (2, 2));
-        case.outbox.send().await;
-        assert_eq!(case.taker.asked.load(Relaxed), 2, "nobody is asked for nothing");
-    }
-
-    #[tokio::test]
     async fn failing_collector_is_left_alone_for_a_while() {
         let case = Case::new(Sampler::AlwaysOn);
-        case.now(Does::Refuses);
+        case.now(Reaction::Refuses);
         assert_eq!(case.sends(AMPLE).await, (1, 0));
         for _ in 0..3 {
             assert_eq!(case.sends(AMPLE).await, (2, 0), "once it may have been a connection");
         }
-        assert!(case.outbox.mood().paused > case.env.monotonic() + PAUSE / 2);
+        assert!(case.outbox.health().paused > case.env.monotonic() + PAUSE / 2);
         case.later();
-        case.now(Does::Takes);
+        case.now(Reaction::Takes);
         assert_eq!(case.sends(AMPLE).await, (3, 1), "what ended meanwhile is dropped");
-        case.now(Does::Refuses);
+        case.now(Reaction::Refuses);
         assert_eq!(case.sends(AMPLE).await, (4, 1));
-        case.now(Does::Takes);
+        case.now(Reaction::Takes);
         assert_eq!(case.sends(AMPLE).await, (5, 2), "it had taken some since");
     }
 
     #[tokio::test]
     async fn silent_collector_is_limited_by_invocation_deadline() {
         let case = Case::new(Sampler::AlwaysOn);
-        case.now(Does::Hangs);
+        case.now(Reaction::Hangs);
         // Without the limit this would never return.
         assert_eq!(case.sends(MARGIN + LEAST * 2).await, (1, 0));
-        case.now(Does::Takes);
+        case.now(Reaction::Takes);
         assert_eq!(case.sends(MARGIN + LEAST / 2).await, (1, 0), "no time is left");
         assert_eq!(case.sends(AMPLE).await, (2, 2), "not paused, with those of the invocation before");
-        case.now(Does::Hangs);
+        case.now(Reaction::Hangs);
         assert_eq!(case.sends(AMPLE).await, (3, 2));
         assert_eq!(case.sends(AMPLE).await, (3, 2), "it had all its time");
     }
@@ -251,7 +242,7 @@ mod tests {
         drop(case.tracer.build(SpanBuilder::from_name("one")));
         case.outbox.invoked(Timestamp::from_millis(600_000));
         case.outbox.send().await;
-        assert_eq!(case.taker.spans.load(Relaxed), 1);
+        assert_eq!(case.exporter.spans.load(Relaxed), 1);
     }
 
     #[tokio::test]

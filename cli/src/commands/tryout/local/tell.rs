@@ -144,7 +144,7 @@ fn as_json(happening: &Happening, error: Option<&str>) -> Value {
         What::Settled(settlement) => ("settled", json!({ "outcome": settlement.as_str() })),
         What::Blocked(reason) => ("blocked", json!({ "reason": reason.as_str() })),
         What::PutOff(reason, delay) => {
-            ("put off", json!({ "reason": format!("{reason:?}"), "delay_ms": delay.as_millis() as u64 }))
+            ("requeued", json!({ "reason": format!("{reason:?}"), "delay_ms": delay.as_millis() as u64 }))
         }
         What::TakenOver(token) => ("taken over", json!({ "token": token })),
         What::Lost => ("lease lost", json!({})),

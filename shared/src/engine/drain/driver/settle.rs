@@ -89,7 +89,7 @@ impl Driver<'_> {
             let ran = ran.iter().find(|delivery| delivery.sequence() == receipt.sequence);
             let delivery = ran.map(|delivery| &**delivery).or_else(|| self.drain.read_at(receipt.sequence));
             if let Some(delivery) = delivery {
-                self.lane.settled(delivery, receipt.settlement);
+                self.spans.settled(delivery, receipt.settlement);
             }
             self.drainer.observer.observe(&Event::Settled {
                 entity: &self.drain.state().entity,

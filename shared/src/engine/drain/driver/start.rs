@@ -68,7 +68,7 @@ impl<'a> Driver<'a> {
             self.mark_start(self.drain.state().next()).await?;
         }
         let token = self.renewer.lease().token();
-        self.lane.starts(&source.handler, token, &mut deliveries);
+        self.spans.starts(&source.handler, token, &mut deliveries);
         let deliveries: Vec<Arc<Delivery>> = deliveries.into_iter().map(Arc::new).collect();
         for delivery in &deliveries {
             self.drainer.observer.observe(&Event::Started { delivery, token });
@@ -80,7 +80,7 @@ impl<'a> Driver<'a> {
             Canceller::start(&source.handler, token, started + source.handler_timeout, env.clone());
         let Drainer { threads, handler, isolation, .. } = self.drainer;
         let timed = run(threads, handler.clone(), *isolation, Deliveries(deliveries.clone()), context);
-        let timed = self.lane.within(timed);
+        let timed = self.spans.within(timed);
         let ahead = self.ahead(group.places);
         // The next page is read meanwhile; a handler that is done does not wait for it.
         let both = async {
@@ -90,7 +90,7 @@ impl<'a> Driver<'a> {
             }
         };
         let (outcome, ahead) = self.renewer.hold(both).await?;
-        self.lane.ran(outcome.as_ref());
+        self.spans.ran(outcome.as_ref());
         // Tells one that blocks its thread and is late; what it still does is refused by its token.
         drop(canceller);
         // What went wrong there is met again when that page is needed.

@@ -8,7 +8,7 @@ use opentelemetry::{
 
 use super::{
     Written,
-    span::{about, became, begun, here, number, there},
+    span::{attributes_of, number, remote_context, set_outcome, start_span, trace_of},
 };
 use crate::{
     handler::Outcome,
@@ -21,9 +21,9 @@ use crate::{
 
 /// A drain's spans. Dropping it ends those that are open.
 #[derive(Debug)]
-pub struct Lane {
+pub struct DrainSpans {
     drain: Context,
-    open: Vec<Open>,
+    open: Vec<DeliverySpans>,
     /// The current context while the handler runs.
     run: Context,
     has_failed: bool,
@@ -31,27 +31,27 @@ pub struct Lane {
 
 /// A delivery that was started and not decided.
 #[derive(Debug)]
-struct Open {
+struct DeliverySpans {
     sequence: Sequence,
     process: Context,
     run: Context,
-    settle: Option<Settle>,
+    settle: Option<SettleSpan>,
 }
 
 /// A decision that is being written. Its outcome is recorded once it has landed.
 #[derive(Debug)]
-struct Settle {
+struct SettleSpan {
     span: Context,
     outcome: &'static str,
     is_error: bool,
     stands: bool,
 }
 
-impl Lane {
+impl DrainSpans {
     pub fn granted(entity: &EntityKey, token: FencingToken) -> Self {
         let attributes =
             [KeyValue::new("serializer.entity_key", entity.to_string()), number("serializer.fencing_token", token.0)];
-        let drain = begun(SpanBuilder::from_name("drain").with_attributes(attributes), &Context::new());
+        let drain = start_span(SpanBuilder::from_name("drain").with_attributes(attributes), &Context::new());
         Self { drain, open: Vec::new(), run: Context::new(), has_failed: false }
     }
 
@@ -64,16 +64,16 @@ impl Lane {
             let process = self.process(delivery);
             process.span().set_attribute(number("serializer.attempt", delivery.attempt().into()));
             process.span().set_attribute(number("serializer.fencing_token", token.0));
-            let run = begun(run(), &process);
-            delivery.trace = here(&run);
-            self.open.push(Open { sequence: delivery.sequence(), process, run, settle: None });
+            let run = start_span(run(), &process);
+            delivery.trace = trace_of(&run);
+            self.open.push(DeliverySpans { sequence: delivery.sequence(), process, run, settle: None });
         }
         self.run = match &self.open[..] {
             [one] => one.run.clone(),
             // A start for several deliveries belongs to none of them alone.
             several => {
                 let links = several.iter().map(|one| Link::with_context(one.run.span().span_context().clone()));
-                let together = begun(run().with_links(links.collect()), &self.drain);
+                let together = start_span(run().with_links(links.collect()), &self.drain);
                 together.span().set_attribute(number("serializer.deliveries", several.len() as u64));
                 together
             }
@@ -100,7 +100,7 @@ impl Lane {
         // A single delivery's own run is the current context.
         let together = (self.open.len() > 1).then_some(&self.run);
         for run in self.open.iter().map(|one| &one.run).chain(together) {
-            became(run, outcome, is_error);
+            set_outcome(run, outcome, is_error);
             run.span().end();
         }
         self.run = Context::new();
@@ -116,20 +116,20 @@ impl Lane {
             _ => false,
         };
         for one in &mut self.open {
-            let span = begun(SpanBuilder::from_name("settle"), &one.process);
-            one.settle = Some(Settle { span, outcome, is_error, stands: false });
+            let span = start_span(SpanBuilder::from_name("settle"), &one.process);
+            one.settle = Some(SettleSpan { span, outcome, is_error, stands: false });
         }
     }
 
     pub fn decided(&mut self, written: Written) {
         for one in &mut self.open {
-            let Some(Settle { span, outcome, is_error, stands }) = one.settle.take() else { continue };
+            let Some(SettleSpan { span, outcome, is_error, stands }) = one.settle.take() else { continue };
             match written {
-                Written::Stands => one.became(&span, outcome, is_error),
-                _ if stands => one.became(&span, outcome, is_error),
-                Written::Refused => became(&span, "refused", true),
-                Written::Lost => became(&span, "lost", true),
-                Written::InDoubt => became(&span, "in doubt", true),
+                Written::Stands => one.set_outcome(&span, outcome, is_error),
+                _ if stands => one.set_outcome(&span, outcome, is_error),
+                Written::Refused => set_outcome(&span, "refused", true),
+                Written::Lost => set_outcome(&span, "lost", true),
+                Written::InDoubt => set_outcome(&span, "in doubt", true),
             }
             span.span().end();
         }
@@ -142,7 +142,7 @@ impl Lane {
             settle.iter_mut().for_each(|settle| settle.stands = true);
         } else {
             let process = self.process(delivery);
-            became(&process, settlement.as_str(), settlement == Settlement::Parked);
+            set_outcome(&process, settlement.as_str(), settlement == Settlement::Parked);
             process.span().end();
         }
     }
@@ -151,7 +151,7 @@ impl Lane {
     pub fn ends(&mut self) {
         // Time ran out during the write.
         self.decided(Written::InDoubt);
-        for Open { process, run, .. } in self.open.drain(..) {
+        for DeliverySpans { process, run, .. } in self.open.drain(..) {
             run.span().end();
             process.span().end();
         }
@@ -161,26 +161,26 @@ impl Lane {
     /// Starts the span of a delivery in the delivery's own trace.
     fn process(&self, delivery: &Delivery) -> Context {
         let source = delivery.source();
-        let mut attributes = about(source, delivery.topic(), delivery.entity(), delivery.delivery_id());
+        let mut attributes = attributes_of(source, delivery.topic(), delivery.entity(), delivery.delivery_id());
         attributes.push(number("serializer.sequence", delivery.sequence().0));
         let span = SpanBuilder::from_name(format!("process {source}"))
             .with_kind(SpanKind::Consumer)
             .with_attributes(attributes)
             .with_links(vec![Link::with_context(self.drain.span().span_context().clone())]);
-        let process = begun(span, &there(delivery.trace));
+        let process = start_span(span, &remote_context(delivery.trace));
         self.drain.span().add_link(process.span().span_context().clone(), Vec::new());
         process
     }
 }
 
-impl Open {
-    fn became(&self, settle: &Context, outcome: &'static str, is_error: bool) {
-        became(settle, outcome, false);
-        became(&self.process, outcome, is_error);
+impl DeliverySpans {
+    fn set_outcome(&self, settle: &Context, outcome: &'static str, is_error: bool) {
+        set_outcome(settle, outcome, false);
+        set_outcome(&self.process, outcome, is_error);
     }
 }
 
-impl Drop for Lane {
+impl Drop for DrainSpans {
     fn drop(&mut self) {
         self.ends();
         self.drain.span().end();
