@@ -26,7 +26,7 @@ use tokio::{
 };
 use webhook_serializer::{
     aws::Parts,
-    config::StoreConfig,
+    config::{SourcesOrigin, StoreConfig},
     engine::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
@@ -222,7 +222,7 @@ impl Local {
     /// Returns the environment of a function binary in this deployment.
     pub fn environment(&self, sources_file: &str) -> Vec<(String, String)> {
         let mut variables = environment(&self.engines, &self.drain);
-        variables.push(("SOURCES_FILE".to_owned(), sources_file.to_owned()));
+        variables.push(sources_variable(sources_file.into()));
         variables
     }
 
@@ -261,7 +261,7 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
 
 /// The variable that tells functions, and `serializer source`, where the sources are.
 fn sources_variable(file: PathBuf) -> (String, String) {
-    ("SOURCES_FILE".to_owned(), file.to_string_lossy().into_owned())
+    (SourcesOrigin::VARIABLE.to_owned(), SourcesOrigin::File(file).to_string())
 }
 
 /// The environment of a function binary, without its sources.

@@ -1,7 +1,7 @@
 //! A function's configuration: read from the environment and validated once, as a
 //! whole.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use futures_util::future::{BoxFuture, ready};
 
@@ -20,8 +20,8 @@ pub struct InvalidConfig {
 }
 
 /// Shows the message, because `main` prints errors with `Debug`.
-impl std::fmt::Debug for InvalidConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for InvalidConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
 }
@@ -132,47 +132,43 @@ impl StoreConfig {
     }
 }
 
-/// The location of the sources document: exactly one of these variables is set.
+/// The location of the sources document, from `SOURCES`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcesOrigin {
-    /// `SOURCES_FILE`: a file, for local runs.
+    /// `file:PATH`: a file, for local runs.
     File(PathBuf),
-    /// `SOURCES_PARAMETER`: a parameter in SSM Parameter Store, by name or ARN.
+    /// A parameter in SSM Parameter Store, by name.
     Parameter(String),
-    /// `SOURCES_SECRET`: a secret in Secrets Manager, by ARN.
+    /// A secret in Secrets Manager, by ARN.
     Secret(String),
 }
 
 impl SourcesOrigin {
-    const VARIABLES: [&str; 3] = ["SOURCES_FILE", "SOURCES_PARAMETER", "SOURCES_SECRET"];
+    /// The environment variable.
+    pub const VARIABLE: &str = "SOURCES";
 
-    /// Reads and validates the variables.
+    /// Reads `SOURCES`.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
-        let [file, parameter, secret] = Self::VARIABLES.map(|name| variables.value(name));
-        match (file, parameter, secret) {
-            (Some(path), None, None) => Ok(Self::File(path.into())),
-            (None, Some(name), None) => Ok(Self::Parameter(name)),
-            (None, None, Some(arn)) if arn.starts_with("arn:") => Ok(Self::Secret(arn)),
-            (None, None, Some(_)) => Err(InvalidConfig::new("SOURCES_SECRET", "is to be the secret's ARN")),
-            (None, None, None) => {
-                let reason = "is not set, nor is SOURCES_SECRET or SOURCES_FILE; one of the three is needed";
-                Err(InvalidConfig::new("SOURCES_PARAMETER", reason))
-            }
-            (file, parameter, secret) => {
-                let set = [file, parameter, secret].map(|value| value.is_some());
-                let names = Self::VARIABLES.iter().zip(set).filter(|(_, set)| *set).map(|(name, _)| *name);
-                let names: Vec<_> = names.collect();
-                Err(InvalidConfig::new(&names.join(", "), "only one of them may be set"))
-            }
+        needed(variables, Self::VARIABLE).map(Self::from)
+    }
+}
+
+impl From<String> for SourcesOrigin {
+    fn from(text: String) -> Self {
+        match text.strip_prefix("file:") {
+            Some(path) => Self::File(path.into()),
+            None if text.starts_with("arn:") => Self::Secret(text),
+            None => Self::Parameter(text),
         }
     }
+}
 
-    /// Returns the name of the variable.
-    pub fn variable(&self) -> &'static str {
+/// As `SOURCES` is written.
+impl fmt::Display for SourcesOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(_) => "SOURCES_FILE",
-            Self::Parameter(_) => "SOURCES_PARAMETER",
-            Self::Secret(_) => "SOURCES_SECRET",
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Parameter(name) | Self::Secret(name) => f.write_str(name),
         }
     }
 }
@@ -214,14 +210,10 @@ pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidCon
     seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 10..=900)
 }
 
-/// The default of `SWEEP_ROWS`.
+/// The most rows of orders that a scheduler sweeps in one minute, which bounds the
+/// sweep's cost. A table of more than 60 times as many rows takes longer than an
+/// hour to sweep.
 pub const SWEEP_ROWS: u64 = 100_000;
-
-/// Reads a scheduler's `SWEEP_ROWS`: the most rows of orders that it sweeps in one
-/// minute.
-pub fn sweep_rows(variables: &impl Variables) -> Result<u64, InvalidConfig> {
-    number(variables, "SWEEP_ROWS", SWEEP_ROWS, 1_000..=100_000_000)
-}
 
 /// Returns the shortest timeout in which a drain can give up a sequence that was
 /// claimed but never filled. Every drain waits for it from the start, so with less
@@ -323,23 +315,17 @@ mod tests {
     }
 
     #[test]
-    fn sources_have_exactly_one_origin() {
-        let read = |set: &[(&str, &str)]| SourcesOrigin::read(&set).map_err(|error| error.to_string());
-        let (file, parameter) = (("SOURCES_FILE", "a.toml"), ("SOURCES_PARAMETER", "/webhooks/sources"));
-        let secret = ("SOURCES_SECRET", "arn:aws:secretsmanager:eu-central-1:1:secret:s");
-        assert_eq!(read(&[file]), Ok(SourcesOrigin::File("a.toml".into())));
-        assert_eq!(read(&[parameter]), Ok(SourcesOrigin::Parameter("/webhooks/sources".into())));
-        assert_eq!(read(&[secret]), Ok(SourcesOrigin::Secret(secret.1.into())));
-        let none = read(&[]).unwrap_err();
-        assert!(SourcesOrigin::VARIABLES.iter().all(|name| none.contains(name)), "{none}");
-        let two = read(&[file, secret]).unwrap_err();
-        assert_eq!(two, "SOURCES_FILE, SOURCES_SECRET: only one of them may be set");
-        assert_eq!(
-            read(&[file, parameter]).unwrap_err(),
-            "SOURCES_FILE, SOURCES_PARAMETER: only one of them may be set"
-        );
-        let by_name = read(&[("SOURCES_SECRET", "sources")]).unwrap_err();
-        assert_eq!(by_name, "SOURCES_SECRET: is to be the secret's ARN");
+    fn sources_variable_names_file_parameter_or_secret() {
+        let read = |text: &str| SourcesOrigin::read(&[("SOURCES", text)].as_slice()).unwrap();
+        let arn = "arn:aws:secretsmanager:eu-central-1:1:secret:s";
+        assert_eq!(read("file:a.toml"), SourcesOrigin::File("a.toml".into()));
+        assert_eq!(read("/shop/sources"), SourcesOrigin::Parameter("/shop/sources".into()));
+        assert_eq!(read(arn), SourcesOrigin::Secret(arn.into()));
+        for text in ["file:/tmp/a.toml", "/shop/sources", arn] {
+            assert_eq!(read(text).to_string(), text);
+        }
+        let missing = SourcesOrigin::read(&[].as_slice()).unwrap_err().to_string();
+        assert_eq!(missing, "SOURCES: is not set");
     }
 
     #[test]

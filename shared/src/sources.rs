@@ -8,6 +8,7 @@ pub mod deliver;
 pub mod destination;
 pub mod invocation;
 mod live;
+mod origin;
 mod provider;
 mod retry;
 #[cfg(any(test, feature = "verify"))]
@@ -38,12 +39,17 @@ use crate::{
 };
 
 pub use live::{Document, Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE};
+pub use origin::{HEADER as ORIGIN_HEADER, Origin};
 pub use retry::LONGEST_RETRIED;
 pub use topics::{Pattern, Patterns, Topics};
 
 /// All configured sources.
 #[derive(Debug, Clone, Default)]
-pub struct Sources(BTreeMap<SourceName, Arc<Source>>);
+pub struct Sources {
+    by_name: BTreeMap<SourceName, Arc<Source>>,
+    #[cfg_attr(not(any(test, feature = "verify")), expect(dead_code, reason = "ingest alone asks"))]
+    origin: Origin,
+}
 
 /// The reason for refusing a sources document.
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +122,7 @@ struct Form {
     /// Editors offer and check the fields by this schema.
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
+    origin: Option<origin::Entry>,
     sources: BTreeMap<String, Entry>,
 }
 
@@ -248,6 +255,7 @@ impl Sources {
                 InvalidSources::Document(format!("line {line}: {}", without_values(error.message())))
             })?
         };
+        let origin = document.origin.map(Origin::check).transpose().map_err(InvalidSources::Document)?;
         let mut sources = BTreeMap::new();
         for (name, entry) in document.sources {
             let invalid = |reason: String| InvalidSources::Source { source_name: name.clone(), reason };
@@ -258,17 +266,23 @@ impl Sources {
         if sources.is_empty() {
             return Err(InvalidSources::Document("it contains no source".into()));
         }
-        Ok(Self(sources))
+        Ok(Self { by_name: sources, origin: origin.unwrap_or_default() })
     }
 
     /// Returns the source called `name`.
     pub fn get(&self, name: &str) -> Option<&Arc<Source>> {
-        self.0.get(&SourceName::parse(name).ok()?)
+        self.by_name.get(&SourceName::parse(name).ok()?)
     }
 
     /// Iterates over the sources, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
-        self.0.values()
+        self.by_name.values()
+    }
+
+    /// The proxy that webhooks come through, if any.
+    #[cfg(any(test, feature = "verify"))]
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Returns the longest time limit of the sources' handlers.

@@ -1,5 +1,5 @@
 variable "bucket" {
-  description = "An S3 bucket in the stack's region, for the functions' code and the template."
+  description = "An S3 bucket in the stack's region, for the functions' code."
   type        = string
 }
 
@@ -9,10 +9,15 @@ variable "dist" {
   default     = "dist"
 }
 
+variable "email" {
+  description = "Where alarms are sent."
+  type        = string
+}
+
 locals {
-  # Another release is another place, so that CloudFormation sees that its code is new.
-  prefix    = "webhook-serializer/${filesha256("${var.dist}/SHA256SUMS")}"
   functions = toset(["ingest", "worker", "scheduler"])
+  # Other code is another place, so that CloudFormation sees that it is new.
+  prefix = "webhook-serializer/${sha256(join("", [for name in local.functions : filesha256("${var.dist}/arm64/${name}.zip")]))}"
 }
 
 resource "aws_s3_object" "code" {
@@ -21,24 +26,30 @@ resource "aws_s3_object" "code" {
   key         = "${local.prefix}/arm64/${each.key}.zip"
   source      = "${var.dist}/arm64/${each.key}.zip"
   source_hash = filesha256("${var.dist}/arm64/${each.key}.zip")
-}
-
-# Too long for `template_body`.
-resource "aws_s3_object" "template" {
-  bucket  = var.bucket
-  key     = "${local.prefix}/template.yaml"
-  content = replace(file("${var.dist}/template.yaml"), "CodeUri: arm64/", "CodeUri: s3://${var.bucket}/${local.prefix}/arm64/")
+  # CloudFormation needs the old code for a rollback: it goes after the update.
+  lifecycle { create_before_destroy = true }
 }
 
 resource "aws_cloudformation_stack" "webhooks" {
-  name         = "webhook-serializer"
-  template_url = "https://${var.bucket}.s3.amazonaws.com/${aws_s3_object.template.key}"
-  capabilities = ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
+  name          = "webhook-serializer"
+  template_body = replace(file("${var.dist}/template.yaml"), "CodeUri: arm64/", "CodeUri: s3://${var.bucket}/${local.prefix}/arm64/")
+  capabilities  = ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
+  # All that differ from the defaults: Terraform resets what is not here. Above all Tables, once it is used.
   parameters = {
-    FrontDoor  = "http-api"
-    AlarmEmail = "oncall@example.com"
+    FrontDoor = "http-api"
   }
   depends_on = [aws_s3_object.code]
+}
+
+# It reads the outputs of the core when it is deployed.
+resource "aws_cloudformation_stack" "observability" {
+  name          = "webhook-serializer-observability"
+  template_body = file("${var.dist}/templates/observability.yaml")
+  parameters = {
+    Core  = aws_cloudformation_stack.webhooks.name
+    Email = var.email
+  }
+  depends_on = [aws_cloudformation_stack.webhooks]
 }
 
 output "webhook_url" {

@@ -120,7 +120,7 @@ fn refused(sources: &str, changes: &[(&str, &str)]) -> String {
         ("QUEUE_URL", "http://127.0.0.1:1/000000000000/wake-ups"),
         ("JOURNAL", "/dev/null"),
     ]);
-    command.env("SOURCES_FILE", &file);
+    command.env("SOURCES", format!("file:{}", file.display()));
     for (name, value) in changes {
         command.env(name, value);
     }
@@ -147,7 +147,7 @@ fn invalid_configuration_stops_the_start() {
         (&[("FUNCTION_TIMEOUT_SECONDS", "90")], &["FUNCTION_TIMEOUT_SECONDS", "less than VISIBILITY_TIMEOUT_SECONDS"]),
         (&[("FUNCTION_TIMEOUT_SECONDS", "30")], &["FUNCTION_TIMEOUT_SECONDS", "slow", "handler_timeout"]),
         (&[("RETENTION_DAYS", "0")], &["RETENTION_DAYS"]),
-        (&[("SOURCES_FILE", "/no/such/file")], &["SOURCES_FILE", "/no/such/file"]),
+        (&[("SOURCES", "file:/no/such/file")], &["SOURCES", "/no/such/file"]),
     ] {
         let said = refused(SOURCES, changes);
         for name in named {
@@ -160,7 +160,7 @@ fn invalid_configuration_stops_the_start() {
 fn function_without_runtime_api_fails() {
     let nowhere = "http://127.0.0.1:1";
     let said = refused(SOURCES, &[("AWS_ENDPOINT_URL_DYNAMODB", nowhere), ("AWS_ENDPOINT_URL_SQS", nowhere)]);
-    assert!(said.contains("cannot start") && !said.contains("SOURCES_FILE"), "{said}");
+    assert!(said.contains("cannot start") && !said.contains("SOURCES:"), "{said}");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn invalid_sources_document_stops_the_start_without_secrets() {
         ),
     ] {
         let said = refused(&with(lines), &[]);
-        assert!(said.contains("SOURCES_FILE") && said.contains(named), "{lines}: {said}");
+        assert!(said.contains("SOURCES:") && said.contains(named), "{lines}: {said}");
         assert!(!said.contains("bm90IHRvIGJlIHNob3du"), "{lines}: {said}");
     }
 }

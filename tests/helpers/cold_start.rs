@@ -235,7 +235,7 @@ async fn main() -> Result<ExitCode> {
             ("ENTITIES_TABLE", &config.entities_table),
             ("INBOX_TABLE", &config.inbox_table),
             ("QUEUE_URL", &config.queue_url),
-            ("SOURCES_FILE", &sources.to_string_lossy()),
+            ("SOURCES", &format!("file:{}", sources.display())),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()

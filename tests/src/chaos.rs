@@ -170,7 +170,7 @@ impl EnginesProcess {
         let environment = [
             (ROLE, role.to_owned()),
             ("JOURNAL", text(journal)),
-            ("SOURCES_FILE", text(sources)),
+            ("SOURCES", format!("file:{}", text(sources))),
             ("AWS_ACCESS_KEY_ID", "local".to_owned()),
             ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
             ("AWS_REGION", "us-east-1".to_owned()),

@@ -1,6 +1,6 @@
-//! `template.yaml`, read, and what CloudFormation makes of it.
+//! A CloudFormation template, and what a deploy with certain parameters makes of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use yaml_rust2::{
@@ -9,83 +9,91 @@ use yaml_rust2::{
     yaml::Yaml,
 };
 
-/// The template as JSON, its short tags written out: `!Ref X` is
-/// `{"Ref": "X"}`, `!GetAtt X.Arn` is `{"Fn::GetAtt": "X.Arn"}`.
+/// A template as JSON, with short tags written out: `!Ref X` is `{"Ref": "X"}`.
 #[derive(Debug, Clone)]
 pub struct Template(pub Value);
 
-/// What a deploy with certain parameters makes: every function of
-/// CloudFormation's evaluated, every value a text. A resource stands for itself
-/// by its name, an attribute of it by `Name.Attribute`.
+/// What a deploy makes: every intrinsic function evaluated, every value a text. A
+/// resource's `Ref` is its name, an attribute is `Name.Attribute`.
 #[derive(Debug)]
 pub struct Deployed {
     resources: Value,
+    pub outputs: BTreeMap<String, String>,
     /// Every parameter's value.
     pub parameters: BTreeMap<String, String>,
-    /// What could not be evaluated, such as a reference to what is not there.
+    /// What could not be evaluated, such as a reference to an absent resource.
     pub broken: Vec<String>,
 }
 
-/// What is left out where it stands.
 const NO_VALUE: &str = "AWS::NoValue";
 
 impl Template {
-    /// The project's own.
-    pub fn read() -> Self {
-        let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../template.yaml"));
-        let text = text.expect("there is a template");
+    /// Reads a template of the repository.
+    pub fn read(path: &str) -> Self {
         let mut reader = Reader::default();
-        Parser::new_from_str(&text).load(&mut reader, false).expect("it is YAML");
+        Parser::new_from_str(&crate::file(path)).load(&mut reader, false).expect("it is YAML");
         Self(reader.done.expect("it has a document"))
     }
 
-    /// The names of its parameters, with their defaults.
+    /// The parameters with their defaults.
     pub fn defaults(&self) -> BTreeMap<String, String> {
         let parameters = self.0["Parameters"].as_object().expect("a mapping").iter();
         parameters.map(|(name, parameter)| (name.clone(), text(&parameter["Default"]))).collect()
     }
 
-    /// What the parameter allows.
-    pub fn choices(&self, parameter: &str) -> Vec<String> {
-        self.0["Parameters"][parameter]["AllowedValues"].as_array().expect("a list").iter().map(text).collect()
+    /// Deploys with these parameters, and the defaults of the others.
+    pub fn deployed(&self, given: &[(&str, &str)]) -> Deployed {
+        self.deployed_beside(given, &BTreeMap::new())
     }
 
-    /// What is deployed with these parameters, the others at their defaults.
-    pub fn deployed(&self, given: &[(&str, &str)]) -> Deployed {
+    /// Deploys beside a core stack with these outputs.
+    pub fn deployed_beside(&self, given: &[(&str, &str)], core: &BTreeMap<String, String>) -> Deployed {
         let mut parameters = self.defaults();
         for (name, value) in given {
-            let held = parameters.insert((*name).to_owned(), (*value).to_owned());
-            assert!(held.is_some(), "{name} is no parameter");
+            let default = parameters.insert((*name).to_owned(), (*value).to_owned());
+            assert!(default.is_some(), "{name} is no parameter");
         }
-        let mut evaluation = Evaluation { template: &self.0, parameters, broken: Vec::new() };
+        let mut evaluation =
+            Evaluation { template: &self.0, core, parameters, broken: Vec::new(), used: BTreeSet::new() };
         let resources = evaluation.resources();
-        Deployed { resources, parameters: evaluation.parameters, broken: evaluation.broken }
+        let outputs = evaluation.outputs();
+        Deployed { resources, outputs, parameters: evaluation.parameters, broken: evaluation.broken }
     }
 }
 
 impl Deployed {
-    /// What stands at a path, such as `Worker Properties`; null: nothing.
+    /// Returns what is at a path such as `Worker Properties`, or null.
     pub fn at(&self, path: &str) -> &Value {
-        path.split(' ').fold(&self.resources, |place, name| match place {
+        path.split(' ').fold(&self.resources, |value, name| match value {
             Value::Array(all) => name.parse().ok().and_then(|index: usize| all.get(index)).unwrap_or(&Value::Null),
-            _ => &place[name],
+            _ => &value[name],
         })
     }
 
-    /// The text that stands at a path.
-    pub fn text(&self, path: &str) -> Option<&str> {
-        self.at(path).as_str()
+    /// Returns the text at a path.
+    pub fn text(&self, path: &str) -> &str {
+        self.at(path).as_str().unwrap_or_else(|| panic!("{path} is {}", self.at(path)))
     }
 
-    /// The resources of a type, by name.
+    /// The names and properties of the resources of a type.
     pub fn of_type(&self, kind: &str) -> BTreeMap<&str, &Value> {
-        let all = self.resources.as_object().into_iter().flatten();
-        let wanted = all.filter(|(_, resource)| resource["Type"].as_str() == Some(kind));
-        wanted.map(|(name, resource)| (name.as_str(), &resource["Properties"])).collect()
+        let all = self.all().filter(|(_, resource)| resource["Type"].as_str() == Some(kind));
+        all.map(|(name, resource)| (name, &resource["Properties"])).collect()
+    }
+
+    /// All resources by name.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.resources.as_object().into_iter().flatten().map(|(name, resource)| (name.as_str(), resource))
+    }
+
+    /// A function's environment variables.
+    pub fn variables(&self, function: &str) -> Vec<(String, String)> {
+        let held = self.at(&format!("{function} Properties Environment Variables")).as_object();
+        held.into_iter().flatten().map(|(name, value)| (name.clone(), text(value))).collect()
     }
 }
 
-/// A number, a truth or a text, as a text.
+/// A number, a boolean or a text, as a text.
 pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -95,30 +103,57 @@ pub fn text(value: &Value) -> String {
 
 struct Evaluation<'a> {
     template: &'a Value,
+    core: &'a BTreeMap<String, String>,
     parameters: BTreeMap<String, String>,
     broken: Vec<String>,
+    /// The resources that the one being evaluated refers to.
+    used: BTreeSet<String>,
 }
 
 impl Evaluation<'_> {
     fn resources(&mut self) -> Value {
         let template = self.template;
         let mut made = Map::new();
+        let mut edges = BTreeMap::new();
         for (name, resource) in template["Resources"].as_object().into_iter().flatten() {
-            if !self.is_there(name) {
+            if !self.exists(name) {
                 continue;
             }
+            self.used.clear();
             let mut resource = self.evaluated(resource).unwrap_or_default();
             if resource["Type"] == "AWS::Serverless::Function" {
                 let globals = self.evaluated(&template["Globals"]["Function"]).unwrap_or_default();
                 merge(&mut resource["Properties"], globals);
             }
+            self.used.extend(resource["DependsOn"].as_str().map(str::to_owned));
+            edges.insert(name.clone(), std::mem::take(&mut self.used));
             made.insert(name.clone(), resource);
+        }
+        edges.values_mut().for_each(|used| used.retain(|name| made.contains_key(name)));
+        while let Some(free) = edges.iter().find(|(_, used)| used.is_empty()).map(|(name, _)| name.clone()) {
+            edges.remove(&free);
+            for used in edges.values_mut() {
+                used.remove(&free);
+            }
+        }
+        if !edges.is_empty() {
+            self.broken.push(format!("resources refer to each other in a circle: {edges:?}"));
         }
         Value::Object(made)
     }
 
-    /// Whether a resource is made.
-    fn is_there(&mut self, name: &str) -> bool {
+    fn outputs(&mut self) -> BTreeMap<String, String> {
+        let template = self.template;
+        let mut outputs = BTreeMap::new();
+        for (name, output) in template["Outputs"].as_object().into_iter().flatten() {
+            if let Some(value) = self.evaluated(&output["Value"]) {
+                outputs.insert(name.clone(), text(&value));
+            }
+        }
+        outputs
+    }
+
+    fn exists(&mut self, name: &str) -> bool {
         match &self.template["Resources"][name] {
             Value::Null => false,
             resource => resource["Condition"].as_str().is_none_or(|condition| self.holds(condition)),
@@ -131,7 +166,7 @@ impl Evaluation<'_> {
                 self.broken.push(format!("{condition} is no condition"));
                 false
             }
-            given => self.truth(&given.clone()),
+            given => self.truth(given),
         }
     }
 
@@ -139,9 +174,6 @@ impl Evaluation<'_> {
         match function(given) {
             Some(("Fn::Equals", sides)) => self.evaluated(&sides[0]) == self.evaluated(&sides[1]),
             Some(("Fn::Not", one)) => !self.truth(&one[0]),
-            Some(("Fn::And", all)) => sides(all).all(|one| self.truth(one)),
-            Some(("Fn::Or", any)) => sides(any).any(|one| self.truth(one)),
-            Some(("Condition", name)) => self.holds(&text(name)),
             _ => {
                 self.broken.push(format!("{given} is no condition"));
                 false
@@ -149,9 +181,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// What a name stands for, in `Ref` or in a text's `${}`.
+    /// What a name in `Ref` or `${}` stands for.
     fn named(&mut self, name: &str) -> Option<String> {
-        let resource = name.split('.').next().expect("split yields one at least");
         if name == NO_VALUE {
             return None;
         }
@@ -161,9 +192,11 @@ impl Evaluation<'_> {
         if let Some(value) = self.parameters.get(name) {
             return Some(value.clone());
         }
-        if !self.is_there(resource) {
-            self.broken.push(format!("{name} is referred to and not there"));
+        let resource = name.split('.').next().expect("split yields at least one");
+        if !self.exists(resource) {
+            self.broken.push(format!("{name} is referred to and does not exist"));
         }
+        self.used.insert(resource.to_owned());
         Some(name.to_owned())
     }
 
@@ -177,18 +210,21 @@ impl Evaluation<'_> {
             made += &match (name.strip_prefix('!'), &own[name]) {
                 (Some(literal), _) => format!("${{{literal}}}"),
                 (None, Value::Null) => self.named(name).unwrap_or_default(),
-                (None, given) => self.evaluated(&given.clone()).as_ref().map(text).unwrap_or_default(),
+                (None, given) => self.evaluated_text(given),
             };
         }
         made + rest
     }
 
-    /// `None`: nothing stands there.
+    fn evaluated_text(&mut self, given: &Value) -> String {
+        self.evaluated(given).as_ref().map(text).unwrap_or_default()
+    }
+
+    /// `None` for `AWS::NoValue`.
     fn evaluated(&mut self, given: &Value) -> Option<Value> {
         let of_text = |text: String| Some(Value::String(text));
         match function(given) {
-            Some(("Ref", name)) => self.named(&text(name)).map(Value::String),
-            Some(("Fn::GetAtt", name)) => self.named(&text(name)).map(Value::String),
+            Some(("Ref" | "Fn::GetAtt", name)) => self.named(&text(name)).map(Value::String),
             Some(("Fn::Sub", Value::Array(both))) => of_text(self.substituted(&text(&both[0]), &both[1])),
             Some(("Fn::Sub", pattern)) => of_text(self.substituted(&text(pattern), &Value::Null)),
             Some(("Fn::If", parts)) => {
@@ -196,20 +232,36 @@ impl Evaluation<'_> {
                 self.evaluated(&parts[chosen])
             }
             Some(("Fn::Split", parts)) => {
-                let whole = self.evaluated(&parts[1]).as_ref().map(text).unwrap_or_default();
+                let whole = self.evaluated_text(&parts[1]);
                 Some(whole.split(&text(&parts[0])).map(Value::from).collect())
             }
+            Some(("Fn::Join", parts)) => {
+                let list = self.evaluated(&parts[1]).unwrap_or_default();
+                let list: Vec<_> = list.as_array().into_iter().flatten().map(text).collect();
+                of_text(list.join(&text(&parts[0])))
+            }
+            Some(("Fn::Select", parts)) => {
+                let list = self.evaluated(&parts[1]).unwrap_or_default();
+                Some(list[usize::try_from(parts[0].as_u64()?).ok()?].clone())
+            }
             Some(("Fn::FindInMap", parts)) => {
-                let [map, key, column] = [0, 1, 2].map(|part| self.evaluated(&parts[part]).as_ref().map(text));
-                let [map, key, column] = [map, key, column].map(Option::unwrap_or_default);
-                let found = self.template["Mappings"][&map][&key][&column].clone();
+                let [map, key, column] = [0, 1, 2].map(|part| self.evaluated_text(&parts[part]));
+                let found = &self.template["Mappings"][&map][&key][&column];
                 if found.is_null() {
                     self.broken.push(format!("{map} has no {column} for {key}"));
                 }
-                of_text(text(&found))
+                of_text(text(found))
+            }
+            Some(("Fn::GetStackOutput", of)) => {
+                let output = text(&of["OutputName"]);
+                let value = self.core.get(&output).cloned();
+                if value.is_none() || self.evaluated_text(&of["StackName"]) != self.parameters["Core"] {
+                    self.broken.push(format!("the core has no output {output}"));
+                }
+                value.map(Value::String)
             }
             Some((other, _)) => {
-                self.broken.push(format!("{other} is not known here"));
+                self.broken.push(format!("{other} is not evaluated here"));
                 None
             }
             None => match given {
@@ -224,20 +276,14 @@ impl Evaluation<'_> {
     }
 }
 
-fn sides(all: &Value) -> impl Iterator<Item = &Value> {
-    all.as_array().into_iter().flatten()
-}
-
-/// A function of CloudFormation's, with what it is given.
-pub fn function(given: &Value) -> Option<(&str, &Value)> {
+/// An intrinsic function, with its argument.
+fn function(given: &Value) -> Option<(&str, &Value)> {
     let held = given.as_object().filter(|held| held.len() == 1)?;
     let (name, given) = held.iter().next()?;
-    let is_function = name == "Ref" || name == "Condition" || name.starts_with("Fn::");
-    // A statement's or a resource's condition is a property of it.
-    (is_function && (name != "Condition" || given.is_string())).then_some((name, given))
+    (name == "Ref" || name.starts_with("Fn::")).then_some((name, given))
 }
 
-/// What a function's own properties do not say, the common ones do.
+/// Adds the properties of `Globals` that a function does not set itself.
 fn merge(own: &mut Value, common: Value) {
     match (own, common) {
         (Value::Object(own), Value::Object(common)) => {
@@ -253,7 +299,7 @@ fn merge(own: &mut Value, common: Value) {
     }
 }
 
-/// Makes JSON of what the parser reads.
+/// Builds JSON from the parser's events.
 #[derive(Default)]
 struct Reader {
     open: Vec<(Value, Option<String>, Option<Tag>)>,

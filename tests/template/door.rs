@@ -1,5 +1,5 @@
-//! The ingest function as the template configures it: its own `main`, in a
-//! process of its own, with the variables that a deploy gives it.
+//! The doors, and the ingest function behind them: its own `main`, in a process with
+//! the variables that a deploy gives it.
 
 use std::{io::Write as _, path::PathBuf, time::Duration};
 
@@ -14,50 +14,61 @@ use tests::{
 };
 use webhook_serializer::{functions::ingest::Request, protocol::entity::EntityKey, sources::Sources, time::Env};
 
-use crate::document::{Template, text};
+use crate::{core, document::text};
 
-/// What stands in the parameter that `OriginSecret` names.
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
+const ORIGIN_SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// What is in SSM, in a file here.
 const SOURCES: &str = r#"
 [sources.test]
 provider = "standard-webhooks"
 secrets = ["whsec_c2VjcmV0"]
 handler = "test"
+
+[sources.adobe]
+provider = "adobe-io-events"
+client_id = "4fc8b9b2d2f14f4e8f6f3a6d1b1c0a55"
+handler = "test"
 "#;
 
-/// The variables of a deploy with these parameters; what CloudFormation and AWS put
-/// in for names is put in from here.
-fn environment(given: &[(&str, &str)], engines: &Engines, sources: &str) -> Vec<(String, String)> {
-    let (template, config) = (Template::read(), engines.config());
-    let deployed = template.deployed(given);
-    let variables = deployed.at("Ingest Properties Environment Variables").as_object().expect("variables");
-    let found = variables.iter().map(|(name, value)| {
-        let value = match text(value).as_str() {
-            "EntitiesTable" => config.entities_table.clone(),
-            "InboxTable" => config.inbox_table.clone(),
-            "WakeUps" => config.queue_url.clone(),
-            "{{resolve:ssm:/webhook-serializer/origin:3}}" => SECRET.to_owned(),
-            other => other.to_owned(),
-        };
-        match name.as_str() {
-            "SOURCES_PARAMETER" => ("SOURCES_FILE".to_owned(), sources.to_owned()),
-            _ => (name.clone(), value),
-        }
-    });
-    let of_lambda = [
-        (ROLE, "ingest".to_owned()),
-        ("AWS_ACCESS_KEY_ID", "local".to_owned()),
-        ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
-        ("AWS_REGION", "us-east-1".to_owned()),
-        ("AWS_ENDPOINT_URL_DYNAMODB", engines.dynamodb_url()),
-        ("AWS_ENDPOINT_URL_SQS", engines.queue_endpoint()),
-    ];
-    found.chain(of_lambda.map(|(name, value)| (name.to_owned(), value))).collect()
+/// Whether an HTTP API hands a request to the integration of this route.
+fn matches(route: &str, method: &str, path: &str) -> bool {
+    let Some((routed, pattern)) = route.split_once(' ') else { return route == "$default" };
+    let (pattern, path): (Vec<_>, Vec<_>) = (pattern.split('/').collect(), path.split('/').collect());
+    let is_same = |(pattern, part): (&&str, &&str)| pattern.starts_with('{') && !part.is_empty() || pattern == part;
+    (routed == method || routed == "ANY") && pattern.len() == path.len() && pattern.iter().zip(&path).all(is_same)
 }
 
-/// A function's process, and what it is asked.
+#[test]
+fn http_api_passes_on_all_that_a_function_url_does() {
+    let deployed = core().deployed(&[("FrontDoor", "both")]);
+    let route = deployed.text("IngestApiRoute Properties RouteKey");
+    for (method, path) in [
+        ("POST", "/webhooks/shop"),
+        ("POST", "/webhooks/shop/"),
+        ("GET", "/webhooks/adobe"),
+        ("HEAD", "/webhooks/shop"),
+        ("POST", "/elsewhere"),
+    ] {
+        assert!(matches(route, method, path), "{method} {path}");
+    }
+    assert!(!matches("POST /webhooks/{source}", "GET", "/webhooks/adobe"), "as API Gateway compares");
+    assert!(!matches("POST /webhooks/{source}", "POST", "/webhooks/shop/"), "as API Gateway compares");
+
+    // Both lead to the function itself, open to all and with the payload that it reads.
+    assert_eq!(deployed.text("IngestUrl Properties TargetFunctionArn"), "Ingest.Arn");
+    assert_eq!(deployed.text("IngestUrl Properties AuthType"), "NONE");
+    assert_eq!(deployed.text("IngestApiIntegration Properties IntegrationUri"), "Ingest.Arn");
+    assert_eq!(deployed.text("IngestApiIntegration Properties PayloadFormatVersion"), "2.0");
+    assert_eq!(deployed.text("IngestApiIntegration DependsOn"), "IngestApiPermission");
+    assert_eq!(deployed.text("IngestApiRoute Properties AuthorizationType"), "NONE");
+    assert_eq!(deployed.text("IngestApiStage Properties StageName"), "$default", "a stage would be part of the path");
+    let permissions = deployed.of_type("AWS::Lambda::Permission");
+    let actions: Vec<_> = permissions.values().map(|permission| text(&permission["Action"])).collect();
+    assert_eq!(actions, ["lambda:InvokeFunction", "lambda:InvokeFunction", "lambda:InvokeFunctionUrl"]);
+    assert_eq!(permissions["IngestInvokePermission"]["InvokedViaFunctionUrl"], "true");
+}
+
+/// A function's process and its engines.
 struct Door {
     engines: Engines,
     process: FunctionProcess,
@@ -67,34 +78,53 @@ struct Door {
 }
 
 impl Door {
-    async fn deployed(given: &[(&str, &str)]) -> Self {
+    async fn deployed(document: &str) -> Self {
         let engines = Engines::start(None).await.expect("they start");
-        let mut document = tempfile::NamedTempFile::new().expect("a file");
-        document.write_all(SOURCES.as_bytes()).expect("it is written");
+        let mut stored = tempfile::NamedTempFile::new().expect("a file");
+        stored.write_all(document.as_bytes()).expect("it is written");
+        let config = engines.config();
+        let variables = core().deployed(&[]).variables("Ingest").into_iter().map(|(name, value)| {
+            let value = match value.as_str() {
+                "EntitiesTable" => config.entities_table.clone(),
+                "InboxTable" => config.inbox_table.clone(),
+                "WakeUps" => config.queue_url.clone(),
+                "/${AWS::StackName}/sources" => format!("file:{}", stored.path().display()),
+                _ => value,
+            };
+            (name, value)
+        });
+        let of_lambda = [
+            (ROLE, "ingest".to_owned()),
+            ("AWS_ACCESS_KEY_ID", "local".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ENDPOINT_URL_DYNAMODB", engines.dynamodb_url()),
+            ("AWS_ENDPOINT_URL_SQS", engines.queue_endpoint()),
+        ];
+        let environment = variables.chain(of_lambda.map(|(name, value)| (name.to_owned(), value))).collect();
         let process = FunctionProcess::new(FunctionSettings {
             name: "ingest".to_owned(),
             program: PathBuf::from(env!("CARGO_BIN_EXE_chaos")),
             timeout: Duration::from_secs(60),
             memory_mb: 128,
-            environment: environment(given, &engines, &document.path().display().to_string()),
+            environment,
             logs: Logs::Discarded,
         });
-        let sources = Sources::parse(SOURCES).expect("they are right");
-        Self { engines, process, sources, env: Env::system(), _document: document }
+        let sources = Sources::parse(document).expect("they are right");
+        Self { engines, process, sources, env: Env::system(), _document: stored }
     }
 
-    /// A delivery that is right, with these headers besides.
-    fn request(&self, id: &str, headers: &[(&str, &str)]) -> Request {
-        let mut request = request(&signed(&self.sources, "test", id, update("7"), self.env.now()));
-        request.headers.extend(headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        request
-    }
-
-    async fn post(&mut self, id: &str, headers: &[(&str, &str)]) -> (u64, String) {
-        let event = serde_json::to_vec(&self.request(id, headers)).expect("it is JSON");
-        let answer = self.process.invoke(event).await.expect("it answers");
+    async fn answer(&mut self, request: &Request) -> (u64, String) {
+        let answer = self.process.invoke(serde_json::to_vec(request).expect("it is JSON")).await.expect("it answers");
         let answer: Value = serde_json::from_slice(&answer).expect("it answers in JSON");
         (answer["statusCode"].as_u64().expect("a status"), text(&answer["body"]))
+    }
+
+    /// Posts a valid delivery with these headers.
+    async fn post(&mut self, id: &str, headers: &[(&str, &str)]) -> (u64, String) {
+        let mut request = request(&signed(&self.sources, "test", id, update("7"), self.env.now()));
+        request.headers.extend(headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        self.answer(&request).await
     }
 
     async fn waiting(&self) -> u64 {
@@ -106,24 +136,29 @@ impl Door {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_an_origin_secret_only_what_came_through_the_front_is_looked_at() {
-    let mut door = Door::deployed(&[("OriginSecret", "/webhook-serializer/origin:3")]).await;
-    let (status, said) = door.post("around", &[]).await;
-    assert_eq!((status, said.contains(SECRET)), (403, false), "{said}");
-    let (status, said) = door.post("guessed", &[("x-origin-secret", "fedcba9876543210fedcba9876543210")]).await;
-    assert_eq!((status, said.contains(SECRET)), (403, false), "{said}");
+async fn request_without_the_origin_secret_gets_403() {
+    let mut door = Door::deployed(&format!("[origin]\nsecret = '{ORIGIN_SECRET}'\n{SOURCES}")).await;
+    for headers in [&[][..], &[("x-origin-secret", "fedcba9876543210fedcba9876543210")]] {
+        let (status, said) = door.post("around", headers).await;
+        assert_eq!((status, said.contains(ORIGIN_SECRET)), (403, false), "{said}");
+    }
     assert_eq!(door.waiting().await, 0, "both were signed");
-    assert_eq!(door.post("through", &[("x-origin-secret", SECRET)]).await.0, 200);
+    assert_eq!(door.post("through", &[("x-origin-secret", ORIGIN_SECRET)]).await.0, 200);
     assert_eq!(door.waiting().await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_one_what_is_signed_is_accepted_and_a_compressed_body_is_refused_with_words() {
-    let mut door = Door::deployed(&[]).await;
+async fn deployed_ingest_accepts_webhooks_and_answers_challenges() {
+    let mut door = Door::deployed(SOURCES).await;
     let (status, said) = door.post("1", &[("content-encoding", "gzip")]).await;
     assert_eq!(status, 415, "{said}");
     assert!(said.contains("the body is compressed (gzip): send it as it is"), "{said}");
     assert_eq!(door.waiting().await, 0);
     assert_eq!(door.post("2", &[("content-encoding", "identity")]).await.0, 200);
     assert_eq!(door.waiting().await, 1);
+    let mut challenge = Request { raw_path: "/webhooks/adobe".into(), ..Request::default() };
+    challenge.raw_query_string = "challenge=8ec8d794-e0ab-42df-9017-e3dada8e84f7".into();
+    challenge.request_context.http.method = "GET".into();
+    let (status, said) = door.answer(&challenge).await;
+    assert_eq!((status, said.contains("8ec8d794")), (200, true), "{said}");
 }

@@ -55,7 +55,7 @@ impl Asked {
         let resource = match table {
             TableName::Entities => "EntitiesTable",
             TableName::Inbox => "InboxTable",
-            TableName::Named(name) => name,
+            TableName::Named(_) => return,
         };
         self.note(&format!("dynamodb:{action}"), resource);
     }

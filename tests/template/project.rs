@@ -3,10 +3,7 @@
 
 use std::{fs, path::Path};
 
-fn read(path: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
-    fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
+use crate::file as read;
 
 /// The profiles of a `Cargo.toml` that a function or a test is built with,
 /// without what is said about them.
@@ -32,10 +29,10 @@ fn set<'a>(name: &str, text: &'a str) -> &'a str {
 
 #[test]
 fn a_project_is_deployed_and_built_as_this_one_is() {
-    for same in ["template.yaml", "rustfmt.toml"] {
+    for same in ["template.yaml", "templates/observability.yaml", "templates/domain.yaml", "rustfmt.toml"] {
         assert!(read(same) == read(&format!("templates/rust/{same}")), "{same}");
     }
-    let named = read("samconfig.toml").replace("\"webhook-serializer\"", "\"{{ project_name }}\"");
+    let named = read("samconfig.toml").replace("\"webhook-serializer", "\"{{ project_name }}");
     assert_eq!(named, read("templates/rust/samconfig.toml"), "but for the stack's name");
 
     let (ours, theirs) = (read("Cargo.toml"), read("templates/rust/Cargo.toml"));

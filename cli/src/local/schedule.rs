@@ -61,7 +61,6 @@ impl Ticked {
 
     /// Starts the user's scheduler at once, so that a wrong binary fails here.
     pub(super) async fn own(own: &OwnScheduler, mut environment: Vec<(String, String)>) -> Result<Self> {
-        environment.push(("STAGE".to_owned(), "local".to_owned()));
         environment.extend(own.jobs.clone().map(|jobs| ("JOBS".to_owned(), jobs)));
         let settings = FunctionSettings {
             name: "scheduler".into(),

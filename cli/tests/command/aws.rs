@@ -160,8 +160,7 @@ impl Stack {
         for name in ["ENTITIES_TABLE", "INBOX_TABLE", "QUEUE_URL", "RETENTION_DAYS"] {
             stack += &format!(" {name}={}", named(name));
         }
-        let line =
-            format!("export AWS_REGION=eu-central-1{stack} SOURCES_PARAMETER=/shop WEBHOOK_URL=https://x/webhooks/");
+        let line = format!("export AWS_REGION=eu-central-1{stack} SOURCES=/shop WEBHOOK_URL=https://x/webhooks/");
         let dynamodb = named("AWS_ENDPOINT_URL_DYNAMODB");
         let stack = Self { local, aws, dynamodb, line, _folder: folder };
         stack.deployed(&[]);
@@ -174,14 +173,11 @@ impl Stack {
             ("CommandLine", self.line.as_str()),
             ("WorkerFunction", "shop-Worker-1"),
             ("SchedulerFunction", "shop-Scheduler-1"),
+            // Of the observability stack, for which the same is answered.
+            ("Topic", "arn:aws:sns:eu-central-1:123456789012:alarms"),
         ];
-        let parameters = [
-            ("WorkerConcurrency", "50"),
-            ("IngestConcurrency", "0"),
-            ("WorkerTimeout", "60"),
-            ("AlarmTopicArn", "arn:aws:sns:eu-central-1:123456789012:alarms"),
-            ("SourcesParameter", "/shop"),
-        ];
+        let parameters =
+            [("WorkerConcurrency", "50"), ("IngestConcurrency", "0"), ("WorkerTimeout", "60"), ("Sources", "/shop")];
         self.aws.stack(&outputs, &[&parameters, with].concat());
     }
 

@@ -37,7 +37,7 @@ fn quota(aws: &Aws, all: u64) {
 
 fn mapping(aws: &Aws, state: &str) {
     let told = json!({ "EventSourceMappings": [{ "UUID": "u-1", "State": state }] });
-    aws.answer("/2015-03-31/event-source-mappings/?FunctionName=shop-Worker-1%3Alive", 200, told.to_string());
+    aws.answer("/2015-03-31/event-source-mappings/?FunctionName=shop-Worker-1", 200, told.to_string());
 }
 
 /// A stack in which all is well, as far as AWS tells.
@@ -72,6 +72,7 @@ fn healthy_stack_passes_every_check() {
     for check in [
         "credentials",
         "stack",
+        "door",
         "concurrency",
         "function worker",
         "function scheduler",
@@ -265,6 +266,19 @@ fn missing_table_permissions_are_named() {
     let says: Vec<&str> = wrong.map(|finding| finding["says"].as_str().unwrap()).collect();
     let missing = ["Scan on entities", "DeleteItem on entities", "Scan on inbox", "DeleteItem on inbox"];
     assert_eq!(says, missing.map(|what| format!("dynamodb:{what} is missing")), "{done:?}");
+    let on = json!({ "ContinuousBackupsDescription": { "PointInTimeRecoveryDescription": { "PointInTimeRecoveryStatus": "ENABLED" } } });
+    for (table, backups, says) in [
+        (json!({}), json!({}), "is "),
+        (json!({ "TableStatus": "ACTIVE" }), json!({}), "its recovery is off"),
+        (json!({ "TableStatus": "ACTIVE" }), on.clone(), "its protection is off"),
+        (json!({ "TableStatus": "ACTIVE", "DeletionProtectionEnabled": true }), on.clone(), "is protected"),
+    ] {
+        stack.aws.answer(&target("DescribeTable"), 200, json!({ "Table": table }).to_string());
+        stack.aws.answer(&target("DescribeContinuousBackups"), 200, backups.to_string());
+        let told = findings(&stack.aws.ran(stack.aws.url(), &command));
+        let check = if table == json!({}) { "table of orders" } else { "recovery of orders" };
+        assert!(of(&told, check)["says"].as_str().unwrap().contains(says), "{told:?}");
+    }
     for body in stack.aws.asked(&target("PutItem")) {
         assert!(body.contains("attribute_exists(entity) AND attribute_not_exists(entity)"), "{body}");
     }

@@ -56,7 +56,7 @@ fn shell_reads_env_file_values_unchanged() {
     let local = Local::start(&["--env-file", file, "--sources", document]);
     // A command's answer says that all of the file is there.
     assert!(local.ran(&["audit"]).status.success());
-    let script = "set -a; . \"$1\"; printf '%s' \"$SOURCES_FILE\"";
+    let script = "set -a; . \"$1\"; printf '%s' \"${SOURCES#file:}\"";
     let read = Command::new("sh").args(["-c", script, "sh", file]).output().expect("sh can be run");
     assert_eq!(printed(&read), sources.canonicalize().expect("it is there").to_str().expect("a path in UTF-8"));
     assert!(std::fs::read_to_string(&environment).expect("it can be read").contains("\nENTITIES_TABLE=entities\n"));

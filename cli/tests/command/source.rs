@@ -13,7 +13,7 @@ use crate::running::{Local, complained, file, folder, printed, ran, serializer};
 /// Runs a command with `input` on its standard input, and nobody at a terminal.
 fn piped(arguments: &[&str], input: &str) -> Output {
     let mut command = serializer(arguments);
-    for name in ["SOURCES_FILE", "SOURCES_PARAMETER", "SOURCES_SECRET", "WEBHOOK_URL"] {
+    for name in ["SOURCES", "WEBHOOK_URL"] {
         command.env_remove(name);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -48,11 +48,10 @@ impl Start {
         origin: SourcesOrigin,
         observer: Arc<dyn Observer>,
     ) -> Result<LiveSources, InvalidConfig> {
-        let variable = origin.variable();
         let document = self.account.document(&self.http, origin, &self.env);
         let sources = LiveSources::open(document, self.env.clone(), observer);
         let (sources, ()) = tokio::join!(sources, self.warm());
-        sources.map_err(|reason| InvalidConfig::new(variable, reason))
+        sources.map_err(|reason| InvalidConfig::new(SourcesOrigin::VARIABLE, reason))
     }
 
     #[cfg(feature = "worker")]

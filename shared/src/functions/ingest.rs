@@ -7,7 +7,6 @@
 
 mod http;
 pub mod keys;
-mod origin;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +21,7 @@ use crate::{
         entity::SourceName,
     },
     providers::{self, Unverified, Verified},
-    sources::{LiveSources, Newest, OnOutage, Sources},
+    sources::{LiveSources, Newest, ORIGIN_HEADER, OnOutage, Sources},
     telemetry::{Event, Refusal},
     time::Env,
     traces::Door,
@@ -30,7 +29,6 @@ use crate::{
 
 pub use http::{Http, Request, RequestContext, Response};
 use keys::PublishedKeys;
-pub use origin::Origin;
 
 /// The ingest function.
 #[derive(Debug, Clone)]
@@ -38,7 +36,6 @@ pub struct Ingest {
     sources: LiveSources,
     inbox: Inbox,
     keys: PublishedKeys,
-    origin: Origin,
     env: Env,
 }
 
@@ -91,12 +88,7 @@ impl Refused {
 impl Ingest {
     pub fn new(sources: impl Into<LiveSources>, inbox: Inbox, env: Env) -> Self {
         let keys = PublishedKeys::new(env.clone());
-        Self { sources: sources.into(), inbox, keys, origin: Origin::default(), env }
-    }
-
-    /// Refuses requests that do not come through `origin`.
-    pub fn behind(self, origin: Origin) -> Self {
-        Self { origin, ..self }
+        Self { sources: sources.into(), inbox, keys, env }
     }
 
     /// Takes the keys that senders publish from `keys`.
@@ -113,11 +105,6 @@ impl Ingest {
         let door = Door::opens(&request.headers, &self.env);
         let mut answer_by = asked + ANSWER;
         let known = self.sources.current();
-        if !self.origin.admits(request) {
-            let refused =
-                Refused::with_status(Refusal::PastOrigin, 403, "send webhooks to the URL in front of this one");
-            return self.refuse(&known, request, refused);
-        }
         let (incoming, required_body) = match self.judge(&known, request, &mut answer_by).await {
             Judged::Delivery(incoming, required_body) => (incoming, required_body),
             Judged::Ignored(incoming, required_body) => return self.ignore(&incoming, required_body),
@@ -197,6 +184,13 @@ impl Ingest {
     /// Judges a request. Moves `answer_by` by the time a key's fetch took, so that the store
     /// keeps all of its time.
     async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
+        if !sources.origin().admits(request.headers.get(ORIGIN_HEADER).map(String::as_str)) {
+            return Judged::Unless(Refused::with_status(
+                Refusal::PastOrigin,
+                403,
+                "send webhooks to the URL in front of this one",
+            ));
+        }
         let is_post = request.request_context.http.method == "POST";
         let Some(name) = request.source() else {
             return Judged::Refused(Refused::unknown(None));
@@ -271,7 +265,7 @@ pub fn run() -> Result<(), Error> {
         super::trace(&start.env);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
         let inbox = start.connect(log.clone()).inbox();
-        let ingest = Ingest::new(sources, inbox, start.env).behind(Origin::read(&Environment)?);
+        let ingest = Ingest::new(sources, inbox, start.env);
         let answered = lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
             let (ingest, log) = (&ingest, &log);
             async move {

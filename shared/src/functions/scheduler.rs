@@ -8,7 +8,7 @@ use crate::{
         Parts,
         boot::{Deployment, Start},
     },
-    config::{Environment, InvalidConfig, Variables, deadline, instance_name, scheduler_time, sweep_rows},
+    config::{Environment, InvalidConfig, SWEEP_ROWS, Variables, deadline, instance_name, scheduler_time},
     engine::{store::Store, sweep::Sweeper},
     jobs::{Context, InvalidJobs, Job, Jobs, Missed, Report, TickError, Ticker, switch::Switch},
     protocol::state::HolderInfo,
@@ -80,7 +80,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads `FUNCTION_TIMEOUT_SECONDS`, `SWEEP_ROWS`, `JOBS` and `STAGE`.
+    /// Reads `FUNCTION_TIMEOUT_SECONDS` and `JOBS`.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Settings {
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Ok(Self {
             function_time: scheduler_time(variables)?,
-            sweep_rows: sweep_rows(variables)?,
+            sweep_rows: SWEEP_ROWS,
             switch: Switch::read(variables)?,
             info: HolderInfo::new(&instance_name(variables)),
         })

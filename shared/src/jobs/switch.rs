@@ -1,4 +1,4 @@
-//! Switches jobs on and off: outside production, jobs are off by default.
+//! Switches jobs on and off.
 
 use std::collections::BTreeSet;
 
@@ -19,17 +19,13 @@ pub enum Switch {
 
 impl Switch {
     /// Reads `JOBS`: `on`, `off`, names of jobs (`report,invoices`), or names of
-    /// jobs to leave out (`-report,-invoices`). Without it, jobs are on if `STAGE`
-    /// is `production`.
+    /// jobs to leave out (`-report,-invoices`). Without it, no job is on.
     ///
     /// # Errors
     ///
     /// `JOBS` has none of these forms.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
-        let Some(text) = variables.value("JOBS") else {
-            let in_production = variables.value("STAGE").as_deref() == Some("production");
-            return Ok(if in_production { Self::On } else { Self::Off });
-        };
+        let Some(text) = variables.value("JOBS") else { return Ok(Self::Off) };
         match text.as_str() {
             "on" => return Ok(Self::On),
             "off" => return Ok(Self::Off),
@@ -77,14 +73,12 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_on_in_production_and_where_they_are_asked_for() {
+    fn jobs_variable_switches_jobs_on_and_off() {
         assert_eq!(on(&[]), [false, false]);
-        assert_eq!(on(&[("STAGE", "staging")]), [false, false]);
-        assert_eq!(on(&[("STAGE", "production")]), [true, true]);
-        assert_eq!(on(&[("STAGE", "production"), ("JOBS", "off")]), [false, false]);
+        assert_eq!(on(&[("JOBS", "off")]), [false, false]);
         assert_eq!(on(&[("JOBS", "on")]), [true, true]);
         assert_eq!(on(&[("JOBS", "a, c")]), [true, false]);
-        assert_eq!(on(&[("STAGE", "production"), ("JOBS", "-a")]), [false, true]);
+        assert_eq!(on(&[("JOBS", "-a")]), [false, true]);
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Ticker {
         let jobs: Arc<[Planned]> = jobs.planned(function_time, switch)?.into();
         let off: Vec<&str> = jobs.iter().filter(|job| !job.policy.is_on).map(|job| &*job.name).collect();
         if !off.is_empty() {
-            tracing::info!(jobs = off.join(","), "switched off; JOBS=on, or STAGE=production, switches on");
+            tracing::info!(jobs = off.join(","), "switched off; JOBS=on switches them on");
         }
         Ok(Self { store, jobs, info, isolation: Isolation::default(), observer: Arc::new(Log) })
     }

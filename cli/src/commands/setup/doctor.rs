@@ -31,7 +31,7 @@ It changes nothing. Permissions on the tables are tried one by one, by requests 
 Besides the permissions to operate it uses, where it has them: cloudformation:DescribeStackResourceDrifts (and \
     DetectStackDrift, DescribeStackDriftDetectionStatus with --detect-drift), lambda:GetAccountSettings, \
     GetFunctionConfiguration, GetFunctionConcurrency, ListEventSourceMappings, ssm:GetServiceSetting, \
-    sns:GetTopicAttributes, kms:DescribeKey, GetKeyPolicy, dynamodb:DescribeTable, DescribeTimeToLive, \
+    sns:GetTopicAttributes, kms:DescribeKey, GetKeyPolicy, dynamodb:DescribeTable, DescribeTimeToLive, DescribeContinuousBackups, \
     sqs:GetQueueAttributes. A check whose permission is missing is not made, and says which.")]
 pub struct Doctor {
     /// Let CloudFormation compare the stack with its template now; takes a few minutes
@@ -50,14 +50,14 @@ pub struct Doctor {
 }
 
 /// The width of the checks' names, except those of sources.
-const WIDEST: usize = 19;
+const WIDEST: usize = 22;
 
 /// Checks that need AWS.
 const OF_AWS: &str =
-    "credentials, clock, stack, drift, concurrency, functions, Parameter Store, alarm topic, permissions";
+    "credentials, clock, stack, door, drift, concurrency, functions, Parameter Store, alarm topic, permissions";
 
 /// Checks that need the stack's outputs and parameters.
-const OF_STACK: &str = "stack, drift, concurrency, functions, Parameter Store, alarm topic";
+const OF_STACK: &str = "stack, door, drift, concurrency, functions, Parameter Store, alarm topic";
 
 struct Report {
     json: bool,
@@ -115,6 +115,7 @@ impl Doctor {
             return true;
         };
         report.tell([stack::status(stack)]);
+        report.tell([stack::door(services.region(), stack)]);
         report.tell([stack::drift(&services, stack, self.detect_drift, env).await]);
         let (finding, limit) = stack::concurrency(&services, stack).await;
         report.tell([finding]);

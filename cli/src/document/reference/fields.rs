@@ -24,6 +24,7 @@ const FUNCTION: Pattern = Pattern {
     regex: "^(arn:aws[A-Za-z0-9_-]*:lambda:[A-Za-z0-9_-]{1,32}:[0-9]{12}:function:)?[A-Za-z0-9_-]{1,64}$",
 };
 const QUALIFIER: Pattern = Pattern { name: "qualifier", regex: r"^(\$LATEST|[A-Za-z0-9_-]{1,128})$" };
+const ORIGIN_SECRET: Pattern = Pattern { name: "text", regex: ".{32}" };
 const SIGNING_KEY: Pattern = Pattern { name: "text", regex: "^whsec_." };
 
 pub(super) const SOURCE: Table = Table {
@@ -448,5 +449,19 @@ pub(super) const INVOKE: Table = Table {
     ],
 };
 
+pub(super) const ORIGIN: Table = Table {
+    path: "[origin]",
+    about: "Where webhooks come through a proxy of yours, such as [CloudFront](deploying.md#cloudfront-and-waf-in-front). \
+            Left out, every request is let in.",
+    fields: &[Field {
+        name: "secret",
+        form: Form::OneOrMore(ORIGIN_SECRET),
+        absent: Absent::Required,
+        example: "[\"0123456789-0123456789-0123456789-new\", \"0123456789-0123456789-0123456789-old\"]",
+        about: "What the proxy sends as the header `x-origin-secret`, in at least 32 characters. A request without it is \
+                answered 403. Several while it is being rolled.",
+    }],
+};
+
 /// All tables, in the page's order.
-pub(super) const TABLES: [&Table; 6] = [&SOURCE, &TOPICS, &RETRY, &GENERIC, &FORWARD, &INVOKE];
+pub(super) const TABLES: [&Table; 7] = [&SOURCE, &TOPICS, &RETRY, &GENERIC, &FORWARD, &INVOKE, &ORIGIN];

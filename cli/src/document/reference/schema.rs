@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Absent, Field, Form, Pattern, Table,
-    fields::{NAME, SOURCE},
+    fields::{NAME, ORIGIN, SOURCE},
 };
 
 /// Returns the schema. It accepts every document that the functions accept.
@@ -16,6 +16,8 @@ pub fn schema() -> String {
         goes_with("handler", "forward", "forward"),
         goes_with("handler", "invoke", "invoke"),
     ]);
+    let mut origin = table(&ORIGIN);
+    origin["description"] = "The proxy that webhooks come through.".into();
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "The sources of a webhook serializer",
@@ -24,6 +26,7 @@ pub fn schema() -> String {
         "additionalProperties": false,
         "properties": {
             "$schema": { "type": "string", "description": "This schema, for editors." },
+            "origin": origin,
             "sources": {
                 "type": "object",
                 "description": "The senders, by their names.",

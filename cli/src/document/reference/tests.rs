@@ -4,7 +4,7 @@ use serde_json::Value;
 use webhook_serializer::sources::Sources;
 
 use super::{
-    fields::{FORWARD, GENERIC, INVOKE, RETRY, SOURCE, TABLES, TOPICS},
+    fields::{FORWARD, GENERIC, INVOKE, ORIGIN, RETRY, SOURCE, TABLES, TOPICS},
     *,
 };
 
@@ -64,6 +64,7 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&FORWARD, "url", &["\"example.com\"", "\"ftp://example.com/\"", "7"]),
     (&FORWARD, "secret", &["\"secret\"", "[]", "[\"secret\"]"]),
     (&FORWARD, "allow_private", &["\"yes\"", "1"]),
+    (&ORIGIN, "secret", &["\"short\"", "[]", "[\"short\"]", "7"]),
 ];
 
 const FORWARDED: &str = "{ url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }";
@@ -119,6 +120,7 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
         "[sources.NAME.invoke]" => {
             format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'invoke'\n[sources.shop.invoke]\n{body}")
         }
+        "[origin]" => format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'orders'\n[origin]\n{body}"),
         other => panic!("{other}"),
     }
 }
@@ -158,7 +160,7 @@ fn reference_and_parser_have_the_same_fields() {
         assert_eq!(expected(&refused), described, "{}", table.path);
     }
     let outside = read("[source.shop]\n").unwrap_err();
-    assert_eq!(expected(&outside), ["$schema", "sources"].map(str::to_owned).into());
+    assert_eq!(expected(&outside), ["$schema", "origin", "sources"].map(str::to_owned).into());
 }
 
 #[test]

@@ -291,19 +291,12 @@ fn running(check: &str, function: &str, state: &Value, reserved: Option<u64>) ->
 
 async fn fed(services: &Services, worker: &str) -> Finding {
     const CHECK: &str = "wake-ups";
-    let mut mapping = Value::Null;
-    // An alias's event source, or in stacks of older templates the function's.
-    for fed in [format!("{worker}%3Alive"), worker.to_owned()] {
-        let path = format!("/2015-03-31/event-source-mappings/?FunctionName={fed}");
-        match services.get(Service::LAMBDA, "ListEventSourceMappings", &path).await {
-            Ok(told) => mapping = told["EventSourceMappings"][0].clone(),
-            Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => {}
-            Err(refusal) => return Finding::refused(CHECK, &refusal),
-        }
-        if !mapping.is_null() {
-            break;
-        }
-    }
+    let path = format!("/2015-03-31/event-source-mappings/?FunctionName={worker}");
+    let mapping = match services.get(Service::LAMBDA, "ListEventSourceMappings", &path).await {
+        Ok(told) => told["EventSourceMappings"][0].clone(),
+        Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => Value::Null,
+        Err(refusal) => return Finding::refused(CHECK, &refusal),
+    };
     match mapping["State"].as_str() {
         Some("Enabled") => Finding::ok(CHECK, "the queue feeds the workers"),
         Some(state) => {
@@ -324,7 +317,7 @@ async fn fed(services: &Services, worker: &str) -> Finding {
 /// account's concurrency.
 pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u64>) -> Finding {
     const CHECK: &str = "Parameter Store";
-    if stack.parameters.get("SourcesSecretArn").is_some_and(|arn| !arn.is_empty()) {
+    if stack.parameters.get("Sources").is_some_and(|sources| sources.starts_with("arn:")) {
         return Finding::ok(
             CHECK,
             "not used: the sources stand in Secrets Manager, which answers 10,000 reads a second",
@@ -379,18 +372,46 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
     )
 }
 
+/// Regions in which Lambda has no Function URLs; in those of GovCloud it has none
+/// either.
+const WITHOUT_FUNCTION_URLS: [&str; 8] = [
+    "ap-south-2",
+    "ap-southeast-4",
+    "ap-southeast-5",
+    "ca-west-1",
+    "eu-central-2",
+    "eu-south-2",
+    "il-central-1",
+    "me-central-1",
+];
+
+/// Checks that the region has the door that the stack is deployed with.
+pub fn door(region: &str, stack: &Stack) -> Finding {
+    const CHECK: &str = "door";
+    let door = stack.parameters.get("FrontDoor").map_or("function-url", String::as_str);
+    if door != "http-api" && (WITHOUT_FUNCTION_URLS.contains(&region) || region.starts_with("us-gov-")) {
+        let says = format!("{door}, and Lambda has no Function URLs in {region}");
+        return Finding::warning(CHECK, says, "deploy with FrontDoor=http-api");
+    }
+    Finding::ok(CHECK, door)
+}
+
+/// Checks that alarms reach somebody: the topic of the observability stack, which is
+/// looked for under the name that samconfig.toml gives it.
 pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     const CHECK: &str = "alarm topic";
-    let given = stack.parameters.get("AlarmTopicArn").filter(|arn| !arn.is_empty());
-    let Some(arn) = given.or(stack.outputs.get("AlarmTopic")) else {
-        let advice = "deploy with AlarmEmail, an address of yours, or with a topic's ARN as AlarmTopicArn";
-        return Finding::warning(CHECK, "none: there are no alarms, and nobody is told of anything", advice);
+    let name = format!("{}-observability", stack.name);
+    let observability = Stack::find(services, &name).await;
+    let Some(arn) = observability.as_ref().ok().and_then(|found| found.outputs.get("Topic")) else {
+        let advice = "sam deploy --config-env observability --parameter-overrides Email=YOU@EXAMPLE.COM";
+        let says = format!("there is no stack `{name}` with alarms; one of another name is not looked for");
+        return Finding::warning(CHECK, says, advice);
     };
     let told = services.query(Service::SNS, "2010-03-31", "GetTopicAttributes", &[("TopicArn", arn)]).await;
     let attributes = match told {
         Ok(told) => told.what.pairs(&["GetTopicAttributesResult", "Attributes"], ["key", "value"]),
         Err(Refusal::Other { code, .. }) if code.starts_with("NotFound") => {
-            let advice = "deploy with the ARN of a topic that is";
+            let advice = "deploy the observability stack again";
             return Finding::wrong(CHECK, format!("{arn} is not there: nobody is told of alarms"), advice);
         }
         Err(refusal) => return Finding::refused(CHECK, &refusal),
@@ -487,6 +508,16 @@ mod tests {
         assert_eq!(throughput(false, Some(3000)).verdict, Verdict::Warning);
         assert_eq!(throughput(true, Some(9000)).verdict, Verdict::Ok);
         assert_eq!(throughput(false, None).verdict, Verdict::NotMade);
+    }
+
+    #[test]
+    fn region_without_function_urls_is_warned_of() {
+        let stack =
+            |door: &str| Stack { parameters: [("FrontDoor".to_owned(), door.to_owned())].into(), ..Stack::default() };
+        assert_eq!(door("eu-central-2", &stack("function-url")).verdict, Verdict::Warning);
+        assert_eq!(door("us-gov-west-1", &stack("both")).verdict, Verdict::Warning);
+        assert_eq!(door("eu-central-2", &stack("http-api")).verdict, Verdict::Ok);
+        assert_eq!(door("eu-central-1", &stack("function-url")).verdict, Verdict::Ok);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::{
     Client,
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
-    types::{AttributeValue, KeysAndAttributes, TimeToLiveStatus},
+    types::{AttributeValue, KeysAndAttributes, PointInTimeRecoveryStatus, TimeToLiveStatus},
 };
 use aws_sdk_sqs::types::QueueAttributeName;
 use serializer::stack::api::Refusal;
@@ -45,6 +45,7 @@ impl<'a> Parts<'a> {
                     continue;
                 }
             };
+            let is_protected = table.as_ref().and_then(|table| table.deletion_protection_enabled) == Some(true);
             let status = table.and_then(|table| table.table_status).map(|status| status.to_string());
             let status = status.unwrap_or_default();
             if !matches!(status.as_str(), "ACTIVE" | "UPDATING") {
@@ -74,8 +75,35 @@ impl<'a> Parts<'a> {
                     }
                 }
             });
+            if !self.deployment.is_local() {
+                findings.push(self.recovery(what, name, is_protected).await);
+            }
         }
         findings
+    }
+
+    /// Checks point-in-time recovery and deletion protection. A restored table has
+    /// neither, and the template leaves the protection to people.
+    async fn recovery(&self, what: &str, name: &str, is_protected: bool) -> Finding {
+        let check = format!("recovery of {what}");
+        let told = match self.dynamodb.describe_continuous_backups().table_name(name).send().await {
+            Ok(told) => told.continuous_backups_description,
+            Err(error) => return refused(&check, "dynamodb:DescribeContinuousBackups", &error),
+        };
+        let recovery = told.and_then(|told| told.point_in_time_recovery_description);
+        let status = recovery.and_then(|told| told.point_in_time_recovery_status);
+        if status != Some(PointInTimeRecoveryStatus::Enabled) {
+            let advice = format!(
+                "`aws dynamodb update-continuous-backups --table-name {name} --point-in-time-recovery-specification \
+                 PointInTimeRecoveryEnabled=true`"
+            );
+            return Finding::warning(&check, format!("{name} cannot be restored: its recovery is off"), advice);
+        }
+        if !is_protected {
+            let advice = format!("`aws dynamodb update-table --table-name {name} --deletion-protection-enabled`");
+            return Finding::warning(&check, format!("{name} can be deleted: its protection is off"), advice);
+        }
+        Finding::ok(&check, format!("{name} is protected, and can be restored to any second of 35 days"))
     }
 
     /// `worker` is the longest run of a worker, in seconds.

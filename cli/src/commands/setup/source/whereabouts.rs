@@ -21,17 +21,17 @@ use webhook_serializer::{
 
 use crate::commands::target::{AwsOptions, Deployment, DeploymentName, account_of, environment_of};
 
-/// A stack's output CommandLine sets SOURCES_PARAMETER or SOURCES_SECRET.
+/// Or set SOURCES, as a stack's output CommandLine does: a parameter's name, a secret's ARN, or file:PATH.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which document")]
 pub(super) struct Document {
-    /// The file; or set SOURCES_FILE
+    /// The file
     #[arg(long, value_name = "FILE", group = "document")]
     sources: Option<PathBuf>,
-    /// The SSM parameter's name; or set SOURCES_PARAMETER
+    /// The SSM parameter's name
     #[arg(long, value_name = "NAME", group = "document")]
     sources_parameter: Option<String>,
-    /// The ARN of the secret in Secrets Manager; or set SOURCES_SECRET
+    /// The ARN of the secret in Secrets Manager
     #[arg(long, value_name = "ARN", group = "document")]
     sources_secret: Option<String>,
 }
@@ -121,8 +121,7 @@ async fn said_by_stack(name: &str, who: &AwsOptions) -> Result<(Account, BTreeMa
 }
 
 fn set() -> Result<SourcesOrigin> {
-    let names = ["SOURCES_FILE", "SOURCES_PARAMETER", "SOURCES_SECRET"];
-    if names.iter().all(|name| Environment.value(name).is_none()) {
+    if Environment.value(SourcesOrigin::VARIABLE).is_none() {
         bail!(
             "which document? Give --sources FILE, or --local for that of the `serializer local` on this machine, or \
              --stack NAME for that of a stack in AWS; or --sources-parameter NAME or --sources-secret ARN \
@@ -134,10 +133,10 @@ fn set() -> Result<SourcesOrigin> {
 
 async fn of_local(url: &str) -> Result<SourcesOrigin> {
     let said = environment_of(url).await?;
-    let file = said.get("SOURCES_FILE").with_context(|| {
+    let origin = said.get(SourcesOrigin::VARIABLE).with_context(|| {
         format!("{url} runs with the samples' own sources, which stand in no file: start it with --sources FILE")
     })?;
-    Ok(SourcesOrigin::File(file.into()))
+    Ok(origin.clone().into())
 }
 
 /// Reads the sources of `deployment`, or those in `file`.
@@ -148,7 +147,7 @@ async fn of_local(url: &str) -> Result<SourcesOrigin> {
 pub async fn configured(deployment: &Deployment, file: Option<&Path>) -> Result<Sources> {
     let origin = match file {
         Some(file) => SourcesOrigin::File(file.to_owned()),
-        None if deployment.is_local() && !deployment.environment.contains_key("SOURCES_FILE") => {
+        None if deployment.is_local() && !deployment.environment.contains_key(SourcesOrigin::VARIABLE) => {
             return Ok(Sources::parse(samples::SOURCES)?);
         }
         None if deployment.environment.is_empty() => set()?,

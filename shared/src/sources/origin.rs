@@ -1,0 +1,93 @@
+//! A proxy in front of ingest, such as CloudFront with a firewall: it proves
+//! itself by a secret in a header, so that requests cannot bypass it.
+
+use std::fmt;
+
+use serde::Deserialize;
+use subtle::ConstantTimeEq;
+
+/// The header that carries the secret.
+pub const HEADER: &str = "x-origin-secret";
+
+/// A shorter secret could be guessed.
+const SHORTEST: usize = 32;
+
+/// The secrets of which each request must carry one; without any, every request
+/// is let in.
+#[derive(Clone, Default)]
+pub struct Origin(Vec<String>);
+
+/// The document's table `origin`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entry {
+    secret: OneOrMore,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a secret is a text; several, while one is being rolled, are a list of texts")]
+enum OneOrMore {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Origin {
+    pub(super) fn check(entry: Entry) -> Result<Self, String> {
+        let secrets = match entry.secret {
+            OneOrMore::One(secret) => vec![secret],
+            OneOrMore::Several(secrets) => secrets,
+        };
+        if secrets.is_empty() {
+            return Err("`origin` has no secret".into());
+        }
+        if secrets.iter().any(|secret| secret.len() < SHORTEST) {
+            return Err(format!("`origin`: a secret has fewer than {SHORTEST} characters"));
+        }
+        Ok(Self(secrets))
+    }
+
+    /// Returns whether a request with this value of [`HEADER`] came through the
+    /// proxy. Compares in constant time.
+    #[cfg(any(test, feature = "verify"))]
+    pub(crate) fn admits(&self, sent: Option<&str>) -> bool {
+        let sent = sent.unwrap_or_default().as_bytes();
+        self.0.is_empty() || self.0.iter().any(|secret| bool::from(secret.as_bytes().ct_eq(sent)))
+    }
+}
+
+/// Without the secrets.
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Origin({})", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: &str = "0123456789-0123456789-0123456789-new";
+    const OLD: &str = "0123456789-0123456789-0123456789-old";
+
+    fn origin(secrets: &[&str]) -> Result<Origin, String> {
+        Origin::check(Entry { secret: OneOrMore::Several(secrets.iter().map(|&secret| secret.to_owned()).collect()) })
+    }
+
+    #[test]
+    fn either_origin_secret_admits_a_request_and_nothing_else_does() {
+        let origin = origin(&[NEW, OLD]).unwrap();
+        for (sent, is_admitted) in
+            [(Some(NEW), true), (Some(OLD), true), (Some("x"), false), (Some(""), false), (None, false)]
+        {
+            assert_eq!(origin.admits(sent), is_admitted, "{sent:?}");
+        }
+        assert!(!format!("{origin:?}").contains(NEW));
+        assert!(Origin::default().admits(None), "nothing stands in front");
+    }
+
+    #[test]
+    fn missing_or_short_origin_secret_is_refused() {
+        assert_eq!(origin(&[]).unwrap_err(), "`origin` has no secret");
+        assert_eq!(origin(&[NEW, "short"]).unwrap_err(), "`origin`: a secret has fewer than 32 characters");
+    }
+}

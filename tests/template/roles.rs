@@ -1,0 +1,132 @@
+//! Roles: each function may do what it is seen to ask for, and nothing else.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::{
+    SECRET,
+    asked::asked,
+    core,
+    document::{Deployed, text},
+    grants::{AskedByFunctions, Grants},
+};
+
+/// An action, a resource, and a condition as JSON.
+type Grant = (String, String, String);
+
+#[tokio::test(start_paused = true)]
+async fn each_role_grants_what_its_function_asks_and_no_more() {
+    let asked = asked().await;
+    let functions = "arn:aws:lambda:eu-central-1:123456789012:function:orders:live,arn:aws:lambda:eu-central-1:123456789012:function:mails";
+    for given in [
+        &[][..],
+        &[("Sources", "/shop/sources"), ("InvokeFunctionArns", functions)],
+        &[
+            ("Sources", SECRET),
+            ("Tables", "restored"),
+            ("TableKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/mine"),
+        ],
+    ] {
+        let deployed = core().deployed(given);
+        let AskedByFunctions { ingest, worker, scheduler } = &asked;
+        for (function, asked) in [("Ingest", ingest), ("Worker", worker), ("Scheduler", scheduler)] {
+            let (granted, wanted) = (granted(&deployed, function), wanted(&deployed, function, asked));
+            let (more, less): (Vec<_>, Vec<_>) =
+                (granted.difference(&wanted).collect(), wanted.difference(&granted).collect());
+            assert!(more.is_empty() && less.is_empty(), "{function}: too much {more:#?}, too little {less:#?}");
+        }
+    }
+}
+
+#[test]
+fn roles_carry_the_permissions_boundary() {
+    let boundary = "arn:aws:iam::123456789012:policy/boundary";
+    let (without, with) = (core().deployed(&[]), core().deployed(&[("PermissionsBoundary", boundary)]));
+    for (name, role) in with.of_type("AWS::IAM::Role") {
+        assert_eq!(role["PermissionsBoundary"], boundary, "{name}");
+        assert_eq!(without.at(&format!("{name} Properties PermissionsBoundary")), &Value::Null);
+        let trust = json!([{ "Effect": "Allow", "Principal": { "Service": "lambda.amazonaws.com" }, "Action": "sts:AssumeRole" }]);
+        assert_eq!(role["AssumeRolePolicyDocument"]["Statement"], trust, "{name}");
+    }
+}
+
+/// What the policies in and beside a function's role grant.
+fn granted(deployed: &Deployed, function: &str) -> BTreeSet<Grant> {
+    let role = format!("{function}Role");
+    let own = deployed.at(&format!("{role} Properties Policies")).as_array().into_iter().flatten();
+    let beside = deployed.of_type("AWS::IAM::RolePolicy").into_values().filter(|policy| policy["RoleName"] == *role);
+    let shared = deployed.of_type("AWS::IAM::Policy").into_values();
+    let shared = shared.filter(|policy| texts(&policy["Roles"]).contains(&role));
+    let documents = own.chain(beside).chain(shared).map(|policy| &policy["PolicyDocument"]["Statement"]);
+    let mut granted = BTreeSet::new();
+    for statement in documents.flat_map(|statements| statements.as_array().expect("a list")) {
+        assert_eq!(statement["Effect"], "Allow", "{statement}");
+        for action in texts(&statement["Action"]) {
+            for resource in texts(&statement["Resource"]) {
+                granted.insert((action.clone(), resource, statement["Condition"].to_string()));
+            }
+        }
+    }
+    granted
+}
+
+fn wanted(deployed: &Deployed, function: &str, asked: &Grants) -> BTreeSet<Grant> {
+    let parameter = |name: &str| deployed.parameters[name].as_str();
+    let of_account = |service: &str, rest: &str| {
+        format!("arn:${{AWS::Partition}}:{service}:${{AWS::Region}}:${{AWS::AccountId}}:{rest}")
+    };
+    let through = |service: &str| format!("{service}.${{AWS::Region}}.${{AWS::URLSuffix}}");
+    let arn = |resource: &str| match (resource, parameter("Tables")) {
+        ("EntitiesTable", prefix) if !prefix.is_empty() => of_account("dynamodb", &format!("table/{prefix}-entities")),
+        ("InboxTable", prefix) if !prefix.is_empty() => of_account("dynamodb", &format!("table/{prefix}-inbox")),
+        _ => format!("{resource}.Arn"),
+    };
+    let mut wanted = BTreeSet::new();
+    let mut grant = |action: &str, resource: &str, condition: &Value| {
+        wanted.insert((action.to_owned(), resource.to_owned(), condition.to_string()));
+    };
+    for (action, resource) in asked {
+        grant(action, &arn(resource), &Value::Null);
+    }
+    for action in ["logs:CreateLogStream", "logs:PutLogEvents"] {
+        grant(action, &format!("{function}Logs.Arn"), &Value::Null);
+    }
+    // Whichever the key is, but through the service and for these names alone.
+    let tables = [&deployed.outputs["EntitiesTable"], &deployed.outputs["InboxTable"]];
+    let condition = json!({
+        "StringEquals": { "kms:ViaService": through("dynamodb") },
+        "StringEqualsIfExists": { "kms:EncryptionContext:aws:dynamodb:tableName": tables },
+    });
+    for action in ["Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey*", "ReEncrypt*"] {
+        grant(&format!("kms:{action}"), "*", &condition);
+    }
+    if function == "Scheduler" {
+        return wanted;
+    }
+    let (service, action, document, context) = match parameter("Sources") {
+        secret if secret.starts_with("arn:") => {
+            ("secretsmanager", "secretsmanager:GetSecretValue", secret.to_owned(), "kms:EncryptionContext:SecretARN")
+        }
+        name => {
+            let name = if name.is_empty() { "/${AWS::StackName}/sources" } else { name };
+            let parameter = of_account("ssm", &format!("parameter{name}"));
+            ("ssm", "ssm:GetParameter", parameter, "kms:EncryptionContext:PARAMETER_ARN")
+        }
+    };
+    grant(action, &document, &Value::Null);
+    let condition = json!({ "StringEquals": { "kms:ViaService": through(service), context: document } });
+    grant("kms:Decrypt", "*", &condition);
+    // Each by its whole ARN: with a qualifier, that version alone.
+    for arn in parameter("InvokeFunctionArns").split(',').filter(|arn| !arn.is_empty() && function == "Worker") {
+        grant("lambda:InvokeFunction", arn, &Value::Null);
+    }
+    wanted
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::Array(all) => all.iter().map(text).collect(),
+        one => vec![text(one)],
+    }
+}

@@ -1,0 +1,53 @@
+//! Tables and queues.
+
+use serde_json::{Value, json};
+use serializer::local::{MAX_RECEIVES, VISIBILITY_TIMEOUT};
+use webhook_serializer::{engine::deferred::LARGEST_MESSAGE, protocol::format::attribute};
+
+use crate::core;
+
+#[test]
+fn tables_have_the_codes_keys_and_outlive_the_stack() {
+    let deployed = core().deployed(&[]);
+    for (table, name, keys) in
+        [("EntitiesTable", "entities", &["entity"][..]), ("InboxTable", "inbox", &["entity", "item"])]
+    {
+        let at = |path: &str| deployed.at(&format!("{table} {path}")).clone();
+        let schema = keys.iter().zip(["HASH", "RANGE"]);
+        let schema: Value = schema.map(|(key, kind)| json!({ "AttributeName": key, "KeyType": kind })).collect();
+        assert_eq!(at("Properties KeySchema"), schema);
+        // Two stacks cannot share a name, so a lost parameter `Tables` fails and makes no second, empty pair.
+        assert_eq!(at("Properties TableName"), format!("${{AWS::StackName}}-{name}"));
+        let purged = json!({ "AttributeName": attribute::PURGE_AT, "Enabled": "true" });
+        assert_eq!(at("Properties TimeToLiveSpecification"), purged);
+        assert_eq!(at("Properties PointInTimeRecoverySpecification PointInTimeRecoveryEnabled"), "true");
+        assert_eq!(at("Properties BillingMode"), "PAY_PER_REQUEST");
+        // A failed first deploy removes them, or the next one would find them in its way.
+        assert_eq!(at("DeletionPolicy"), "RetainExceptOnCreate");
+        assert_eq!(at("UpdateReplacePolicy"), "Retain");
+        assert_eq!(at("Properties DeletionProtectionEnabled"), Value::Null);
+        // AWS bills the calls of the managed key that this property selects.
+        assert_eq!(at("Properties SSESpecification"), Value::Null);
+    }
+    let key = "arn:aws:kms:eu-central-1:123456789012:key/mine";
+    let encrypted = core().deployed(&[("TableKeyArn", key)]);
+    for table in ["EntitiesTable", "InboxTable"] {
+        assert_eq!(encrypted.text(&format!("{table} Properties SSESpecification KMSMasterKeyId")), key);
+    }
+    let restored = core().deployed(&[("Tables", "restored")]);
+    assert!(restored.of_type("AWS::DynamoDB::Table").is_empty());
+    assert_eq!(restored.outputs["InboxTable"], "restored-inbox");
+}
+
+#[test]
+fn queues_hold_what_the_code_sends_for_14_days() {
+    let deployed = core().deployed(&[]);
+    for (queue, properties) in deployed.of_type("AWS::SQS::Queue") {
+        assert_eq!(properties["MessageRetentionPeriod"], "1209600", "{queue}");
+        assert_eq!(properties["MaximumMessageSize"], LARGEST_MESSAGE.to_string(), "{queue}");
+        assert_eq!(properties["SqsManagedSseEnabled"], "true", "{queue}");
+    }
+    let redrive = json!({ "deadLetterTargetArn": "DeadLetters.Arn", "maxReceiveCount": MAX_RECEIVES.to_string() });
+    assert_eq!(*deployed.at("WakeUps Properties RedrivePolicy"), redrive);
+    assert_eq!(deployed.text("WakeUps Properties VisibilityTimeout"), VISIBILITY_TIMEOUT.as_secs().to_string());
+}
