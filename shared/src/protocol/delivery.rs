@@ -63,17 +63,9 @@ pub enum Age {
 /// One delivery, as a handler gets it.
 #[derive(Debug, Clone)]
 pub struct Delivery {
-    entity: EntityKey,
+    incoming: Incoming,
     sequence: Sequence,
-    identity: Identity,
-    provider: Option<String>,
-    topic: String,
-    family: String,
-    event_time: Option<Timestamp>,
-    received_at: Timestamp,
     appended_at: Option<Timestamp>,
-    content_type: Option<String>,
-    body: Bytes,
     pub(crate) attempt: u32,
     pub(crate) age: Age,
     pub(crate) superseded: u32,
@@ -116,20 +108,10 @@ impl Delivery {
     /// assert_eq!(delivery.json::<serde_json::Value>().unwrap()["total_price"], "48.20");
     /// ```
     pub fn detached(incoming: Incoming, sequence: Sequence) -> Self {
-        let Incoming { entity, identity, provider, topic, family, event_time, received_at, content_type, body } =
-            incoming;
         Self {
-            entity,
+            incoming,
             sequence,
-            identity,
-            provider,
-            topic,
-            family,
-            event_time,
-            received_at,
             appended_at: None,
-            content_type,
-            body,
             attempt: 1,
             age: Age::Unknown,
             superseded: 0,
@@ -142,7 +124,7 @@ impl Delivery {
 
     /// Returns the entity.
     pub fn entity(&self) -> &EntityKey {
-        &self.entity
+        &self.incoming.entity
     }
 
     /// Returns the position in the entity's inbox.
@@ -152,58 +134,58 @@ impl Delivery {
 
     /// Returns the source that received it.
     pub fn source(&self) -> &SourceName {
-        &self.identity.source
+        &self.incoming.identity.source
     }
 
     /// Returns the provider of its source, such as `shopify`; `None` if an application
     /// appended it.
     pub fn provider(&self) -> Option<&str> {
-        self.provider.as_deref()
+        self.incoming.provider.as_deref()
     }
 
     /// Returns the sender's delivery id, which is the same for every repeat.
     pub fn delivery_id(&self) -> &DeliveryId {
-        &self.identity.delivery_id
+        &self.incoming.identity.delivery_id
     }
 
     /// Returns how many times it was redriven.
     pub fn redrive(&self) -> u32 {
-        self.identity.redrive
+        self.incoming.identity.redrive
     }
 
     /// Returns the identity, which is the same for repeats.
     pub fn identity(&self) -> &Identity {
-        &self.identity
+        &self.incoming.identity
     }
 
     pub(crate) fn identity_hash(&self) -> IdentityHash {
-        *self.identity_hash.get_or_init(|| self.identity.hash())
+        *self.identity_hash.get_or_init(|| self.incoming.identity.hash())
     }
 
     /// Returns the hashes that make it a repeat if one of them was settled, its own
     /// first.
     pub(crate) fn repeated_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
-        std::iter::once(self.identity_hash()).chain(self.identity.adjacent_hashes())
+        std::iter::once(self.identity_hash()).chain(self.incoming.identity.adjacent_hashes())
     }
 
     /// Returns the sender's name for the event, such as `orders/paid`.
     pub fn topic(&self) -> &str {
-        &self.topic
+        &self.incoming.topic
     }
 
     /// Returns the topic family: events whose times can be compared.
     pub fn family(&self) -> &str {
-        &self.family
+        &self.incoming.family
     }
 
     /// Returns the time of the event by the sender's clock.
     pub fn event_time(&self) -> Option<Timestamp> {
-        self.event_time
+        self.incoming.event_time
     }
 
     /// Returns the time at which it was accepted, by our clock.
     pub fn received_at(&self) -> Timestamp {
-        self.received_at
+        self.incoming.received_at
     }
 
     /// Returns the time at which it was appended, if it was deferred: the tables could
@@ -215,12 +197,12 @@ impl Delivery {
     }
 
     pub(crate) fn appended_at(&self) -> Timestamp {
-        self.appended_at.unwrap_or(self.received_at)
+        self.appended_at.unwrap_or(self.incoming.received_at)
     }
 
     /// Returns the body's content type, if the sender gave one.
     pub fn content_type(&self) -> Option<&str> {
-        self.content_type.as_deref()
+        self.incoming.content_type.as_deref()
     }
 
     /// Returns the number of this attempt, from 1. A worker that vanished with the
@@ -231,8 +213,8 @@ impl Delivery {
 
     /// Compares its event time with `applied`.
     pub(crate) fn age_beside(&self, applied: &EventTimes) -> Age {
-        let Some(time) = self.event_time.filter(|_| self.run_before.is_none()) else { return Age::Unknown };
-        match applied.of(&self.family).map(|newest| time.cmp(&newest)) {
+        let Some(time) = self.incoming.event_time.filter(|_| self.run_before.is_none()) else { return Age::Unknown };
+        match applied.of(&self.incoming.family).map(|newest| time.cmp(&newest)) {
             None if applied.may_have_dropped_since(time) => Age::Unknown,
             None | Some(Ordering::Greater) => Age::Newer,
             Some(Ordering::Equal) => Age::SameTime,
@@ -268,33 +250,23 @@ impl Delivery {
 
     /// Returns the body as it was received.
     pub fn body(&self) -> &Bytes {
-        &self.body
+        &self.incoming.body
     }
 
     /// Parses the body as JSON.
     pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> serde_json::Result<T> {
-        serde_json::from_slice(&self.body)
+        serde_json::from_slice(&self.incoming.body)
     }
 
     /// Returns the delivery to append for a redrive, with the next redrive number.
     pub(crate) fn redriven(&self, now: Timestamp) -> Incoming {
-        let identity = Identity { redrive: self.identity.redrive + 1, ..self.identity.clone() };
-        Incoming {
-            entity: self.entity.clone(),
-            identity,
-            provider: self.provider.clone(),
-            topic: self.topic.clone(),
-            family: self.family.clone(),
-            event_time: self.event_time,
-            received_at: now,
-            content_type: self.content_type.clone(),
-            body: self.body.clone(),
-        }
+        let identity = Identity { redrive: self.incoming.identity.redrive + 1, ..self.incoming.identity.clone() };
+        Incoming { identity, received_at: now, ..self.incoming.clone() }
     }
 
     /// Returns the keys of the rows that hold parts of the body.
     pub(crate) fn part_keys(&self) -> Vec<Key> {
         let Some(parts) = &self.parts else { return Vec::new() };
-        (0..parts.count).map(|number| part_row(&self.entity, &parts.nonce, number)).collect()
+        (0..parts.count).map(|number| part_row(&self.incoming.entity, &parts.nonce, number)).collect()
     }
 }

@@ -5,11 +5,11 @@
 //! are written before the sequence is claimed. The delivery row that names them is
 //! what fills the sequence.
 
-use std::{sync::OnceLock, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Age, Delivery, Incoming, Parts};
+use super::{Delivery, Incoming, Parts};
 use crate::{
     protocol::{
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
@@ -250,9 +250,8 @@ impl Unpacked {
         if count.is_some_and(|count| count as usize > 2 * LARGEST_BODY.div_ceil(PART_BYTES)) {
             return Err(CorruptRow::Attribute(a::PARTS));
         }
-        let delivery = Delivery {
+        let incoming = Incoming {
             entity: entity.clone(),
-            sequence,
             identity: Identity {
                 source: SourceName::parse(text(a::SOURCE)?).map_err(|_| CorruptRow::Attribute(a::SOURCE))?,
                 delivery_id: DeliveryId::new(text(a::DELIVERY_ID)?),
@@ -265,16 +264,15 @@ impl Unpacked {
             received_at: Timestamp::from_millis(
                 row.number(a::RECEIVED_AT).ok_or(CorruptRow::Attribute(a::RECEIVED_AT))?,
             ),
-            appended_at: row.number(a::APPENDED_AT).map(Timestamp::from_millis),
             content_type: row.text(a::CONTENT_TYPE).map(str::to_owned),
             body: row.bytes(a::BODY).cloned().unwrap_or_default(),
-            attempt: 1,
-            age: Age::Unknown,
-            superseded: 0,
+        };
+        let delivery = Delivery {
+            appended_at: row.number(a::APPENDED_AT).map(Timestamp::from_millis),
             run_before: row.number(a::RUN_BEFORE).map(FencingToken),
             trace: Trace::of_row(row),
             parts: count.map(|count| Parts { nonce, count }),
-            identity_hash: OnceLock::new(),
+            ..Delivery::detached(incoming, sequence)
         };
         let body_bytes = row.number(a::BODY_BYTES).ok_or(CorruptRow::Attribute(a::BODY_BYTES))?;
         Ok(Self {
@@ -303,10 +301,10 @@ impl Unpacked {
             if parts.len() != expected.count as usize {
                 return Err(CorruptRow::Attribute(a::PARTS));
             }
-            self.delivery.body = parts.iter().flat_map(|(_, body)| body.iter().copied()).collect();
+            self.delivery.incoming.body = parts.iter().flat_map(|(_, body)| body.iter().copied()).collect();
         }
-        let stored = std::mem::take(&mut self.delivery.body);
-        self.delivery.body = decoded_body(stored, &self.encoding, self.body_bytes)?;
+        let stored = std::mem::take(&mut self.delivery.incoming.body);
+        self.delivery.incoming.body = decoded_body(stored, &self.encoding, self.body_bytes)?;
         Ok(self.delivery)
     }
 }
