@@ -41,7 +41,7 @@ pub const PARKED: &str = "what is parked";
 const READ_ON: &str = "Read on?";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ReadScope {
     Orders,
     Parked,
     All,
@@ -76,17 +76,17 @@ impl<'a> Surveyor<'a> {
     /// # Errors
     ///
     /// The store did not answer, or nobody can be asked.
-    pub async fn read(deployment: &'a Deployment, cost: Cost, interrupt: Interrupt, wanted: Wanted) -> Result<Self> {
+    pub async fn read(deployment: &'a Deployment, cost: Cost, interrupt: Interrupt, wanted: ReadScope) -> Result<Self> {
         let operator = deployment.operator();
         let mut surveyor =
             Self { deployment, operator, interrupt, cost, unasked: 0, declined: false, survey: Survey::default() };
-        surveyor.survey.overview.keeps_settled = wanted == Wanted::Everything;
+        surveyor.survey.overview.keeps_settled = wanted == ReadScope::Everything;
         surveyor.survey.overview.pace = Pace::until(deployment.env.now());
-        if wanted != Wanted::Parked {
-            let free = if wanted == Wanted::Orders { FREE } else { FREE - FOR_THE_SECOND };
+        if wanted != ReadScope::Parked {
+            let free = if wanted == ReadScope::Orders { FREE } else { FREE - FOR_THE_SECOND };
             surveyor.table(TableName::Entities, "the orders", free).await?;
         }
-        if wanted != Wanted::Orders {
+        if wanted != ReadScope::Orders {
             surveyor.table(TableName::Inbox, PARKED, FREE).await?;
         }
         Ok(surveyor)
@@ -106,7 +106,7 @@ impl<'a> Surveyor<'a> {
                 self.unasked = unasked + units;
             }
             if !agreed && !self.declined && self.unasked + Read::PAGE_UNITS > free {
-                let said = said(name, pass.read(), self.whole_table(is_orders).await);
+                let said = cost_of(name, pass.read(), self.whole_table(is_orders).await);
                 agreed = bar.suspend(|| self.interrupt.ask(&said, READ_ON))?;
                 self.declined = !agreed;
             }
@@ -202,7 +202,7 @@ impl<'a> Surveyor<'a> {
     }
 }
 
-fn said(name: &str, read: Read, complete: Option<u64>) -> String {
+fn cost_of(name: &str, read: Read, complete: Option<u64>) -> String {
     let estimate = complete.map_or_else(|| read.estimate(), |units| Estimate::About(units.max(read.units())));
     let all = match estimate {
         Estimate::About(units) => format!("about {units} read units in all"),

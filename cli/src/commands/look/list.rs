@@ -23,7 +23,7 @@ use crate::commands::{
     interrupt::Interrupt,
     print_json,
     selection::Selection,
-    survey::{Cost, Surveyor, Wanted},
+    survey::{Cost, ReadScope, Surveyor},
     target::{Deployment, Target},
 };
 
@@ -123,12 +123,12 @@ impl List {
         !self.chooses_state() && self.selection.is_empty()
     }
 
-    fn wanted(&self) -> Wanted {
+    fn wanted(&self) -> ReadScope {
         match (self.parked, self.chooses_orders()) {
-            (false, true) => Wanted::Orders,
-            (true, false) => Wanted::Parked,
-            _ if self.is_unfiltered() => Wanted::Everything,
-            _ => Wanted::All,
+            (false, true) => ReadScope::Orders,
+            (true, false) => ReadScope::Parked,
+            _ if self.is_unfiltered() => ReadScope::Everything,
+            _ => ReadScope::All,
         }
     }
 

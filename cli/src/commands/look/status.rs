@@ -21,7 +21,7 @@ use webhook_serializer::protocol::entity::{EntityKey, SourceName};
 use crate::commands::{
     interrupt::Interrupt,
     print_json,
-    survey::{Cost, PARKED, Survey, Surveyor, Wanted},
+    survey::{Cost, PARKED, ReadScope, Survey, Surveyor},
     target::{Deployment, Target},
 };
 
@@ -51,7 +51,7 @@ pub struct Status {
 impl Status {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let wanted = if self.no_parked { Wanted::Orders } else { Wanted::All };
+        let wanted = if self.no_parked { ReadScope::Orders } else { ReadScope::All };
         let mut surveyor = Surveyor::read(&deployment, self.cost, Interrupt::listen(), wanted).await?;
         surveyor.sources(|_| true).await?;
         let survey = surveyor.finish();

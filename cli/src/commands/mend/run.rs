@@ -22,7 +22,7 @@ use super::choice::Many;
 use crate::commands::{
     interrupt::Interrupt,
     print_json,
-    survey::{self, Cost, Surveyor, Wanted},
+    survey::{self, Cost, ReadScope, Surveyor},
     target::Deployment,
 };
 
@@ -126,7 +126,7 @@ impl Request<'_> {
                         deployment.operator().parked(order).await?.iter().map(ParkedDelivery::from).collect()
                     }
                     None => {
-                        Surveyor::read(deployment, cost, interrupt.clone(), Wanted::Parked)
+                        Surveyor::read(deployment, cost, interrupt.clone(), ReadScope::Parked)
                             .await?
                             .complete()?
                             .overview
@@ -142,7 +142,7 @@ impl Request<'_> {
                 Ok(Plan { targets, columns: &["order"], rows: vec![row], notes: Vec::new() })
             }
             (_, None) => {
-                let mut surveyor = Surveyor::read(deployment, cost, interrupt.clone(), Wanted::Orders).await?;
+                let mut surveyor = Surveyor::read(deployment, cost, interrupt.clone(), ReadScope::Orders).await?;
                 let is_wanted = |lane: &Lane| filter.takes_but_source(lane.error(), lane.since());
                 if filter.source.is_some() {
                     surveyor.sources(is_wanted).await?;

@@ -16,7 +16,7 @@ use crate::commands::{
     interrupt::Interrupt,
     print_json,
     setup::source::whereabouts,
-    survey::{Cost, Surveyor, Wanted},
+    survey::{Cost, Surveyor, ReadScope},
     target::{Deployment, Target},
 };
 use finding::{Finding, Verdict};
@@ -66,7 +66,7 @@ struct Report {
 }
 
 impl Report {
-    fn tell(&mut self, findings: impl IntoIterator<Item = Finding>) {
+    fn report(&mut self, findings: impl IntoIterator<Item = Finding>) {
         for finding in findings {
             self.worst = self.worst.max(finding.verdict);
             self.counted[finding.verdict as usize] += 1;
@@ -91,7 +91,7 @@ impl Doctor {
         let deployment = self.target.connect().await?;
         let mut report = Report { json: self.json, worst: Verdict::Ok, counted: [0; 4] };
         let can_go_on = if deployment.is_local() {
-            report.tell([Finding::not_made("AWS", format!("a local run has none of these: {OF_AWS}"))]);
+            report.report([Finding::not_made("AWS", format!("a local run has none of these: {OF_AWS}"))]);
             true
         } else {
             self.of_aws(&deployment, &mut report).await
@@ -106,56 +106,56 @@ impl Doctor {
     async fn of_aws(&self, deployment: &Deployment, report: &mut Report) -> bool {
         let (services, env) = (Services::of(&deployment.account), &deployment.env);
         let (findings, answers) = stack::caller(&services, env).await;
-        report.tell(findings);
+        report.report(findings);
         if !answers {
             return false;
         }
         let Some(stack) = &deployment.stack else {
-            report.tell([Finding::not_made("stack", format!("--stack NAME says whose these are: {OF_STACK}"))]);
+            report.report([Finding::not_made("stack", format!("--stack NAME says whose these are: {OF_STACK}"))]);
             return true;
         };
-        report.tell([stack::status(stack)]);
-        report.tell([stack::door(services.region(), stack)]);
-        report.tell([stack::drift(&services, stack, self.detect_drift, env).await]);
+        report.report([stack::status(stack)]);
+        report.report([stack::door(services.region(), stack)]);
+        report.report([stack::drift(&services, stack, self.detect_drift, env).await]);
         let (finding, limit) = stack::concurrency(&services, stack).await;
-        report.tell([finding]);
-        report.tell(stack::functions(&services, stack).await);
-        report.tell([stack::parameter_store(&services, stack, limit).await]);
-        report.tell([stack::alarms(&services, stack).await]);
+        report.report([finding]);
+        report.report(stack::functions(&services, stack).await);
+        report.report([stack::parameter_store(&services, stack, limit).await]);
+        report.report([stack::alarms(&services, stack).await]);
         true
     }
 
     async fn of_parts(&self, deployment: &Deployment, report: &mut Report) {
         let parts = store::Parts::of(deployment);
-        report.tell(parts.tables_are_well().await);
+        report.report(parts.tables_are_well().await);
         let stack = deployment.stack.as_ref();
         let worker = stack.and_then(|stack| stack.number("WorkerTimeout"));
         let dead_letters = stack.and_then(|stack| stack.outputs.get("DeadLetterQueueUrl")).map(String::as_str);
-        report.tell(parts.queue_is_well(worker, dead_letters).await);
+        report.report(parts.queue_is_well(worker, dead_letters).await);
         if !deployment.is_local() {
-            report.tell(parts.permissions().await);
+            report.report(parts.permissions().await);
         }
         let sources = whereabouts::configured(deployment, None).await;
-        report.tell([rows::sources(&sources)]);
+        report.report([rows::sources(&sources)]);
         if let (false, Ok(sources)) = (deployment.is_local(), &sources) {
-            report.tell(invoked::functions(&Services::of(&deployment.account), stack, sources).await);
+            report.report(invoked::functions(&Services::of(&deployment.account), stack, sources).await);
         }
-        report.tell([rows::jobs(deployment).await]);
+        report.report([rows::jobs(deployment).await]);
         if self.no_rows {
-            report.tell([Finding::not_made("rows", "--no-rows leaves out row versions, sources' ages, orders")]);
+            report.report([Finding::not_made("rows", "--no-rows leaves out row versions, sources' ages, orders")]);
             return;
         }
-        let surveyor = Surveyor::read(deployment, self.cost, Interrupt::listen(), Wanted::All).await;
+        let surveyor = Surveyor::read(deployment, self.cost, Interrupt::listen(), ReadScope::All).await;
         let survey = match surveyor {
             Ok(surveyor) => surveyor.finish(),
-            Err(error) => return report.tell([Finding::not_made("rows", format!("{error:#}"))]),
+            Err(error) => return report.report([Finding::not_made("rows", format!("{error:#}"))]),
         };
-        report.tell([rows::formats(&survey)]);
+        report.report([rows::formats(&survey)]);
         if !survey.unread.is_empty() {
-            return report.tell([Finding::not_made("rows", "the tables were not read to their end; --yes reads on")]);
+            return report.report([Finding::not_made("rows", "the tables were not read to their end; --yes reads on")]);
         }
         let days = deployment.retention.as_secs() / 86_400;
-        report.tell(rows::heard_of(&survey, sources.as_ref().ok(), days, deployment.env.now()));
-        report.tell([rows::trouble(&survey, deployment)]);
+        report.report(rows::heard_of(&survey, sources.as_ref().ok(), days, deployment.env.now()));
+        report.report([rows::trouble(&survey, deployment)]);
     }
 }

@@ -118,7 +118,7 @@ impl ChangeOptions {
     }
 
     /// Prints what was done: as JSON, or as the lines of `words`.
-    fn tell(
+    fn report(
         &self,
         place: &Place,
         done: &Written,

@@ -156,7 +156,7 @@ impl Replay {
             let (secrets, is_list) = signing.of(delivery.source())?;
             let destination = Destination::elsewhere(&self.to, secrets).map_err(|reason| anyhow!("{reason}"))?;
             let sent = self.send(&destination, delivery, is_list, token(&single), &deployment).await?;
-            self.tell(delivery, &sent);
+            self.print(delivery, &sent);
             match sent.is_taken() {
                 true => taken += 1,
                 false => refused += 1,
@@ -231,7 +231,7 @@ impl Replay {
         })
     }
 
-    fn tell(&self, delivery: &Delivery, sent: &Sent) {
+    fn print(&self, delivery: &Delivery, sent: &Sent) {
         let Sent { answer, took, error } = sent;
         let said = answer.as_ref().map(|answer| one_line(&answer.body)).unwrap_or_default();
         if self.json {

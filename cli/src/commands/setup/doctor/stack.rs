@@ -327,14 +327,14 @@ pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u
     match services.json(Service::SSM, "AmazonSSM.GetServiceSetting", &question).await {
         Ok(told) => throughput(
             told["ServiceSetting"]["SettingValue"].as_str() == Some("true"),
-            limit.map(|limit| at_once(stack, limit)),
+            limit.map(|limit| concurrent_functions(stack, limit)),
         ),
         Err(refusal) => Finding::refused(CHECK, &refusal),
     }
 }
 
 /// Returns how many functions that read the sources run at once at most.
-fn at_once(stack: &Stack, limit: u64) -> u64 {
+fn concurrent_functions(stack: &Stack, limit: u64) -> u64 {
     let ingest = stack.number("IngestConcurrency").filter(|reserved| *reserved > 0).unwrap_or(limit);
     limit.min(ingest + stack.number("WorkerConcurrency").unwrap_or(0))
 }
@@ -504,7 +504,7 @@ mod tests {
                 .into(),
             ..Stack::default()
         };
-        assert_eq!(["0", "100"].map(|ingest| at_once(&stack(ingest), 1000)), [1000, 150]);
+        assert_eq!(["0", "100"].map(|ingest| concurrent_functions(&stack(ingest), 1000)), [1000, 150]);
         assert_eq!(throughput(false, Some(3000)).verdict, Verdict::Warning);
         assert_eq!(throughput(true, Some(9000)).verdict, Verdict::Ok);
         assert_eq!(throughput(false, None).verdict, Verdict::NotMade);

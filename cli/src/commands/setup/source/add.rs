@@ -85,7 +85,7 @@ impl Add {
                  made for it: docs/forward.md"
             ));
         }
-        self.manner.tell(&place, &done, ("added", "is added to"), name, &words, json!({ "url": url }));
+        self.manner.report(&place, &done, ("added", "is added to"), name, &words, json!({ "url": url }));
         Ok(ExitCode::SUCCESS)
     }
 

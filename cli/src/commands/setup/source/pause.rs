@@ -100,7 +100,7 @@ impl Of {
         }
         let done = self.manner.apply(&place, name, |text| text.flag(name, "paused", is_paused)).await?;
         let Some(done) = done else { return Ok(false) };
-        self.manner.tell(&place, &done, done_as, name, words, json!({}));
+        self.manner.report(&place, &done, done_as, name, words, json!({}));
         Ok(true)
     }
 }

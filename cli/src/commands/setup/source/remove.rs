@@ -53,7 +53,7 @@ impl Remove {
              `serializer redrive` puts it back"
                 .to_owned(),
         ];
-        self.manner.tell(&place, &done, ("removed", "is taken out of"), name, &words, json!({ "waiting": waiting }));
+        self.manner.report(&place, &done, ("removed", "is taken out of"), name, &words, json!({ "waiting": waiting }));
         Ok(ExitCode::SUCCESS)
     }
 

@@ -73,7 +73,7 @@ impl Rotate {
             let words =
                 [format!("what is signed with it is accepted from now on; functions at work know it within {wait}")];
             let more = json!({ "wait_seconds": 0, "next": null });
-            self.manner.tell(place, &done, ("set", &format!("has its first {word} in")), name, &words, more);
+            self.manner.report(place, &done, ("set", &format!("has its first {word} in")), name, &words, more);
             return Ok(ExitCode::SUCCESS);
         }
         let words = [
@@ -82,7 +82,7 @@ impl Rotate {
             format!("then, {}:\n  {}", retries(source), self.second_step()),
         ];
         let more = json!({ "wait_seconds": REFRESH.as_secs(), "next": self.second_step() });
-        self.manner.tell(
+        self.manner.report(
             place,
             &done,
             ("rotated", &format!("has a new {word} beside the old one in")),
@@ -128,7 +128,7 @@ impl Rotate {
             output::duration(REFRESH),
             late()
         )];
-        self.manner.tell(
+        self.manner.report(
             place,
             &done,
             ("finished", &format!("has one {word} less in")),
