@@ -16,7 +16,7 @@ use crate::commands::{
     interrupt::Interrupt,
     print_json,
     setup::source::whereabouts,
-    survey::{Cost, Surveyor, ReadScope},
+    survey::{Cost, ReadScope, Surveyor},
     target::{Deployment, Target},
 };
 use finding::{Finding, Verdict};
