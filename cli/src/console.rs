@@ -22,18 +22,14 @@ use bulk::Works;
 use guard::Access;
 use reading::Readings;
 
-/// The deployment that a console shows.
 #[derive(Debug, Clone)]
 pub struct Watched {
-    /// Runs the actions.
     pub operator: Operator,
     /// Reads everything else.
     pub store: Store,
-    /// Clock and randomness.
     pub env: Env,
     /// The option that names this deployment on a command line: ` --local`, or nothing.
     pub option: String,
-    /// The deployment's name on every page.
     pub name: String,
     /// The deployment's events, if it runs in this process. Otherwise lanes are drawn
     /// from the orders' rows.
@@ -45,7 +41,6 @@ pub struct Watched {
 /// A running console; ends when dropped.
 #[derive(Debug)]
 pub struct Console {
-    /// The address that it serves on.
     pub address: SocketAddr,
     /// The URL to open, including the token.
     pub url: String,
@@ -126,7 +121,6 @@ impl Shared {
         id
     }
 
-    /// Removes a message and returns it.
     fn take_flash(&self, id: &str) -> Option<Flash> {
         let mut flashes = self.flashes.lock().expect("no one panics while holding this");
         let at = flashes.iter().position(|flash| flash.id == id)?;

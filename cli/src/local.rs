@@ -48,50 +48,41 @@ pub use engines::{Engines, MAX_RECEIVES, QUEUE, Served, TOTALS_TABLE};
 pub use event_source::{AtWork, BATCH, EventSource, Function, GROWTH};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
-use schedule::Ticked;
+use schedule::ScheduledFunction;
 
 /// The functions' timeout, as in the template.
 pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The default number of workers.
 pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not 0");
 
-/// How many batches a worker in this process has at work at most: with the
-/// default workers, 500 orders that hang leave slots to others even where each
-/// has one to itself. In Lambda it is one, and a worker more costs money; here a
-/// slot that is free costs nothing.
+/// The most concurrent batches of a worker in this process. With the default workers, 500
+/// orders with hanging handlers leave slots to others. In Lambda it is one, where an idle
+/// slot would cost money.
 pub const SLOTS: usize = 80;
 
 /// The queue's visibility timeout, longer than a function runs.
 pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A local deployment's options.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The folder for tables and queue, or `None` for memory.
     pub data: Option<PathBuf>,
     /// The webhook endpoint's port; 0 for any.
     pub port: u16,
-    /// The number of workers.
     pub workers: NonZeroUsize,
-    /// The configured senders.
     pub sources: LiveSources,
     /// The user's sources file, if any.
     pub sources_file: Option<PathBuf>,
-    /// The workers' settings.
     pub drain: DrainSettings,
     /// The user's scheduler, instead of the standard one.
     pub scheduler: Option<OwnScheduler>,
-    /// Whether ingest accepts the samples' public private key.
+    /// Lets ingest accept the samples' private key, which is public.
     pub samples: bool,
 }
 
-/// A running deployment.
 #[derive(Debug)]
 pub struct Local {
-    /// The embedded DynamoDB and queue.
     pub engines: Engines,
-    /// The address of the webhook endpoint.
     pub webhooks: SocketAddr,
     sources: LiveSources,
     drain: DrainSettings,
@@ -134,11 +125,11 @@ impl Local {
         let until = stopped(local.stop.subscribe());
         local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
         let Parts { store, waker, queue } = local.engines.connect(&env, None);
-        let ticked = match own {
-            None => Ticked::here(store, waker, queue, retention, local.observer.clone())?,
-            Some(own) => Ticked::own(&own, self::environment(&local.engines, &local.drain)).await?,
+        let function = match own {
+            None => ScheduledFunction::here(store, waker, queue, retention, local.observer.clone())?,
+            Some(own) => ScheduledFunction::own(&own, self::environment(&local.engines, &local.drain)).await?,
         };
-        local.tasks.spawn(schedule::run(ticked, env, local.stop.subscribe()));
+        local.tasks.spawn(schedule::run(function, env, local.stop.subscribe()));
         Ok(local)
     }
 
@@ -159,7 +150,7 @@ impl Local {
         environment.extend(file.map(sources_variable));
         local.tasks.spawn(endpoint::serve_environment(listener, environment, stopped(local.stop.subscribe())));
         let stopping = local.stop.subscribe();
-        local.tasks.spawn(schedule::run(Ticked::Invoked(invoker.clone()), Env::system(), stopping));
+        local.tasks.spawn(schedule::run(ScheduledFunction::Invoked(invoker.clone()), Env::system(), stopping));
         local.feed(Function::Invoked(invoker));
         Ok(local)
     }

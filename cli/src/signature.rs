@@ -28,7 +28,6 @@ use keys::Held;
 /// A webhook, and the secrets and options to verify it with.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// The provider's name.
     pub provider: String,
     /// Secrets, in the form of a sources document.
     pub secrets: Vec<String>,
@@ -41,11 +40,8 @@ pub struct Claim {
     pub keys: PublishedKeys,
     /// The URL that the sender calls.
     pub url: Option<String>,
-    /// The headers.
     pub headers: Vec<(String, String)>,
-    /// The body's bytes.
     pub body: Vec<u8>,
-    /// The time of the verification.
     pub now: Timestamp,
 }
 
@@ -58,7 +54,6 @@ pub enum Unusable {
     /// An option is unknown, missing or invalid.
     #[error("{0}")]
     Option(String),
-    /// The sender's key cannot be fetched.
     #[error("{0}")]
     Key(String),
 }
@@ -69,9 +64,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// One more than the keys that a webhook may need.
 const MAX_FETCHES: usize = 3;
 
-/// The result of a successful verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct Verification {
     /// The webhook's topic, id and time.
     pub described: Described,
     /// The entity, by the provider's rule or the option `entity`.
@@ -80,7 +74,7 @@ pub struct Known {
     pub signed: Vec<&'static str>,
     /// The number of the matching secret, from 1; `None` if it needs none.
     pub secret: Option<usize>,
-    /// Whether it is a ping, not a delivery.
+    /// A ping is not a delivery.
     pub is_ping: bool,
 }
 
@@ -141,7 +135,7 @@ impl Claim {
         headers.with_query(query.and_then(|query| query.split('#').next()).unwrap_or_default())
     }
 
-    /// Whether the provider signs the URL or sends a secret in it.
+    /// Returns whether the provider signs the URL or sends a secret in it.
     pub fn reads_url(&self) -> bool {
         let refused = |query: &str| {
             let request = Request { headers: &Headers::default().with_query(query), body: &[] };
@@ -154,7 +148,7 @@ impl Claim {
         providers::rule_of(&self.provider).is_some_and(|rule| rule.facts.signed.url)
     }
 
-    /// Whether the sender signs with a private key and publishes the public one.
+    /// Returns whether the sender signs with a private key and publishes the public one.
     pub fn is_published(&self) -> bool {
         providers::by_name(&self.provider).is_some_and(|provider| provider.published().is_some())
     }
@@ -194,7 +188,7 @@ impl Claim {
         source.describe(Request { headers: &self.headers(), body: &self.body })
     }
 
-    /// Whether the signature matches, at whatever time.
+    /// Returns whether the signature matches, at any time.
     fn is_signed(&self) -> bool {
         let Ok(source) = self.source() else { return false };
         matches!(self.verified_by(&source), Ok(Verified::Delivery) | Err(Unverified::Stale(_)))
@@ -205,7 +199,7 @@ impl Claim {
     /// # Errors
     ///
     /// The options are invalid.
-    pub fn verify(&self) -> Result<Result<Known, String>, Unusable> {
+    pub fn verify(&self) -> Result<Result<Verification, String>, Unusable> {
         let source = self.source()?;
         let verified = match self.verified_by(&source) {
             Ok(verified) => verified,
@@ -214,7 +208,7 @@ impl Claim {
         let described = self.described_by(&source);
         let is_ping = verified == Verified::Ping;
         let alone = |secret: &&String| Self { secrets: vec![(*secret).clone()], ..self.clone() }.is_signed();
-        Ok(Ok(Known {
+        Ok(Ok(Verification {
             entity: self.entity(&source, &described),
             signed: if is_ping { Vec::new() } else { covered::by(self, &source, &described) },
             secret: self.secrets.iter().position(|secret| alone(&secret)).map(|index| index + 1),

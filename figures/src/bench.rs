@@ -60,11 +60,11 @@ pub(crate) struct Scenario {
     pub(crate) orders: u32,
     /// Each worker has clients of its own.
     workers: u32,
-    /// How many deliveries are appended concurrently.
+    /// Concurrent appends.
     senders: usize,
-    /// How long a handler start takes.
+    /// The time of a handler start.
     task: Duration,
-    /// Whether all deliveries are appended before the first worker starts.
+    /// Appends all deliveries before the first worker starts.
     is_backlog: bool,
     /// The most deliveries in one handler start.
     up_to: u8,

@@ -19,7 +19,7 @@ const DAYS: f64 = 30.0;
 const MINUTES: f64 = DAYS * 24.0 * 60.0;
 const RETENTION_DAYS: f64 = 30.0;
 const MEMORY_GB: f64 = 0.25;
-/// What a stored JSON body shrinks to.
+/// The stored size of a JSON body, relative to its own.
 const COMPRESSION: f64 = 0.25;
 /// KB of a delivery row without its body.
 const ROW_KB: f64 = 0.35;
@@ -86,7 +86,7 @@ pub struct Load {
     /// Size of a body as sent, in KB
     #[arg(long, value_name = "S", default_value = "4", value_parser = positive)]
     body_kb: f64,
-    /// How long a handler start takes, in ms
+    /// Time of a handler start, in ms
     #[arg(long, value_name = "M", default_value = "50", value_parser = positive)]
     handler_ms: f64,
     /// Configured sources: each has a metric and an alarm
@@ -104,7 +104,7 @@ fn positive(text: &str) -> Result<f64, String> {
 #[derive(Debug, Clone)]
 struct Item {
     name: &'static str,
-    /// How many units a month.
+    /// Units a month.
     count: f64,
     unit: &'static str,
     dollars: f64,

@@ -31,15 +31,15 @@ use crate::{
 
 pub(crate) const NAME: &str = "leases";
 
-/// How long a caller holds its lease.
+/// The time for which a caller holds its lease.
 const WORK: Duration = Duration::from_millis(50);
 
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// How a caller waits for a lease that is held.
+/// A caller's strategy while the lease is held.
 #[derive(Debug, Clone, Copy)]
 enum Waiting {
-    /// As this library does.
+    /// This library's own strategy.
     Library,
     /// Tries to acquire after `first`, then after `factor` times the last wait.
     Polling { first: Duration, factor: u32 },

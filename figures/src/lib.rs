@@ -1,3 +1,3 @@
-//! What `docs/figures.md` shows. The benchmarks are in the binary.
+//! Figures for `docs/figures.md`. The benchmarks are in the binary.
 
 pub mod bill;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, join_all};
-use serializer::local::handler_log::Ending;
+use serializer::local::handler_log::RunEnd;
 use tests::{
     handlers::{Scripted, answering},
     slots::WaitTimes,
@@ -161,7 +161,7 @@ async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Cl
     tokio::join!(senders, works);
     let runs = world.journal.runs();
     let mut applied: BTreeMap<EntityKey, Vec<(u64, String)>> = BTreeMap::new();
-    for run in runs.iter().filter(|run| run.ending == Ending::Applied) {
+    for run in runs.iter().filter(|run| run.ending == RunEnd::Applied) {
         applied.entry(run.entity.clone()).or_default().push((run.token.0, run.delivery_id.clone()));
     }
     for (entity, mut runs) in applied.clone() {
@@ -181,7 +181,7 @@ async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Cl
     }
     let waited = WaitTimes::of(sent_to_well.iter().map(|(id, sent)| first_starts[id].saturating_sub(*sent)).collect());
     assert!(waited.is_short(), "another source notices: {waited:?}");
-    let last = runs.iter().filter(|run| run.ending == Ending::Applied).map(|run| run.ended).max();
+    let last = runs.iter().filter(|run| run.ending == RunEnd::Applied).map(|run| run.ended).max();
     last.expect("some were applied").saturating_sub(back)
 }
 

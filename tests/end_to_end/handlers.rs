@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use serializer::local::handler_log::Ending;
+use serializer::local::handler_log::RunEnd;
 use tests::{
     faults::{Call, Fault},
     handlers::{Scripted, answering},
@@ -79,7 +79,7 @@ async fn late_effect_of_timed_out_handler_is_refused() {
     world.work(&[world.drainer(late(receiver.clone(), goes_on))]).await;
     assert_eq!(world.started(), ["late", "late", "next"]);
     let runs = world.journal.runs();
-    assert_eq!(runs[0].ending, Ending::Dropped);
+    assert_eq!(runs[0].ending, RunEnd::Dropped);
     assert_eq!(runs[0].ended - runs[0].started, Duration::from_secs(5), "the source's handler_timeout");
     go_on.send_replace(true);
     tokio::task::yield_now().await;

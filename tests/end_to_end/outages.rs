@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serializer::{
-    local::handler_log::Ending,
+    local::handler_log::RunEnd,
     view::audit::{Sent, Verdict},
 };
 use tests::{
@@ -201,7 +201,7 @@ async fn handler_stops_before_its_unrenewed_lease_expires() {
     world.break_table(plan);
     world.work(&[world.drainer(Slow(Duration::from_secs(40))), world.drainer(Slow(Duration::from_secs(40)))]).await;
     let runs = world.journal.runs();
-    assert_eq!(runs.iter().map(|run| run.ending).collect::<Vec<_>>(), [Ending::Dropped, Ending::Applied]);
+    assert_eq!(runs.iter().map(|run| run.ending).collect::<Vec<_>>(), [RunEnd::Dropped, RunEnd::Applied]);
     // Renewed last after 5 s; the lease ends 15 s later.
     assert!(runs[0].ended <= Duration::from_secs(5) + world.settings.lease, "{:?}", runs[0].ended);
     assert!(runs[1].started >= runs[0].ended);

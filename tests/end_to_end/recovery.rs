@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, pending};
-use serializer::local::handler_log::Ending;
+use serializer::local::handler_log::RunEnd;
 use tests::{
     faults::{Call, Fault},
     handlers::{Done, Scripted, Slow},
@@ -55,7 +55,7 @@ async fn recovered_within(world: &World, ids: &[&str]) -> Duration {
     let died = world.env.monotonic();
     works_until(world, Done, world.env.sleep(2 * RECOVERY)).await;
     let runs = world.journal.runs();
-    let of = |id: &&str| runs.iter().find(|run| run.delivery_id == **id && run.ending == Ending::Applied);
+    let of = |id: &&str| runs.iter().find(|run| run.delivery_id == **id && run.ending == RunEnd::Applied);
     ids.iter().map(|id| of(id).map_or(Duration::MAX, |run| run.started - died)).max().expect("some")
 }
 

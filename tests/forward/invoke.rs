@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use serializer::local::handler_log::Ending;
+use serializer::local::handler_log::RunEnd;
 use tests::{invoke_types, not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
 use webhook_serializer::{
     aws::{
@@ -117,8 +117,8 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     assert!(applied.values().all(|order| order.is_sorted_by(|one, next| one.1 < next.1)), "{applied:?}");
 
     // A rejected delivery is parked at once, a failing one after its retries.
-    assert_eq!(starts_of(&testbed.journal, "a2").collect::<Vec<_>>(), [Ending::Rejected]);
-    assert_eq!(starts_of(&testbed.journal, "c1").collect::<Vec<_>>(), [Ending::Retry; 2]);
+    assert_eq!(starts_of(&testbed.journal, "a2").collect::<Vec<_>>(), [RunEnd::Rejected]);
+    assert_eq!(starts_of(&testbed.journal, "c1").collect::<Vec<_>>(), [RunEnd::Retry; 2]);
     let parked = testbed.operator().all_parked().await.unwrap();
     let parked: BTreeMap<_, _> =
         parked.iter().map(|parked| (parked.delivery().delivery_id().as_str(), parked.error.as_str())).collect();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use serializer::local::{
-    handler_log::{Ending, Journal},
+    handler_log::{Journal, RunEnd},
     sender::Sender,
 };
 use tests::{not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
@@ -84,7 +84,7 @@ impl Handler for Recorded {
     }
 }
 
-fn starts_of<'a>(journal: &Journal, id: &'a str) -> impl Iterator<Item = Ending> + use<'a> {
+fn starts_of<'a>(journal: &Journal, id: &'a str) -> impl Iterator<Item = RunEnd> + use<'a> {
     journal.runs().into_iter().filter(move |run| run.delivery_id == id).map(|run| run.ending)
 }
 
@@ -145,8 +145,8 @@ async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
     assert!(applied.values().all(|order| order.is_sorted_by(|one, next| one.1 < next.1)), "{applied:?}");
 
     // A 410 is parked at once, a wrong signature after its retries.
-    assert_eq!(starts_of(&testbed.journal, "a2").collect::<Vec<_>>(), [Ending::Rejected]);
-    assert_eq!(starts_of(&testbed.journal, "f1").collect::<Vec<_>>(), [Ending::Retry; 2]);
+    assert_eq!(starts_of(&testbed.journal, "a2").collect::<Vec<_>>(), [RunEnd::Rejected]);
+    assert_eq!(starts_of(&testbed.journal, "f1").collect::<Vec<_>>(), [RunEnd::Retry; 2]);
     let parked = testbed.operator().all_parked().await.unwrap();
     let mut parked: Vec<_> =
         parked.iter().map(|parked| (parked.delivery().delivery_id().as_str(), parked.error.as_str())).collect();

@@ -101,7 +101,7 @@ impl Fixture {
         changed.failed().first().map_or(Ok(()), |failed| Err(failed.code().to_owned()))
     }
 
-    /// How many messages are visible, in flight, and delayed.
+    /// Counts visible, in-flight and delayed messages.
     pub async fn counts(&self) -> [String; 3] {
         counts(&self.sqs, &self.url).await
     }

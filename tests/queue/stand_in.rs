@@ -1,4 +1,4 @@
-//! What the local queue has beside SQS's rules: its file, its faults and its end.
+//! The local queue's file, faults and shutdown.
 
 use std::{
     io::{BufRead, BufReader},

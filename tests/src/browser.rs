@@ -18,7 +18,7 @@ use webhook_serializer::time::Env;
 /// The protocol's key for an element's id.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// How long a test waits for a page.
+/// The longest wait for a page.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Keys without a character, as the protocol encodes them.

@@ -295,7 +295,7 @@ impl World {
 
     pub fn applied(&self) -> Vec<String> {
         let runs = self.journal.runs().into_iter();
-        runs.filter(|run| run.ending == serializer::local::handler_log::Ending::Applied)
+        runs.filter(|run| run.ending == serializer::local::handler_log::RunEnd::Applied)
             .map(|run| run.delivery_id)
             .collect()
     }

@@ -19,7 +19,6 @@ pub(super) struct About<'a> {
 pub(super) struct Situation<'a> {
     pub(super) state: Option<&'a EntityState>,
     pub(super) parked: usize,
-    /// Whether a rewind is in progress.
     pub(super) is_rewinding: bool,
 }
 

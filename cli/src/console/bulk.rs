@@ -9,10 +9,8 @@ use webhook_serializer::operator::Operator;
 
 use crate::operations::{self, Effect, Target, Verb};
 
-/// How many redrives are remembered.
 const KEPT: usize = 16;
 
-/// How many failures are listed.
 const LISTED: usize = 20;
 
 /// A bulk redrive, one delivery after the other.
@@ -43,12 +41,10 @@ pub(super) struct Progress {
     pub(super) ended: Option<String>,
 }
 
-/// Running and recent redrives.
 #[derive(Debug, Default)]
 pub(super) struct Works(Mutex<Vec<Arc<Work>>>);
 
 impl Works {
-    /// Redrives these deliveries in their order.
     pub(super) fn begin(&self, id: String, operator: Operator, targets: Vec<Target>, why: String) -> Arc<Work> {
         let work = Arc::new(Work {
             id,

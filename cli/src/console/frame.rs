@@ -17,14 +17,13 @@ use webhook_serializer::{
 use super::{Flash, Shared, reading::Reading};
 use crate::output::{duration, visible};
 
-/// A request's theme and message.
 #[derive(Debug, Default)]
-pub(super) struct Visitor {
+pub(super) struct PageRequest {
     theme: Option<&'static str>,
     flash: Option<Flash>,
 }
 
-impl FromRequestParts<Arc<Shared>> for Visitor {
+impl FromRequestParts<Arc<Shared>> for PageRequest {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Infallible> {
@@ -36,7 +35,6 @@ impl FromRequestParts<Arc<Shared>> for Visitor {
     }
 }
 
-/// A page's tab in the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tab {
     Now,
@@ -48,7 +46,6 @@ pub(super) enum Tab {
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     pub(super) tab: Tab,
-    /// The text in the search field.
     pub(super) searched: &'a str,
     /// Reloads the page after this many seconds.
     pub(super) refresh: Option<u32>,
@@ -59,17 +56,17 @@ impl<'a> Page<'a> {
         Self { title, tab, searched: "", refresh: None }
     }
 
-    pub(super) fn around(&self, shared: &Shared, visitor: &Visitor, body: &Markup) -> Response {
-        self.answer(StatusCode::OK, shared, visitor, body)
+    pub(super) fn around(&self, shared: &Shared, request: &PageRequest, body: &Markup) -> Response {
+        self.answer(StatusCode::OK, shared, request, body)
     }
 
-    pub(super) fn answer(&self, status: StatusCode, shared: &Shared, visitor: &Visitor, body: &Markup) -> Response {
+    pub(super) fn answer(&self, status: StatusCode, shared: &Shared, request: &PageRequest, body: &Markup) -> Response {
         let link = |tab: Tab, path: &str, name: &str| {
             html! { a href=(path) aria-current=[(self.tab == tab).then_some("page")] { (name) } }
         };
         let page = html! {
             (DOCTYPE)
-            html lang="en" data-theme=[visitor.theme] {
+            html lang="en" data-theme=[request.theme] {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
@@ -97,7 +94,7 @@ impl<'a> Page<'a> {
                         button #keys .plain type="button" hidden aria-haspopup="dialog" { "?" span.hidden { " Keys" } }
                     }
                     main #main tabindex="-1" {
-                        @if let Some(flash) = &visitor.flash {
+                        @if let Some(flash) = &request.flash {
                             p.flash.bad[!flash.is_good] role="status" { (flash.sentence) }
                         }
                         (body)
@@ -168,7 +165,6 @@ pub(super) fn delivery_path(entity: &EntityKey, sequence: Sequence) -> String {
     format!("/delivery?key={}&sequence={sequence}", encoded(entity.as_str()))
 }
 
-/// Encodes a query's value.
 pub(super) fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -21,7 +21,6 @@ pub(super) struct Access {
     session: String,
 }
 
-/// The decision about a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Allowed,
@@ -44,7 +43,6 @@ impl Access {
         Ok(Self { port, token: random()?, session: random()? })
     }
 
-    /// The URL with the token.
     pub(super) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/?token={}", self.port, self.token)
     }
@@ -99,7 +97,6 @@ fn is_same(left: &str, right: &str) -> bool {
     left.len() == right.len() && differ == 0
 }
 
-/// Guards every page, asset and action.
 pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let access = &shared.access;
     // Behind a link from another site, such as a runbook, a browser sends no cookie. After a click on this page it does.

@@ -22,7 +22,7 @@ use webhook_serializer::{
 
 use super::{
     Shared,
-    reading::{Depth, Reading, Wanted},
+    reading::{Depth, Reading, Tables},
 };
 use crate::{
     output::visible,
@@ -33,7 +33,6 @@ use crate::{
     },
 };
 
-/// The most lanes on a page.
 pub(super) const MAX_LANES: usize = 200;
 
 /// The most bars, and signs, sent of a lane.
@@ -87,7 +86,6 @@ enum Source {
 }
 
 impl Watch {
-    /// Waits for changes.
     async fn next(&mut self) -> Event {
         let (lanes, more) = match &mut self.source {
             Source::Recording(recorded) => {
@@ -145,7 +143,6 @@ fn price(reading: &Reading, is_local: bool) -> String {
     )
 }
 
-/// Lanes drawn from a recording.
 struct Recorded {
     story: Story,
     drawing: Drawing,
@@ -280,7 +277,7 @@ fn state(lane: &Lane) -> &'static str {
     }
 }
 
-/// Whether a lane's key, state, source or one of its topics contains the filter.
+/// Returns whether a lane's key, state, source or one of its topics contains the filter.
 fn matches(lane: &Value, filter: &str) -> bool {
     let has = |value: &Value| value.as_str().is_some_and(|text| text.to_lowercase().contains(filter));
     let about = lane["spans"].as_array().into_iter().flatten().any(|span| has(&span[4]));
@@ -290,7 +287,7 @@ fn matches(lane: &Value, filter: &str) -> bool {
 /// Waits for a newer reading of the rows.
 async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Arc<Reading>, String> {
     loop {
-        let reading = shared.readings.get(&shared.watched, Wanted::Orders, Depth::Free).await;
+        let reading = shared.readings.get(&shared.watched, Tables::Orders, Depth::Free).await;
         let reading = reading.map_err(|error| error.to_string())?;
         if *sent != Some(reading.at) {
             *sent = Some(reading.at);

@@ -20,7 +20,7 @@ use axum::{
 };
 use webhook_serializer::protocol::entity::{EntityKey, Sequence};
 
-use super::{Shared, frame::Visitor, guard, live, problem::Problem};
+use super::{Shared, frame::PageRequest, guard, live, problem::Problem};
 
 const STYLE: &str = include_str!("assets/console.css");
 const SCRIPT: &str = include_str!("assets/console.js");
@@ -54,13 +54,13 @@ async fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-async fn not_found(State(shared): State<Arc<Shared>>, visitor: Visitor) -> Response {
-    Problem::Unknown("This page does not exist.".to_owned()).page(&shared, &visitor)
+async fn not_found(State(shared): State<Arc<Shared>>, request: PageRequest) -> Response {
+    Problem::Unknown("This page does not exist.".to_owned()).page(&shared, &request)
 }
 
 /// Turns a problem into a page.
-fn shown(shown: Shown, shared: &Shared, visitor: &Visitor) -> Response {
-    shown.unwrap_or_else(|problem| problem.page(shared, visitor))
+fn shown(shown: Shown, shared: &Shared, request: &PageRequest) -> Response {
+    shown.unwrap_or_else(|problem| problem.page(shared, request))
 }
 
 /// Parses an order's key from a query.

@@ -6,7 +6,7 @@ use webhook_serializer::{engine::store::StoreError, operator::OperatorError};
 
 use super::{
     Shared,
-    frame::{Page, Tab, Visitor},
+    frame::{Page, PageRequest, Tab},
 };
 
 /// The reason why a page cannot be shown.
@@ -32,7 +32,7 @@ impl From<StoreError> for Problem {
 
 impl Problem {
     /// A page that names the problem and the next step.
-    pub(super) fn page(&self, shared: &Shared, visitor: &Visitor) -> Response {
+    pub(super) fn page(&self, shared: &Shared, request: &PageRequest) -> Response {
         let (status, title, message, next) = self.describe();
         let body = html! {
             h1 { (title) }
@@ -40,7 +40,7 @@ impl Problem {
             p { (next) }
             p { a.button href="" { "Try again" } " " a href="/" { "Overview" } }
         };
-        Page::new(title, Tab::None).answer(status, shared, visitor, &body)
+        Page::new(title, Tab::None).answer(status, shared, request, &body)
     }
 
     /// Status, title, message, next step.

@@ -30,10 +30,8 @@ const BATCH: usize = 25;
 /// The most orders whose source is read from their next delivery.
 const SOURCES: usize = 200;
 
-/// The tables to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// The orders' rows.
+pub(super) enum Tables {
     Orders,
     /// These, and all deliveries, to find those that are parked.
     All,
@@ -43,7 +41,6 @@ pub(super) enum Wanted {
 pub(super) enum Depth {
     /// Up to [`FREE`] read units.
     Free,
-    /// Everything.
     Whole,
 }
 
@@ -54,7 +51,6 @@ pub(super) struct Reading {
     /// Sorted by key.
     pub(super) orders: Vec<EntityState>,
     pub(super) overview: Overview,
-    /// Approximate read units.
     pub(super) units: u64,
     /// The tables that were not read to the end, and what that would take.
     pub(super) unread: Vec<(&'static str, Estimate)>,
@@ -68,7 +64,7 @@ pub(super) struct Readings {
 }
 
 impl Reading {
-    /// How long it is reused.
+    /// The time for which it is reused.
     pub(super) fn keeps(&self, is_local: bool) -> Duration {
         let price = if is_local { 0 } else { self.units * 1000 / UNITS_PER_SECOND };
         MIN_AGE.max(Duration::from_millis(price)).max(self.took * 3)
@@ -84,7 +80,7 @@ impl Readings {
     pub(super) async fn get(
         &self,
         watched: &Watched,
-        wanted: Wanted,
+        wanted: Tables,
         depth: Depth,
     ) -> Result<Arc<Reading>, OperatorError> {
         let _making = self.making.lock().await;
@@ -94,12 +90,12 @@ impl Readings {
             let is_deep = depth == Depth::Free || reading.unread.is_empty();
             is_deep && now.since(reading.at) < reading.keeps(is_local)
         };
-        let others = if wanted == Wanted::Orders { [0, 1] } else { [1, 1] };
+        let others = if wanted == Tables::Orders { [0, 1] } else { [1, 1] };
         if let Some(reading) = others.iter().filter_map(|at| self.kept()[*at].clone()).find(fits) {
             return Ok(reading);
         }
         let reading = Arc::new(read(watched, wanted, depth).await?);
-        self.kept()[usize::from(wanted == Wanted::All)] = Some(reading.clone());
+        self.kept()[usize::from(wanted == Tables::All)] = Some(reading.clone());
         Ok(reading)
     }
 
@@ -120,7 +116,7 @@ impl Readings {
     }
 }
 
-async fn read(watched: &Watched, wanted: Wanted, depth: Depth) -> Result<Reading, OperatorError> {
+async fn read(watched: &Watched, wanted: Tables, depth: Depth) -> Result<Reading, OperatorError> {
     let begun = watched.env.monotonic();
     let mut reading = Reading {
         at: watched.env.now(),
@@ -132,8 +128,8 @@ async fn read(watched: &Watched, wanted: Wanted, depth: Depth) -> Result<Reading
     };
     let operator = &watched.operator;
     let tables: &[_] = match wanted {
-        Wanted::Orders => &[(TableName::Entities, ORDERS)],
-        Wanted::All => &[(TableName::Entities, ORDERS), (TableName::Inbox, "what is parked")],
+        Tables::Orders => &[(TableName::Entities, ORDERS)],
+        Tables::All => &[(TableName::Entities, ORDERS), (TableName::Inbox, "what is parked")],
     };
     for (table, name) in tables {
         let before = reading.units;
@@ -157,7 +153,7 @@ async fn read(watched: &Watched, wanted: Wanted, depth: Depth) -> Result<Reading
             }
         }
     }
-    if wanted == Wanted::All {
+    if wanted == Tables::All {
         for some in reading.overview.unknown(|_| true).chunks(BATCH).take(SOURCES / BATCH) {
             reading.units += some.len() as u64;
             for delivery in operator.deliveries(some).await? {

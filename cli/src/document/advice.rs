@@ -17,13 +17,11 @@ use crate::output::Table;
 /// A piece of advice about a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
-    /// The advice's weight.
     pub weight: Weight,
     /// The fact, and what to write instead; may have several lines.
     pub text: String,
 }
 
-/// The importance of advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
     /// May be intended.
@@ -32,7 +30,6 @@ pub enum Weight {
     Warning,
 }
 
-/// Returns all advice about `source`.
 pub fn of(source: &Source) -> Vec<Advice> {
     let warning = entities(source).map(|text| Advice { weight: Weight::Warning, text });
     let nothing = finds_nothing(source).map(|text| Advice { weight: Weight::Note, text });

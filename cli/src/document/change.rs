@@ -10,22 +10,19 @@ use super::{Found, Place, Text, Written, difference};
 pub struct Change {
     /// The changed document.
     pub text: String,
-    /// Its sources.
     pub sources: Sources,
     /// The lines that differ, without secrets.
     pub lines: Vec<String>,
 }
 
-/// A change's result.
 #[derive(Debug)]
 pub enum Changed {
     /// Written; in a parameter or secret, as this version.
     Done(Change, Option<String>),
-    /// The user declined.
     Declined,
 }
 
-/// How often the document may change in between.
+/// The most attempts while others change the document.
 const ATTEMPTS: u32 = 5;
 
 /// Edits the document at `location`, once `agree` has seen the difference. If somebody

@@ -17,24 +17,19 @@ use webhook_serializer::{
     time::Env,
 };
 
-/// A document's location.
 #[derive(Debug)]
 pub enum Place {
-    /// A file.
     File(PathBuf),
     /// A parameter or secret, and its name.
     Stored(Stored, String),
 }
 
-/// A document as it was read.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// The document's text.
     pub text: String,
     held: Option<Held>,
 }
 
-/// A write's result.
 #[derive(Debug)]
 pub enum Written {
     /// Written; in a parameter or secret, as this version.
@@ -90,7 +85,6 @@ impl Place {
         }
     }
 
-    /// Returns the path of a file.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),

@@ -16,22 +16,18 @@ pub use page::page;
 pub use providers::providers;
 pub use schema::schema;
 
-/// Whether a field belongs to the table `generic`.
+/// Returns whether a field belongs to the table `generic`.
 pub fn is_of_generic(name: &str) -> bool {
     fields::GENERIC.fields.iter().any(|field| field.name == name)
 }
 
-/// A table of the document.
 #[derive(Debug)]
 struct Table {
-    /// The table's header.
     path: &'static str,
-    /// The table's meaning, in Markdown.
     about: &'static str,
     fields: &'static [Field],
 }
 
-/// A field of a table.
 #[derive(Debug)]
 struct Field {
     name: &'static str,
@@ -39,30 +35,24 @@ struct Field {
     absent: Absent,
     /// An example value, as TOML.
     example: &'static str,
-    /// The field's meaning, in Markdown.
     about: &'static str,
 }
 
-/// The form of a field's value.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     /// A text that matches a pattern.
     Text(Pattern),
     /// One such text, or a list.
     OneOrMore(Pattern),
-    /// One of these words.
     Word(&'static [&'static str]),
     /// One of these words, or a table with a field up to a maximum.
     WordOrMost(&'static [&'static str], &'static str, u8),
     /// A whole number from 1.
     Count,
-    /// `true` or `false`.
     Flag,
-    /// A table of its own.
     Table(&'static Table),
 }
 
-/// A pattern for texts.
 #[derive(Debug, Clone, Copy)]
 struct Pattern {
     /// The pattern's name on the page.
@@ -74,10 +64,8 @@ struct Pattern {
 /// The meaning of an omitted field.
 #[derive(Debug, Clone, Copy)]
 enum Absent {
-    /// The field is required.
     Required,
     /// This value, as TOML.
     Is(&'static str),
-    /// A description.
     Means(&'static str),
 }

@@ -6,7 +6,6 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 const SOURCES: &str = "sources";
 
-/// A sources document in TOML.
 #[derive(Debug, Clone)]
 pub struct Text(pub(super) DocumentMut);
 
@@ -23,7 +22,7 @@ impl Text {
         text.parse().map(Self).map_err(|_| anyhow!("the document is not TOML"))
     }
 
-    /// Whether there is a source of this name.
+    /// Returns whether there is a source of this name.
     pub fn has(&self, source: &str) -> bool {
         let sources = self.0.get(SOURCES).and_then(Item::as_table_like);
         sources.is_some_and(|sources| sources.contains_key(source))

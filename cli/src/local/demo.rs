@@ -1,10 +1,9 @@
-//! The demonstration: a few acts on the embedded engines, each with signed
-//! sample webhooks, real clients and the real handlers, judged by the handlers'
-//! own journal.
+//! The demonstration: a few acts on the embedded engines, with signed sample webhooks and
+//! the functions' own clients, judged by the handlers' own log.
 
 mod acts;
+mod deployment;
 mod report;
-mod stagehand;
 mod summary;
 
 use std::{
@@ -35,43 +34,40 @@ use crate::{
         recording::{Happening, Story, What},
     },
 };
-use stagehand::{Script, Stagehand};
+use deployment::{DemoDeployment, Script};
 
-/// How to show it.
 #[derive(Debug, Clone)]
 pub struct DemoOptions {
-    /// Plain lines instead of lanes.
+    /// Prints plain lines instead of lanes.
     pub plain: bool,
-    /// Where the picture of the act called `of` is to be written.
+    /// The file for an act's picture; of `five` if several run.
     pub svg: Option<PathBuf>,
-    /// The acts to play, by name; none: all.
+    /// The names of the acts to run; all if empty.
     pub acts: Vec<String>,
-    /// Where tables and queue are kept; `None`: in memory.
+    /// The folder for tables and queue, or `None` for memory.
     pub data: Option<PathBuf>,
 }
 
-/// An act: a name, a sentence, and what is sent.
 struct Act {
     name: &'static str,
     about: &'static str,
-    /// In plain lines each thing that happens has one, or there are too many.
+    /// The plain output: each event or a summary.
     lines: Lines,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lines {
     Each,
-    Summed,
+    Summary,
 }
 
-/// The acts, in order.
 const ACTS: [Act; 7] = [
     Act {
         name: "five",
-        about: "Five webhooks of two orders at once: RA2 waits for RA1, order B for nobody.",
+        about: "Five webhooks of two orders at once: RA2 waits for RA1, order B waits for nothing.",
         lines: Lines::Each,
     },
-    Act { name: "burst", about: "A burst of hundreds over Shopify, Stripe and WooCommerce.", lines: Lines::Summed },
+    Act { name: "burst", about: "A burst of hundreds over Shopify, Stripe and WooCommerce.", lines: Lines::Summary },
     Act { name: "repeats", about: "A provider that sends everything three times: each runs once.", lines: Lines::Each },
     Act {
         name: "retries",
@@ -80,7 +76,7 @@ const ACTS: [Act; 7] = [
     },
     Act {
         name: "parked",
-        about: "RA1 is rejected and parked, RA2 goes on; an operator puts RA1 back, at the end.",
+        about: "RA1 is rejected and parked, RA2 continues; an operator redrives RA1, at the end.",
         lines: Lines::Each,
     },
     Act {
@@ -88,15 +84,18 @@ const ACTS: [Act; 7] = [
         about: "A burst of one order at a source that delivers up to ten at once: two starts for five.",
         lines: Lines::Each,
     },
-    Act { name: "killed", about: "A worker dies in RA2: its lease runs out, a successor goes on.", lines: Lines::Each },
+    Act {
+        name: "killed",
+        about: "A worker dies in RA2: its lease expires, another worker continues.",
+        lines: Lines::Each,
+    },
 ];
 
-/// The names of the acts.
 pub fn act_names() -> impl Iterator<Item = &'static str> {
     ACTS.iter().map(|act| act.name)
 }
 
-/// A source of Shopify's that delivers several at once.
+/// A Shopify source that delivers several at once.
 const GROUPED: &str = "
 [sources.grouped]
 provider = 'shopify'
@@ -106,40 +105,37 @@ handler = 'log'
 deliver = { up_to = 10 }
 ";
 
-/// Short, so that nobody has to wait long for a dead worker's successor.
+/// Short, so that a dead worker is soon replaced.
 const LEASE: Duration = Duration::from_secs(2);
 
 const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
-/// The samples' own sources, and one more. On a busy machine hundreds at once may take
-/// longer than a sender's patience; what is not stored then is sent again, as the
-/// others' is, rather than deferred: the acts are about order.
+/// The samples' sources and one more. On a busy machine, hundreds of webhooks at once may
+/// exceed a sender's timeout. They are then sent again instead of deferred, because the
+/// acts are about order.
 fn document() -> String {
     let (name, refuses) = ("[sources.woocommerce]\n", "on_outage = \"refuse\"\n");
     format!("{}{GROUPED}", samples::SOURCES.replace(name, &format!("{name}{refuses}")))
 }
 
-/// One act under way.
-pub(crate) struct Play<'a> {
-    stagehand: &'a mut Stagehand,
-    /// Where this act begins in the story.
+pub(crate) struct RunningAct<'a> {
+    deployment: &'a mut DemoDeployment,
+    /// The act's first event in the recording.
     from: usize,
     sources: &'a Sources,
-    /// What was sent.
     sent: Vec<Sent>,
-    /// What was parked and stays so.
+    /// Deliveries that stay parked.
     excused: BTreeSet<String>,
-    /// Orders in order of appearance, with their deliveries' names in order of
-    /// arrival.
+    /// The names of each order's deliveries, in order of arrival.
     orders: BTreeMap<String, Vec<String>>,
 }
 
-/// Plays the demonstration. `true`: every act ended as it should.
+/// Runs the demonstration and returns whether every act ended as it should.
 ///
 /// # Errors
 ///
 /// The engines do not start, or a picture cannot be written.
-pub async fn play(options: DemoOptions) -> Result<bool> {
+pub async fn run(options: DemoOptions) -> Result<bool> {
     let env = Env::system();
     let story = Story::new(env.clone());
     let journal = Journal::new(env);
@@ -156,63 +152,63 @@ pub async fn play(options: DemoOptions) -> Result<bool> {
         samples: true,
     };
     let local = Local::start(local_options, Arc::new(story.clone())).await?;
-    let mut stagehand = Stagehand::new(local, story, journal);
+    let mut deployment = DemoDeployment::new(local, story, journal);
     let plain = options.plain || !console::user_attended();
     if !plain {
         say!("{}\n", terminal::legend());
     }
     let mut clean = true;
     for act in ACTS.iter().filter(|act| options.acts.is_empty() || options.acts.iter().any(|name| name == act.name)) {
-        let report = play_act(act, &mut stagehand, &sources, &options, plain).await?;
+        let report = run_act(act, &mut deployment, &sources, &options, plain).await?;
         clean &= report.verdict.is_clean();
     }
-    stagehand.local.stop().await?;
+    deployment.local.stop().await?;
     let verdict = if clean {
         console::style("every act in order, one at a time, nothing lost, nothing repeated").green()
     } else {
-        console::style("the handlers' journal shows mistakes, see above").red()
+        console::style("the handlers' log shows mistakes, see above").red()
     };
     say!("verdict: {verdict}");
     Ok(clean)
 }
 
-async fn play_act(
+async fn run_act(
     act: &Act,
-    stagehand: &mut Stagehand,
+    deployment: &mut DemoDeployment,
     sources: &Sources,
     options: &DemoOptions,
     plain: bool,
 ) -> Result<ActReport> {
     say!("{} {}", console::style(act.name).bold(), console::style(act.about).dim());
-    let from = stagehand.story.since(0).len();
-    let (runs_before, starts_before) = (stagehand.journal.runs().len(), stagehand.journal.starts().len());
+    let from = deployment.story.since(0).len();
+    let (runs_before, starts_before) = (deployment.journal.runs().len(), deployment.journal.starts().len());
     let (end_of_act, ended) = tokio::sync::oneshot::channel();
-    let shown = tokio::spawn(show(stagehand.story.clone(), from, plain.then_some(act.lines), ended));
+    let shown = tokio::spawn(show(deployment.story.clone(), from, plain.then_some(act.lines), ended));
     let script = acts::script(act.name);
-    stagehand.prepare(&script);
-    let mut play =
-        Play { stagehand, from, sources, sent: Vec::new(), excused: BTreeSet::new(), orders: BTreeMap::new() };
-    acts::play(act.name, &mut play).await?;
-    let Play { sent, excused, orders, .. } = play;
-    let end = stagehand.story.now();
+    deployment.set_script(&script);
+    let mut running =
+        RunningAct { deployment, from, sources, sent: Vec::new(), excused: BTreeSet::new(), orders: BTreeMap::new() };
+    acts::run(act.name, &mut running).await?;
+    let RunningAct { sent, excused, orders, .. } = running;
+    let end = deployment.story.now();
     let _ = end_of_act.send(());
     shown.await?;
-    let happenings = stagehand.story.since(from);
+    let happenings = deployment.story.since(from);
     let picture = Picture::of(&happenings, end);
     if let Some(path) = &options.svg
         && (options.acts.len() == 1 || act.name == "five")
     {
         std::fs::write(path, crate::view::lanes::svg::document(&picture, act.about))?;
     }
-    let runs = stagehand.journal.runs().split_off(runs_before);
+    let runs = deployment.journal.runs().split_off(runs_before);
     let verdict = Verdict::of(&sent, &runs, &excused);
-    let starts = stagehand.journal.starts().split_off(starts_before);
-    let report = ActReport::new(verdict, orders, &runs, &starts, &stagehand.story, &*stagehand.table()).await;
+    let starts = deployment.journal.starts().split_off(starts_before);
+    let report = ActReport::new(verdict, orders, &runs, &starts, &deployment.story, &*deployment.table()).await;
     say!("{report}");
     Ok(report)
 }
 
-/// Shows an act while it is played, until it has ended: in lines, or as lanes.
+/// Shows an act in progress, as lines or lanes.
 async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio::sync::oneshot::Receiver<()>) {
     let mut length = story.length();
     let mut next = from;
@@ -228,11 +224,11 @@ async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio:
                 }
             }
         } else {
-            // A terminal that is gone is no reason to stop the act.
+            // The act continues without a terminal.
             let _ = canvas.draw(&Picture::of(&story.since(from), story.now()));
         }
         if is_over {
-            if lines == Some(Lines::Summed) {
+            if lines == Some(Lines::Summary) {
                 say!("{}", summary::Summary::of(&story.since(from)));
             }
             return;
@@ -246,7 +242,7 @@ async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio:
     }
 }
 
-/// One happening as a plain line; `None`: not worth one.
+/// Returns an event as a plain line, or `None` for minor events.
 pub fn line(happening: &Happening) -> Option<String> {
     let what = match &happening.what {
         What::Accepted => "accepted".to_owned(),
@@ -259,8 +255,8 @@ pub fn line(happening: &Happening) -> Option<String> {
         }
         What::Settled(settlement) => settlement.to_string(),
         What::Blocked(BlockReason::Attempts) => "blocked after its last attempt".to_owned(),
-        What::Blocked(BlockReason::Expired) => "blocked: the next place is empty, and old".to_owned(),
-        What::Blocked(BlockReason::Vanished) => "blocked: workers died before its handler was started".to_owned(),
+        What::Blocked(BlockReason::Expired) => "blocked: the next sequence is an old gap".to_owned(),
+        What::Blocked(BlockReason::Vanished) => "blocked: workers died before the handler started".to_owned(),
         What::TakenOver(_) => "taken over from a worker that died".to_owned(),
         What::Lost => "lease lost".to_owned(),
         What::WakeUpFailed => "wake-up not sent".to_owned(),

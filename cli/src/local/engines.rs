@@ -32,7 +32,6 @@ pub const TOTALS_TABLE: &str = "totals";
 
 const ENTITIES_TABLE: &str = "entities";
 const INBOX_TABLE: &str = "inbox";
-/// The queue of wake-ups.
 pub const QUEUE: &str = "wake-ups";
 
 const DEAD_LETTERS: &str = "dead-letters";
@@ -47,7 +46,6 @@ pub struct Served {
     pub dynamodb: u16,
     /// The queue's port; 0 for any.
     pub queue: u16,
-    /// The queue's visibility timeout.
     pub visibility_timeout: Duration,
 }
 
@@ -65,7 +63,6 @@ pub struct Engines {
     queues: Arc<Queues>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
-    /// The lock on the data folder.
     _folder: Option<File>,
 }
 
@@ -134,7 +131,6 @@ impl Engines {
         Ok(engines)
     }
 
-    /// Returns the store's URL.
     pub fn dynamodb_url(&self) -> String {
         format!("http://{}", self.dynamodb)
     }
@@ -144,7 +140,6 @@ impl Engines {
         format!("http://{}", self.queue)
     }
 
-    /// Returns the queues themselves.
     pub fn queues(&self) -> &Arc<Queues> {
         &self.queues
     }
@@ -154,7 +149,6 @@ impl Engines {
         self.queues.counts(QUEUE).map(|counts| counts.total()).unwrap_or(0)
     }
 
-    /// Returns the functions' configuration.
     pub fn config(&self) -> StoreConfig {
         StoreConfig {
             entities_table: ENTITIES_TABLE.to_owned(),

@@ -29,10 +29,8 @@ pub const GROWTH: Duration = Duration::from_millis(50);
 /// Below the clients' own timeout for a request.
 const POLL_SECONDS: i32 = 1;
 
-/// The function that is invoked.
 #[derive(Debug)]
 pub enum Function {
-    /// A worker in this process.
     Here(Box<Worker>),
     /// Function binaries in processes of their own.
     Processes(Arc<FunctionPool>),
@@ -59,7 +57,6 @@ pub struct AtWork(Arc<Mutex<BTreeMap<String, usize>>>);
 struct Batch<'a>(&'a AtWork, Vec<String>);
 
 impl AtWork {
-    /// Returns the orders' keys.
     pub fn orders(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
     }

@@ -18,28 +18,23 @@ use tokio::task::JoinSet;
 
 use super::runtime_api::{Abandoned, InvokeError, RuntimeApi};
 
-/// A function's configuration.
 #[derive(Debug, Clone)]
 pub struct FunctionSettings {
     /// The name, in its ARN and its environment.
     pub name: String,
-    /// The function's binary.
     pub program: PathBuf,
-    /// How long one invocation may take.
     pub timeout: Duration,
     /// The memory size in its environment; not enforced.
     pub memory_mb: u32,
     /// The environment variables. Of this process's own, the function gets only `PATH`, so
     /// that a developer's AWS credentials stay out.
     pub environment: Vec<(String, String)>,
-    /// The destination of its output.
     pub logs: Logs,
 }
 
-/// How long to wait for the last output of an ended process.
+/// The longest wait for an ended process's last output.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The destination of a function's output.
 #[derive(Debug, Clone, Default)]
 pub enum Logs {
     /// To this process's own output.
@@ -47,7 +42,6 @@ pub enum Logs {
     Inherited,
     /// To a channel, line by line.
     Lines(mpsc::UnboundedSender<String>),
-    /// Nowhere.
     Discarded,
 }
 
@@ -70,9 +64,8 @@ pub struct FunctionProcess {
 struct Running {
     api: RuntimeApi,
     child: Child,
-    /// Whether it has responded before: then its end while idle was not caused by the next event.
+    /// If it has responded before, its end while idle was not caused by the next event.
     has_answered: bool,
-    /// Reads its output.
     readers: JoinSet<()>,
     _listed: Listed,
 }

@@ -15,31 +15,22 @@ use webhook_serializer::{
     time::Env,
 };
 
-/// The end of a handler start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// The handler applied the delivery.
+pub enum RunEnd {
     Applied,
     /// The handler asked for another attempt.
     Retry,
-    /// The handler rejected the delivery.
     Rejected,
     /// The handler was dropped before it returned.
     Dropped,
 }
 
-/// One start of a handler.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The delivery's order.
     pub entity: EntityKey,
-    /// The sender's delivery id.
     pub delivery_id: String,
-    /// The delivery's sequence.
     pub sequence: Sequence,
-    /// The start's fencing token.
     pub token: FencingToken,
-    /// The attempt's number.
     pub attempt: u32,
     /// When the delivery was accepted, by the wall clock.
     pub received_at: webhook_serializer::time::Timestamp,
@@ -49,8 +40,7 @@ pub struct Run {
     pub started: Duration,
     /// The end, by the monotonic clock.
     pub ended: Duration,
-    /// How the start ended.
-    pub ending: Ending,
+    pub ending: RunEnd,
 }
 
 /// All starts, and the runs that have ended. A start may have no end if its worker crashed.
@@ -73,7 +63,6 @@ impl Journal {
         self.starts.borrow().clone()
     }
 
-    /// Waits for `count` starts.
     pub async fn until_started(&self, count: usize) {
         let mut starts = self.starts.subscribe();
         // The sender lives in `self`, so the channel is open.
@@ -103,7 +92,7 @@ impl Journal {
     }
 
     fn end(&self, run: Run) {
-        let applied = run.ending == Ending::Applied;
+        let applied = run.ending == RunEnd::Applied;
         self.runs.lock().expect("no one panics while holding this").push(run);
         if applied {
             self.applied.send_modify(|applied| *applied += 1);
@@ -144,7 +133,7 @@ impl<H> Journaled<H> {
             started_at: journal.env.now(),
             started,
             ended: started,
-            ending: Ending::Dropped,
+            ending: RunEnd::Dropped,
         };
         Line { journal, run: Some(run) }
     }
@@ -160,15 +149,15 @@ impl Line<'_> {
     fn ends(&mut self, answer: &Result<Outcome, HandlerError>) {
         if let Some(run) = &mut self.run {
             run.ending = match answer {
-                Ok(Outcome::Done | Outcome::Commit(_)) => Ending::Applied,
+                Ok(Outcome::Done | Outcome::Commit(_)) => RunEnd::Applied,
                 Ok(
                     Outcome::Retry { .. }
                     | Outcome::Unanswered { .. }
                     | Outcome::Unavailable { .. }
                     | Outcome::NotNow { .. },
                 )
-                | Err(_) => Ending::Retry,
-                Ok(Outcome::Reject(_)) => Ending::Rejected,
+                | Err(_) => RunEnd::Retry,
+                Ok(Outcome::Reject(_)) => RunEnd::Rejected,
             };
         }
     }
@@ -216,7 +205,6 @@ mod tests {
     use super::*;
     use crate::local::samples::{SHOPIFY, SOURCES};
 
-    /// Never returns.
     struct Stuck;
 
     impl Handler for Stuck {

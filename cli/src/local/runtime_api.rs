@@ -30,41 +30,24 @@ const RESPONSE_BYTES: usize = 6 * 1024 * 1024;
 pub enum InvokeError {
     /// The handler returned an error or panicked; the process lives on.
     #[error("the function failed with {kind}: {message}")]
-    Function {
-        /// `errorType` as the function reported it.
-        kind: String,
-        /// `errorMessage` as the function reported it.
-        message: String,
-    },
+    Function { kind: String, message: String },
     /// The process reported that it cannot start.
     #[error("the function could not start, {kind}: {message}")]
-    Init {
-        /// `errorType` as the function reported it.
-        kind: String,
-        /// `errorMessage` as the function reported it.
-        message: String,
-    },
+    Init { kind: String, message: String },
     /// There was no response in time; the function may have taken effect.
     #[error("the function did not answer in time")]
     TimedOut,
     /// The process ended first; the function may have taken effect.
     #[error("the function's process ended before it answered: {how}")]
-    Exited {
-        /// The exit status or signal.
-        how: String,
-    },
+    Exited { how: String },
     /// The program could not be run.
     #[error("the function's program could not be run: {why}")]
-    NotStarted {
-        /// The system's error.
-        why: String,
-    },
+    NotStarted { why: String },
 }
 
-/// How far an invocation had come when its process ended.
+/// The progress of an invocation when its process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abandoned {
-    /// No invocation was running.
     Idle,
     /// The process had not taken the event; another may get it.
     Untouched,
@@ -87,7 +70,7 @@ struct Shared {
     function_arn: HeaderValue,
     state: Mutex<State>,
     offered: Notify,
-    /// Whether the process has polled.
+    /// Set by the first poll.
     has_polled: watch::Sender<bool>,
 }
 
@@ -96,7 +79,7 @@ enum State {
     #[default]
     Idle,
     /// Waits for the process to poll.
-    Offered(Offer),
+    Offered(PendingEvent),
     /// The process has the event.
     Running { id: String, outcome: oneshot::Sender<Result<Bytes, InvokeError>> },
     /// The process reported that it cannot start.
@@ -104,7 +87,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Offer {
+struct PendingEvent {
     id: String,
     payload: Bytes,
     timeout: Duration,
@@ -148,7 +131,7 @@ impl RuntimeApi {
         let _turn = self.turn.lock().await;
         let (taken, was_taken) = oneshot::channel();
         let (outcome, answer) = oneshot::channel();
-        let offer = Offer { id: request_id(), payload: payload.into(), timeout, taken, outcome };
+        let offer = PendingEvent { id: request_id(), payload: payload.into(), timeout, taken, outcome };
         {
             let mut state = self.shared.lock();
             if let State::Failed(error) = &*state {
@@ -221,7 +204,7 @@ impl Shared {
     fn take(&self) -> Option<(String, Bytes, Duration)> {
         let mut state = self.lock();
         match std::mem::take(&mut *state) {
-            State::Offered(Offer { id, payload, timeout, taken, outcome }) => {
+            State::Offered(PendingEvent { id, payload, timeout, taken, outcome }) => {
                 *state = State::Running { id: id.clone(), outcome };
                 // The invoker may have just stopped waiting; then it withdraws the event.
                 let _ = taken.send(());

@@ -13,7 +13,6 @@ use webhook_serializer::{
 
 pub use keys::DevelopmentKeys;
 
-/// The samples' sources document.
 pub const SOURCES: &str = include_str!("../../events/sources.toml");
 
 /// A sample: a Function URL event.
@@ -122,13 +121,10 @@ pub const WOOCOMMERCE: [Sample; 2] =
 /// A webhook, ready to be posted to `/webhooks/{source}`.
 #[derive(Debug, Clone)]
 pub struct Webhook {
-    /// The source.
     pub source: String,
     /// The query, if the sender is authenticated by one.
     pub query: Option<String>,
-    /// The headers, including the signature.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: Vec<u8>,
     /// The delivery that ingest makes of it.
     pub incoming: Incoming,
@@ -161,7 +157,6 @@ impl Sample {
     }
 }
 
-/// Returns the samples of a provider.
 pub fn of_provider(provider: &str) -> Vec<(&'static str, &'static str)> {
     let sources = Sources::parse(SOURCES).expect("the samples' own");
     let is_its = |event: &str| {
@@ -172,7 +167,7 @@ pub fn of_provider(provider: &str) -> Vec<(&'static str, &'static str)> {
     ALL.into_iter().filter(|(_, event)| is_its(event)).collect()
 }
 
-/// Whether this is a Function URL event that posts to `/webhooks/{source}`.
+/// Returns whether this is a Function URL event that posts to `/webhooks/{source}`.
 pub fn is_webhook(event: &str) -> bool {
     serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
 }
@@ -224,14 +219,12 @@ impl Webhook {
         Ok(curl_line(url, &self.path(), &self.headers, body))
     }
 
-    /// Returns the path with its query.
     pub fn path(&self) -> String {
         let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
         format!("/webhooks/{}{query}", self.source)
     }
 }
 
-/// The entity of [`curl`]'s order.
 pub const CURL_ENTITY: &str = "shopify/order/1001";
 
 const CURL_BODY: &str = r##"{"id":1001,"name":"#1001","currency":"USD","total_price":"48.20","financial_status":"paid","fulfillment_status":null,"cancelled_at":null,"updated_at":"2026-01-05T09:00:00Z"}"##;

@@ -20,19 +20,15 @@ use super::{
     stopped,
 };
 
-/// The user's scheduler binary.
 #[derive(Debug, Clone)]
 pub struct OwnScheduler {
-    /// The binary.
     pub program: PathBuf,
     /// The value of its variable `JOBS`.
     pub jobs: Option<String>,
-    /// The destination of its output.
     pub logs: Logs,
 }
 
-/// The scheduler that is invoked.
-pub(super) enum Ticked {
+pub(super) enum ScheduledFunction {
     /// The standard scheduler, in this process.
     Here(Box<Scheduler>),
     /// The user's scheduler, in processes of its own.
@@ -45,7 +41,7 @@ pub(super) enum Ticked {
 /// than a minute.
 const AT_ONCE: usize = 4;
 
-impl Ticked {
+impl ScheduledFunction {
     /// Returns the standard scheduler, which has only the sweep.
     pub(super) fn here(
         store: Store,
@@ -82,13 +78,13 @@ impl Ticked {
 
     async fn invoke(&self, event: &ScheduledEvent, env: &Env) -> Result<()> {
         match self {
-            Ticked::Here(scheduler) => {
+            ScheduledFunction::Here(scheduler) => {
                 scheduler.tick(event, env.now() + FUNCTION_TIMEOUT).await?;
             }
-            Ticked::Processes(pool) => {
+            ScheduledFunction::Processes(pool) => {
                 pool.invoke(serde_json::to_vec(event)?).await?;
             }
-            Ticked::Invoked(invoker) => {
+            ScheduledFunction::Invoked(invoker) => {
                 invoker.invoke("scheduler", event, FUNCTION_TIMEOUT).await?;
             }
         }
@@ -97,8 +93,8 @@ impl Ticked {
 }
 
 /// Invokes the scheduler once a minute until told to stop.
-pub(super) async fn run(ticked: Ticked, env: Env, stopping: watch::Receiver<bool>) -> Result<()> {
-    let ticked = Arc::new(ticked);
+pub(super) async fn run(function: ScheduledFunction, env: Env, stopping: watch::Receiver<bool>) -> Result<()> {
+    let function = Arc::new(function);
     let stopped = stopped(stopping);
     tokio::pin!(stopped);
     let mut invocations = JoinSet::new();
@@ -113,9 +109,9 @@ pub(super) async fn run(ticked: Ticked, env: Env, stopping: watch::Receiver<bool
         // The due time, as from EventBridge: an invocation may be late, never early.
         let due = env.now().as_millis() / 60_000 * 60;
         let event = ScheduledEvent { time: webhook_serializer::time::Timestamp::from_secs(due).to_string() };
-        let (ticked, env) = (ticked.clone(), env.clone());
+        let (function, env) = (function.clone(), env.clone());
         invocations.spawn(async move {
-            if let Err(error) = ticked.invoke(&event, &env).await {
+            if let Err(error) = function.invoke(&event, &env).await {
                 tracing::warn!(%error, "the scheduler ended early");
             }
         });

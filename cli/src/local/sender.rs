@@ -25,14 +25,10 @@ enum Posting {
     Encrypted(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
-/// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The status.
     pub status: u16,
-    /// The header `Retry-After`.
     pub retry_after: Option<String>,
-    /// The body, as text.
     pub body: String,
 }
 

@@ -1,16 +1,15 @@
-//! A body as it may have been before something between sender and reader
-//! rewrote it.
+//! Bodies as they may have been before something rewrote them in transit.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::de::IgnoredAny;
 use webhook_serializer::functions::ingest;
 
-/// A body that is larger is not written in every possible way.
+/// Larger bodies are not tried in every form.
 const LARGE: usize = 1 << 18;
 
-/// Other bodies than `body`, each with the sentence that is true if it is the
-/// one that was signed.
-pub(super) fn otherwise(body: &[u8]) -> Vec<(Vec<u8>, String)> {
+/// Returns the bodies that may have been signed instead of `body`, each with its
+/// explanation.
+pub(super) fn variants(body: &[u8]) -> Vec<(Vec<u8>, String)> {
     let mut found: Vec<(Vec<u8>, String)> = Vec::new();
     let mut push = |other: Vec<u8>, what: &str| {
         if other != body && found.iter().all(|(held, _)| *held != other) {
@@ -62,7 +61,7 @@ pub(super) fn otherwise(body: &[u8]) -> Vec<(Vec<u8>, String)> {
     found
 }
 
-/// The JSON text `body` in other words of the same meaning.
+/// Returns other serialisations of the same JSON.
 fn rewritten(body: &[u8]) -> Vec<(Vec<u8>, String)> {
     let Ok(text) = std::str::from_utf8(body) else { return Vec::new() };
     if serde_json::from_str::<IgnoredAny>(text).is_err() {
@@ -82,21 +81,21 @@ fn rewritten(body: &[u8]) -> Vec<(Vec<u8>, String)> {
     found
 }
 
-/// What stands between the tokens.
+/// The white space between tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spacing {
-    AsItIs,
+    Unchanged,
     None,
     Python,
     Indented(usize),
 }
 
 impl Spacing {
-    const ALL: [Self; 5] = [Self::AsItIs, Self::None, Self::Python, Self::Indented(2), Self::Indented(4)];
+    const ALL: [Self; 5] = [Self::Unchanged, Self::None, Self::Python, Self::Indented(2), Self::Indented(4)];
 
     fn in_words(self) -> String {
         match self {
-            Self::AsItIs => "with the same white space".to_owned(),
+            Self::Unchanged => "with the same white space".to_owned(),
             Self::None => "without white space between its tokens".to_owned(),
             Self::Python => "with a space behind each comma and colon".to_owned(),
             Self::Indented(by) => format!("indented by {by}"),
@@ -104,19 +103,19 @@ impl Spacing {
     }
 }
 
-/// How characters in texts are written.
+/// The escapes in strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Escapes {
-    /// `/` as `\/`: as PHP writes it; `None`: as it is.
+    /// `/` as `\/`, as PHP writes it; `None` leaves it.
     slash: Option<bool>,
-    /// What is not ASCII as `\u…`; `None`: as it is.
+    /// Characters outside ASCII as `\u…`; `None` leaves them.
     unicode: Option<bool>,
-    /// `&`, `<` and `>` as `\u…`: as Go and Rails write them; `None`: as they are.
+    /// `&`, `<` and `>` as `\u…`, as Go and Rails write them; `None` leaves them.
     html: Option<bool>,
 }
 
 impl Escapes {
-    /// All combinations; for a large body, of which each takes its time, none.
+    /// Returns all combinations; for a large body only one, because each takes time.
     fn all(is_large: bool) -> Vec<Self> {
         let ways: &[Option<bool>] = if is_large { &[None] } else { &[None, Some(true), Some(false)] };
         let mut all = Vec::new();
@@ -160,7 +159,7 @@ fn rewrite(text: &str, spacing: Spacing, escapes: Escapes) -> String {
                 write_text(&mut out, &rest[1..end - 1], escapes);
                 behind = &rest[end..];
             }
-            _ if spacing == Spacing::AsItIs => out.push(c),
+            _ if spacing == Spacing::Unchanged => out.push(c),
             ' ' | '\t' | '\r' | '\n' => {}
             '{' | '[' => {
                 out.push(c);
@@ -191,7 +190,7 @@ fn rewrite(text: &str, spacing: Spacing, escapes: Escapes) -> String {
     out
 }
 
-/// Where the text that `json` begins with ends, behind its quotation mark.
+/// Returns the end of the string that `json` begins with.
 fn end_of_text(json: &str) -> usize {
     let mut is_escaped = false;
     for (at, byte) in json.bytes().enumerate().skip(1) {
@@ -205,7 +204,7 @@ fn end_of_text(json: &str) -> usize {
     json.len()
 }
 
-/// Writes the inside of a text, quotation marks around it.
+/// Writes a string literal.
 fn write_text(out: &mut String, inside: &str, escapes: Escapes) {
     out.push('"');
     let mut rest = inside;
@@ -235,8 +234,8 @@ fn write_text(out: &mut String, inside: &str, escapes: Escapes) {
     out.push('"');
 }
 
-/// The first character of a text's inside as it is written, and which one is
-/// meant; `None`: one whose form is not touched.
+/// Returns the first character's source text, and the character; `None` if its form
+/// stays as it is.
 fn token(inside: &str) -> (&str, Option<char>) {
     let first = inside.chars().next().unwrap_or_default();
     if first != '\\' {
@@ -264,27 +263,27 @@ mod tests {
     const KEPT: Escapes = Escapes { slash: None, unicode: None, html: None };
 
     #[test]
-    fn white_space_is_changed_between_tokens_only() {
+    fn only_white_space_between_tokens_changes() {
         let text = "{\"a\" :[1.10,  {}, []],\n\"b c\":\"x , : \\\" y\"}";
         let written = |spacing| rewrite(text, spacing, KEPT);
         assert_eq!(written(Spacing::None), r#"{"a":[1.10,{},[]],"b c":"x , : \" y"}"#);
         assert_eq!(written(Spacing::Python), r#"{"a": [1.10, {}, []], "b c": "x , : \" y"}"#);
         let indented = "{\n  \"a\": [\n    1.10,\n    {},\n    []\n  ],\n  \"b c\": \"x , : \\\" y\"\n}";
         assert_eq!(written(Spacing::Indented(2)), indented);
-        assert_eq!(written(Spacing::AsItIs), text);
+        assert_eq!(written(Spacing::Unchanged), text);
     }
 
     #[test]
-    fn letters_are_written_in_each_way() {
+    fn characters_are_escaped_in_each_form() {
         let text = r#""a\/é\u00fc😀\ud83d\ude00&\u003c\n\ud83d""#;
-        let written = |way| rewrite(text, Spacing::AsItIs, Escapes { slash: way, unicode: way, html: way });
+        let written = |way| rewrite(text, Spacing::Unchanged, Escapes { slash: way, unicode: way, html: way });
         assert_eq!(written(Some(true)), r#""a\/\u00e9\u00fc\ud83d\ude00\ud83d\ude00\u0026\u003c\n\ud83d""#);
         assert_eq!(written(Some(false)), r#""a/éü😀😀&<\n\ud83d""#);
         assert_eq!(written(None), text);
     }
 
     #[test]
-    fn what_a_json_library_writes_is_among_the_ways() {
+    fn forms_include_those_of_json_libraries() {
         let value: serde_json::Value = serde_json::from_str(r#"{"a":[1,{"b":"é/"}],"c":{}}"#).unwrap();
         let (compact, pretty) = (serde_json::to_string(&value).unwrap(), serde_json::to_string_pretty(&value).unwrap());
         for (at_hand, signed) in [(&compact, &pretty), (&pretty, &compact)] {
@@ -296,7 +295,7 @@ mod tests {
     #[test]
     fn parser_never_panics_on_text() {
         for text in ["", "\"", "{\"", "\"\\", "\"\\u12\"", "]", "\"\\é\"", "{\"a\":\"\\ud83d\\u\"}"] {
-            assert!(otherwise(text.as_bytes()).iter().all(|(body, _)| body != text.as_bytes()), "{text}");
+            assert!(variants(text.as_bytes()).iter().all(|(body, _)| body != text.as_bytes()), "{text}");
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn by(claim: &Claim, source: &Source, described: &Described) -> Vec<&
         .collect()
 }
 
-/// Whether the signature expires.
+/// Returns whether the signature expires.
 fn has_time(claim: &Claim, source: &Source) -> bool {
     let much_later = Claim { now: Timestamp::from_millis(u64::MAX), ..claim.clone() };
     matches!(much_later.verified_by(source), Err(Unverified::Stale(_)))

@@ -64,7 +64,7 @@ fn no_token(claim: &Claim) -> String {
     }
 }
 
-/// Whether the sender is authenticated by the token in its URL alone.
+/// Returns whether the sender is authenticated by the token in its URL alone.
 fn is_by_token(claim: &Claim, source: &Source) -> bool {
     let without = Claim { url: None, ..claim.clone() }.verified_by(source);
     claim.reads_url() && matches!(without, Err(Unverified::NoToken | Unverified::Missing(_)))
@@ -146,7 +146,7 @@ fn report(claim: &Claim, mistake: &str) -> String {
 }
 
 fn body(claim: &Claim) -> Option<String> {
-    bodies::otherwise(&claim.body).into_iter().find_map(|(body, mistake)| {
+    bodies::variants(&claim.body).into_iter().find_map(|(body, mistake)| {
         let other = Claim { body, ..claim.clone() };
         other.is_signed().then(|| report(&other, &mistake))
     })
@@ -155,7 +155,7 @@ fn body(claim: &Claim) -> Option<String> {
 fn signature(claim: &Claim) -> Option<String> {
     (0..claim.headers.len()).find_map(|index| {
         let (name, value) = &claim.headers[index];
-        signatures::otherwise(value).into_iter().find_map(|(value, mistake)| {
+        signatures::variants(value).into_iter().find_map(|(value, mistake)| {
             let mut other = claim.clone();
             other.headers[index].1 = value;
             other.is_signed().then(|| report(&other, &format!("the signature in {name} {mistake}")))
@@ -165,14 +165,13 @@ fn signature(claim: &Claim) -> Option<String> {
 
 fn secret(claim: &Claim) -> Option<String> {
     (1..).zip(&claim.secrets).find_map(|(number, secret)| {
-        secrets::otherwise(secret).into_iter().find_map(|(secret, mistake)| {
+        secrets::variants(secret).into_iter().find_map(|(secret, mistake)| {
             let other = Claim { secrets: vec![secret], ..claim.clone() };
             other.is_signed().then(|| report(&other, &format!("the signature {mistake} (--secret, number {number})")))
         })
     })
 }
 
-/// Tries other values of options.
 fn option(claim: &Claim) -> Option<String> {
     let set = |name: &str, value: String| {
         let kept = claim.options.iter().filter(|(held, _)| held != name).cloned();

@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 /// Returns the secrets that may have been meant by `secret`, each with the mistake.
-pub(super) fn otherwise(secret: &str) -> Vec<(String, &'static str)> {
+pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let trimmed = secret.trim();
     if trimmed != secret {

@@ -9,7 +9,7 @@ const SHORTEST: usize = 27;
 const HMACS: [usize; 3] = [20, 32, 64];
 
 /// Returns `value` with one of its signatures in another encoding, each with the mistake.
-pub(super) fn otherwise(value: &str) -> Vec<(String, &'static str)> {
+pub(super) fn variants(value: &str) -> Vec<(String, &'static str)> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/_-".contains(c);
     let mut found = Vec::new();
     let mut from = 0;
@@ -64,7 +64,7 @@ mod tests {
     fn signature_among_entries_is_re_encoded() {
         let hex = "00".repeat(32);
         let base64 = STANDARD.encode([0; 32]);
-        let texts = |value: String| otherwise(&value).into_iter().map(|(text, _)| text).collect::<Vec<_>>();
+        let texts = |value: String| variants(&value).into_iter().map(|(text, _)| text).collect::<Vec<_>>();
         assert_eq!(texts(format!("t=1767621700,v1={base64}")), [format!("t=1767621700,v1={hex}")]);
         assert_eq!(texts(format!("sha256={hex}")), [format!("sha256={base64}")]);
         let twice = STANDARD.encode(&hex);

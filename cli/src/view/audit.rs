@@ -8,7 +8,7 @@ use std::{
 
 use webhook_serializer::protocol::entity::{EntityKey, FencingToken, Sequence};
 
-use crate::local::handler_log::{Ending, Run};
+use crate::local::handler_log::{Run, RunEnd};
 
 /// A delivery as its sender saw it. Times are those of the handler log's clock.
 #[derive(Debug, Clone)]
@@ -86,17 +86,17 @@ impl Verdict {
             first_start.entry(id).or_insert(run.started);
             match run.ending {
                 // Redriven after a rejection, it runs at its new sequence.
-                Ending::Applied if rejected.contains(id) => *applied.entry(id).or_default() += 1,
-                Ending::Applied => {
+                RunEnd::Applied if rejected.contains(id) => *applied.entry(id).or_default() += 1,
+                RunEnd::Applied => {
                     *applied.entry(id).or_default() += 1;
                     let end = decided.entry(id).or_insert(ended);
                     *end = ended.max(*end);
                 }
-                Ending::Rejected => {
+                RunEnd::Rejected => {
                     rejected.insert(id);
                     decided.entry(id).or_insert(ended);
                 }
-                Ending::Retry | Ending::Dropped => {}
+                RunEnd::Retry | RunEnd::Dropped => {}
             }
         }
         for one in sent {
@@ -178,7 +178,7 @@ mod tests {
             started_at: Timestamp::from_millis(from),
             started: ms(from),
             ended: ms(to),
-            ending: Ending::Applied,
+            ending: RunEnd::Applied,
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Result;
 use serializer::{
-    local::handler_log::{Ending, Run},
+    local::handler_log::{Run, RunEnd},
     view::audit::{Sent, Verdict},
 };
 use webhook_serializer::{
@@ -186,7 +186,7 @@ impl Report {
                         starts.get(&(&line.entity, line.token)).copied().unwrap_or_default(),
                     ),
                     ended: Duration::from_millis(line.at),
-                    ending: Ending::Applied,
+                    ending: RunEnd::Applied,
                 }),
                 _ => {}
             }

@@ -137,7 +137,7 @@ impl Local {
         ensure!(self.jobs.is_none() || self.scheduler.is_some(), "--jobs needs --scheduler, which has them");
         if self.demo {
             let Self { plain, svg, act, data, .. } = self;
-            let clean = demo::play(demo::DemoOptions { plain, svg, acts: act, data }).await?;
+            let clean = demo::run(demo::DemoOptions { plain, svg, acts: act, data }).await?;
             return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         self.serve(None).await

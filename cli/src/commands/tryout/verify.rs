@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use serializer::{
     output, say,
-    signature::{Claim, Known, Unusable},
+    signature::{Claim, Unusable, Verification},
 };
 
 use crate::commands::{print_json, tryout::webhook::Webhook};
@@ -67,14 +67,14 @@ fn cannot_tell(reason: &str) -> ExitCode {
     ExitCode::from(CANNOT_TELL)
 }
 
-fn as_json(known: &Known) -> serde_json::Value {
+fn as_json(known: &Verification) -> serde_json::Value {
     json!({
         "valid": true, "topic": known.described.topic, "delivery_id": known.described.delivery_id,
         "entity": known.entity, "event_time": known.described.event_time, "signed": known.signed,
     })
 }
 
-fn print(claim: &Claim, known: &Known) {
+fn print(claim: &Claim, known: &Verification) {
     let valid = console::style("valid:").green().bold();
     match known.secret {
         _ if known.is_ping => {

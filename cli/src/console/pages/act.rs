@@ -17,9 +17,9 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        frame::{Page, Tab, Visitor, count, delivery_path, grouped, order_path},
+        frame::{Page, PageRequest, Tab, count, delivery_path, grouped, order_path},
         problem::Problem,
-        reading::{Depth, Wanted},
+        reading::{Depth, Tables},
     },
     Shown, key, sequence, shown,
 };
@@ -31,7 +31,7 @@ use crate::{
 
 const LISTED: usize = 50;
 
-/// How often the progress page reloads, in seconds.
+/// The progress page's reload interval, in seconds.
 const REFRESH: u32 = 1;
 
 #[derive(Debug, Deserialize)]
@@ -46,10 +46,10 @@ pub(super) struct Order {
 pub(super) async fn one(
     State(shared): State<Arc<Shared>>,
     Path(action): Path<String>,
-    visitor: Visitor,
+    request: PageRequest,
     Form(order): Form<Order>,
 ) -> Response {
-    shown(act(&shared, &action, &order).await, &shared, &visitor)
+    shown(act(&shared, &action, &order).await, &shared, &request)
 }
 
 async fn act(shared: &Shared, name: &str, order: &Order) -> Shown {
@@ -132,19 +132,19 @@ impl Selection {
 pub(super) async fn confirm(
     State(shared): State<Arc<Shared>>,
     Query(selection): Query<Selection>,
-    visitor: Visitor,
+    request: PageRequest,
 ) -> Response {
-    shown(ask(&shared, &selection, &visitor).await, &shared, &visitor)
+    shown(ask(&shared, &selection, &request).await, &shared, &request)
 }
 
 /// Reads the tables again and returns the selected deliveries.
 async fn select(shared: &Shared, selection: &Selection) -> Result<ParkedSelection, Problem> {
     shared.readings.forget();
-    let reading = shared.readings.get(&shared.watched, Wanted::All, Depth::Whole).await?;
+    let reading = shared.readings.get(&shared.watched, Tables::All, Depth::Whole).await?;
     Ok(ParkedSelection::of(reading.overview.parked.clone(), |one| selection.includes(one), usize::MAX))
 }
 
-async fn ask(shared: &Shared, selection: &Selection, visitor: &Visitor) -> Shown {
+async fn ask(shared: &Shared, selection: &Selection, request: &PageRequest) -> Shown {
     if let Some(source) = &selection.source {
         SourceName::parse(source)
             .map_err(|error| Problem::Unknown(format!("{source} is not a source's name: {error}.")))?;
@@ -186,15 +186,15 @@ async fn ask(shared: &Shared, selection: &Selection, visitor: &Visitor) -> Shown
             @if selected.len() > LISTED { p { "and " (grouped((selected.len() - LISTED) as u64)) " more." } }
         }
     };
-    Ok(Page::new("Redrive", Tab::Now).around(shared, visitor, &body))
+    Ok(Page::new("Redrive", Tab::Now).around(shared, request, &body))
 }
 
 pub(super) async fn begin(
     State(shared): State<Arc<Shared>>,
-    visitor: Visitor,
+    request: PageRequest,
     Form(selection): Form<Selection>,
 ) -> Response {
-    shown(begun(&shared, &selection).await, &shared, &visitor)
+    shown(begun(&shared, &selection).await, &shared, &request)
 }
 
 async fn begun(shared: &Shared, selection: &Selection) -> Shown {
@@ -214,12 +214,11 @@ pub(super) struct Id {
     id: String,
 }
 
-/// Shows a bulk redrive's progress.
-pub(super) async fn work(State(shared): State<Arc<Shared>>, Query(id): Query<Id>, visitor: Visitor) -> Response {
-    shown(working(&shared, &id, &visitor).await, &shared, &visitor)
+pub(super) async fn work(State(shared): State<Arc<Shared>>, Query(id): Query<Id>, request: PageRequest) -> Response {
+    shown(working(&shared, &id, &request).await, &shared, &request)
 }
 
-async fn working(shared: &Shared, Id { id }: &Id, visitor: &Visitor) -> Shown {
+async fn working(shared: &Shared, Id { id }: &Id, request: &PageRequest) -> Shown {
     let work = shared.works.find(id);
     let work = work.ok_or_else(|| {
         Problem::Unknown(
@@ -248,7 +247,7 @@ async fn working(shared: &Shared, Id { id }: &Id, visitor: &Visitor) -> Shown {
         }
     };
     let refresh = progress.ended.is_none().then_some(REFRESH);
-    Ok(Page { refresh, ..Page::new("Redrive", Tab::Now) }.around(shared, visitor, &body))
+    Ok(Page { refresh, ..Page::new("Redrive", Tab::Now) }.around(shared, request, &body))
 }
 
 pub(super) async fn stop(State(shared): State<Arc<Shared>>, Form(Id { id }): Form<Id>) -> Response {

@@ -21,7 +21,7 @@ use super::{
     super::{
         Shared,
         actions::{About, Situation},
-        frame::{Page, Tab, Visitor, ago, badge, delivery_path, order_path},
+        frame::{Page, PageRequest, Tab, ago, badge, delivery_path, order_path},
         problem::Problem,
     },
     Shown, key,
@@ -49,21 +49,21 @@ pub(super) struct Parameters {
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
     Query(parameters): Query<Parameters>,
-    visitor: Visitor,
+    request: PageRequest,
 ) -> Response {
-    shown(delivery(&shared, &parameters, false, &visitor).await, &shared, &visitor)
+    shown(delivery(&shared, &parameters, false, &request).await, &shared, &request)
 }
 
 /// The same with personal data. Only a form opens it, so no link can.
 pub(super) async fn unredacted(
     State(shared): State<Arc<Shared>>,
-    visitor: Visitor,
+    request: PageRequest,
     Form(parameters): Form<Parameters>,
 ) -> Response {
-    shown(delivery(&shared, &parameters, true, &visitor).await, &shared, &visitor)
+    shown(delivery(&shared, &parameters, true, &request).await, &shared, &request)
 }
 
-async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, visitor: &Visitor) -> Shown {
+async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: &PageRequest) -> Shown {
     let entity = key(&parameters.key)?;
     let sequence = sequence(&parameters.sequence)?;
     let operator = &shared.watched.operator;
@@ -110,7 +110,7 @@ async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, visitor: 
         }
     };
     let title = format!("{entity} {sequence}");
-    Ok(Page::new(&title, Tab::None).around(shared, visitor, &body))
+    Ok(Page::new(&title, Tab::None).around(shared, request, &body))
 }
 
 /// Explains why there is no delivery to show.

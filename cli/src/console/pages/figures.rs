@@ -21,9 +21,9 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        frame::{Page, Tab, Visitor, ago, badge, order_path, read},
+        frame::{Page, PageRequest, Tab, ago, badge, order_path, read},
         plot::{Line, lines},
-        reading::{Depth, Reading, Wanted},
+        reading::{Depth, Reading, Tables},
     },
     Shown, shown,
 };
@@ -35,9 +35,7 @@ use crate::{
     },
 };
 
-/// Steps of the time axis.
 const STEPS: usize = 60;
-/// The most lines in a chart.
 const SOURCES: usize = 6;
 
 const LISTED: usize = 50;
@@ -52,17 +50,17 @@ pub(super) struct Parameters {
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
     Query(parameters): Query<Parameters>,
-    visitor: Visitor,
+    request: PageRequest,
 ) -> Response {
-    shown(figures(&shared, &parameters, &visitor).await, &shared, &visitor)
+    shown(figures(&shared, &parameters, &request).await, &shared, &request)
 }
 
-async fn figures(shared: &Shared, parameters: &Parameters, visitor: &Visitor) -> Shown {
+async fn figures(shared: &Shared, parameters: &Parameters, request: &PageRequest) -> Shown {
     let default = if shared.watched.story.is_some() { 5 } else { 60 };
     let minutes = parameters.minutes.unwrap_or(default).clamp(1, 24 * 60);
     let length = Duration::from_secs(60 * minutes);
     let depth = if parameters.read == "all" { Depth::Whole } else { Depth::Free };
-    let reading = shared.readings.get(&shared.watched, Wanted::Orders, depth).await?;
+    let reading = shared.readings.get(&shared.watched, Tables::Orders, depth).await?;
     let listed = roster::listed(&shared.watched.store).await?;
     let now = shared.watched.env.now();
     let mut rates = Rates { steps: BTreeMap::new(), now: now.as_millis(), length };
@@ -98,7 +96,7 @@ async fn figures(shared: &Shared, parameters: &Parameters, visitor: &Visitor) ->
         (held(&reading, now))
         (read(&reading, now, &format!("/figures?minutes={minutes}&read=all")))
     };
-    Ok(Page::new("Figures", Tab::Figures).around(shared, visitor, &body))
+    Ok(Page::new("Figures", Tab::Figures).around(shared, request, &body))
 }
 
 #[derive(Debug, Clone, Copy, Default)]

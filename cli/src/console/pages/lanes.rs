@@ -7,7 +7,7 @@ use maud::html;
 
 use super::super::{
     Shared,
-    frame::{Page, Tab, Visitor},
+    frame::{Page, PageRequest, Tab},
     live::MAX_LANES,
     reading::UNITS_PER_SECOND,
 };
@@ -16,7 +16,7 @@ use super::super::{
 const WINDOWS: [(u32, &str); 7] =
     [(10, "10 s"), (30, "30 s"), (60, "1 min"), (300, "5 min"), (900, "15 min"), (3600, "1 h"), (86_400, "1 day")];
 
-pub(super) async fn page(State(shared): State<Arc<Shared>>, visitor: Visitor) -> Response {
+pub(super) async fn page(State(shared): State<Arc<Shared>>, request: PageRequest) -> Response {
     let is_recorded = shared.watched.story.is_some();
     let default = if is_recorded { 60 } else { 900 };
     let body = html! {
@@ -54,5 +54,5 @@ pub(super) async fn page(State(shared): State<Arc<Shared>>, visitor: Visitor) ->
             @else { "Drawn from the orders' rows, which cost about " (UNITS_PER_SECOND) " read units a second while this page is open." }
         }
     };
-    Page::new("Lanes", Tab::Lanes).around(&shared, &visitor, &body)
+    Page::new("Lanes", Tab::Lanes).around(&shared, &request, &body)
 }

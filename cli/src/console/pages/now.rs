@@ -13,8 +13,8 @@ use webhook_serializer::{protocol::entity::EntityKey, time::Timestamp};
 use super::{
     super::{
         Shared,
-        frame::{Page, Tab, Visitor, ago, badge, count, delivery_path, encoded, grouped, order_path, read},
-        reading::{Depth, Reading, Wanted},
+        frame::{Page, PageRequest, Tab, ago, badge, count, delivery_path, encoded, grouped, order_path, read},
+        reading::{Depth, Reading, Tables},
     },
     Shown, shown,
 };
@@ -45,13 +45,13 @@ impl Depths {
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
     Query(depths): Query<Depths>,
-    visitor: Visitor,
+    request: PageRequest,
 ) -> Response {
-    shown(now(&shared, &depths, &visitor).await, &shared, &visitor)
+    shown(now(&shared, &depths, &request).await, &shared, &request)
 }
 
-async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
-    let reading = shared.readings.get(&shared.watched, Wanted::All, depths.depth()).await?;
+async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
+    let reading = shared.readings.get(&shared.watched, Tables::All, depths.depth()).await?;
     let now = shared.watched.env.now();
     let seen = &reading.overview;
     let groups = seen.groups();
@@ -80,7 +80,7 @@ async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
         (oldest(&reading, now))
         (read(&reading, now, "/?read=all"))
     };
-    Ok(Page::new("Now", Tab::Now).around(shared, visitor, &body))
+    Ok(Page::new("Now", Tab::Now).around(shared, request, &body))
 }
 
 fn headline(reading: &Reading, is_well: bool) -> String {
@@ -227,7 +227,6 @@ impl Selection {
             && self.error.as_deref().is_none_or(|wanted| error.map(alike).unwrap_or_default() == wanted)
     }
 
-    /// Returns the entries, oldest first.
     fn entries<'a>(&self, reading: &'a Reading) -> Vec<Entry<'a>> {
         let seen = &reading.overview;
         let lanes = seen.lanes.iter().filter(|lane| {
@@ -246,14 +245,14 @@ impl Selection {
 pub(super) async fn group(
     State(shared): State<Arc<Shared>>,
     Query(selection): Query<Selection>,
-    visitor: Visitor,
+    request: PageRequest,
 ) -> Response {
-    shown(one_group(&shared, &selection, &visitor).await, &shared, &visitor)
+    shown(one_group(&shared, &selection, &request).await, &shared, &request)
 }
 
-async fn one_group(shared: &Shared, selection: &Selection, visitor: &Visitor) -> Shown {
+async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest) -> Shown {
     let depth = Depths { read: selection.read.clone() }.depth();
-    let reading = shared.readings.get(&shared.watched, Wanted::All, depth).await?;
+    let reading = shared.readings.get(&shared.watched, Tables::All, depth).await?;
     let now = shared.watched.env.now();
     let entries = selection.entries(&reading);
     let query = |name: &str, value: &Option<String>| {
@@ -280,5 +279,5 @@ async fn one_group(shared: &Shared, selection: &Selection, visitor: &Visitor) ->
         @if entries.len() > LISTED { p { "and " (grouped((entries.len() - LISTED) as u64)) " newer ones." } }
         (read(&reading, now, &format!("/group{query}&read=all")))
     };
-    Ok(Page::new(&format!("{} orders", selection.state), Tab::Now).around(shared, visitor, &body))
+    Ok(Page::new(&format!("{} orders", selection.state), Tab::Now).around(shared, request, &body))
 }

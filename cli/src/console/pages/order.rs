@@ -24,7 +24,7 @@ use super::{
     super::{
         Shared,
         actions::{About, Situation, is_offered, sequence_of},
-        frame::{Page, Tab, Visitor, ago, badge, delivery_path, encoded, order_path},
+        frame::{Page, PageRequest, Tab, ago, badge, delivery_path, encoded, order_path},
         plot,
         problem::Problem,
     },
@@ -39,7 +39,7 @@ use crate::{
     },
 };
 
-/// How many settled deliveries are shown at first.
+/// The number of settled deliveries shown at first.
 const SETTLED: usize = 30;
 
 #[derive(Debug, Deserialize)]
@@ -52,12 +52,12 @@ pub(super) struct Parameters {
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
     Query(parameters): Query<Parameters>,
-    visitor: Visitor,
+    request: PageRequest,
 ) -> Response {
-    shown(order(&shared, &parameters, &visitor).await, &shared, &visitor)
+    shown(order(&shared, &parameters, &request).await, &shared, &request)
 }
 
-async fn order(shared: &Shared, parameters: &Parameters, visitor: &Visitor) -> Shown {
+async fn order(shared: &Shared, parameters: &Parameters, request: &PageRequest) -> Shown {
     let entity = key(&parameters.key)?;
     let limit = parameters.settled.unwrap_or(SETTLED).min(1000);
     let timeline = Timeline::read(&shared.watched.operator, &entity, limit).await?;
@@ -82,7 +82,7 @@ async fn order(shared: &Shared, parameters: &Parameters, visitor: &Visitor) -> S
         (acts(&shared.watched.operator.acts(&entity).await?, now))
         (settled(&entity, &timeline, limit, now))
     };
-    Ok(Page { searched: "", ..Page::new(entity.as_str(), Tab::None) }.around(shared, visitor, &body))
+    Ok(Page { searched: "", ..Page::new(entity.as_str(), Tab::None) }.around(shared, request, &body))
 }
 
 fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp) -> Markup {
@@ -102,7 +102,6 @@ fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp
     }
 }
 
-/// The same actions as commands.
 pub(super) fn next_commands(next: &[NextCommand], option: &str, entity: &EntityKey) -> Markup {
     html! {
         @if !next.is_empty() {

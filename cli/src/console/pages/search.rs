@@ -13,8 +13,8 @@ use webhook_serializer::protocol::{entity::EntityKey, state::EntityState};
 use super::{
     super::{
         Shared,
-        frame::{Page, Tab, Visitor, ago, badge, count, encoded, grouped, order_path, read},
-        reading::{Depth, Wanted},
+        frame::{Page, PageRequest, Tab, ago, badge, count, encoded, grouped, order_path, read},
+        reading::{Depth, Tables},
     },
     Shown, shown,
 };
@@ -35,12 +35,12 @@ pub(super) struct Parameters {
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
     Query(parameters): Query<Parameters>,
-    visitor: Visitor,
+    request: PageRequest,
 ) -> Response {
-    shown(found(&shared, &parameters, &visitor).await, &shared, &visitor)
+    shown(found(&shared, &parameters, &request).await, &shared, &request)
 }
 
-async fn found(shared: &Shared, parameters: &Parameters, visitor: &Visitor) -> Shown {
+async fn found(shared: &Shared, parameters: &Parameters, request: &PageRequest) -> Shown {
     let wanted = parameters.q.trim();
     // A complete key needs no search.
     if let Ok(entity) = EntityKey::parse(wanted)
@@ -53,7 +53,7 @@ async fn found(shared: &Shared, parameters: &Parameters, visitor: &Visitor) -> S
     let known = shared.readings.newest().filter(|reading| !matching(&reading.orders, wanted).is_empty());
     let reading = match known {
         Some(reading) => reading,
-        None => shared.readings.get(&shared.watched, Wanted::Orders, depth).await?,
+        None => shared.readings.get(&shared.watched, Tables::Orders, depth).await?,
     };
     let now = shared.watched.env.now();
     let matching = matching(&reading.orders, wanted);
@@ -86,7 +86,7 @@ async fn found(shared: &Shared, parameters: &Parameters, visitor: &Visitor) -> S
         @if matching.len() > LISTED { p { "and " (grouped((matching.len() - LISTED) as u64)) " more. Enter a longer part of the key to find fewer." } }
         (read(&reading, now, &format!("/search?q={}&read=all", encoded(wanted))))
     };
-    Ok(Page { searched: wanted, ..Page::new("Search", Tab::None) }.around(shared, visitor, &body))
+    Ok(Page { searched: wanted, ..Page::new("Search", Tab::None) }.around(shared, request, &body))
 }
 
 /// Returns the orders whose key contains `wanted`, ignoring case. Exact matches of the

@@ -11,7 +11,7 @@ use webhook_serializer::{
 use super::{Advice, Weight};
 use crate::local::samples;
 
-/// How many topics are listed as examples.
+/// The number of topics listed as examples.
 const SHOWN: usize = 4;
 
 pub(super) fn of(source: &Source) -> Vec<Advice> {
@@ -97,7 +97,7 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
     Some((Weight::Note, text))
 }
 
-/// Whether a pattern matches a topic when case and separators are ignored.
+/// Returns whether a pattern matches a topic when case and separators are ignored.
 fn spelt_alike(pattern: &str, topic: &str) -> bool {
     let plain = |text: &str| text.to_lowercase().replace(['/', '.', ':', '_', '-', ' '], "/");
     Pattern::new(plain(pattern)).fits(&plain(topic))

@@ -11,7 +11,7 @@ use webhook_serializer::{
     time::Env,
 };
 
-use super::{Play, Script};
+use super::{RunningAct, Script};
 use crate::{
     local::samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
     view::{
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// What the handlers do in the act of that name.
+/// Returns the handlers' behaviour in an act.
 pub(super) fn script(act: &str) -> Script {
     let takes = match act {
         "burst" => Duration::from_millis(20),
@@ -34,20 +34,18 @@ pub(super) fn script(act: &str) -> Script {
     }
 }
 
-/// Plays the act of that name to its end.
-pub(super) async fn play(act: &str, play: &mut Play<'_>) -> Result<()> {
-    match act {
-        "five" => five(play).await,
-        "burst" => burst(play).await,
-        "repeats" => repeats(play).await,
-        "retries" => retries(play).await,
-        "parked" => parked(play).await,
-        "group" => group(play).await,
-        _ => killed(play).await,
+pub(super) async fn run(name: &str, act: &mut RunningAct<'_>) -> Result<()> {
+    match name {
+        "five" => five(act).await,
+        "burst" => burst(act).await,
+        "repeats" => repeats(act).await,
+        "retries" => retries(act).await,
+        "parked" => parked(act).await,
+        "group" => group(act).await,
+        _ => killed(act).await,
     }
 }
 
-/// One order and its webhooks: its number, its letter, its samples in order.
 struct Order {
     number: u32,
     letter: String,
@@ -58,86 +56,85 @@ fn order(number: u32, letter: &str, samples: &[Sample]) -> Order {
     Order { number, letter: letter.to_owned(), samples: samples.to_vec() }
 }
 
-async fn five(play: &mut Play<'_>) -> Result<()> {
-    play.send(vec![order(1001, "A", &SHOPIFY[..2]), order(1002, "B", &SHOPIFY[..3])], 1).await?;
-    play.until_settled(5).await;
+async fn five(act: &mut RunningAct<'_>) -> Result<()> {
+    act.send(vec![order(1001, "A", &SHOPIFY[..2]), order(1002, "B", &SHOPIFY[..3])], 1).await?;
+    act.until_settled(5).await;
     Ok(())
 }
 
-async fn burst(play: &mut Play<'_>) -> Result<()> {
+async fn burst(act: &mut RunningAct<'_>) -> Result<()> {
     let mut orders = Vec::new();
     for number in 0..40 {
         orders.push(order(2001 + number, &format!("S{number}-"), &SHOPIFY));
         orders.push(order(3001 + number, &format!("P{number}-"), &STRIPE));
         orders.push(order(4001 + number, &format!("W{number}-"), &WOOCOMMERCE));
     }
-    play.send(orders, 1).await?;
-    play.until_each_is_decided().await;
+    act.send(orders, 1).await?;
+    act.until_each_is_settled().await;
     Ok(())
 }
 
-async fn repeats(play: &mut Play<'_>) -> Result<()> {
-    play.send(vec![order(5001, "A", &SHOPIFY[..3]), order(5002, "B", &SHOPIFY[..2])], 3).await?;
-    play.until_settled(15).await;
+async fn repeats(act: &mut RunningAct<'_>) -> Result<()> {
+    act.send(vec![order(5001, "A", &SHOPIFY[..3]), order(5002, "B", &SHOPIFY[..2])], 3).await?;
+    act.until_settled(15).await;
     Ok(())
 }
 
-async fn retries(play: &mut Play<'_>) -> Result<()> {
+async fn retries(act: &mut RunningAct<'_>) -> Result<()> {
     let orders =
         vec![order(6001, "A", &SHOPIFY[..3]), order(6002, "B", &SHOPIFY[..3]), order(6003, "C", &SHOPIFY[..2])];
-    play.send(orders, 1).await?;
-    play.until_settled(8).await;
+    act.send(orders, 1).await?;
+    act.until_settled(8).await;
     Ok(())
 }
 
-async fn parked(play: &mut Play<'_>) -> Result<()> {
-    play.send(vec![order(7001, "A", &SHOPIFY[..3]), order(7002, "B", &SHOPIFY[..2])], 1).await?;
-    play.until_settled(5).await;
-    let operator = play.stagehand.operator();
+async fn parked(act: &mut RunningAct<'_>) -> Result<()> {
+    act.send(vec![order(7001, "A", &SHOPIFY[..3]), order(7002, "B", &SHOPIFY[..2])], 1).await?;
+    act.until_settled(5).await;
+    let operator = act.deployment.operator();
     let entity = EntityKey::parse("shopify/order/7001")?;
     let parked = operator.parked(&entity).await?;
     ensure!(parked.len() == 1, "one delivery is parked, not {}", parked.len());
     operator.redrive(&parked[0], None).await?;
-    play.until_settled(6).await;
+    act.until_settled(6).await;
     Ok(())
 }
 
-/// The first is at work by itself while the others come.
-async fn group(play: &mut Play<'_>) -> Result<()> {
-    let journal = play.stagehand.journal.clone();
+/// The first delivery runs alone while the others arrive.
+async fn group(act: &mut RunningAct<'_>) -> Result<()> {
+    let journal = act.deployment.journal.clone();
     let before = journal.starts().len();
     let samples = SHOPIFY.map(|sample| sample.to("grouped"));
-    play.send(vec![order(9001, "A", &samples[..1])], 1).await?;
+    act.send(vec![order(9001, "A", &samples[..1])], 1).await?;
     journal.until_started(before + 1).await;
-    play.send(vec![order(9001, "A", &samples[1..])], 1).await?;
-    play.until_settled(5).await;
+    act.send(vec![order(9001, "A", &samples[1..])], 1).await?;
+    act.until_settled(5).await;
     Ok(())
 }
 
-/// How long a dead worker's lease may still run when its successor is woken.
-const LEASE_RUNS_OUT: Duration = Duration::from_millis(2200);
+/// Longer than a dead worker's lease.
+const LEASE_EXPIRES: Duration = Duration::from_millis(2200);
 
-async fn killed(play: &mut Play<'_>) -> Result<()> {
-    let journal = play.stagehand.journal.clone();
+async fn killed(act: &mut RunningAct<'_>) -> Result<()> {
+    let journal = act.deployment.journal.clone();
     let before = journal.starts().len();
-    play.send(vec![order(8001, "A", &SHOPIFY[..3])], 1).await?;
-    // The handler's own word: a start that is only told of may not have begun.
+    act.send(vec![order(8001, "A", &SHOPIFY[..3])], 1).await?;
+    // Asks the handlers' own log: a recorded start may not have begun.
     journal.until_started(before + 2).await;
-    play.stagehand.replace_workers();
-    // Nobody looks while the lease runs; the next webhook finds it expired and wakes a successor.
-    Env::system().sleep(LEASE_RUNS_OUT).await;
-    play.send(vec![Order { samples: vec![SHOPIFY[3]], ..order(8001, "A", &[]) }], 1).await?;
-    play.until_settled(4).await;
+    act.deployment.replace_workers();
+    // No wake-up comes before the lease has expired; the next webhook sends one.
+    Env::system().sleep(LEASE_EXPIRES).await;
+    act.send(vec![Order { samples: vec![SHOPIFY[3]], ..order(8001, "A", &[]) }], 1).await?;
+    act.until_settled(4).await;
     Ok(())
 }
 
-/// How often a webhook is sent again that is answered 503: on a busy machine
-/// hundreds at once may take longer than a sender's patience.
-const SENT_AGAIN: u32 = 20;
+/// The most resends after a 503, which a busy machine may answer.
+const RESENDS: u32 = 20;
 
-impl Play<'_> {
-    /// Sends orders side by side, each one's webhooks one after the other, each
-    /// `copies` times.
+impl RunningAct<'_> {
+    /// Sends orders concurrently, the webhooks of each one after the other, each `copies`
+    /// times.
     async fn send(&mut self, orders: Vec<Order>, copies: usize) -> Result<()> {
         let all = orders.into_iter().map(|order| {
             let already = self.orders.get(&order.letter).map_or(0, Vec::len);
@@ -150,7 +147,7 @@ impl Play<'_> {
                 .map(|(place, sample)| {
                     let webhook = sample.of_order(&number, self.sources, now);
                     let name = format!("R{}{}", order.letter, already + place + 1);
-                    self.stagehand.story.call(webhook.incoming.identity.delivery_id.as_str(), &name);
+                    self.deployment.story.call(webhook.incoming.identity.delivery_id.as_str(), &name);
                     (name, webhook)
                 })
                 .collect();
@@ -159,23 +156,23 @@ impl Play<'_> {
             named
         });
         let all: Vec<_> = all.collect();
-        let stagehand = &*self.stagehand;
+        let deployment = &*self.deployment;
         let lanes = all.into_iter().map(async |webhooks| {
             let mut sent = Vec::new();
             for (_, webhook) in webhooks {
-                let at = stagehand.journal.now();
+                let at = deployment.journal.now();
                 let mut answered = None;
                 for _ in 0..copies {
-                    let mut answer = stagehand.sender.post(&webhook).await?;
-                    // As senders do: it says that it is not stored.
-                    for _ in 0..SENT_AGAIN {
+                    let mut answer = deployment.sender.post(&webhook).await?;
+                    // 503 means that it is not stored; senders send it again.
+                    for _ in 0..RESENDS {
                         if answer.status != 503 {
                             break;
                         }
-                        answer = stagehand.sender.post(&webhook).await?;
+                        answer = deployment.sender.post(&webhook).await?;
                     }
                     ensure!(answer.status == 200, "a sample was answered {}: {}", answer.status, answer.body);
-                    answered.get_or_insert(stagehand.journal.now());
+                    answered.get_or_insert(deployment.journal.now());
                 }
                 sent.push(Sent {
                     entity: webhook.incoming.entity.clone(),
@@ -192,22 +189,22 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Waits until each delivery was decided, which may have taken several places:
-    /// one that is answered 503 is sent again, and may have been stored.
-    async fn until_each_is_decided(&self) {
-        let decided = |happening: &&Happening| matches!(happening.what, What::Settled(settlement) if settlement != Settlement::Void);
+    /// Waits until each delivery is settled. One may have several sequences: it may have
+    /// been stored although it was answered 503 and sent again.
+    async fn until_each_is_settled(&self) {
+        let settled = |happening: &&Happening| matches!(happening.what, What::Settled(settlement) if settlement != Settlement::Void);
         let count = self.orders.values().map(Vec::len).sum();
         let names = |so_far: &[Happening]| {
-            so_far.iter().filter(decided).map(|happening| happening.name.as_str()).collect::<HashSet<_>>().len()
+            so_far.iter().filter(settled).map(|happening| happening.name.as_str()).collect::<HashSet<_>>().len()
         };
-        self.stagehand.story.until(self.from, |so_far| names(so_far) >= count).await;
+        self.deployment.story.until(self.from, |so_far| names(so_far) >= count).await;
     }
 
-    /// Waits until so many places were settled in this act.
+    /// Waits until this many sequences are settled in this act.
     async fn until_settled(&self, count: usize) {
         let settled = |happening: &Happening| matches!(happening.what, What::Settled(settlement) if settlement != Settlement::Void);
         let from = self.from;
-        self.stagehand
+        self.deployment
             .story
             .until(from, |so_far| so_far.iter().filter(|happening| settled(happening)).count() >= count)
             .await;

@@ -1,52 +1,44 @@
-//! What an act ends with: a table per order and the verdict.
+//! An act's report: a row for each order, and the verdict.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use webhook_serializer::protocol::{entity::EntityKey, table::Table as Store};
 
-use super::stagehand::committed;
+use super::deployment::committed;
 use crate::{
-    local::handler_log::{Ending, Run},
+    local::handler_log::{Run, RunEnd},
     output::{self, Table},
     view::{audit::Verdict, recording::Story},
 };
 
-/// Longer tables are cut.
+/// The most orders shown.
 const SHOWN: usize = 6;
 
-/// One order of an act.
 #[derive(Debug, Clone)]
 pub struct OrderReport {
-    /// Its entity.
     pub entity: EntityKey,
-    /// The names of its deliveries, in the order in which they arrived.
+    /// Its deliveries' names, in order of arrival.
     pub arrived: Vec<String>,
-    /// The names of those that ran, in the order in which they were applied.
+    /// The applied deliveries' names, in that order.
     pub ran: Vec<String>,
-    /// The names of those that were put back after they had been parked, and
-    /// so ran at their new place.
+    /// The names of redriven deliveries, which ran at their new sequence.
     pub put_back: Vec<String>,
-    /// Handler starts.
     pub starts: usize,
     /// The longest time between acceptance and first start.
     pub waited: Duration,
-    /// The time in handlers, all together.
+    /// The total time in handlers.
     pub handled: Duration,
-    /// How many deliveries the handler's commits have counted; `None` if it was not read.
+    /// The deliveries counted by the handler's commits; `None` if not read.
     pub committed: Option<u64>,
 }
 
-/// An act, judged.
 #[derive(Debug, Clone)]
 pub struct ActReport {
-    /// The orders.
     pub orders: Vec<OrderReport>,
-    /// The verdict.
     pub verdict: Verdict,
 }
 
 impl ActReport {
-    /// From what was sent, what ran, and what stands in the orders' table.
     pub(super) async fn new(
         verdict: Verdict,
         arrived: BTreeMap<String, Vec<String>>,
@@ -63,11 +55,11 @@ impl ActReport {
         for (entity, runs) in by_entity {
             let name = |run: &Run| story.name(&run.delivery_id, "");
             let ran: Vec<String> =
-                runs.iter().filter(|run| run.ending == Ending::Applied).map(|run| name(run)).collect();
+                runs.iter().filter(|run| run.ending == RunEnd::Applied).map(|run| name(run)).collect();
             let rejected = |run: &Run| {
-                runs.iter().any(|other| other.ending == Ending::Rejected && other.delivery_id == run.delivery_id)
+                runs.iter().any(|other| other.ending == RunEnd::Rejected && other.delivery_id == run.delivery_id)
             };
-            let is_put_back = |run: &&&Run| run.ending == Ending::Applied && rejected(run);
+            let is_put_back = |run: &&&Run| run.ending == RunEnd::Applied && rejected(run);
             let put_back = runs.iter().filter(is_put_back).map(|run| name(run)).collect();
             let first = runs.first().map(|run| name(run)).unwrap_or_default();
             let mine = arrived.values().find(|names| names.contains(&first)).cloned().unwrap_or_default();
@@ -93,7 +85,7 @@ impl ActReport {
     }
 }
 
-/// The time in handlers: that of a group counts once.
+/// Returns the total time in handlers; a group counts once.
 fn handled(runs: &[&Run]) -> Duration {
     let by_start: BTreeMap<_, _> = runs.iter().map(|run| (run.token, run.ended.saturating_sub(run.started))).collect();
     by_start.into_values().sum()

@@ -1,4 +1,4 @@
-//! An act of hundreds of webhooks in a few lines.
+//! A summary of an act with hundreds of webhooks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,28 +16,27 @@ use crate::{
     view::recording::{Happening, What},
 };
 
-/// What happened, counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Summary {
     orders: usize,
     accepted: usize,
     started: usize,
-    /// How many handlers ran at the same time at most.
-    side_by_side: usize,
+    /// The most handlers at the same time.
+    most_at_once: usize,
     applied: usize,
-    /// The orders whose webhooks were applied in the order of their places.
+    /// Orders whose deliveries were applied in sequence.
     in_order: usize,
     took: Duration,
-    /// What happens on a busy machine besides, in words for one and for several.
-    besides: BTreeMap<(&'static str, &'static str), usize>,
+    /// Other events, in singular and plural.
+    others: BTreeMap<(&'static str, &'static str), usize>,
 }
 
-fn besides(what: &What) -> Option<(&'static str, &'static str)> {
+fn other(what: &What) -> Option<(&'static str, &'static str)> {
     match what {
         What::Accepted | What::Started(..) | What::PutOff(..) | What::Settled(Settlement::Applied) => None,
         What::Ignored => Some(("delivery ignored", "deliveries ignored")),
         What::Settled(Settlement::Repeat) => Some(("repeat", "repeats")),
-        What::Settled(Settlement::Void) => Some(("place given up", "places given up")),
+        What::Settled(Settlement::Void) => Some(("tombstone", "tombstones")),
         What::Settled(Settlement::Parked) => Some(("parked", "parked")),
         What::Settled(Settlement::Superseded) => Some(("superseded", "superseded")),
         What::Failed { .. } => Some(("attempt failed", "attempts failed")),
@@ -56,19 +55,19 @@ impl Summary {
         let mut applied: BTreeMap<&EntityKey, Vec<Option<Sequence>>> = BTreeMap::new();
         for happening in happenings {
             let at_work = (&happening.entity, happening.sequence);
-            if let Some(what) = besides(&happening.what) {
-                *summary.besides.entry(what).or_default() += 1;
+            if let Some(what) = other(&happening.what) {
+                *summary.others.entry(what).or_default() += 1;
             }
             match happening.what {
                 What::Accepted => {
-                    // Once, should it have been sent again.
+                    // Counts a webhook once, even if it was sent again.
                     accepted.insert((&happening.entity, happening.name.as_str()));
                     applied.entry(&happening.entity).or_default();
                 }
                 What::Started(..) => {
                     summary.started += 1;
                     running.insert(at_work);
-                    summary.side_by_side = summary.side_by_side.max(running.len());
+                    summary.most_at_once = summary.most_at_once.max(running.len());
                 }
                 What::Settled(settlement) => {
                     running.remove(&at_work);
@@ -93,21 +92,21 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { orders, accepted, started, side_by_side, applied, in_order, took, besides } = self;
+        let Self { orders, accepted, started, most_at_once, applied, in_order, took, others } = self;
         writeln!(
             f,
             "{accepted} webhooks of {orders} orders accepted, {applied} applied in {}",
             output::duration(*took)
         )?;
-        writeln!(f, "{started} handler starts, at most {side_by_side} at the same time")?;
+        writeln!(f, "{started} handler starts, at most {most_at_once} at the same time")?;
         write!(f, "{in_order} of {orders} orders applied in the order of arrival")?;
-        if !besides.is_empty() {
+        if !others.is_empty() {
             let counted = |((one, several), count): (&(&str, &str), &usize)| match count {
                 1 => format!("1 {one}"),
                 _ => format!("{count} {several}"),
             };
-            let besides: Vec<String> = besides.iter().map(counted).collect();
-            write!(f, "\nbesides: {}", besides.join(", "))?;
+            let others: Vec<String> = others.iter().map(counted).collect();
+            write!(f, "\nalso: {}", others.join(", "))?;
         }
         Ok(())
     }
@@ -119,33 +118,33 @@ mod tests {
 
     use super::*;
 
-    fn told(entity: &str, sequence: u64, at: u64, what: What) -> Happening {
+    fn event(entity: &str, sequence: u64, at: u64, what: What) -> Happening {
         let entity = EntityKey::parse(entity).unwrap();
         let at = Duration::from_millis(at);
         Happening { at, entity, sequence: Some(Sequence(sequence)), name: format!("R{sequence}"), what }
     }
 
     fn run(entity: &str, sequence: u64, from: u64, to: u64) -> [Happening; 2] {
-        let started = told(entity, sequence, from, What::Started(1, FencingToken(sequence)));
-        [started, told(entity, sequence, to, What::Settled(Settlement::Applied))]
+        let started = event(entity, sequence, from, What::Started(1, FencingToken(sequence)));
+        [started, event(entity, sequence, to, What::Settled(Settlement::Applied))]
     }
 
     #[test]
     fn summary_counts_a_burst_and_finds_disorder() {
         let accepted = [("a/1", 1), ("a/1", 2), ("b/1", 1), ("b/1", 2)];
-        let accepted = accepted.map(|(entity, sequence)| told(entity, sequence, 1000, What::Accepted));
+        let accepted = accepted.map(|(entity, sequence)| event(entity, sequence, 1000, What::Accepted));
         let [a1, a1_applied] = run("a/1", 1, 1001, 1003);
         let [b2, b2_applied] = run("b/1", 2, 1002, 1004);
         let rest = [run("a/1", 2, 1005, 1006), run("b/1", 1, 1007, 3000)].concat();
-        let repeat = || told("b/1", 1, 1000, What::Settled(Settlement::Repeat));
-        let lost = [told("b/1", 1, 1000, What::Lost), repeat(), repeat()];
+        let repeat = || event("b/1", 1, 1000, What::Settled(Settlement::Repeat));
+        let lost = [event("b/1", 1, 1000, What::Lost), repeat(), repeat()];
         let happenings = [&accepted[..], &lost, &[a1, b2, a1_applied, b2_applied], &rest].concat();
         assert_eq!(
             Summary::of(&happenings).to_string(),
             "4 webhooks of 2 orders accepted, 4 applied in 2.0 s\n\
              4 handler starts, at most 2 at the same time\n\
              1 of 2 orders applied in the order of arrival\n\
-             besides: 1 lease lost, 2 repeats"
+             also: 1 lease lost, 2 repeats"
         );
     }
 }

@@ -10,7 +10,6 @@ use std::{
 
 use tokio::sync::watch;
 
-/// A source of time.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the time since the Unix epoch.
     fn now(&self) -> Duration;
@@ -19,7 +18,6 @@ pub trait Clock: Debug + Send + Sync + 'static {
     fn reached(&self, at: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// The machine's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WallClock;
 

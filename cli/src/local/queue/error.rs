@@ -63,7 +63,7 @@ impl Code {
 /// leaves this open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueError {
-    /// What a client decides on.
+    /// The code, for clients.
     pub code: Code,
     /// An explanation for people.
     pub message: String,

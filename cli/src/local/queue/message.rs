@@ -7,12 +7,11 @@ use super::error::{Code, QueueError};
 /// The longest body that SQS takes.
 const LONGEST_BODY: usize = 1_048_576;
 
-/// A message to send.
 #[derive(Debug, Clone, Default)]
 pub struct NewMessage {
     /// Must not be empty, longer than 1 MiB, or contain characters outside XML 1.0.
     pub body: String,
-    /// How long the message stays hidden at first.
+    /// The time for which the message is hidden at first.
     pub delay: Duration,
 }
 
@@ -44,14 +43,12 @@ fn is_xml_character(character: char) -> bool {
     matches!(character, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
-/// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Kept through every receive and into the dead-letter queue.
     pub message_id: String,
     /// New for each receive.
     pub receipt_handle: String,
-    /// The body.
     pub body: String,
     /// Since the Unix epoch; kept into the dead-letter queue.
     pub sent_at: Duration,

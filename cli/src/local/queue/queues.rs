@@ -19,12 +19,11 @@ use super::{
     store::{Counts, Store},
 };
 
-/// A queue's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSettings {
     /// The last part of the queue's URL.
     pub name: String,
-    /// How long a received message stays hidden, unless the receive says otherwise.
+    /// The time for which a received message is hidden, unless the receive says otherwise.
     pub visibility_timeout: Duration,
     /// Where messages go that are received too often.
     pub redrive: Option<Redrive>,
@@ -37,10 +36,8 @@ impl QueueSettings {
     }
 }
 
-/// A redrive policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redrive {
-    /// The name of the dead-letter queue.
     pub dead_letters: String,
     /// A message moves when it would be received once more than this.
     pub max_receives: u32,
@@ -70,14 +67,11 @@ struct Queue {
     changes: Arc<Notify>,
 }
 
-/// How to receive.
 #[derive(Debug, Clone, Copy)]
 pub struct Receive {
-    /// The most messages to return.
     pub max_messages: usize,
-    /// How long they stay hidden, instead of the queue's visibility timeout.
     pub visibility_timeout: Option<Duration>,
-    /// How long to wait for the first.
+    /// The longest wait for the first message.
     pub wait: Duration,
 }
 
@@ -89,7 +83,6 @@ pub struct Faults {
 }
 
 impl Queues {
-    /// Returns queues in memory.
     pub fn memory(settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, QueueError> {
         Self::on(Store::memory()?, settings)
     }
@@ -107,7 +100,6 @@ impl Queues {
         self
     }
 
-    /// Injects faults.
     pub fn with_faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
         self

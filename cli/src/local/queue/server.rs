@@ -30,7 +30,6 @@ const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-js
 /// The most entries of a batch, and the most messages of a receive.
 const BATCH: usize = 10;
 
-/// Returns a queue's URL at `address`.
 pub fn queue_url(address: SocketAddr, name: &str) -> String {
     format!("http://{address}/{ACCOUNT}/{name}")
 }

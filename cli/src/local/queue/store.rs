@@ -39,7 +39,7 @@ pub(super) struct Visible {
     pub(super) message: Message,
 }
 
-/// How many messages of a queue are in which state.
+/// A queue's messages, by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Ready to be received.
@@ -51,7 +51,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the number of all messages.
     pub fn total(&self) -> u64 {
         self.visible + self.in_flight + self.delayed
     }

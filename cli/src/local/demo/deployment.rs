@@ -1,5 +1,4 @@
-//! What all acts share: the deployment, the story, the handlers and what they
-//! are to do.
+//! The deployment that the acts share, and its scripted handler.
 
 use std::{
     collections::HashMap,
@@ -31,19 +30,16 @@ use crate::{
     view::recording::Story,
 };
 
-/// What the handlers do in one act, besides what they are for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {
-    /// How long a delivery takes.
+    /// The time of a handler start.
     pub(crate) takes: Duration,
-    /// These fail so many times before they succeed.
+    /// The number of failures before these deliveries succeed.
     pub(crate) fails: HashMap<&'static str, u32>,
-    /// These are rejected until an operator puts them back.
     pub(crate) rejects: Vec<&'static str>,
 }
 
-/// The handler of the demonstration: follows the script, and commits how many deliveries of
-/// the order it has handled.
+/// Follows the script and commits the number of the order's handled deliveries.
 #[derive(Debug, Clone)]
 struct Scripted {
     script: Arc<Mutex<Script>>,
@@ -98,8 +94,7 @@ fn scripted(script: &Arc<Mutex<Script>>, story: &Story, journal: &Journal) -> Jo
     Journaled::new(Scripted { script: script.clone(), story: story.clone() }, journal.clone())
 }
 
-/// All that an act plays with.
-pub(crate) struct Stagehand {
+pub(crate) struct DemoDeployment {
     pub(crate) local: Local,
     pub(crate) story: Story,
     pub(crate) journal: Journal,
@@ -108,7 +103,7 @@ pub(crate) struct Stagehand {
     workers: Vec<AbortHandle>,
 }
 
-impl Stagehand {
+impl DemoDeployment {
     pub(crate) fn new(mut local: Local, story: Story, journal: Journal) -> Self {
         let sender = Sender::new(format!("http://{}", local.webhooks));
         let script = Arc::new(Mutex::new(Script::default()));
@@ -116,13 +111,11 @@ impl Stagehand {
         Self { local, story, journal, sender, script, workers }
     }
 
-    /// From now on the handlers do as `script` says.
-    pub(crate) fn prepare(&self, script: &Script) {
+    pub(crate) fn set_script(&self, script: &Script) {
         *self.script.lock().expect("no one panics while holding this") = script.clone();
     }
 
-    /// Ends every worker where it stands, as a crash does, and starts as many
-    /// others.
+    /// Aborts all workers, as a crash does, and starts as many others.
     pub(crate) fn replace_workers(&mut self) {
         for worker in self.workers.drain(..) {
             worker.abort();
@@ -131,7 +124,6 @@ impl Stagehand {
         self.workers = self.local.work(|_| scripted(script, story, journal));
     }
 
-    /// An operator of the deployment.
     pub(crate) fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.local.engines.connect(&Env::system(), None);
         let retention = self.local.engines.config().retention;
