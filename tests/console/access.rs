@@ -116,8 +116,8 @@ async fn invalid_requests_get_an_explanation() {
         let answer = request(&shop, "GET", path, &[known], "").await;
         assert!(answer.body.contains(said) && answer.body.contains("<h1"), "{path}: {}", answer.body);
     }
-    let Shop { lane, console, .. } = shop;
-    lane.local.stop().await.expect("it stops");
+    let Shop { deployment, console, .. } = shop;
+    deployment.local.stop().await.expect("it stops");
     let sender = Sender::new(format!("http://{}", console.address));
     let headers = [("cookie".to_owned(), cookie.clone())];
     let lost = sender.request("GET", "/order?key=stripe/order/1001", &headers, Vec::new()).await.expect("it answers");

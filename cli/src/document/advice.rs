@@ -36,15 +36,12 @@ pub fn of(source: &Source) -> Vec<Advice> {
     let note = source.awaited().map(|field| Advice { weight: Weight::Note, text: without(source, field) });
     let doubtful = source.doubtful_secrets().into_iter().map(|(number, what)| Advice {
         weight: Weight::Note,
-        text: format!(
-            "source `{}`: `secrets`, number {number}: it {what}; nothing that is signed will fit it",
-            source.name
-        ),
+        text: format!("source `{}`: `secrets`, number {number}: it {what}, so no signature will match it", source.name),
     });
     let paused = source.is_paused.then(|| Advice {
         weight: Weight::Note,
         text: format!(
-            "source `{0}` is paused: its webhooks are accepted and wait, until `serializer source resume {0}`",
+            "source `{0}` is paused: its webhooks are accepted and wait. To continue: `serializer source resume {0}`",
             source.name
         ),
     });
@@ -66,13 +63,13 @@ fn several(source: &Source) -> Option<String> {
     let facts = &providers::rule_of(provider)?.facts;
     if source.stale == Stale::Skip && facts.resolution.is_none() {
         return Some(format!(
-            "source `{name}`: `stale = \"skip\"` leaves nothing out: {provider} does not say when an event happened"
+            "source `{name}`: `stale = \"skip\"` has no effect, because {provider} does not say when an event happened"
         ));
     }
     (source.deliver == Deliver::Latest && facts.payload == Payload::Depends).then(|| {
         format!(
-            "source `{name}`: with `deliver = \"latest\"` the handler never sees what a newer webhook of the same topic\n\
-             family stands for, and not each of {provider}'s holds all that those before it did"
+            "source `{name}`: `deliver = \"latest\"` skips webhooks that a newer one of the same topic family supersedes,\n\
+             but not every webhook of {provider} contains everything that earlier ones did"
         )
     })
 }
@@ -81,14 +78,14 @@ fn without(source: &Source, field: &str) -> String {
     let name = &source.name;
     if field != "secrets" {
         return format!(
-            "source `{name}` has no `{field}` yet, so each of its deliveries is answered 503, to be sent again: write the\n\
-             one that the sender shows for …/webhooks/{name} into the document"
+            "source `{name}` has no `{field}` yet: its deliveries are answered 503, and the sender retries. Write the value\n\
+             that the sender shows for …/webhooks/{name} into the document"
         );
     }
     format!(
-        "source `{name}` has no secret yet, so each of its deliveries is answered 503: most senders try again for\n\
-         hours, WooCommerce does not. Write the secret that the sender shows for …/webhooks/{name} into `secrets`;\n\
-         docs/deploying.md#connect-the-senders says where it is shown"
+        "source `{name}` has no secret yet: its deliveries are answered 503. Most senders retry for hours, WooCommerce\n\
+         does not. Write the secret that the sender shows for …/webhooks/{name} into `secrets`;\n\
+         docs/deploying.md#connect-the-senders says where to find it"
     )
 }
 
@@ -118,7 +115,7 @@ fn entities(source: &Source) -> Option<String> {
     let (what, shown): (_, Vec<&Routed>) = if let Some(split) = split {
         let about = split.example.entity;
         let what = format!(
-            "`entity` sends deliveries about one thing, {about}, to different entities, which run side by side"
+            "`entity` sends deliveries about one thing, {about}, to different entities, which run concurrently"
         );
         (what, routed.iter().filter(|one| one.example.entity == about).collect())
     } else {
@@ -139,7 +136,7 @@ fn entities(source: &Source) -> Option<String> {
     let rows: String = table.to_string().lines().map(|row| format!("  {row}\n")).collect();
     Some(format!(
         "source `{name}`: {what}:\n{rows}\
-         Leave `entity` out, or use `{{entity}}`: in all topics it is what {provider}'s rule finds, such as {}\n\
+         Omit `entity`, or use `{{entity}}`: in all topics it is the result of {provider}'s rule, such as {}\n\
          {or}(docs/sources.md#entity-what-order-is-kept-for)",
         rule.examples.first()?.entity
     ))
@@ -154,8 +151,8 @@ fn finds_nothing(source: &Source) -> Option<String> {
     routed.all(|key| key == unrouted).then(|| {
         let (name, provider) = (&source.name, &source.provider_name);
         format!(
-            "source `{name}`: `entity` finds nothing in any example of {provider}'s events. They hold only what its own\n\
-             rule needs, so it may be right; what it cannot be filled from is parked under {unrouted}"
+            "source `{name}`: `entity` finds nothing in any example of {provider}'s events. The examples contain only what\n\
+             its own rule needs, so this may be right. Deliveries without an entity are parked under {unrouted}"
         )
     })
 }
@@ -203,7 +200,7 @@ mod tests {
             all.into_iter().map(|advice| advice.text).collect::<Vec<_>>()
         };
         assert_eq!(noted("shopify", "deliver = 'latest'\nstale = 'skip'"), [""; 0]);
-        assert!(noted("stripe", "deliver = 'latest'")[0].contains("not each of stripe's holds all"));
+        assert!(noted("stripe", "deliver = 'latest'")[0].contains("not every webhook of stripe contains everything"));
         assert_eq!(noted("stripe", "deliver = { up_to = 5 }"), [""; 0]);
         let nothing = noted("shipstation-v1", "stale = 'skip'");
         assert!(nothing[0].contains("shipstation-v1 does not say when an event happened"), "{nothing:?}");

@@ -19,12 +19,12 @@ pub(super) fn of(source: &Source) -> Vec<Advice> {
     let name = &source.name;
     let say = |weight, text: String| Advice { weight, text: format!("source `{name}`: {text}") };
     if *topics == Topics::default() {
-        let text = "`topics` lists nothing to take and nothing to ignore, so that all topics are taken; to take none,\n\
-                    take the source out";
+        let text = "`topics` lists nothing to take or ignore, so all topics are taken. To take none, remove the\n\
+                    source";
         return vec![say(Weight::Note, text.to_owned())];
     }
     if topics.ignore.iter().any(|pattern| pattern.fits("*")) {
-        let text = "`topics.ignore` holds `*`, so that nothing of it is ever handled; to stop it, take the source out";
+        let text = "`topics.ignore` contains `*`, so no delivery is ever handled. To stop the source, remove it";
         return vec![say(Weight::Warning, text.to_owned())];
     }
     let known = known_topics(source);
@@ -36,7 +36,7 @@ pub(super) fn of(source: &Source) -> Vec<Advice> {
             let ignored = ignored.as_str();
             advice.push(say(
                 Weight::Warning,
-                format!("`topics.take` has `{text}`, all of which `{ignored}` in `topics.ignore` ignores again"),
+                format!("`topics.take` has `{text}`, but `{ignored}` in `topics.ignore` ignores all of it"),
             ));
         }
     }
@@ -90,7 +90,7 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
     }
     let shown: Vec<String> = known.iter().take(SHOWN).map(|topic| format!("`{topic}`")).collect();
     let text = format!(
-        "`topics.{field}` has `{text}`, which none of {provider}'s topics that are known here fits; they are written\n\
+        "`topics.{field}` has `{text}`, which matches no known topic of {provider}. Known ones are\n\
          {}, …",
         shown.join(", ")
     );
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    fn said(provider: &str, topics: &str) -> Vec<(Weight, String)> {
+    fn advice(provider: &str, topics: &str) -> Vec<(Weight, String)> {
         let document = format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\ntopics = {topics}");
         let sources = Sources::parse(&document).unwrap();
         of(sources.get("shop").unwrap()).into_iter().map(|advice| (advice.weight, advice.text)).collect()
@@ -124,7 +124,7 @@ mod tests {
             ("paypal", "{ ignore = 'PAYMENT.CAPTURE.*' }"),
             ("standard-webhooks", "{ take = 'whatever' }"),
         ] {
-            assert_eq!(said(provider, topics), [], "{provider} {topics}");
+            assert_eq!(advice(provider, topics), [], "{provider} {topics}");
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
             ("shopify", "orders.*", "`orders/"),
             ("stripe", "charge/refunded", "`charge.refunded`"),
         ] {
-            let [(weight, text)] = said(provider, &format!("{{ take = '{topic}' }}")).try_into().unwrap();
+            let [(weight, text)] = advice(provider, &format!("{{ take = '{topic}' }}")).try_into().unwrap();
             assert_eq!(weight, Weight::Warning);
             assert!(text.contains("does not send: it writes ") && text.contains(right), "{text}");
         }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn unknown_topic_is_noted_with_known_ones() {
-        let [(weight, text)] = said("shopify", "{ ignore = 'baskets/*' }").try_into().unwrap();
+        let [(weight, text)] = advice("shopify", "{ ignore = 'baskets/*' }").try_into().unwrap();
         assert_eq!(weight, Weight::Note);
         assert!(text.contains("`baskets/*`") && text.contains("`customers/"), "{text}");
     }
@@ -151,19 +151,19 @@ mod tests {
     #[test]
     fn empty_topics_table_is_noted() {
         for topics in ["{}", "{ take = [], ignore = [] }"] {
-            let [(weight, text)] = said("shopify", topics).try_into().unwrap();
-            assert!(weight == Weight::Note && text.contains("so that all topics are taken"), "{text}");
+            let [(weight, text)] = advice("shopify", topics).try_into().unwrap();
+            assert!(weight == Weight::Note && text.contains("so all topics are taken"), "{text}");
         }
     }
 
     #[test]
     fn taken_and_ignored_topic_is_warned_about() {
         let [(weight, text)] =
-            said("shopify", "{ take = ['orders/*', 'refunds/*'], ignore = 'orders/*' }").try_into().unwrap();
+            advice("shopify", "{ take = ['orders/*', 'refunds/*'], ignore = 'orders/*' }").try_into().unwrap();
         assert_eq!(weight, Weight::Warning);
-        assert!(text.contains("has `orders/*`, all of which `orders/*` in `topics.ignore` ignores again"), "{text}");
-        let [(weight, text)] = said("shopify", "{ ignore = '*' }").try_into().unwrap();
-        assert!(weight == Weight::Warning && text.contains("nothing of it is ever handled"), "{text}");
-        assert_eq!(said("shopify", "{ take = 'orders/*', ignore = 'orders/edited' }"), []);
+        assert!(text.contains("has `orders/*`, but `orders/*` in `topics.ignore` ignores all of it"), "{text}");
+        let [(weight, text)] = advice("shopify", "{ ignore = '*' }").try_into().unwrap();
+        assert!(weight == Weight::Warning && text.contains("no delivery is ever handled"), "{text}");
+        assert_eq!(advice("shopify", "{ take = 'orders/*', ignore = 'orders/edited' }"), []);
     }
 }
