@@ -1,4 +1,4 @@
-//! What counts an attempt: failed starts, and recorded starts whose holder vanished.
+//! Attempts: failed starts, and recorded starts whose holder vanished.
 
 use std::{
     convert::Infallible,
@@ -43,8 +43,9 @@ async fn vanishes(world: &World, drainer: &Drainer) {
     let received = Received { entity: message.content.entity().clone(), times: message.times };
     let deadline = world.env.monotonic() + world.function_time;
     let quarantine = SuspectGate::new(1);
-    let attended = world.env.within(Duration::from_secs(2), drainer.process(&received, deadline, &quarantine)).await;
-    world.messages.attended(message, attended.unwrap_or(Acknowledgement::Keep));
+    let acknowledgement =
+        world.env.within(Duration::from_secs(2), drainer.process(&received, deadline, &quarantine)).await;
+    world.messages.acknowledge(message, acknowledgement.unwrap_or(Acknowledgement::Keep));
 }
 
 async fn is_parked(world: &World, entity: &str) -> Vec<String> {
@@ -136,8 +137,8 @@ async fn row_of_a_newer_format_is_never_changed() {
     let message = world.messages.receive().await.expect("a wake-up");
     let received = Received { entity: message.content.entity().clone(), times: message.times };
     let deadline = world.env.monotonic() + world.function_time;
-    let attended = world.drainer(Done).process(&received, deadline, &SuspectGate::new(1)).await;
-    assert_eq!(attended, Acknowledgement::Delete, "a fresh one is under way");
+    let acknowledgement = world.drainer(Done).process(&received, deadline, &SuspectGate::new(1)).await;
+    assert_eq!(acknowledgement, Acknowledgement::Delete, "a fresh one is under way");
     assert_eq!(world.messages.len(), 1, "that one, for later");
     assert!(world.operator().unblock(message.content.entity()).await.is_err());
     let work = async |_| Ok::<_, Infallible>(());

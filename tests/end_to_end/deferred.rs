@@ -107,17 +107,17 @@ async fn status(world: &World, source: &str, id: &str) -> u16 {
     answered(world, &webhook(world, source, id, update("7"))).await.status_code
 }
 
-type Heard = Arc<Mutex<Vec<(String, bool, Age)>>>;
+type Handled = Arc<Mutex<Vec<(String, bool, Age)>>>;
 
-fn listening() -> (Heard, impl Handler + Clone) {
-    let heard = Heard::default();
-    let note = heard.clone();
+fn recording() -> (Handled, impl Handler + Clone) {
+    let handled = Handled::default();
+    let note = handled.clone();
     let handler = answering(move |delivery: &Delivery, _| {
         let of_it = (delivery.delivery_id().to_string(), delivery.deferred_until().is_some(), delivery.age());
         note.lock().unwrap().push(of_it);
         Outcome::Done
     });
-    (heard, handler)
+    (handled, handler)
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,10 +128,10 @@ async fn deferred_delivery_is_applied_once_after_an_outage() {
         let response = answered(&world, &webhook(&world, "queued", "1", update("7"))).await;
         assert_eq!((response.status_code, &*response.body), (202, r#"{"deferred":true,"entity":"queued/order/7"}"#));
         assert_eq!(world.events.deferred(), (1, 0), "{what}");
-        let (heard, handler) = listening();
+        let (handled, handler) = recording();
         world.work(&[world.drainer(handler)]).await;
         let back = world.env.monotonic();
-        assert_eq!(*heard.lock().unwrap(), [("1".to_owned(), true, Age::Unknown)], "{what}");
+        assert_eq!(*handled.lock().unwrap(), [("1".to_owned(), true, Age::Unknown)], "{what}");
         assert_eq!(world.events.deferred(), (1, 1), "{what}");
         assert!(back < HOUR + Duration::from_secs(330), "{what}: after {back:?}");
         // Retries after 15, 30, 60, 120, 240 s and then every five minutes.
@@ -227,9 +227,9 @@ async fn worker_death_after_deferred_append_leaves_a_repeat() {
     tokio::time::advance(Duration::from_secs(60)).await;
     let drainer = world.drainer(Done);
     let message = world.messages.receive_due().expect("it waits");
-    assert_eq!(world.attend_as_a_function(&drainer, &message).await, Acknowledgement::Delete);
+    assert_eq!(world.process_in_worker(&drainer, &message).await, Acknowledgement::Delete);
     assert_eq!(world.state("queued/order/7").await.waiting(), 1, "it is durable");
-    world.messages.attended(message, Acknowledgement::Keep);
+    world.messages.acknowledge(message, Acknowledgement::Keep);
     world.work(&[drainer]).await;
     assert_eq!(world.applied(), ["1"]);
     let ends = world.settlements("queued/order/7").await;
@@ -246,10 +246,10 @@ async fn deferred_message_is_deleted_only_after_its_replacement() {
         &mut world.queue,
         Arc::new(FaultyQueue::new(messages.clone(), &world.env, |_| Fault::Silent)),
     );
-    assert_eq!(world.attend_as_a_function(&world.drainer(Done), &message).await, Acknowledgement::Keep);
+    assert_eq!(world.process_in_worker(&world.drainer(Done), &message).await, Acknowledgement::Keep);
     assert!(messages.is_empty());
     world.queue = whole;
-    assert_eq!(world.attend_as_a_function(&world.drainer(Done), &message).await, Acknowledgement::Delete);
+    assert_eq!(world.process_in_worker(&world.drainer(Done), &message).await, Acknowledgement::Delete);
     assert_eq!(messages.len(), 1, "one for later stands for it");
     assert_eq!(world.events.deferred(), (1, 0));
     let pause = messages.delays()[0];
@@ -280,7 +280,7 @@ async fn deferred_batch_is_appended_in_arrival_order() {
     tokio::time::advance(HOUR).await;
     let deadline = world.env.now() + world.function_time;
     assert!(worker.process(of_one_event(&received), deadline).await.batch_item_failures.is_empty());
-    received.into_iter().for_each(|message| world.messages.attended(message, Acknowledgement::Delete));
+    received.into_iter().for_each(|message| world.messages.acknowledge(message, Acknowledgement::Delete));
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["0", "1", "2", "3", "4"]);
 }
@@ -305,7 +305,7 @@ async fn taken_up_together(world: &World) -> Duration {
     let deadline = world.env.now() + world.function_time;
     let answer = world.worker(Done).process(of_one_event(&received), deadline).await;
     assert!(answer.batch_item_failures.is_empty());
-    received.into_iter().for_each(|message| world.messages.attended(message, Acknowledgement::Delete));
+    received.into_iter().for_each(|message| world.messages.acknowledge(message, Acknowledgement::Delete));
     world.env.monotonic() - before
 }
 
@@ -361,15 +361,15 @@ async fn deferred_delivery_is_handled_as_older() {
     let waits = world.messages.receive_due().expect("it waits");
     tokio::time::advance(Duration::from_secs(30)).await;
     assert_eq!(send("second", now + 1).await, 200);
-    let (heard, handler) = listening();
+    let (handled, handler) = recording();
     let drainer = world.drainer(handler);
     let wake_up = world.messages.receive_due().expect("a wake-up");
-    assert_eq!(world.attend_as_a_function(&drainer, &wake_up).await, Acknowledgement::Delete);
-    world.messages.attended(wake_up, Acknowledgement::Delete);
-    world.messages.attended(waits, Acknowledgement::Keep);
+    assert_eq!(world.process_in_worker(&drainer, &wake_up).await, Acknowledgement::Delete);
+    world.messages.acknowledge(wake_up, Acknowledgement::Delete);
+    world.messages.acknowledge(waits, Acknowledgement::Keep);
     world.work(&[drainer]).await;
-    let heard = heard.lock().unwrap().clone();
-    assert_eq!(heard, [("second".to_owned(), false, Age::Newer), ("first".to_owned(), true, Age::Older)]);
+    let handled = handled.lock().unwrap().clone();
+    assert_eq!(handled, [("second".to_owned(), false, Age::Newer), ("first".to_owned(), true, Age::Older)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -391,8 +391,8 @@ async fn deferred_delivery_supersedes_no_newer_one() {
         note.lock().unwrap().push((delivery.topic().to_owned(), delivery.superseded()));
         Outcome::Done
     }));
-    assert_eq!(world.attend_as_a_function(&drainer, &deferred).await, Acknowledgement::Delete);
-    world.messages.attended(deferred, Acknowledgement::Delete);
+    assert_eq!(world.process_in_worker(&drainer, &deferred).await, Acknowledgement::Delete);
+    world.messages.acknowledge(deferred, Acknowledgement::Delete);
     world.work(&[drainer]).await;
     assert_eq!(world.settlements("woo/order/7").await, [Settlement::Applied; 2]);
     let topics = topics.lock().unwrap().clone();
@@ -484,11 +484,11 @@ async fn longest_deferred_delivery_fits_one_message() {
     let message = queue::Message::Deferred(Box::new(deferred));
     assert!(message.text().len() > 1_040_000);
     testbed.queue().send(&message, Duration::ZERO).await.expect("the queue takes it");
-    let (heard, handler) = listening();
+    let (handled, handler) = recording();
     testbed.work(1, &handler);
     testbed.until_no_wake_ups().await;
     testbed.rest().await;
-    assert_eq!(*heard.lock().unwrap(), [("1\u{ffff}\u{1}".to_owned(), true, Age::Unknown)]);
+    assert_eq!(*handled.lock().unwrap(), [("1\u{ffff}\u{1}".to_owned(), true, Age::Unknown)]);
 }
 
 /// Adobe Commerce takes any answer but 200 with this body for a failure.

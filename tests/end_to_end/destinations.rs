@@ -99,16 +99,16 @@ async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: u
                 webhook_serializer::engine::queue::Message::WakeUp(wake_up) => wake_up.token.map(FencingToken),
                 webhook_serializer::engine::queue::Message::Deferred(_) => None,
             };
-            let attended = drainer.process_under(&wake_up, token, deadline, &alone, &in_flight);
+            let acknowledgement = drainer.process_under(&wake_up, token, deadline, &alone, &in_flight);
             let lives = match received.fetch_add(1, Relaxed).is_multiple_of(dies) {
                 true => SECOND / 2,
                 false => world.function_time * 2,
             };
-            let attended = world.env.within(lives, attended).await.unwrap_or_else(|| {
+            let acknowledgement = world.env.within(lives, acknowledgement).await.unwrap_or_else(|| {
                 drainer = process();
                 Acknowledgement::Keep
             });
-            world.messages.attended(message, attended);
+            world.messages.acknowledge(message, acknowledgement);
         }
     }))
     .await;
@@ -291,8 +291,8 @@ async fn waiting_order_has_one_wake_up() {
         let drainer = world.drainer(handler);
         for _ in 0..30 {
             while let Some(message) = world.messages.receive_due() {
-                let attended = world.attend_as_a_function(&drainer, &message).await;
-                world.messages.attended(message, attended);
+                let acknowledgement = world.process_in_worker(&drainer, &message).await;
+                world.messages.acknowledge(message, acknowledgement);
             }
             world.env.sleep(SECOND).await;
         }
@@ -321,8 +321,8 @@ async fn busy_order_recovers_from_a_lost_wake_up() {
     let drainer = world.drainer(handler);
     append(&world, "shop", "a", "00").await;
     let message = world.messages.receive().await.expect("a wake-up");
-    let attended = world.attend_as_a_function(&drainer, &message).await;
-    world.messages.attended(message, attended);
+    let acknowledgement = world.process_in_worker(&drainer, &message).await;
+    world.messages.acknowledge(message, acknowledgement);
     assert!(world.state("shop/a").await.handover.is_some());
     world.messages.clear();
     for id in 1..=5 {
@@ -345,8 +345,8 @@ async fn retry_keeps_the_waiting_time_counted() {
     let drainer = world.drainer(down_until(back, DOWN[0], &starts));
     let process = async || {
         let message = world.messages.receive().await.expect("a wake-up");
-        let attended = world.attend_as_a_function(&drainer, &message).await;
-        world.messages.attended(message, attended);
+        let acknowledgement = world.process_in_worker(&drainer, &message).await;
+        world.messages.acknowledge(message, acknowledgement);
         world.state("shop/a").await.retries.waited(FailureClass::Unavailable)
     };
     let first = process().await;

@@ -1,4 +1,4 @@
-//! Erase removes everything of an order but its numbers, and nothing that arrives meanwhile.
+//! Erase removes everything of an order but its numbers, and nothing that arrives during it.
 
 use std::{
     sync::{Arc, Mutex},

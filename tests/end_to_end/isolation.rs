@@ -40,9 +40,9 @@ handler = "test"
 
 /// `test` takes 10 ms, `busy` half a second, `flood` 50 ms; the test decides about `sick`.
 #[derive(Debug, Clone, Copy)]
-struct Ordinary(fn(Duration) -> Fate);
+struct Ordinary(fn(Duration) -> Behaviour);
 
-enum Fate {
+enum Behaviour {
     Hangs,
     Refuses,
     Takes(Duration),
@@ -56,9 +56,9 @@ impl Handler for Ordinary {
             "busy" => Duration::from_millis(500),
             "flood" => Duration::from_millis(50),
             _ => match (self.0)(env.monotonic()) {
-                Fate::Hangs => std::future::pending().await,
-                Fate::Refuses => return Ok(Outcome::unavailable("connection refused")),
-                Fate::Takes(time) => time,
+                Behaviour::Hangs => std::future::pending().await,
+                Behaviour::Refuses => return Ok(Outcome::unavailable("connection refused")),
+                Behaviour::Takes(time) => time,
             },
         };
         env.sleep(takes).await;
@@ -70,8 +70,8 @@ fn world() -> World {
     World::new().with_sources(SOURCES)
 }
 
-fn workers(world: &World, count: usize, fate: fn(Duration) -> Fate) -> Vec<Worker> {
-    (0..count).map(|_| world.worker(Ordinary(fate))).collect()
+fn workers(world: &World, count: usize, behaviour: fn(Duration) -> Behaviour) -> Vec<Worker> {
+    (0..count).map(|_| world.worker(Ordinary(behaviour))).collect()
 }
 
 /// One delivery a millisecond spreads them over batches.
@@ -97,10 +97,10 @@ async fn beside_by_default(source: &str, orders: usize, each: usize) -> WaitTime
 }
 
 /// For two minutes, so that the run ends.
-fn hangs(now: Duration) -> Fate {
+fn hangs(now: Duration) -> Behaviour {
     match now < Duration::from_secs(120) {
-        true => Fate::Hangs,
-        false => Fate::Takes(Duration::from_millis(10)),
+        true => Behaviour::Hangs,
+        false => Behaviour::Takes(Duration::from_millis(10)),
     }
 }
 
@@ -139,7 +139,7 @@ async fn flood_of_one_source_delays_no_other_order() {
 #[tokio::test(start_paused = true)]
 async fn slow_successful_handler_opens_no_breaker() {
     let world = world();
-    let workers = workers(&world, 10, |_| Fate::Takes(Duration::from_secs(3)));
+    let workers = workers(&world, 10, |_| Behaviour::Takes(Duration::from_secs(3)));
     append(&world, "sick", 100, 4).await;
     let began = world.env.monotonic();
     world.feed(&workers, 1, &AtomicBool::new(true)).await;
@@ -152,8 +152,8 @@ async fn slow_successful_handler_opens_no_breaker() {
 async fn delivery_behind_an_open_breaker_keeps_its_attempts() {
     let world = world();
     let workers = workers(&world, 5, |now| match now < Duration::from_secs(3600) {
-        true => Fate::Refuses,
-        false => Fate::Takes(Duration::from_millis(10)),
+        true => Behaviour::Refuses,
+        false => Behaviour::Takes(Duration::from_millis(10)),
     });
     append(&world, "sick", 50, 2).await;
     world.feed(&workers, 1, &AtomicBool::new(true)).await;
@@ -168,7 +168,7 @@ async fn delivery_behind_an_open_breaker_keeps_its_attempts() {
 #[tokio::test(start_paused = true)]
 async fn open_breaker_admits_one_probe_at_a_time() {
     let world = world();
-    let workers = workers(&world, 1, |_| Fate::Hangs);
+    let workers = workers(&world, 1, |_| Behaviour::Hangs);
     append(&world, "sick", 30, 1).await;
     let over = AtomicBool::new(false);
     let end = async {

@@ -13,7 +13,7 @@ const ORDER: &str = "shopify/order/1";
 const DAY: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Does {
+enum Behaviour {
     AddsAgain,
     AddsInAGroup,
     SetsUnfenced,
@@ -34,49 +34,49 @@ enum Does {
     IsDoneTheNextDay,
 }
 
-struct Planted(ExternalSystem, Does);
+struct Planted(ExternalSystem, Behaviour);
 
 impl Handler for Planted {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let Self(external, does) = self;
         let (order, id, token) = (delivery.entity().as_str(), delivery.delivery_id().as_str(), context.token());
         match does {
-            Does::AddsAgain | Does::AddsInAGroup => external.add("stock", -1).await,
-            Does::SetsUnfenced => external.set(order, delivery.topic()).await,
-            Does::TakesTheLatestArrival => external.set_fenced(order, token, delivery.topic()).await?,
-            Does::Panics if id == "1" => panic!("planted"),
-            Does::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(1500)),
-            Does::Fails if id == "1" => return Ok(Outcome::retry("planted")),
-            Does::Panics | Does::Blocks | Does::Fails => {}
-            Does::HasNeverRoom if id == "1" => return Ok(Outcome::not_now("planted")),
-            Does::AsksForAnotherDay if id == "1" => return Ok(Outcome::retry_after(DAY, "planted")),
-            Does::HasRoomTheNextDay if external.add_once("room", id, 1).await => {
+            Behaviour::AddsAgain | Behaviour::AddsInAGroup => external.add("stock", -1).await,
+            Behaviour::SetsUnfenced => external.set(order, delivery.topic()).await,
+            Behaviour::TakesTheLatestArrival => external.set_fenced(order, token, delivery.topic()).await?,
+            Behaviour::Panics if id == "1" => panic!("planted"),
+            Behaviour::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(1500)),
+            Behaviour::Fails if id == "1" => return Ok(Outcome::retry("planted")),
+            Behaviour::Panics | Behaviour::Blocks | Behaviour::Fails => {}
+            Behaviour::HasNeverRoom if id == "1" => return Ok(Outcome::not_now("planted")),
+            Behaviour::AsksForAnotherDay if id == "1" => return Ok(Outcome::retry_after(DAY, "planted")),
+            Behaviour::HasRoomTheNextDay if external.add_once("room", id, 1).await => {
                 return Ok(Outcome::NotNow { after: Some(DAY), error: "planted".into() });
             }
-            Does::IsDoneTheNextDay if external.add_once("done", id, 1).await => {
+            Behaviour::IsDoneTheNextDay if external.add_once("done", id, 1).await => {
                 return Ok(Outcome::retry_after(DAY, "planted"));
             }
-            Does::HasNeverRoom | Does::AsksForAnotherDay => {}
-            Does::HasRoomTheNextDay | Does::IsDoneTheNextDay => {}
-            Does::TriesUnderAnOldToken => {
+            Behaviour::HasNeverRoom | Behaviour::AsksForAnotherDay => {}
+            Behaviour::HasRoomTheNextDay | Behaviour::IsDoneTheNextDay => {}
+            Behaviour::TriesUnderAnOldToken => {
                 while external.set_fenced(order, token, delivery.topic()).await.is_err() {
                     context.env().sleep(Duration::from_secs(1)).await;
                 }
             }
-            Does::Commits => {
+            Behaviour::Commits => {
                 let row = Key::named("counted", "order", order);
                 return Ok(Outcome::commit([Write::update(row, [Change::add("deliveries", 1)])]));
             }
-            Does::CommitsWhatItRead => {
+            Behaviour::CommitsWhatItRead => {
                 let row = Key::named("counted", "order", order);
                 let before = external.row(&row).await.and_then(|row| row.number("deliveries")).unwrap_or(0);
                 return Ok(Outcome::commit([Write::put(row, Row::new().with("deliveries", before + 1))]));
             }
-            Does::AddsOnce => drop(external.add_once("stock", id, -1).await),
-            Does::SetsFenced => external.set_fenced(&format!("{order}/{id}"), token, true).await?,
-            Does::AsksTheAge if delivery.age() == Age::Older => {}
-            Does::AsksTheAge => external.set_fenced(order, token, delivery.topic()).await?,
-            Does::Waits => context.env().sleep(Duration::from_secs(5)).await,
+            Behaviour::AddsOnce => drop(external.add_once("stock", id, -1).await),
+            Behaviour::SetsFenced => external.set_fenced(&format!("{order}/{id}"), token, true).await?,
+            Behaviour::AsksTheAge if delivery.age() == Age::Older => {}
+            Behaviour::AsksTheAge => external.set_fenced(order, token, delivery.topic()).await?,
+            Behaviour::Waits => context.env().sleep(Duration::from_secs(5)).await,
         }
         Ok(Outcome::Done)
     }
@@ -87,7 +87,7 @@ fn scenario() -> Scenario {
     Scenario::new(ORDER).deliver(events)
 }
 
-fn judged(scenario: Scenario, does: Does) -> Verdict {
+fn judged(scenario: Scenario, does: Behaviour) -> Verdict {
     scenario.run(|external| Planted(external.clone(), does))
 }
 
@@ -97,40 +97,40 @@ fn disturbed() -> Scenario {
 
 #[test]
 fn each_planted_mistake_is_reported() {
-    let found = |does: Does| judged(disturbed(), does).findings;
+    let found = |does: Behaviour| judged(disturbed(), does).findings;
     assert!(
-        matches!(&found(Does::AddsAgain)[..], [Finding::AppliedTwice { at, differs }, Finding::NotFenced { .. }]
+        matches!(&found(Behaviour::AddsAgain)[..], [Finding::AppliedTwice { at, differs }, Finding::NotFenced { .. }]
             if at == "delivery 1 (orders/paid)" && differs == "stock is -4, but should be -3"),
         "{:?}",
-        found(Does::AddsAgain)
+        found(Behaviour::AddsAgain)
     );
-    let unfenced = found(Does::SetsUnfenced);
+    let unfenced = found(Behaviour::SetsUnfenced);
     assert!(matches!(&unfenced[..], [Finding::NotFenced { .. }, Finding::DependsOnOrder { .. }]), "{unfenced:?}");
-    let latest = found(Does::TakesTheLatestArrival);
+    let latest = found(Behaviour::TakesTheLatestArrival);
     assert!(matches!(&latest[..], [Finding::DependsOnOrder { arrived, .. }] if arrived.len() == 3), "{latest:?}");
-    assert_eq!(found(Does::Panics), [Finding::Panics { at: "delivery 1 (orders/paid)".into() }]);
-    assert_eq!(found(Does::Blocks), [Finding::Blocks { at: "delivery 1 (orders/paid)".into() }]);
+    assert_eq!(found(Behaviour::Panics), [Finding::Panics { at: "delivery 1 (orders/paid)".into() }]);
+    assert_eq!(found(Behaviour::Blocks), [Finding::Blocks { at: "delivery 1 (orders/paid)".into() }]);
     let fails = Finding::NotApplied { at: "delivery 1 (orders/paid)".into(), error: "planted".into() };
-    for does in [Does::Fails, Does::HasNeverRoom, Does::AsksForAnotherDay] {
+    for does in [Behaviour::Fails, Behaviour::HasNeverRoom, Behaviour::AsksForAnotherDay] {
         assert_eq!(found(does), std::slice::from_ref(&fails), "{does:?}");
     }
-    let late = judged(scenario().stale_token(1), Does::TriesUnderAnOldToken).to_string();
+    let late = judged(scenario().stale_token(1), Behaviour::TriesUnderAnOldToken).to_string();
     assert!(late.contains("never finishes delivery 1 (orders/paid): under an old token"), "{late}");
-    let told = judged(disturbed(), Does::SetsUnfenced).to_string();
+    let told = judged(disturbed(), Behaviour::SetsUnfenced).to_string();
     assert!(told.starts_with("with seed 0:\n- a worker that froze at delivery 1 (orders/paid) and"), "{told}");
 }
 
 #[test]
 fn correct_handlers_pass() {
     for does in [
-        Does::Commits,
-        Does::CommitsWhatItRead,
-        Does::AddsOnce,
-        Does::SetsFenced,
-        Does::AsksTheAge,
-        Does::Waits,
-        Does::HasRoomTheNextDay,
-        Does::IsDoneTheNextDay,
+        Behaviour::Commits,
+        Behaviour::CommitsWhatItRead,
+        Behaviour::AddsOnce,
+        Behaviour::SetsFenced,
+        Behaviour::AsksTheAge,
+        Behaviour::Waits,
+        Behaviour::HasRoomTheNextDay,
+        Behaviour::IsDoneTheNextDay,
     ] {
         for seed in 0..5 {
             let verdict = judged(disturbed().seed(seed), does);
@@ -142,9 +142,9 @@ fn correct_handlers_pass() {
 #[test]
 fn each_fault_reveals_its_own_mistake() {
     for (does, mishap) in [
-        (Does::AddsAgain, scenario().crash_after(2)),
-        (Does::SetsUnfenced, scenario().stale_token(0)),
-        (Does::TakesTheLatestArrival, scenario().out_of_order()),
+        (Behaviour::AddsAgain, scenario().crash_after(2)),
+        (Behaviour::SetsUnfenced, scenario().stale_token(0)),
+        (Behaviour::TakesTheLatestArrival, scenario().out_of_order()),
     ] {
         assert!(judged(scenario().twice(0), does).is_right(), "{does:?}");
         assert_eq!(judged(mishap, does).findings.len(), 1, "{does:?}");
@@ -154,7 +154,7 @@ fn each_fault_reveals_its_own_mistake() {
 #[test]
 fn same_seed_gives_the_same_verdict() {
     for seed in 0..10 {
-        let once = || judged(disturbed().seed(seed), Does::TakesTheLatestArrival);
+        let once = || judged(disturbed().seed(seed), Behaviour::TakesTheLatestArrival);
         assert_eq!(once(), once());
     }
 }
@@ -162,7 +162,7 @@ fn same_seed_gives_the_same_verdict() {
 /// The default `handle_all` fails the group, and each delivery runs alone.
 #[test]
 fn groups_are_delivered_as_configured() {
-    let verdict = judged(scenario().up_to(3).crash_after(1), Does::AddsInAGroup);
+    let verdict = judged(scenario().up_to(3).crash_after(1), Behaviour::AddsInAGroup);
     assert!(matches!(&verdict.findings[..], [Finding::AppliedTwice { .. }]), "{verdict}");
 }
 

@@ -37,7 +37,7 @@ use webhook_serializer::{
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What must not depend on faults.
+/// Results that faults must not change.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcomes {
     started: Vec<String>,

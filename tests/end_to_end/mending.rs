@@ -296,7 +296,7 @@ async fn single_delivery_is_found_with_its_body() {
 
     let before = operator.before(&entity, state.tail).await.unwrap().expect("there is one");
     assert_eq!((before.sequence(), before.body()), (Sequence(last - 2), &long.body));
-    // A parked delivery outlives its inbox row.
+    // A parked delivery remains when its inbox row is deleted.
     world.memory.purge(&TableName::Inbox, |row| row.get(a::PURGE_AT).is_some() && row.get(a::PARTS).is_some());
     let kept = at(last - 3).await.unwrap();
     assert_eq!((body(&kept.content), kept.parked.is_some()), (Some(long.body), true));

@@ -182,8 +182,8 @@ impl Layer for Freezing {
         if matches!(request, Request::Query(_)) && !self.thawed.swap(true, Relaxed) {
             self.clock.frozen.fetch_add(20, Relaxed);
             let deadline = self.clock.monotonic() + Duration::from_secs(60);
-            let attended = self.other.process(&received(), deadline, &SuspectGate::new(1)).await;
-            assert_eq!(attended, Acknowledgement::Delete);
+            let acknowledgement = self.other.process(&received(), deadline, &SuspectGate::new(1)).await;
+            assert_eq!(acknowledgement, Acknowledgement::Delete);
         }
         reply
     }

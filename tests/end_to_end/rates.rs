@@ -101,8 +101,8 @@ async fn wake_up_is_deleted_only_beside_another() {
         let deadline = world.env.monotonic() + world.function_time;
         let sent = world.messages.sent();
         let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
-        let attended = drainer.process_under(&received(times), token, deadline, &alone, &in_flight).await;
-        assert_eq!(attended, Acknowledgement::Delete);
+        let acknowledgement = drainer.process_under(&received(times), token, deadline, &alone, &in_flight).await;
+        assert_eq!(acknowledgement, Acknowledgement::Delete);
         world.messages.sent() - sent
     };
     assert_eq!(process(1, None).await, 1, "it is handed over");
@@ -133,8 +133,8 @@ async fn early_wake_up_is_requeued_with_its_token() {
     let token = Some(lease.token());
     let drainer = world.drainer(Done);
     let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
-    let attended = drainer.process_under(&early, token, deadline, &alone, &in_flight).await;
-    assert_eq!(attended, Acknowledgement::Delete);
+    let acknowledgement = drainer.process_under(&early, token, deadline, &alone, &in_flight).await;
+    assert_eq!(acknowledgement, Acknowledgement::Delete);
     assert_eq!(world.messages.take().map(|wake_up| wake_up.token), Some(token.map(|token| token.0)));
 }
 

@@ -50,7 +50,7 @@ async fn works_until(world: &World, handler: impl Handler, end: impl Future<Outp
     }
 }
 
-/// How long from now until these deliveries start and are applied.
+/// The time from now until these deliveries have started and are applied.
 async fn recovered_within(world: &World, ids: &[&str]) -> Duration {
     let died = world.env.monotonic();
     works_until(world, Done, world.env.sleep(2 * RECOVERY)).await;

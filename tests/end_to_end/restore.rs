@@ -1,7 +1,7 @@
 //! Restored tables in use: receivers that remember refuse nothing, doubtful deliveries are parked, and nothing of
 //! the backup is lost.
 
-mod told;
+mod report;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -216,7 +216,7 @@ impl Disaster {
         (set_aside, FoundByRestore::by(&restoring))
     }
 
-    /// What a restore leaves, without times and nonces.
+    /// All rows after a restore, without times and nonces.
     fn left(&self) -> BTreeSet<String> {
         let of_entity = |row: &Row| {
             let names: Vec<_> = row.iter().map(|(name, _)| name.to_string()).collect();
@@ -546,7 +546,7 @@ async fn restore_keeps_deliveries_parked_in_later_copy() {
     world.operator().redrive(&parked[0], None).await.expect("it is put back");
 }
 
-async fn attended(testbed: &TestBed, receiver: &Receiver) {
+async fn process(testbed: &TestBed, receiver: &Receiver) {
     let drainer = testbed.drainer(receiver.handler());
     let deadline = testbed.env().monotonic() + Duration::from_secs(60);
     let received = Received { entity: entity("test/a"), times: 1 };
@@ -564,7 +564,7 @@ async fn embedded_tables_are_restored_from_copies() {
     let (testbed, receiver) = (TestBed::start().await, Receiver::default());
     let long_ago = || (0..LONG_AGO).map(|number| format!("a{number}"));
     appended(&testbed, long_ago()).await;
-    attended(&testbed, &receiver).await;
+    process(&testbed, &receiver).await;
     assert_eq!(receiver.applied("test/a").len(), LONG_AGO);
     appended(&testbed, ["waits".to_owned()]).await;
     let (as_of, restored) = (testbed.env().now(), TestBed::start().await);
@@ -579,14 +579,14 @@ async fn embedded_tables_are_restored_from_copies() {
         }
     }
     appended(&testbed, (0..5).map(|number| format!("gone{number}"))).await;
-    attended(&testbed, &receiver).await;
+    process(&testbed, &receiver).await;
     receiver.forget_what_was_applied();
 
     let (is_whole, told) = restore(&restored.operator(), as_of).await.expect("it answers");
     assert!(is_whole);
     assert!(matches!(&told["test/a"], Restored::Raised(told) if told.set_aside == 1), "{told:?}");
     appended(&restored, long_ago().chain(["waits".to_owned(), "fresh".to_owned()])).await;
-    attended(&restored, &receiver).await;
+    process(&restored, &receiver).await;
     assert_eq!(receiver.refused(), [""; 0]);
     assert_eq!(receiver.applied("test/a"), ["fresh"]);
     assert_eq!(restore(&restored.operator(), as_of).await.expect("it answers"), (true, BTreeMap::new()));

@@ -62,13 +62,13 @@ fn ids(from: u32, through: u32) -> Vec<String> {
     (from..=through).map(|id| id.to_string()).collect()
 }
 
-type Told = Arc<Mutex<Vec<(String, u32, Option<FencingToken>, Age)>>>;
+type Starts = Arc<Mutex<Vec<(String, u32, Option<FencingToken>, Age)>>>;
 
-fn telling(told: &Told, fails: &'static str) -> impl Handler + Clone + use<> {
-    let told = told.clone();
+fn recording(starts: &Starts, fails: &'static str) -> impl Handler + Clone + use<> {
+    let starts = starts.clone();
     answering(move |delivery, _| {
         let id = delivery.delivery_id().to_string();
-        told.lock().unwrap().push((id.clone(), delivery.attempt(), delivery.run_before(), delivery.age()));
+        starts.lock().unwrap().push((id.clone(), delivery.attempt(), delivery.run_before(), delivery.age()));
         if id == fails { Outcome::retry("not now") } else { Outcome::Done }
     })
 }
@@ -90,8 +90,8 @@ async fn rewound_deliveries_run_in_order_before_waiting_ones() {
     operator(&world).resume(&entity()).await.unwrap();
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.started(), [ids(1, 4), ids(2, 6)].concat());
-    let told = world.events.settled().into_iter().map(|(id, _)| id);
-    assert_eq!(told.collect::<Vec<_>>(), world.started(), "each run is told of");
+    let starts = world.events.settled().into_iter().map(|(id, _)| id);
+    assert_eq!(starts.collect::<Vec<_>>(), world.started(), "each run has its event");
     let state = world.state("test/a").await;
     assert!(state.is_empty() && state.held.is_none() && state.pending_since.is_none(), "{state:?}");
     assert!(world.messages.is_empty());
@@ -109,20 +109,20 @@ async fn rewound_delivery_carries_run_token_and_unknown_age() {
     for (id, hour) in [("1", 2), ("2", 1)] {
         world.inbox().append(&incoming(id, hour)).await.unwrap();
     }
-    let told = Told::default();
-    world.work(&[world.drainer(telling(&told, "none"))]).await;
-    let ages = |told: &Told| told.lock().unwrap().drain(..).map(|(id, _, _, age)| (id, age)).collect::<Vec<_>>();
-    assert_eq!(ages(&told), [("1".into(), Age::Newer), ("2".into(), Age::Older)]);
+    let starts = Starts::default();
+    world.work(&[world.drainer(recording(&starts, "none"))]).await;
+    let ages = |starts: &Starts| starts.lock().unwrap().drain(..).map(|(id, _, _, age)| (id, age)).collect::<Vec<_>>();
+    assert_eq!(ages(&starts), [("1".into(), Age::Newer), ("2".into(), Age::Older)]);
     rewound(&world, 0).await;
-    world.work(&[world.drainer(telling(&told, "2"))]).await;
-    let runs: Vec<_> = told.lock().unwrap().drain(..).collect();
+    world.work(&[world.drainer(recording(&starts, "2"))]).await;
+    let runs: Vec<_> = starts.lock().unwrap().drain(..).collect();
     let names: Vec<_> = runs.iter().map(|(id, attempt, before, _)| (id.as_str(), *attempt, before.is_some())).collect();
     assert_eq!(names, [("1", 1, true), ("2", 1, true), ("2", 2, true), ("2", 3, true)]);
     assert!(runs[1..].iter().all(|(.., before, _)| *before == runs[1].2), "{runs:?}");
     assert!(runs.iter().all(|(.., age)| *age == Age::Unknown), "{runs:?}");
     rewound(&world, 0).await;
-    world.work(&[world.drainer(telling(&told, "none"))]).await;
-    let again: Vec<_> = told.lock().unwrap().drain(..).collect();
+    world.work(&[world.drainer(recording(&starts, "none"))]).await;
+    let again: Vec<_> = starts.lock().unwrap().drain(..).collect();
     assert_eq!(again.iter().map(|(id, ..)| id.as_str()).collect::<Vec<_>>(), ["1"]);
     assert!(again[0].2 > runs[0].2, "{again:?} {runs:?}");
 }
@@ -145,7 +145,7 @@ async fn rewind_runs_only_applied_deliveries() {
     world.work(&[world.drainer(picky())]).await;
     assert_eq!(world.started()[3..], ["1", "3"]);
     let parked = world.events.settled().into_iter().filter(|(id, _)| id == "bad");
-    assert_eq!(parked.count(), 1, "of what stays parked nothing is told again");
+    assert_eq!(parked.count(), 1, "parked deliveries do not start again");
     let past = world.operator().settled(&entity(), Some(&world.state("test/a").await), 10).await.unwrap();
     let settled: Vec<_> = past.places.values().map(|past| past.settlement().unwrap()).collect();
     use Settlement::{Applied, Parked, Repeat};
@@ -179,10 +179,10 @@ async fn rewind_of_sixty_remembers_every_delivery() {
 async fn failing_rewound_delivery_is_parked_and_redriven() {
     let world = applied(3).await;
     rewound(&world, 0).await;
-    let told = Told::default();
-    world.work(&[world.drainer(telling(&told, "2"))]).await;
+    let starts = Starts::default();
+    world.work(&[world.drainer(recording(&starts, "2"))]).await;
     assert_eq!(world.applied(), [ids(1, 3), vec!["1".into(), "3".into()]].concat());
-    let failed_as = told.lock().unwrap().iter().find(|run| run.0 == "2").expect("it was started").2;
+    let failed_as = starts.lock().unwrap().iter().find(|run| run.0 == "2").expect("it was started").2;
     assert!(failed_as.is_some());
     for id in 4..40 {
         world.append("test/a", &id.to_string()).await;
@@ -197,15 +197,15 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
     };
     world.operator().put_back(&list, tell).await.unwrap();
     assert!(matches!(became[..], [PutBack::At(_)]), "{became:?}");
-    let told = Told::default();
-    world.work(&[world.drainer(telling(&told, "none"))]).await;
+    let starts = Starts::default();
+    world.work(&[world.drainer(recording(&starts, "none"))]).await;
     assert_eq!(world.applied().last().unwrap(), "2");
-    let names: Vec<_> = told.lock().unwrap().drain(..).map(|(_, _, before, age)| (before, age)).collect();
+    let names: Vec<_> = starts.lock().unwrap().drain(..).map(|(_, _, before, age)| (before, age)).collect();
     assert_eq!(names, [(failed_as, Age::Unknown)], "it goes out under the name of the run that failed");
     let last = world.state("test/a").await.head;
     operator(&world).rewind(&entity(), last).await.unwrap();
-    world.work(&[world.drainer(telling(&told, "none"))]).await;
-    let again = told.lock().unwrap()[0].2;
+    world.work(&[world.drainer(recording(&starts, "none"))]).await;
+    let again = starts.lock().unwrap()[0].2;
     assert!(again > failed_as, "{again:?}");
 }
 
@@ -215,11 +215,11 @@ async fn rewound_blocked_delivery_has_all_its_attempts() {
     for id in ["1", "2", "3"] {
         world.append_from("block", "test/a", id).await;
     }
-    let told = Told::default();
-    world.work(&[world.drainer(telling(&told, "3"))]).await;
+    let starts = Starts::default();
+    world.work(&[world.drainer(recording(&starts, "3"))]).await;
     assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
     rewound(&world, 1).await;
-    world.work(&[world.drainer(telling(&told, "3"))]).await;
+    world.work(&[world.drainer(recording(&starts, "3"))]).await;
     assert_eq!(world.started(), ["1", "2", "3", "3", "2", "3", "3"]);
     assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
 }
@@ -406,9 +406,9 @@ async fn delivery_without_receipt_is_not_rewound() {
 async fn run_after_an_ended_one_has_another_token() {
     for count in [3, 40] {
         let world = applied(count).await;
-        let told = Told::default();
+        let starts = Starts::default();
         rewound(&world, 0).await;
-        let first_run = told.clone();
+        let first_run = starts.clone();
         let fails = answering(move |delivery, _| {
             let id = delivery.delivery_id().to_string();
             first_run.lock().unwrap().push((id, delivery.attempt(), delivery.run_before(), delivery.age()));
@@ -418,8 +418,8 @@ async fn run_after_an_ended_one_has_another_token() {
         let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
         ended(&world).await;
         rewound(&world, 0).await;
-        world.work(&[world.drainer(telling(&told, "none"))]).await;
-        let runs: Vec<_> = told.lock().unwrap().iter().filter(|run| run.0 == "1").map(|run| run.2).collect();
+        world.work(&[world.drainer(recording(&starts, "none"))]).await;
+        let runs: Vec<_> = starts.lock().unwrap().iter().filter(|run| run.0 == "1").map(|run| run.2).collect();
         assert!(runs.len() == 2 && runs[0] < runs[1], "of {count}: {runs:?}");
     }
 }
@@ -429,9 +429,9 @@ async fn run_after_an_ended_one_has_another_token() {
 async fn run_after_a_further_rewind_has_another_token() {
     for count in [3, 40] {
         let world = applied(count).await;
-        let told = Told::default();
+        let starts = Starts::default();
         let until = Arc::new(Mutex::new("3"));
-        let (runs, fails) = (told.clone(), until.clone());
+        let (runs, fails) = (starts.clone(), until.clone());
         let handler = answering(move |delivery, _| {
             let id = delivery.delivery_id().to_string();
             runs.lock().unwrap().push((id.clone(), delivery.attempt(), delivery.run_before(), delivery.age()));
@@ -446,7 +446,7 @@ async fn run_after_a_further_rewind_has_another_token() {
         rewound(&world, 1).await;
         *until.lock().unwrap() = "none";
         world.work(&drainers).await;
-        let runs = told.lock().unwrap().clone();
+        let runs = starts.lock().unwrap().clone();
         let ids: Vec<&str> = runs.iter().map(|run| run.0.as_str()).take(3).collect();
         assert_eq!(ids, ["3", "2", "3"], "of {count}");
         assert!(runs[0].2 < runs[2].2, "of {count}: {runs:?}");
@@ -466,9 +466,9 @@ async fn skipped_rewound_delivery_keeps_its_run_token() {
     assert!(parked.delivery().run_before().is_some());
     world.operator().redrive(&parked, None).await.unwrap();
     operator(&world).resume(&entity()).await.unwrap();
-    let told = Told::default();
-    world.work(&[world.drainer(telling(&told, "none"))]).await;
-    let names: Vec<_> = told.lock().unwrap().drain(..).map(|(id, _, before, _)| (id, before)).collect();
+    let starts = Starts::default();
+    world.work(&[world.drainer(recording(&starts, "none"))]).await;
+    let names: Vec<_> = starts.lock().unwrap().drain(..).map(|(id, _, before, _)| (id, before)).collect();
     assert_eq!(names.len(), 2);
     assert_eq!(names[1], ("1".into(), parked.delivery().run_before()));
 }

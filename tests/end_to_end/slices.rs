@@ -27,9 +27,9 @@ async fn process(world: &World, handler: impl webhook_serializer::handler::Handl
     let entity = message.content.entity().clone();
     let received = Received { entity: entity.clone(), times: message.times };
     let deadline = world.env.monotonic() + world.function_time;
-    let attended = world.drainer(handler).process(&received, deadline, &SuspectGate::new(1)).await;
-    assert_eq!(attended, Acknowledgement::Delete);
-    world.messages.attended(message, attended);
+    let acknowledgement = world.drainer(handler).process(&received, deadline, &SuspectGate::new(1)).await;
+    assert_eq!(acknowledgement, Acknowledgement::Delete);
+    world.messages.acknowledge(message, acknowledgement);
     entity
 }
 

@@ -199,7 +199,7 @@ async fn missed_minutes_are_swept_later() {
     assert_eq!((again.expect("the row can be read").ran.len(), woken.count()), (0, (50, 1)));
 }
 
-/// Slow pages of a virtual table; each stands for many idle rows.
+/// Slow pages of a virtual table; each represents many idle rows.
 struct Vast {
     env: Env,
     pages: u64,

@@ -30,7 +30,7 @@ async fn drained(world: &World, entity: &str) -> Lease {
 }
 
 /// The ids of the messages that return.
-async fn kept(worker: &Worker, world: &World, records: Vec<Record>) -> Vec<String> {
+async fn failed_items(worker: &Worker, world: &World, records: Vec<Record>) -> Vec<String> {
     let deadline = world.env.now() + world.function_time;
     let response = worker.process(SqsEvent { records }, deadline).await;
     response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect()
@@ -115,10 +115,13 @@ async fn message_is_kept_if_it_cannot_be_requeued() {
     let mut world = World::new();
     drained(&world, "test/a").await;
     let reachable = world.worker(Done);
-    assert!(kept(&reachable, &world, vec![record("1", "test/a", "1")]).await.is_empty(), "a fresh one was sent");
+    assert!(
+        failed_items(&reachable, &world, vec![record("1", "test/a", "1")]).await.is_empty(),
+        "a fresh one was sent"
+    );
     without_queue(&mut world);
     let worker = world.worker(Done);
-    assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
+    assert_eq!(failed_items(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
 }
 
 /// Replaced before the acquire: a lease without a wake-up would be orphaned.
@@ -129,10 +132,10 @@ async fn redelivered_message_waits_for_its_replacement() {
     without_queue(&mut world);
     let worker = world.worker(Done);
     for times in ["2", "not a number"] {
-        assert_eq!(kept(&worker, &world, vec![record("1", "test/a", times)]).await, ["1"], "received {times}");
+        assert_eq!(failed_items(&worker, &world, vec![record("1", "test/a", times)]).await, ["1"], "received {times}");
     }
     assert!(world.applied().is_empty());
-    assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, [""; 0], "nothing is owed");
+    assert_eq!(failed_items(&worker, &world, vec![record("1", "test/a", "1")]).await, [""; 0], "nothing is owed");
     assert_eq!(world.applied(), ["1"]);
 }
 
@@ -142,7 +145,7 @@ async fn failed_attempt_without_wake_up_keeps_its_lease() {
     world.append("test/a", "1").await;
     without_queue(&mut world);
     let worker = world.worker(answering(|_, _| Outcome::retry("not yet")));
-    assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
+    assert_eq!(failed_items(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
     let state = world.state("test/a").await;
     assert!(state.held.is_some(), "it is left to run out");
     assert_eq!(state.attempts, 0);
@@ -157,7 +160,7 @@ async fn hand_over_without_wake_up_keeps_its_lease() {
     }
     without_queue(&mut world);
     let worker = world.worker(Done);
-    assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
+    assert_eq!(failed_items(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
     assert!(world.state("test/a").await.held.is_some());
     assert_eq!(world.applied(), ["1"]);
 }
@@ -175,7 +178,7 @@ async fn message_of_an_unfinished_drain_is_kept() {
     let began = world.env.monotonic();
     let worker = world.worker(Done);
     let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
-    assert_eq!(kept(&worker, &world, records).await, ["1"]);
+    assert_eq!(failed_items(&worker, &world, records).await, ["1"]);
     assert!(world.env.monotonic() - began < world.function_time, "it was told in time");
     assert_eq!(world.applied(), ["2"]);
 }
@@ -188,7 +191,7 @@ async fn messages_of_one_order_are_one_drain() {
     let sent = world.messages.sent();
     let worker = world.worker(Done);
     let records = vec![record("1", "test/a", "1"), record("2", "test/a", "3"), record("3", "test/a", "1")];
-    assert!(kept(&worker, &world, records).await.is_empty());
+    assert!(failed_items(&worker, &world, records).await.is_empty());
     assert_eq!(world.messages.sent() - sent, 1);
     assert_eq!(world.started(), ["1"]);
 }
@@ -213,7 +216,7 @@ async fn suspect_runs_after_its_batch() {
         }
         let worker = world.worker(Slow(Duration::from_secs(1)));
         let records = vec![record("1", "test/suspect", "1"), record("2", "test/long", "1")];
-        assert!(kept(&worker, &world, records).await.is_empty());
+        assert!(failed_items(&worker, &world, records).await.is_empty());
         assert_eq!(world.applied(), ["a", "b", "c", "first"], "free: {is_free}");
         let runs = world.journal.runs();
         assert!(runs[3].started >= runs[2].ended);
@@ -242,7 +245,7 @@ async fn suspect_is_taken_over_at_its_turn() {
     });
     let worker = world.worker(handler);
     let records = vec![record("1", "test/suspect", "1"), record("2", "test/other", "1")];
-    assert!(kept(&worker, &world, records).await.is_empty());
+    assert!(failed_items(&worker, &world, records).await.is_empty());
     assert_eq!(*seen.lock().unwrap(), [("other".to_owned(), 0), ("first".to_owned(), 1)]);
 }
 
@@ -262,7 +265,7 @@ async fn least_suspected_delivery_runs_first() {
     tokio::time::advance(Duration::from_secs(30)).await;
     let worker = world.worker(Slow(Duration::from_secs(1)));
     let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
-    assert!(kept(&worker, &world, records).await.is_empty());
+    assert!(failed_items(&worker, &world, records).await.is_empty());
     let order: Vec<_> = world.journal.runs().into_iter().map(|run| run.entity.to_string()).collect();
     assert_eq!(order, ["test/b", "test/a"]);
 }
@@ -274,7 +277,7 @@ async fn unreadable_message_is_deleted_alone() {
     let worker = world.worker(Done);
     let mut broken = record("1", "test/a", "1");
     broken.body = "not json".into();
-    assert!(kept(&worker, &world, vec![broken, record("2", "test/a", "1")]).await.is_empty());
+    assert!(failed_items(&worker, &world, vec![broken, record("2", "test/a", "1")]).await.is_empty());
     assert_eq!(world.applied(), ["1"]);
 }
 

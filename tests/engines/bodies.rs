@@ -7,7 +7,7 @@ use tests::{
 };
 use webhook_serializer::protocol::delivery::LARGEST_BODY;
 
-/// The entity stands in a header, so that the body is any bytes.
+/// The entity comes from a header, so the body may be any bytes.
 const SOURCES: &str = r#"
 [sources.any]
 provider = "standard-webhooks"

@@ -20,19 +20,19 @@ use webhook_serializer::{
     time::Env,
 };
 
-/// Senders give up after five seconds at the earliest; half of that is ours.
+/// Half of the shortest sender timeout, five seconds.
 const ANSWER: Duration = Duration::from_millis(2500);
 
-/// A port on which connections are accepted, and no more said than this.
-async fn port_that_says(said: &'static [u8]) -> String {
+/// A port that accepts connections and answers each with `reply` only.
+async fn port_that_replies(reply: &'static [u8]) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let address = listener.local_addr().expect("its address");
     tokio::spawn(async move {
         let mut held = Vec::new();
         while let Ok((mut connection, _)) = listener.accept().await {
-            // Not before it is asked: else the client takes it for nonsense.
-            if !said.is_empty() && connection.read(&mut [0; 16]).await.is_ok() {
-                let _ = connection.write_all(said).await;
+            // The client rejects an answer before its request.
+            if !reply.is_empty() && connection.read(&mut [0; 16]).await.is_ok() {
+                let _ = connection.write_all(reply).await;
             }
             held.push(connection);
         }
@@ -40,10 +40,9 @@ async fn port_that_says(said: &'static [u8]) -> String {
     format!("http://{address}")
 }
 
-/// A reply that stops in its middle.
+/// A reply that ends in the middle.
 const STALLED: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: 100\r\n\r\n{\"";
 
-/// A port on which nobody listens.
 async fn closed_port() -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     format!("http://{}", listener.local_addr().expect("its address"))
@@ -68,7 +67,7 @@ async fn dead_engines_are_answered_in_time() {
     let testbed = TestBed::start().await;
     let (account, config) = (testbed.engines.account(), testbed.engines.config());
     assert_eq!(status_of(account.clone(), config.clone()).await, 200);
-    for dead in [port_that_says(b"").await, port_that_says(STALLED).await, closed_port().await] {
+    for dead in [port_that_replies(b"").await, port_that_replies(STALLED).await, closed_port().await] {
         let no_store = Account { dynamodb_endpoint: Some(dead.clone()), ..account.clone() };
         assert_eq!(status_of(no_store, config.clone()).await, 503);
         let no_queue = Account { sqs_endpoint: Some(dead), ..account.clone() };

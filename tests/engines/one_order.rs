@@ -1,5 +1,4 @@
-//! All senders at once: every sample of `events/`, interleaved, with repeats, and
-//! one order among them of which three providers tell.
+//! Every sample of `events/` sent concurrently, with repeats; three providers share one order.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +20,7 @@ use webhook_serializer::protocol::entity::{DeliveryId, EntityKey};
 const ONE_ORDER: &str = include_str!("../../events/one-order.toml");
 const ORDER: &str = "shop/order/450789469";
 
-/// The samples' own sources, three of them as `events/one-order.toml` has them.
+/// The samples' sources; `events/one-order.toml` replaces three.
 fn sources() -> String {
     let tables = |document: &'static str| {
         let tables = document.split("\n[sources.").skip(1);
@@ -32,19 +31,17 @@ fn sources() -> String {
     all.into_values().map(|table| format!("[sources.{table}\n")).collect()
 }
 
-/// What one sender sends, in its order.
+/// One sender's webhooks in sequence.
 #[derive(Default)]
-struct Said {
+struct Sender {
     webhooks: Vec<Webhook>,
-    /// Each that was kept, once.
     sent: Vec<Sent>,
-    /// How many were kept, repeats among them.
+    /// Counts repeats.
     accepted: usize,
 }
 
-impl Said {
-    /// Posts each, and after each the one before it once more; then all of it
-    /// from the end.
+impl Sender {
+    /// Posts each webhook, then its predecessor again; finally all in reverse.
     async fn post(mut self, deployment: &LocalDeployment, journal: &Journal) -> Self {
         let once_more = |number: usize| [Some(number), number.checked_sub(1)].into_iter().flatten();
         let forwards = (0..self.webhooks.len()).flat_map(once_more);
@@ -79,18 +76,18 @@ async fn webhooks_of_all_senders_are_applied_once() {
     let journal = Journal::new(deployment.env.clone());
     deployment.local.work(|_| Journaled::new(Slow(Duration::from_millis(20)), journal.clone()));
 
-    let mut senders: BTreeMap<String, Said> = BTreeMap::new();
+    let mut senders: BTreeMap<String, Sender> = BTreeMap::new();
     for (name, event) in ALL {
         let webhook = samples::webhook(event, &deployment.sources, deployment.env.now()).expect(name);
         senders.entry(webhook.source.clone()).or_default().webhooks.push(webhook);
     }
     assert_eq!(senders.len(), deployment.sources.iter().count(), "every source sends");
-    let posted = join_all(senders.into_values().map(|said| said.post(&deployment, &journal))).await;
-    settled.until(posted.iter().map(|said| said.accepted).sum()).await;
+    let posted = join_all(senders.into_values().map(|sender| sender.post(&deployment, &journal))).await;
+    settled.until(posted.iter().map(|sender| sender.accepted).sum()).await;
     let parked = deployment.operator().all_parked().await.expect("the store answers");
     deployment.local.stop().await.expect("nothing had failed");
 
-    let sent: Vec<Sent> = posted.into_iter().flat_map(|said| said.sent).collect();
+    let sent: Vec<Sent> = posted.into_iter().flat_map(|sender| sender.sent).collect();
     let (unrouted, routed): (Vec<&Sent>, Vec<&Sent>) =
         sent.iter().partition(|one| one.entity.as_str().ends_with("/unrouted"));
     let excused: BTreeSet<String> = unrouted.iter().map(|one| one.delivery_id.clone()).collect();
@@ -100,18 +97,17 @@ async fn webhooks_of_all_senders_are_applied_once() {
     assert!(verdict.is_clean(), "{verdict}");
     assert_eq!(runs.len(), routed.len(), "each is started once");
 
-    // What names no order is kept, once, where somebody finds it.
+    // A webhook without an order is parked once.
     assert_eq!(parked.len(), unrouted.len());
     assert!(parked.iter().all(|one| excused.contains(one.delivery().delivery_id().as_sent())), "{parked:?}");
     let of_stripe: BTreeSet<&str> =
         unrouted.iter().filter(|one| one.entity.as_str() == "stripe/unrouted").map(|one| &*one.delivery_id).collect();
     assert!(of_stripe.contains("evt_1SpC8yExampleDev0disputed"), "{of_stripe:?}");
 
-    // Of the one order, by the numbers that it gave them.
     let order = EntityKey::parse(ORDER).expect("a key");
     let of_order: Vec<&Run> = runs.iter().filter(|run| run.entity == order).collect();
     assert!(of_order.is_sorted_by_key(|run| run.sequence), "{of_order:?}");
-    let told = |beginning: &str| of_order.iter().filter(|run| run.delivery_id.starts_with(beginning)).count();
-    let [shopify, stripe, easypost] = ["example.myshopify.com/", "evt_3SmC8x", "evt_3a9c5d6e"].map(told);
+    let count = |beginning: &str| of_order.iter().filter(|run| run.delivery_id.starts_with(beginning)).count();
+    let [shopify, stripe, easypost] = ["example.myshopify.com/", "evt_3SmC8x", "evt_3a9c5d6e"].map(count);
     assert_eq!((shopify, stripe, easypost), (9, 2, 1), "{of_order:?}");
 }

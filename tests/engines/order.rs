@@ -1,5 +1,4 @@
-//! Order and exclusion, as the handlers' own journal shows them; and that the
-//! same runs show it when either is missing.
+//! Order and exclusion in the handlers' journal, with negative controls.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -25,7 +24,7 @@ fn orders() -> Vec<String> {
     (1..=ORDERS).map(|number| format!("o{number}-")).collect()
 }
 
-/// Waits until all is applied, and judges: clean, after so many handler starts.
+/// Waits until all deliveries are applied; the journal is clean and has this many starts.
 async fn assert_clean(testbed: &mut TestBed, sent: &[Sent], starts: usize) {
     testbed.journal.until_applied(ORDERS * ROUNDS).await;
     testbed.rest().await;
@@ -71,8 +70,7 @@ async fn wake_up_sent_twice_starts_nothing_twice() {
     assert_clean(&mut testbed, &sent, ORDERS * ROUNDS).await;
 }
 
-/// A queue hands a message out twice now and then: at once, to two workers,
-/// until one of them deletes it. Here it does so with every second delivery.
+/// Delivers every second message to two workers at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn wake_up_received_twice_starts_nothing_twice() {
     let mut testbed = TestBed::start_with(Faults { duplicate_every: NonZeroU32::new(2) }).await;

@@ -28,7 +28,7 @@ macro_rules! controls {
             change: $change,
             rule: Rule::$rule,
             assumes: match Rule::$rule {
-                Rule::FailWithoutHead => &[Rule::DoubtfulCommitFails, Rule::OneTokenForADrain],
+                Rule::FailWithoutHead => &[Rule::DoubtfulCommitFails, Rule::OneTokenPerDrain],
                 _ => &[],
             },
             property: $property,
@@ -45,16 +45,16 @@ pub fn controls() -> Vec<Control> {
         ReceiversIgnoreTokens "receivers ignore the token", NO_LATE_EFFECT in 15:
             "a paused holder's effect lands after a newer one",
             two { workers: 2 } may { take_overs: 1 };
-        OneTokenForADrain "one token for a whole drain", NO_LATE_EFFECT in 11:
+        OneTokenPerDrain "one token for a whole drain", NO_LATE_EFFECT in 11:
             "the effect of a handler that timed out lands after the next delivery's",
             two { attempts: 1 } may { timeouts: 1 };
-        GroupIsCharged "a group's failure counts for its first delivery", CHARGED in 10:
+        GroupFailureCountsForFirst "a group's failure counts for its first delivery", CHARGED in 10:
             "A is charged for a failure that may be B's",
             two { deliver: UpTo(2) } may { failures: 1 };
         GroupRemembersItsLast "a group leaves a receipt of its last delivery only", ONCE in 10:
             "A is repeated and applied again",
             with_repeat { deliver: UpTo(2) } may {};
-        GroupOverAHole "a group includes deliveries after a gap", NO_LOSS in 8:
+        GroupSpansGap "a group includes deliveries after a gap", NO_LOSS in 8:
             "the delivery that later fills the gap is already settled as another",
             two { deliver: UpTo(2) } may {};
         ReleaseWithoutTail "release without `head = tail`", NO_LOSS in 8:
@@ -84,10 +84,10 @@ pub fn controls() -> Vec<Control> {
         FailKeepsItsMessage "`fail` keeps its message instead of sending a new one", NO_LOSS in 9:
             "the message was an unrecognised copy of a deleted one; the ingest that owed a wake-up died: stuck",
             two { stray: true, counts_are_shown: false } may { failures: 1, ingest_crashes: 1 };
-        ReceivedAgainAcquiresAtOnce "a message received again acquires without sending a new one", NO_LOSS in 6:
+        RedeliveryAcquiresAtOnce "a message received again acquires without sending a new one", NO_LOSS in 6:
             "a copy, an ingest crash and a worker crash together: stuck",
             two { stray: true } may { worker_crashes: 1, ingest_crashes: 1 };
-        AcquiresThoughItMayBeBack "acquire although the message may be visible again", NO_LOSS in 6:
+        AcquireAfterVisibilityTimeout "acquire although the message may be visible again", NO_LOSS in 6:
             "another worker has finished with the message; an ingest crash and a worker crash: stuck",
             two { stray: true, may_be_back: true } may { worker_crashes: 1, ingest_crashes: 1 };
         FailWithoutHead "`fail` without `head` = sequence - 1, if settles keep the token and a commit in doubt counts as failed", CHARGED in 9:
@@ -99,7 +99,7 @@ pub fn controls() -> Vec<Control> {
         ReleaseRecognisedWithoutHead "recognise settle-and-release by the token alone", NO_LOSS in 13:
             "an exclusive holder took over and released, so the entity is free under the next token; the paused worker believes its delivery settled and deletes the only wake-up: stuck",
             one {} may { exclusive_leases: 1, take_overs: 1 };
-        RedriveUnasked "redrive without checking the settlement", ONCE in 22:
+        RedriveWithoutLookup "redrive without checking the settlement", ONCE in 22:
             "the holder that parked it died or lost its lease before settling; the next one applied it, and the redrive applies it again",
             one {} may { worker_crashes: 1, take_overs: 1, rejections: 1, redrives: 1 };
         SettleRemembersNothing "a settle leaves no receipt", ONCE in 8:
@@ -111,7 +111,7 @@ pub fn controls() -> Vec<Control> {
         ReceiptsUnread "receipts that have left the row are not read", ONCE in 15:
             "another holder runs a repeat whose receipt has left the row",
             with_repeat { capacity: 1 } may {};
-        DropsForgotten "a drain forgets the receipts that left the row since its grant", ONCE in 12:
+        HolderForgetsDrops "a drain forgets the receipts that left the row since its grant", ONCE in 12:
             "it has read no receipts and runs a repeat of one that it dropped itself",
             with_repeat { capacity: 1 } may {};
         PurgedBeforeItIsForgotten "an idle row is deleted before its receipts may be forgotten", ONCE in 15:
@@ -132,16 +132,16 @@ pub fn controls() -> Vec<Control> {
         AnswerBeforeWakeUp "answer before the owed wake-up is sent", NO_LOSS in 2:
             "the instance is frozen or dies: stuck",
             one {} may {};
-        PurgedRowsStartAtTheSame "a purged row starts again at its old numbers", EXCLUSION in 11:
+        RecreatedRowsReuseNumbers "a purged row starts again at its old numbers", EXCLUSION in 11:
             "tokens repeat: a receiver refuses the current holder or accepts an old one",
             two {} may { purges: 1 };
         ClaimKeepsPurgeAt "a claim keeps `purge_at`", NO_LOSS in 10:
             "TTL deletes a row whose deliveries wait",
             two {} may { purges: 1 };
-        NoWakeUpDuringARatesWait "a claim owes no wake-up while a rate limit delays the next start", NO_LOSS in 8:
+        NoWakeUpInRateWait "a claim owes no wake-up while a rate limit delays the next start", NO_LOSS in 8:
             "the inbox was empty, so nobody looks when the wait ends: stuck",
             two { rated: true } may {};
-        ChargeWithoutAStart "a take-over counts an attempt even without a recorded start", CHARGED in 10:
+        CountAttemptWithoutStart "a take-over counts an attempt even without a recorded start", CHARGED in 10:
             "a holder that vanished before any start costs the delivery an attempt",
             one {} may { worker_crashes: 1, take_overs: 1 };
         EveryReleaseSaysHandedOver "an exclusive release claims that a wake-up is on its way", NO_LOSS in 8:
@@ -153,13 +153,13 @@ pub fn controls() -> Vec<Control> {
         PurgedOnHold "an idle row on hold may be deleted", HOLD in 9:
             "TTL deletes the hold, and the next delivery is handled",
             one {} may { holds: 1, purges: 1 };
-        CommitBlindToHold "a commit does not check for a hold", HOLD in 10:
+        CommitIgnoresHold "a commit does not check for a hold", HOLD in 10:
             "its reply does not return the row, so the next handler starts",
             two { commit: true } may { holds: 1 };
         ResumeWithoutWakeUp "a hold ends without a wake-up", NO_LOSS in 6:
             "deliveries that arrived on hold owed none: stuck",
             one {} may { holds: 1 };
-        SkipsWhatIsInFront "a skip takes any delivery in front", SKIPPED in 10:
+        SkipTakesAnyHead "a skip takes any delivery in front", SKIPPED in 10:
             "the delivery that the operator saw is applied, and the next one is parked",
             two {} may { skips: 1 };
         RewindWithoutLease "a rewind checks only `head`", REWOUND in 19:
@@ -171,7 +171,7 @@ pub fn controls() -> Vec<Control> {
         RepeatsItself "a receipt makes the delivery at its own sequence a repeat", REWOUND in 17:
             "a rewound delivery is settled as a repeat of itself",
             one {} may { rewinds: 1 };
-        OlderRunStands "the receipt of an earlier run stays", NO_LOSS in 26:
+        OlderRunDecides "the receipt of an earlier run stays", NO_LOSS in 26:
             "a delivery parked by its second run counts as applied and is not redriven",
             two { capacity: 1, attempts: 1 } may { rewinds: 1, failures: 1, redrives: 1 };
         PendingOutlivesTheDrain "`pending_since` survives a drain", PENDING in 6:

@@ -152,7 +152,7 @@ impl Next<'_> {
     fn look_in_front(&mut self, sequence: u64, lease: LeaseRef) -> Operator {
         let view = self.seen();
         let is_in_front = !view.is_empty() && view.next().0 == sequence;
-        let takes_any = self.has(Rule::SkipsWhatIsInFront) && !view.is_empty();
+        let takes_any = self.has(Rule::SkipTakesAnyHead) && !view.is_empty();
         if !lease.is_mine(&view) || !(is_in_front || takes_any) {
             return Operator::SkipRelease(lease);
         }

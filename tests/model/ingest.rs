@@ -68,7 +68,7 @@ impl Next<'_> {
         let now = time(self.state.epoch, clock);
         let before = append.known;
         let mut owed = append.known.claimed(&view, doubt, now).and_then(|wake_up| wake_up.token);
-        if self.has(Rule::NoWakeUpDuringARatesWait) && view.retry_at.is_some_and(|at| at > now) && !doubt {
+        if self.has(Rule::NoWakeUpInRateWait) && view.retry_at.is_some_and(|at| at > now) && !doubt {
             append.known = before;
             owed = owed.filter(|_| before.owed);
         }

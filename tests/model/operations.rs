@@ -138,7 +138,7 @@ impl Execution {
             Op::Claim(drawn) => {
                 let nonce = drawn.nonce();
                 let tail = self.row.and_then(|row| row.number(a::TAIL));
-                let now = if self.changes.has(Rule::PurgedRowsStartAtTheSame) {
+                let now = if self.changes.has(Rule::RecreatedRowsReuseNumbers) {
                     time(0, Clock::Early)
                 } else {
                     tail.map_or(now, |tail| arrival(tail + 1))
@@ -189,7 +189,7 @@ impl Execution {
             Op::Settle(lease, decision, hands_over) => {
                 let settle = Settle { lease: &lease, decision: &decision, now, length: LEASE, hands_over };
                 self.with(&settle, |settled| match settled {
-                    Settled::Settled(_, state) if self.changes.has(Rule::OneTokenForADrain) => {
+                    Settled::Settled(_, state) if self.changes.has(Rule::OneTokenPerDrain) => {
                         held((*lease).clone(), state)
                     }
                     Settled::Settled(lease, state) => held(lease, state),
@@ -373,7 +373,7 @@ impl Execution {
                 if self.changes.has(Rule::GroupRemembersItsLast) {
                     forget_members(write, decision.first);
                 }
-                if self.changes.has(Rule::OneTokenForADrain)
+                if self.changes.has(Rule::OneTokenPerDrain)
                     && let Action::Update(changes) = &mut write.action
                 {
                     changes.retain(|change| !matches!(change, Change::Set(name, _) if name == a::TOKEN));
@@ -398,7 +398,7 @@ impl Execution {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PURGE_AT));
                 }
             }
-            Op::TakeOver(_, _, seen) if self.changes.has(Rule::ChargeWithoutAStart) => {
+            Op::TakeOver(_, _, seen) if self.changes.has(Rule::CountAttemptWithoutStart) => {
                 if let Action::Update(changes) = &mut write.action
                     && !seen.is_started()
                 {
@@ -426,7 +426,7 @@ impl Execution {
             Op::Rewind(_, seen, _) if self.changes.has(Rule::RewindWithoutLease) => {
                 write.condition = Condition::equal(a::HEAD, seen.head.0);
             }
-            Op::Spill(receipt) if self.changes.has(Rule::OlderRunStands) => {
+            Op::Spill(receipt) if self.changes.has(Rule::OlderRunDecides) => {
                 write.condition = Condition::Any(vec![
                     Condition::absent(a::ITEM),
                     Condition::compare(a::SEQUENCE, Comparison::Less, receipt.sequence.0),

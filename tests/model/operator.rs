@@ -96,7 +96,7 @@ impl Next<'_> {
         match self.state.operator.clone() {
             Operator::Away => {}
             Operator::Check(sequence, id) => {
-                if !self.has(Rule::RedriveUnasked) {
+                if !self.has(Rule::RedriveWithoutLookup) {
                     // Production reads twice, but settled deliveries do not change.
                     let settled = match operator::told(self.state.view().as_deref(), Sequence(sequence)) {
                         Told::Undecided => {

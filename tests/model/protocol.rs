@@ -155,11 +155,12 @@ impl Model for Protocol {
         let mut workers = vec![None; self.workers];
         if self.stray {
             let drawn = NonceId(100, 0);
-            let again =
-                self.counts_are_shown && !self.may_be_back && !self.changes.has(Rule::ReceivedAgainAcquiresAtOnce);
+            let again = self.counts_are_shown && !self.may_be_back && !self.changes.has(Rule::RedeliveryAcquiresAtOnce);
             let step = match again {
                 true => Step::SendFresh,
-                false if self.may_be_back && !self.changes.has(Rule::AcquiresThoughItMayBeBack) => Step::Requeue(None),
+                false if self.may_be_back && !self.changes.has(Rule::AcquireAfterVisibilityTimeout) => {
+                    Step::Requeue(None)
+                }
                 false => Step::Acquire(drawn),
             };
             workers[0] = Some(Worker { message: Message::Deleted, token: None, is_replaced: again, step, drain: None });

@@ -82,7 +82,7 @@ impl Next<'_> {
                 if apart {
                     self.model.reach(Reached::Apart);
                 }
-                let charged = self.has(Rule::GroupIsCharged) && apart;
+                let charged = self.has(Rule::GroupFailureCountsForFirst) && apart;
                 Step::RetryWakeUp(*attempts + u32::from(charged), *retries, *one_by_one)
             }
             plan::Step::GiveUp(attempts, retries, _) => {
@@ -101,7 +101,7 @@ impl Next<'_> {
 
     fn read(&mut self, worker: &mut Worker, from: u64, to: u64) {
         let mut rows: Vec<_> = (from..=to).filter_map(|at| self.state.item(Item::Delivery(at))).collect();
-        if self.has(Rule::GroupOverAHole) {
+        if self.has(Rule::GroupSpansGap) {
             rows = (from..).zip(rows).map(|(at, row)| moved(row, at)).collect();
         }
         let repeats_itself = self.has(Rule::RepeatsItself);
@@ -266,7 +266,7 @@ impl Next<'_> {
         drain.lease = lease;
         drain.group = Group::ONE;
         drain.waited &= decision.not_before.is_none();
-        let decision = if self.has(Rule::DropsForgotten) {
+        let decision = if self.has(Rule::HolderForgetsDrops) {
             intern_decision(Decision { dropped: Vec::new(), ..(*decision).clone() })
         } else {
             decision
@@ -278,7 +278,7 @@ impl Next<'_> {
     pub fn commit(&mut self, worker: &mut Worker, decision: DecisionRef, landed: bool, heard: bool) {
         let Draining { lease, known, group, .. } = *worker.draining();
         let hands_over = known.hands_over(decision.last(), self.state.left.slices > 0);
-        let is_blind = self.has(Rule::CommitBlindToHold);
+        let is_blind = self.has(Rule::CommitIgnoresHold);
         let transaction =
             Transaction { lease, decision, hands_over, known, landed, kind: self.source_kind(), group, is_blind };
         let (lands, committing) = transaction.judged(self.state.epoch, self.state.row);

@@ -147,7 +147,7 @@ impl Next<'_> {
     // The queue.
 
     pub fn receive(&mut self, number: usize, message: Message, token: Option<u64>, again: bool) {
-        let is_replaced = again && !self.has(Rule::ReceivedAgainAcquiresAtOnce);
+        let is_replaced = again && !self.has(Rule::RedeliveryAcquiresAtOnce);
         let step = if is_replaced { Step::SendFresh } else { Step::Acquire(self.draw(number)) };
         self.state.workers[number] = Some(Worker { message, token, is_replaced, step, drain: None });
     }

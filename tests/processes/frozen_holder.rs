@@ -1,5 +1,4 @@
-//! A process that is frozen beyond its lease: what it writes when it goes on is
-//! refused.
+//! A process frozen beyond its lease: its writes after the thaw are refused.
 
 use std::{convert::Infallible, process::Stdio, time::Duration};
 

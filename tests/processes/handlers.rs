@@ -46,7 +46,7 @@ fn record(id: &str, entity: &str) -> Record {
     }
 }
 
-/// Blocks its thread for a while with every delivery of `slow/blocking`.
+/// Blocks its thread with every delivery of `slow/blocking`.
 #[derive(Clone, Copy)]
 struct Blocks(Duration);
 
@@ -59,8 +59,7 @@ impl Handler for Blocks {
     }
 }
 
-/// On one thread by the machine's clock, as a function has it: what the
-/// handler blocks is a thread of its own.
+/// Runs like a function: one thread, the machine's clock; the handler blocks a thread of its own.
 #[tokio::test]
 async fn blocking_handler_keeps_its_lease() {
     let mut world = World::by(Env::system());
@@ -80,8 +79,7 @@ async fn blocking_handler_keeps_its_lease() {
     assert_eq!(world.started().len(), 4);
 }
 
-/// A deployment whose worker is a real process, with a short lease and a short
-/// visibility timeout, so that a crash costs a second or two.
+/// A deployment whose worker is a real process; lease and visibility timeout are short.
 struct Processes {
     local: Local,
     directory: PathBuf,
@@ -146,7 +144,7 @@ impl Processes {
         inbox.append(&incoming(source, entity, id, self.env.now())).await.expect("it is appended");
     }
 
-    /// The helper binary as a function, with these variables besides, and the lines that it logs.
+    /// The helper binary as a function with these variables, and its log lines.
     fn function(&self, more: &[(&str, &str)]) -> (FunctionSettings, mpsc::UnboundedReceiver<String>) {
         let journal = self.directory.join("journal");
         let mut environment = self.local.environment(self.directory.join("sources.toml").to_str().expect("a text"));
@@ -164,7 +162,7 @@ impl Processes {
         (settings, logged)
     }
 
-    /// Feeds a process of the helper binary until no wake-up is left; what it logged.
+    /// Feeds the helper binary until no wake-up remains; returns its log.
     async fn work(&mut self) -> Vec<String> {
         let (settings, mut logged) = self.function(&[]);
         let pool = Arc::new(FunctionPool::new(settings, NonZeroUsize::MIN));
@@ -174,14 +172,12 @@ impl Processes {
         std::iter::from_fn(|| logged.try_recv().ok()).collect()
     }
 
-    /// An entity's row.
     async fn row(&self, entity: &EntityKey) -> Row {
         let row = self.parts().store.get(&entity_row(entity), Duration::from_secs(5)).await;
         row.expect("it answers").expect("there is such an entity")
     }
 
-    /// The ids of the deliveries that handlers were started with and, with
-    /// `done`, of those that they got to the end of.
+    /// The journal's lines with this prefix, without it.
     fn journal(&self, what: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.directory.join("journal")).expect("a journal");
         text.lines().filter_map(|line| line.strip_prefix(what)).map(str::to_owned).collect()
@@ -191,7 +187,7 @@ impl Processes {
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_that_aborts_its_process_is_parked() {
     let mut processes = Processes::start("aborting").await;
-    // One batch: all wake-ups are there before the worker is.
+    // One batch: all wake-ups are sent before the worker starts.
     for (entity, id) in [("test/a", "abort"), ("test/a", "after"), ("test/b", "b1"), ("test/b", "b2"), ("test/c", "c1")]
     {
         processes.append(entity, id).await;
@@ -205,7 +201,7 @@ async fn delivery_that_aborts_its_process_is_parked() {
     );
     let done = processes.journal("done ");
     for id in ["after", "b1", "b2", "c1"] {
-        // Twice, if the process ended between the handler's answer and its settling.
+        // Twice if the process ended between answer and settle.
         assert!((1..=2).contains(&done.iter().filter(|done| *done == id).count()), "{id}: {done:?}");
     }
     let operator = processes.operator();
@@ -218,9 +214,8 @@ async fn delivery_that_aborts_its_process_is_parked() {
     processes.local.stop().await.expect("nothing had failed");
 }
 
-/// Six deliveries block a thread for good with each start: more than a process
-/// may lose. Whoever is left over runs in the next process, and is not charged
-/// for the one that was replaced.
+/// Six deliveries block their threads forever, more than a process may lose; the others run in
+/// the next process and count no attempt for its replacement.
 #[tokio::test(flavor = "multi_thread")]
 async fn process_with_blocked_threads_is_replaced() {
     let mut processes = Processes::start("blocking").await;
@@ -249,8 +244,7 @@ async fn process_with_blocked_threads_is_replaced() {
     processes.local.stop().await.expect("nothing had failed");
 }
 
-/// What its environment says, the rows that a process leaves behind show. The lease
-/// is that of one that died under it.
+/// The rows after the process's death show lease and retention.
 #[tokio::test(flavor = "multi_thread")]
 async fn process_reads_lease_and_retention_from_environment() {
     const DAY: Duration = Duration::from_secs(86_400);
@@ -284,7 +278,7 @@ async fn process_reads_lease_and_retention_from_environment() {
 
     let lease = EntityState::parse(&processes.row(&dies).await).expect("it can be read").held.expect("it left it");
     assert!(is_between(lease.expires_at, Duration::from_secs(40)), "{lease:?}, {began} to {ended}");
-    // Up to the whole second; and a tenth longer than what is in its inbox.
+    // Rounded up to a second; a tenth longer than its inbox.
     let purged = |row: &Row| Timestamp::from_secs(row.number(attribute::PURGE_AT).expect("it is to be purged"));
     let idle = purged(&processes.row(&done).await);
     assert!((began + 3 * DAY..=ended + 4 * DAY).contains(&idle), "{idle}");

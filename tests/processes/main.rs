@@ -12,9 +12,9 @@ use serializer::local::function_pool::FunctionPool;
 use serializer::local::function_process::{FunctionProcess, FunctionSettings, Logs};
 use serializer::local::runtime_api::InvokeError;
 
-/// Long enough for a slow machine, for what is meant to be answered.
+/// A limit for calls that succeed, on slow machines.
 const AMPLE: Duration = Duration::from_secs(60);
-/// For what is meant to be too slow.
+/// A limit for calls that time out.
 const SHORT: Duration = Duration::from_secs(1);
 
 fn settings(timeout: Duration) -> FunctionSettings {
@@ -43,7 +43,7 @@ fn signal(signal: &str, process_id: u64) {
     assert!(status.expect("kill exists").success(), "{signal} to {process_id}");
 }
 
-/// Returns once the killed process is seen to have ended: a signal is delivered in its own time.
+/// Waits for a killed process to end.
 fn until_ended(process_id: u64) {
     let stat = format!("/proc/{process_id}/stat");
     for _ in 0..10_000_000 {
@@ -209,7 +209,7 @@ async fn pool_limits_concurrent_invocations() {
         tokio::join!(pool.invoke(event("hang")), pool.invoke(event("hang")), pool.invoke(event("answer")), async {
             let both = ids.wait_for(|ids| ids.len() == 2).await.expect("two start").clone();
             signal("-KILL", (*both.first().expect("two")).into());
-            // The third has its turn only now. It ends before the other one is killed: there were never three.
+            // The third starts now and ends before the other is killed: three never ran at once.
             ids.wait_for(|ids| ids.len() == 2 && *ids != both).await.expect("a fresh one starts");
             signal("-KILL", (*both.last().expect("two")).into());
         },);

@@ -91,7 +91,7 @@ pub struct Plan {
     pub time: Duration,
     pub orders: usize,
     pub workers: usize,
-    /// How long the store is unreachable while the queue is not; what arrives then is deferred.
+    /// Duration of the store's outage; deliveries are deferred to the queue.
     pub outage: Option<Duration>,
     pub shows_progress: bool,
 }
@@ -217,7 +217,7 @@ impl Run {
 }
 
 async fn signal(signal: &str, process: u32) {
-    // It may have ended meanwhile.
+    // The process may have ended.
     let _ = Command::new("kill").args([signal, &process.to_string()]).stderr(Stdio::null()).status().await;
 }
 

@@ -10,7 +10,7 @@ pub fn not_run(reason: &str) {
     let _ = writeln!(std::io::stderr(), "not run: {test}: {reason}");
 }
 
-/// Whether to search for minutes, as `.ci/prove` does.
+/// True where `.ci/prove` runs the long searches.
 pub fn is_thorough() -> bool {
     std::env::var_os("PROVE").is_some()
 }

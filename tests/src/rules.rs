@@ -1,8 +1,5 @@
-//! The rules of the protocol that a control leaves out, one at a time: each must
-//! then be noticed. One list for the model, which changes the operations, and
-//! for the simulation, which stands between the real code and its store or
-//! queue; either takes those that it can reach. Production code has no such
-//! switches.
+//! The protocol's rules that controls violate, one at a time. The model changes its
+//! operations; the simulation changes requests between the code and its store or queue.
 
 use std::time::Duration;
 
@@ -13,167 +10,133 @@ use webhook_serializer::protocol::{
     table::{Action, Change, Value, Write},
 };
 
-/// Has a settle's memory say of each place that nothing ever stood there.
+/// Turns every remembered settlement into a void.
 pub fn forget_settled(write: &mut Write) {
     remember(write, |_, _| false);
 }
 
-/// Has a settle's memory say of each place that is not kept that nothing ever
-/// stood there. What is kept is asked for each and the last place.
+/// Turns the remembered settlements that are not kept into voids; `is_kept` gets each receipt
+/// and the last sequence.
 fn remember(write: &mut Write, is_kept: impl Fn(&Receipt, Sequence) -> bool) {
     let Action::Update(changes) = &mut write.action else { return };
     for change in changes {
         if let Change::Set(name, Value::B(bytes)) = change
             && name == a::RECENT
         {
-            let known = Recent::from_stored(bytes).expect("our own rows can be read");
-            let last = known.last().expect("a settle is about a place").sequence;
+            let known = Recent::from_stored(bytes).expect("stored rows are readable");
+            let last = known.last().expect("a settle names a sequence").sequence;
             let void = |receipt: &Receipt| match is_kept(receipt, last) {
                 true => receipt.clone(),
                 false => Receipt { identity: None, settlement: Settlement::Void, ..receipt.clone() },
             };
             let forgotten = known.iter().map(void);
             let forgotten = forgotten.fold(Recent::default(), |recent, receipt| recent.with(receipt, Duration::ZERO));
-            *bytes = forgotten.to_stored().expect("a settle is about a place");
+            *bytes = forgotten.to_stored().expect("a settle names a sequence");
         }
     }
 }
 
-/// Has a settle's memory forget what it decides before its last place, from this
-/// place on.
+/// Forgets what a settle decides from `first` on, except its last.
 pub fn forget_members(write: &mut Write, first: Sequence) {
     remember(write, |receipt, last| receipt.sequence < first || receipt.sequence == last);
 }
 
-/// A rule left out.
+/// A violated rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Rule {
-    /// Receivers ignore the token.
     ReceiversIgnoreTokens,
-    /// One token for a whole drain.
-    OneTokenForADrain,
-    /// Release without `head = tail`.
+    OneTokenPerDrain,
+    /// Releases without asking for `head = tail`.
     ReleaseWithoutTail,
-    /// Step over gaps.
     StepOverGaps,
-    /// Void without put-if-absent.
+    /// Voids without put-if-absent.
     VoidUnconditionally,
-    /// Delete a wake-up at an expired, empty lease.
+    /// Deletes a wake-up at an expired, empty lease.
     DeleteAtExpiredEmptyLease,
-    /// Drop a wake-up because another worker drains.
+    /// Deletes a wake-up because another worker drains.
     DropWhileDrained,
-    /// A wake-up owed is forgotten after a void.
     ForgetOwedAfterVoid,
-    /// A claim whose reply was lost is simply retried.
+    /// Retries a claim whose reply was lost as if it had not landed.
     RetryClaimWithoutDoubt,
-    /// A release is recognised without the token.
     ReleaseRecognisedWithoutToken,
-    /// `fail` keeps its old message instead of sending a fresh one.
+    /// Sends no fresh message after a failure.
     FailKeepsItsMessage,
-    /// Messages received again acquire without a fresh one.
-    ReceivedAgainAcquiresAtOnce,
-    /// A lease is taken though the message may have come back meanwhile.
-    AcquiresThoughItMayBeBack,
-    /// `fail` without `head` = sequence - 1.
+    /// Takes the lease for a redelivered message without sending a fresh one.
+    RedeliveryAcquiresAtOnce,
+    /// Takes the lease though the visibility timeout may have ended.
+    AcquireAfterVisibilityTimeout,
+    /// Fails without asking for `head` = sequence - 1.
     FailWithoutHead,
-    /// The holder is taken from the request.
     HolderFromRequest,
-    /// A settle remembers nothing of what it is about.
     SettleRemembersNothing,
-    /// What leaves the row is not written elsewhere before.
+    /// Drops from the row what has no receipt row yet.
     DropWithoutReceipt,
-    /// Receipts that have left the row are not read.
     ReceiptsUnread,
-    /// What has left the row since the grant is not remembered by its holder.
-    DropsForgotten,
-    /// An idle row is deleted before it may forget.
+    /// The holder forgets what left the row since its grant.
+    HolderForgetsDrops,
+    /// Deletes an idle row before the retention ends.
     PurgedBeforeItIsForgotten,
-    /// A redrive keeps its number.
     RedriveKeepsItsNumber,
-    /// A redrive forgets what was parked before it appends.
+    /// Deletes the parked row before the append.
     RedriveForgetsFirst,
-    /// Unblocking sends no wake-up.
     UnblockWithoutWakeUp,
-    /// A hand-over sends no wake-up.
     HandOverWithoutWakeUp,
-    /// A sender is answered before the wake-up owed is sent.
     AnswerBeforeWakeUp,
-    /// A row made anew begins at the same numbers.
-    PurgedRowsStartAtTheSame,
-    /// A claim keeps the time at which an idle row is purged.
+    /// A recreated row starts at the deleted numbers.
+    RecreatedRowsReuseNumbers,
     ClaimKeepsPurgeAt,
-    /// A redrive does not ask how the delivery was settled.
-    RedriveUnasked,
-    /// A release is recognised without `head`.
+    /// Redrives without reading how the delivery was settled.
+    RedriveWithoutLookup,
     ReleaseRecognisedWithoutHead,
-    /// A commit whose reply was lost counts as failed.
+    /// Counts a commit whose reply was lost as failed.
     DoubtfulCommitFails,
-    /// A claim owes no wake-up while a rate has the entity wait.
-    NoWakeUpDuringARatesWait,
-    /// Whoever takes a drain over that had something to do charges an attempt,
-    /// whether or not anything was started.
-    ChargeWithoutAStart,
-    /// Every release says that a wake-up is under way.
+    NoWakeUpInRateWait,
+    /// A takeover counts an attempt though nothing started.
+    CountAttemptWithoutStart,
     EveryReleaseSaysHandedOver,
-    /// The age of what waited outlives a drain that ends on an emptied inbox.
     PendingOutlivesTheDrain,
-    /// A tick is started without asking whether it is recorded.
+    /// Starts a tick without asking whether it is recorded.
     StartWithoutTick,
-    /// A group's failure is charged to the delivery in front.
-    GroupIsCharged,
-    /// A group takes what stands behind a hole for what belongs into it.
-    GroupOverAHole,
-    /// Of a group only the last is remembered.
+    GroupFailureCountsForFirst,
+    GroupSpansGap,
     GroupRemembersItsLast,
-    /// Erasing forgets what was settled since, too.
-    EraseTakesAll,
-    /// A hold and its end ask only whether it is on hold.
+    /// Erases what was settled since, too.
+    EraseRemovesNewer,
+    /// A hold and its end do not compare their number.
     HoldsUnnumbered,
-    /// A row on hold is left to be deleted for idleness.
     PurgedOnHold,
-    /// A commit does not ask whether its entity was put on hold.
-    CommitBlindToHold,
-    /// The end of a hold sends no wake-up.
+    CommitIgnoresHold,
     ResumeWithoutWakeUp,
-    /// A skip takes whatever is in front once it has the lease.
-    SkipsWhatIsInFront,
-    /// A rewind leaves the row without its receipts having rows of their own.
+    /// Skips the delivery in front, whichever it is.
+    SkipTakesAnyHead,
+    /// Rewinds before the receipts have rows of their own.
     RewindWithoutReceipts,
-    /// A rewind asks only for the head it saw.
+    /// Rewinds with a condition on the head only.
     RewindWithoutLease,
-    /// A receipt makes a repeat of what stands at its own place.
+    /// Takes a delivery's own receipt for a repeat.
     RepeatsItself,
-    /// A receipt of an earlier run of the same place stands.
-    OlderRunStands,
-    /// What the store does not take yet is let go, and not deferred again.
+    /// Lets the receipt of an earlier run decide.
+    OlderRunDecides,
+    /// Deletes a deferred delivery that the store refuses again.
     DeferredOnce,
-    /// A restore leaves tokens where they were in the copy.
     RestoreKeepsTokens,
-    /// A restore leaves sequences where they were in the copy.
     RestoreKeepsSequences,
-    /// A restore leaves leases to whoever had them.
     RestoreKeepsLeases,
-    /// A restore drops what the rows remember.
+    /// Drops the receipts in the rows.
     RestoreForgets,
-    /// A restore settles what waits as parked, and parks nothing.
+    /// Settles what waits as parked, without parked rows.
     RestoreParksNothing,
-    /// A restore does not look behind the tail for what the later copy holds.
     RestoreStopsAtTheTail,
-    /// A restore leaves ticks due that may have been run since.
     RestoreRunsTicksAgain,
-    /// A restore puts nothing on hold that was blocked.
-    RestoreLetsGoOn,
-    /// What a breaker holds back is charged an attempt.
-    HeldBackIsCharged,
+    RestoreResumesBlocked,
+    BreakerWaitCountsAttempt,
     /// A breaker lasts for one batch.
     BreakerForgets,
-    /// A start that began nothing is charged.
-    NotNowIsCharged,
-    /// Each answer forgets how long its delivery has waited before.
-    WaitsStartAnew,
-    /// A deferred delivery stands for those in front of it, under `latest`.
+    PostponedStartCountsAttempt,
+    EachAnswerResetsWait,
+    /// A deferred delivery replaces earlier ones, under `latest`.
     DeferredSupersedes,
-    /// An equal body counts as a repeat within one period only.
+    /// Finds an equal body within one period only.
     RepeatsWithinAPeriod,
 }

@@ -23,7 +23,7 @@ use crate::world::{Message, World};
 /// The interval between deliveries of unaffected orders.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How long orders waited from the answer to the append until the handler's start.
+/// Times from the append's answer to the handler's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitTimes {
     pub median: Duration,
@@ -94,8 +94,9 @@ impl World {
         let response = worker.process(event, deadline).await;
         let is_failed = |id: String| response.batch_item_failures.iter().any(|failure| failure.item_identifier == id);
         for (number, message) in batch.into_iter().enumerate() {
-            let attended = if is_failed(number.to_string()) { Acknowledgement::Keep } else { Acknowledgement::Delete };
-            self.messages.attended(message, attended);
+            let acknowledgement =
+                if is_failed(number.to_string()) { Acknowledgement::Keep } else { Acknowledgement::Delete };
+            self.messages.acknowledge(message, acknowledgement);
         }
     }
 

@@ -223,11 +223,11 @@ impl World {
     pub async fn work(&self, drainers: &[Drainer]) {
         join_all(drainers.iter().map(async |drainer| {
             while let Some(message) = self.messages.receive().await {
-                let attended = match &message.content {
+                let acknowledgement = match &message.content {
                     queue::Message::WakeUp(wake_up) => self.drain_by(drainer, wake_up, message.times).await,
-                    queue::Message::Deferred(_) => self.attend_as_a_function(drainer, &message).await,
+                    queue::Message::Deferred(_) => self.process_in_worker(drainer, &message).await,
                 };
-                self.messages.attended(message, attended);
+                self.messages.acknowledge(message, acknowledgement);
             }
         }))
         .await;
@@ -242,14 +242,14 @@ impl World {
     }
 
     /// Processes a message in a worker function of its own.
-    pub async fn attend_as_a_function(&self, drainer: &Drainer, message: &Message) -> Acknowledgement {
+    pub async fn process_in_worker(&self, drainer: &Drainer, message: &Message) -> Acknowledgement {
         let worker = Worker::new(drainer.clone(), self.visibility.clone(), self.env.clone());
         let event = SqsEvent { records: vec![message.record()] };
         let failed = worker.process(event, self.env.now() + self.function_time).await;
         if failed.batch_item_failures.is_empty() { Acknowledgement::Delete } else { Acknowledgement::Keep }
     }
 
-    /// How often [`Counting`](crate::handlers::Counting) committed each delivery.
+    /// Commits of each delivery by [`Counting`](crate::handlers::Counting).
     pub fn committed(&self) -> Vec<(String, u64)> {
         let rows = self.memory.rows(&TableName::Named(EFFECTS.into()));
         let one = |row: &Row| Some((row.text("id")?.to_owned(), row.number("count")?));
@@ -417,7 +417,7 @@ impl MemoryQueue {
         self.state().waiting.len()
     }
 
-    /// How long until these are due, in the order of sending.
+    /// Delays until these are due, in the order of sending.
     pub fn delays(&self) -> Vec<Duration> {
         let now = self.env.monotonic();
         let mut waiting = self.state().waiting.clone();
@@ -480,11 +480,11 @@ impl MemoryQueue {
     }
 
     /// Deletes a received message, or keeps it in flight until its visibility timeout.
-    pub fn attended(&self, message: Message, attended: Acknowledgement) {
+    pub fn acknowledge(&self, message: Message, acknowledgement: Acknowledgement) {
         let mut state = self.state();
         state.at_work -= 1;
         let received = |other: &Message| other.number == message.number;
-        match attended {
+        match acknowledgement {
             Acknowledgement::Delete => state.in_flight.retain(|other| !received(other)),
             Acknowledgement::Keep => {
                 let kept = self.env.monotonic() + VISIBILITY;

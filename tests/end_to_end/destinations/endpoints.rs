@@ -1,5 +1,5 @@
 //! `forward` and `invoke` against an endpoint that refuses connections or is unavailable. The endpoint runs by the
-//! machine's clock while the paused one stands still.
+//! machine's clock while the paused one is stopped.
 
 use std::sync::{LazyLock, atomic::AtomicBool, mpsc};
 

@@ -1,4 +1,4 @@
-//! What operators see of an order: its history, its acts and single deliveries.
+//! An order's history, acts and single deliveries, as operators read them.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use webhook_serializer::{
     },
 };
 
-use super::{Told, applied, ended, entity, first, ids, operator, rewound};
+use super::{Starts, applied, ended, entity, first, ids, operator, rewound};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -44,13 +44,13 @@ async fn rewinds_are_logged_with_their_outcome() {
     let acts = world.operator().acts(&entity()).await.expect("memory answers");
     let acts: Vec<_> = acts.into_iter().map(|act| (act.verb, act.ended.expect("it has ended"))).collect();
     let both = format!("2 of {} to {}", Sequence(from.0 + 1), Sequence(from.0 + 2));
-    let told = [
+    let expected = [
         ("rewind", both.as_str()),
         ("rewind --end", &both),
         ("rewind --end", "nothing to do"),
         ("rewind", "nothing done: that place was not settled"),
     ];
-    assert_eq!(acts, told.map(|(verb, ended)| (verb.to_owned(), ended.to_owned())));
+    assert_eq!(acts, expected.map(|(verb, ended)| (verb.to_owned(), ended.to_owned())));
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,8 +78,8 @@ async fn continued_run_keeps_its_token() {
     for survives in 1.. {
         let mut world = applied(40).await;
         rewound(&world, 0).await;
-        let told = Told::default();
-        let runs = told.clone();
+        let starts = Starts::default();
+        let runs = starts.clone();
         let drainers = [world.drainer(answering(move |delivery, _| {
             let (id, attempt) = (delivery.delivery_id().to_string(), delivery.attempt());
             runs.lock().unwrap().push((id.clone(), attempt, delivery.run_before(), delivery.age()));
@@ -96,7 +96,7 @@ async fn continued_run_keeps_its_token() {
         let _ = world.env.within(Duration::from_secs(1), operator.end_rewind(&entity())).await;
         let _ = world.env.within(Duration::from_secs(300), world.work(&drainers)).await;
         assert!(world.state("test/a").await.is_empty(), "dead at call {survives}");
-        let names: Vec<_> = told.lock().unwrap().iter().filter(|run| run.0 == "1").map(|run| run.2).collect();
+        let names: Vec<_> = starts.lock().unwrap().iter().filter(|run| run.0 == "1").map(|run| run.2).collect();
         assert!(names.iter().all(|name| *name == names[0]), "dead at call {survives}: {names:?}");
         if table.requests() < survives {
             assert_eq!(names.len(), 1, "it was ended");

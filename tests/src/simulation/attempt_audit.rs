@@ -20,10 +20,10 @@ use super::{
 /// Holders in a row that must vanish before an order blocks.
 const VANISHED: u32 = 10;
 
-/// How far the age of a claim may be off: two clocks, and the duration of its append.
+/// Tolerance for a claim's age: two clocks and the duration of its append.
 const CLOCKS: Duration = Duration::from_secs(3 * 86_400);
 
-/// How long a dead sender's write may still be on its way.
+/// The longest delay of a dead sender's write.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// The time that a delivery has waited for retries only grows until it is settled.
@@ -71,9 +71,9 @@ pub struct Change<'a> {
     pub granted: u64,
     pub is_late: bool,
     pub is_restoring: bool,
-    /// Whether a live lease may look orphaned.
+    /// A live lease may look orphaned.
     pub clocks_lie: bool,
-    /// Whether entity rows cannot be written for long: a release then looks like a death.
+    /// Entity rows cannot be written for long: a release then looks like a death.
     pub is_mute: bool,
     pub time: Duration,
     pub seed: u64,

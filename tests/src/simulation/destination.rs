@@ -1,4 +1,4 @@
-//! Destinations that are unavailable for a while, and which starts breakers may admit meanwhile.
+//! Outages of destinations, and the starts that breakers may admit during one.
 
 use std::{
     collections::BTreeMap,

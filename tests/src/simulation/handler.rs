@@ -205,7 +205,7 @@ impl SimulatedHandler {
                 world.trace(TraceEvent::Answered { name: run.name, how });
             }
         };
-        let one_for_all = world.plan.mutation == Some(Rule::OneTokenForADrain);
+        let one_for_all = world.plan.mutation == Some(Rule::OneTokenPerDrain);
         let claimed = if one_for_all { world.observed(entity).granted } else { token };
         let remembers = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
         // Effects of a group may be repeated from its first sequence on.

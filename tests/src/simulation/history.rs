@@ -148,7 +148,7 @@ pub struct Call {
     pub acked: Vec<(usize, u64)>,
     /// Answers whose sequences were lost with the tables.
     pub lost: Vec<(usize, u64)>,
-    /// Whether each answer came with the wake-up it owed.
+    /// Each answer came with the wake-up it owed.
     pub woken: bool,
     pub broken: bool,
     pub deferred: bool,
@@ -166,7 +166,7 @@ pub struct Start {
     pub at: usize,
     pub time: Duration,
     pub done: bool,
-    /// Whether the tables of its lease were lost by then.
+    /// The tables of its lease were lost.
     pub is_lost: bool,
 }
 
@@ -230,9 +230,9 @@ pub struct History {
     pub unwoken: BTreeSet<usize>,
     /// The token of the newest drain lease on an empty inbox.
     pub idle: BTreeMap<usize, u64>,
-    /// Orders of which a redelivered message claimed a receive count of 1.
+    /// Orders with a redelivered message whose receive count was 1.
     pub lied: BTreeSet<usize>,
-    pub attended: BTreeMap<usize, u32>,
+    pub processing: BTreeMap<usize, u32>,
     /// Operators that still owe a wake-up.
     pub unblocking: BTreeMap<usize, u32>,
     pub erased: Vec<Erased>,

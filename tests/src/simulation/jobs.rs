@@ -238,7 +238,7 @@ fn states(world: &World) -> Vec<(String, JobState)> {
     parsed.map(|state| (state.entity.entity.as_str().trim_start_matches("cron/").to_owned(), state)).collect()
 }
 
-/// One start for each token; one record for each tick; effects committed as often as recorded.
+/// One start for each token; one record for each tick; effects and records are equal in number.
 pub fn audit(world: &World) -> Vec<String> {
     let mut mistakes = Vec::new();
     let counts = world.rows.rows(&TableName::Named(COUNTS.into()));

@@ -35,7 +35,7 @@ pub struct TableLoss {
     pub inbox_later: Duration,
     pub lost_at: u64,
     pub takes: Duration,
-    /// Whether an operator redrives before functions run again.
+    /// An operator redrives before functions run again.
     pub is_put_back: bool,
     /// Deliveries of a thousand that are sent again.
     pub again: u64,

@@ -31,7 +31,7 @@ use super::{
 /// Numbered from 1 by `simulate --mutation`.
 pub const REACHED: [Rule; 37] = [
     Rule::ReceiversIgnoreTokens,
-    Rule::OneTokenForADrain,
+    Rule::OneTokenPerDrain,
     Rule::ReleaseWithoutTail,
     Rule::StepOverGaps,
     Rule::VoidUnconditionally,
@@ -41,12 +41,12 @@ pub const REACHED: [Rule; 37] = [
     Rule::RetryClaimWithoutDoubt,
     Rule::ReleaseRecognisedWithoutToken,
     Rule::FailKeepsItsMessage,
-    Rule::ReceivedAgainAcquiresAtOnce,
+    Rule::RedeliveryAcquiresAtOnce,
     Rule::FailWithoutHead,
     Rule::HolderFromRequest,
     Rule::StartWithoutTick,
-    Rule::ChargeWithoutAStart,
-    Rule::EraseTakesAll,
+    Rule::CountAttemptWithoutStart,
+    Rule::EraseRemovesNewer,
     Rule::PendingOutlivesTheDrain,
     Rule::SettleRemembersNothing,
     Rule::DropWithoutReceipt,
@@ -60,11 +60,11 @@ pub const REACHED: [Rule; 37] = [
     Rule::RestoreParksNothing,
     Rule::RestoreStopsAtTheTail,
     Rule::RestoreRunsTicksAgain,
-    Rule::RestoreLetsGoOn,
-    Rule::HeldBackIsCharged,
+    Rule::RestoreResumesBlocked,
+    Rule::BreakerWaitCountsAttempt,
     Rule::BreakerForgets,
-    Rule::NotNowIsCharged,
-    Rule::WaitsStartAnew,
+    Rule::PostponedStartCountsAttempt,
+    Rule::EachAnswerResetsWait,
     Rule::DeferredSupersedes,
     Rule::RepeatsWithinAPeriod,
 ];
@@ -79,7 +79,7 @@ pub fn is_of_a_restore(rule: Rule) -> bool {
             | Rule::RestoreParksNothing
             | Rule::RestoreStopsAtTheTail
             | Rule::RestoreRunsTicksAgain
-            | Rule::RestoreLetsGoOn
+            | Rule::RestoreResumesBlocked
     )
 }
 
@@ -89,8 +89,9 @@ struct Notes {
     keep: BTreeSet<EntityKey>,
     charged: BTreeSet<EntityKey>,
     holders: BTreeMap<EntityKey, String>,
-    /// Whether this append met a tombstone, and whether its last claim owes a wake-up.
+    /// This append met a tombstone.
     voided: bool,
+    /// Its last claim owes a wake-up.
     owes: bool,
     /// A sequence is claimed, and its put is open.
     putting: bool,
@@ -154,7 +155,7 @@ impl Mutator {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
                 }
             }
-            Rule::ChargeWithoutAStart if takes_over(write) && !changes(write, is_charge) => {
+            Rule::CountAttemptWithoutStart if takes_over(write) && !changes(write, is_charge) => {
                 let Some(row) = row() else { return };
                 let pending = row.number(a::HEAD) < row.number(a::TAIL);
                 if let Action::Update(changes) = &mut write.action
@@ -181,8 +182,8 @@ impl Mutator {
             Rule::RestoreRunsTicksAgain if raises(write) => {
                 leave(write, &[a::LAST_TICK, a::LAST_RESULT, a::TICK, a::STARTS, a::RUN_REQUESTED]);
             }
-            Rule::RestoreLetsGoOn if raises(write) => leave(write, &[a::HOLD]),
-            Rule::HeldBackIsCharged | Rule::NotNowIsCharged if ends_lease => {
+            Rule::RestoreResumesBlocked if raises(write) => leave(write, &[a::HOLD]),
+            Rule::BreakerWaitCountsAttempt | Rule::PostponedStartCountsAttempt if ends_lease => {
                 let is_charged = entity.is_some_and(|entity| self.notes(|notes| notes.charged.remove(&entity)));
                 match set_to(write, a::ATTEMPTS) {
                     _ if !is_charged => {}
@@ -194,7 +195,7 @@ impl Mutator {
                     }
                 }
             }
-            Rule::WaitsStartAnew if ends_lease => {
+            Rule::EachAnswerResetsWait if ends_lease => {
                 let before = row().as_ref().map(waits).unwrap_or_default();
                 let Action::Update(changes) = &mut write.action else { return };
                 for change in changes {
@@ -371,13 +372,13 @@ impl Mutator {
     }
 
     pub fn breaker_open(&self, entity: &EntityKey) {
-        if self.is(Rule::HeldBackIsCharged) {
+        if self.is(Rule::BreakerWaitCountsAttempt) {
             self.notes(|notes| notes.charged.insert(key(entity_number(entity))));
         }
     }
 
     pub fn handler_not_now(&self, entity: &EntityKey) {
-        if self.is(Rule::NotNowIsCharged) {
+        if self.is(Rule::PostponedStartCountsAttempt) {
             self.notes(|notes| notes.charged.insert(entity.clone()));
         }
     }
@@ -409,11 +410,11 @@ impl Mutator {
     }
 
     pub fn erases_all(&self) -> bool {
-        self.is(Rule::EraseTakesAll)
+        self.is(Rule::EraseRemovesNewer)
     }
 
     pub fn times(&self, times: u32) -> u32 {
-        if self.is(Rule::ReceivedAgainAcquiresAtOnce) { 1 } else { times }
+        if self.is(Rule::RedeliveryAcquiresAtOnce) { 1 } else { times }
     }
 }
 

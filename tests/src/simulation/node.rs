@@ -157,7 +157,7 @@ fn after(draw: &mut Draw, within: &[u64]) -> Duration {
 pub struct PlannedFailure {
     crash: Option<Duration>,
     freeze: Option<(Duration, Duration)>,
-    /// Whether a frozen process survives its function's deadline.
+    /// A frozen process survives its function's deadline.
     pub outlives_deadline: bool,
 }
 

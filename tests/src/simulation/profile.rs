@@ -29,7 +29,7 @@ pub enum Skew {
 }
 
 impl Skew {
-    /// Whether a renewed lease may look expired to another node.
+    /// A renewed lease may look expired to another node.
     pub fn takes_over_live_leases(self) -> bool {
         matches!(self, Skew::Rates | Skew::Minutes | Skew::Days)
     }
@@ -203,7 +203,7 @@ impl Profile {
             ..self.clone()
         };
         match mutation {
-            Rule::ReceivedAgainAcquiresAtOnce => Self { dishonest: 0, ingest_crash: 400, ..copied },
+            Rule::RedeliveryAcquiresAtOnce => Self { dishonest: 0, ingest_crash: 400, ..copied },
             // A duplicate wake-up arrives between a claim and its retry.
             Rule::RetryClaimWithoutDoubt => Self {
                 table: 0,
@@ -291,12 +291,12 @@ impl Profile {
                 lasts: Duration::from_secs(100),
                 ..self
             },
-            Rule::ChargeWithoutAStart => {
+            Rule::CountAttemptWithoutStart => {
                 let outages = Self::query_outage().outages;
                 Self { deliveries: 12, crash: 200, rounds: 1, outages, ..self }
             }
             // A breaker needs several orders of one source in one long-lived process.
-            Rule::HeldBackIsCharged | Rule::BreakerForgets | Rule::NotNowIsCharged => Self {
+            Rule::BreakerWaitCountsAttempt | Rule::BreakerForgets | Rule::PostponedStartCountsAttempt => Self {
                 entities: 5,
                 deliveries: 32,
                 workers: 2,
@@ -305,14 +305,18 @@ impl Profile {
                 freeze: 0,
                 destination_outage: Some(DestinationOutage {
                     source: None,
-                    reaction: if mutation == Rule::NotNowIsCharged { Reaction::NotNow } else { Reaction::Unavailable },
+                    reaction: if mutation == Rule::PostponedStartCountsAttempt {
+                        Reaction::NotNow
+                    } else {
+                        Reaction::Unavailable
+                    },
                     from: Duration::from_secs(5),
                     lasts: Duration::from_secs(60),
                 }),
                 ..self
             },
-            // The erase takes seconds, and its order gets new deliveries meanwhile.
-            Rule::EraseTakesAll => Self {
+            // The erase takes seconds, and its order gets new deliveries.
+            Rule::EraseRemovesNewer => Self {
                 outages: vec![Outage {
                     service: Service::Queries,
                     how: FailureMode::Throttled,
@@ -396,7 +400,7 @@ impl Profile {
         Self { hours: if drawn.erases > 0 { drawn.hours } else { 0 }, ..drawn }
     }
 
-    /// Whether clocks are so close that a recreated row starts above the erased numbers.
+    /// Clocks are so close that a recreated row starts above the erased numbers.
     pub fn may_erase(&self) -> bool {
         matches!(self.skew, Skew::None | Skew::Seconds)
     }

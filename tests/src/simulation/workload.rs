@@ -233,7 +233,7 @@ pub async fn run_worker(world: Arc<World>, number: u32, until: Duration) {
             let event = SqsEvent { records: records.collect() };
             let deadline = node.env.now() + function;
             let failure = slot.worker_failure();
-            let attended = {
+            let processing = {
                 let alive = node.run(&failure, worker.process(event, deadline));
                 let mut alive = std::pin::pin!(alive);
                 let ended = tokio::select! {
@@ -253,7 +253,7 @@ pub async fn run_worker(world: Arc<World>, number: u32, until: Duration) {
                 }
             };
             let lost = world.is_active() && draw.happens(world.profile.copies / 3) && world.allows(draw.id);
-            if let Some(response) = attended.filter(|_| !lost) {
+            if let Some(response) = processing.filter(|_| !lost) {
                 for receipt in &received {
                     let id = receipt.id.to_string();
                     let failed = response.batch_item_failures.iter().any(|failure| failure.item_identifier == id);
@@ -284,7 +284,7 @@ impl ReceivedWakeUps {
         let entities: Vec<usize> = wake_ups.map(|receipt| entity_number(&receipt.entity)).collect();
         world.with_history(|history| {
             for entity in &entities {
-                *history.attended.entry(*entity).or_default() += 1;
+                *history.processing.entry(*entity).or_default() += 1;
             }
         });
         Self(world.clone(), entities)
@@ -295,7 +295,7 @@ impl Drop for ReceivedWakeUps {
     fn drop(&mut self) {
         self.0.with_history(|history| {
             for entity in &self.1 {
-                *history.attended.entry(*entity).or_default() -= 1;
+                *history.processing.entry(*entity).or_default() -= 1;
             }
         });
     }

@@ -301,9 +301,9 @@ impl World {
     fn waits_unseen(&self, entity: usize, head: u64) -> Option<String> {
         let under_way = self.queue.holds(&key(entity));
         self.with_history(|history| {
-            let attended = history.attended.get(&entity).is_some_and(|workers| *workers > 0);
+            let processing = history.processing.get(&entity).is_some_and(|workers| *workers > 0);
             if under_way
-                || attended
+                || processing
                 || history.unblocking.get(&entity).is_some_and(|operators| *operators > 0)
                 || history.leaves_to_sweep(entity)
             {

@@ -1,4 +1,4 @@
-//! What a restore reports of each order, and of unreadable ones.
+//! The report of a restore on each order, unreadable ones included.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
