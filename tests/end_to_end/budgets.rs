@@ -222,7 +222,7 @@ fn trickling(scale: &Scale, more: u64, appends: Arc<Mutex<Vec<Reading>>>) -> imp
             if number < more {
                 let before = meter.reading();
                 inbox.append(&incoming).await?;
-                appends.lock().expect("no one panics while holding this").push(meter.reading() - before);
+                appends.lock().expect("no panic under the lock").push(meter.reading() - before);
             }
             Ok(Outcome::Done)
         });

@@ -96,7 +96,7 @@ async fn delivery_that_kills_its_workers_is_parked() {
     assert_eq!((state.attempts as usize, state.is_started()), (ATTEMPTS - 1, true));
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(is_parked(&world, "test/a").await, ["holder vanished"]);
-    assert_eq!(world.started().len(), ATTEMPTS + 1, "it was not run once more");
+    assert_eq!(world.started().len(), ATTEMPTS + 1, "it is not started again");
 }
 
 /// The worker dies before its handler starts, of a page too large, say.

@@ -250,7 +250,7 @@ async fn deferred_message_is_deleted_only_after_its_replacement() {
     assert!(messages.is_empty());
     world.queue = whole;
     assert_eq!(world.process_in_worker(&world.drainer(Done), &message).await, Acknowledgement::Delete);
-    assert_eq!(messages.len(), 1, "one for later stands for it");
+    assert_eq!(messages.len(), 1, "one delayed message replaces it");
     assert_eq!(world.events.deferred(), (1, 0));
     let pause = messages.delays()[0];
     assert!((7..=15).contains(&pause.as_secs()), "{pause:?}");
@@ -465,7 +465,7 @@ async fn deferred_dead_letter_is_applied_once_put_back() {
     };
     let body = letter.body.expect("a body");
     assert_eq!(queue::Message::parse(&body), Ok(deferred));
-    client.send_message().queue_url(&url).message_body(body).send().await.expect("it is put back");
+    client.send_message().queue_url(&url).message_body(body).send().await.expect("it is redriven");
     testbed.work(1, &Done);
     testbed.until_no_wake_ups().await;
     testbed.rest().await;

@@ -174,7 +174,7 @@ async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Cl
     }
     let all: BTreeSet<_> = applied.values().flatten().map(|(_, id)| id.clone()).collect();
     let sent = orders + 5 * orders.div_ceil(50) + 360;
-    assert_eq!(all.len(), sent, "nothing is set aside");
+    assert_eq!(all.len(), sent, "nothing is parked");
     let mut first_starts = BTreeMap::new();
     for run in &runs {
         first_starts.entry(&run.delivery_id).or_insert(run.started);
@@ -300,7 +300,7 @@ async fn waiting_order_has_one_wake_up() {
         assert_eq!(
             (state.handover, world.messages.len()),
             (state.retry_at, 1),
-            "{:?}: the others are let go",
+            "{:?}: the others are released",
             answer()
         );
         let sent = world.messages.sent();

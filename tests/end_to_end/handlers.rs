@@ -37,7 +37,7 @@ struct Effects {
 
 impl Receiver {
     fn take(&self, delivery: &Delivery, token: FencingToken, effect: String) {
-        let Effects { newest, taken, refused } = &mut *self.0.lock().expect("no one panics while holding this");
+        let Effects { newest, taken, refused } = &mut *self.0.lock().expect("no panic under the lock");
         let newest = newest.entry(delivery.entity().clone()).or_insert(token);
         if token < *newest {
             refused.push(effect);

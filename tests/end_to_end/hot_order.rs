@@ -94,7 +94,7 @@ async fn inspection_reads_no_page_that_is_empty() {
     assert_eq!((inspected.waiting.len(), inspected.parked.len()), (1, 1));
     assert!(since() <= 3, "its row, what waits, what is parked");
     assert_eq!(operator.settled(&small, Some(&state), 10).await.unwrap().places.len(), 2);
-    assert!(since() <= 2, "what stands there, and what before it");
+    assert!(since() <= 2, "one read of this row and one before");
     assert_eq!(operator.acts(&small).await.unwrap().len(), 1);
     assert!(since() <= 1, "what was done to it");
     assert_eq!(operator.receipts(&hot).await.unwrap().len(), 30);

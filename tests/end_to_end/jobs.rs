@@ -311,7 +311,7 @@ async fn job_that_blocks_its_thread_delays_no_other() {
     let wait = Arc::new(Mutex::new(wait));
     let blocks = move |_: Context| {
         // Blocks until the other job is done: on the same thread it would wait for good.
-        let done = wait.lock().expect("no one panics while holding this").recv();
+        let done = wait.lock().expect("no panic under the lock").recv();
         std::future::ready(done.map_err(JobError::from))
     };
     let tells = move |_: Context| std::future::ready(go.send(()).map_err(JobError::from));
@@ -336,7 +336,7 @@ async fn lease_of_a_job_ends_with_the_function() {
                 if let Change::Set(name, Value::N(time)) = change
                     && name == attribute::EXPIRES_AT
                 {
-                    noted.lock().expect("no one panics while holding this").insert(*time as u64);
+                    noted.lock().expect("no panic under the lock").insert(*time as u64);
                 }
             }
         }
@@ -346,7 +346,7 @@ async fn lease_of_a_job_ends_with_the_function() {
     let ticker = night.ticker(one(night.runs.job("slow", "every hour", 10 * MINUTE)));
     let deadline = night.clock.now() + FUNCTION;
     night.invoke(&ticker, 0).await;
-    let seen = seen.lock().expect("no one panics while holding this");
+    let seen = seen.lock().expect("no panic under the lock");
     assert!(seen.len() > 3, "it was renewed: {seen:?}");
     assert_eq!(seen.last(), Some(&deadline.as_millis()));
 }
@@ -458,7 +458,7 @@ async fn crashed_run_of_a_disabled_job_stays_recorded() {
     let job = |takes| one(night.runs.job("job", "every minute", Duration::from_secs(takes)));
     night.killed(&night.ticker(job(30)), 0, Duration::from_secs(2)).await;
     night.minutes(&night.ticker_by(job(0), &Off, night.env()), 1..60).await;
-    assert!(night.state("job").await.entity.held.is_none(), "nobody holds it");
+    assert!(night.state("job").await.entity.held.is_none(), "it has no holder");
     night.minutes(&night.ticker(job(0)), 60..62).await;
     assert_eq!(night.runs.ticks("job"), [0, 60, 61], "nothing of the time when it was off");
 }

@@ -83,8 +83,8 @@ async fn uncontended_lease_costs_two_writes() {
     }
     let row = world.state("invoice_gen/SUB-1234").await;
     assert!(row.held.is_none());
-    assert!(world.memory.rows(&TableName::Entities)[0].number("purge_at").is_some(), "an idle row is let go in time");
-    assert_eq!(world.messages.sent(), 0, "nobody waits, nobody is woken");
+    assert!(world.memory.rows(&TableName::Entities)[0].number("purge_at").is_some(), "an idle row has a purge time");
+    assert_eq!(world.messages.sent(), 0, "nothing waits, and no wake-up is sent");
 }
 
 /// Five callers of one key, then thirty-two of twenty.

@@ -190,7 +190,7 @@ async fn lost_reply_is_absorbed_by_park_and_redrive() {
         Box::pin(async move {
             let world = appended_then(&["1", "2", "3"], rejecting.clone())(world).await;
             let parked = world.operator().parked(&entity()).await.expect("it is answered");
-            world.operator().redrive(&parked[0], None).await.expect("it is put back");
+            world.operator().redrive(&parked[0], None).await.expect("it is redriven");
             world.work(&[world.drainer(rejecting)]).await;
             world
         })

@@ -179,7 +179,7 @@ async fn receipt_of_an_expired_row_hides_no_delivery() {
     world.work(std::slice::from_ref(&drainer)).await;
     let operator = world.operator();
     let parked = operator.parked(&entity(&key)).await.unwrap();
-    operator.redrive(&parked[0], None).await.expect("it is put back");
+    operator.redrive(&parked[0], None).await.expect("it is redriven");
     world.work(&[drainer]).await;
     assert_eq!(world.applied(), ["bad", "1", "2", "bad"]);
 }
@@ -191,7 +191,7 @@ async fn release_keeps_a_row_for_its_retention() {
     let until = world.state("test/a").await.recent.keep_until();
     assert_eq!(until, world.env.now() + world.settings.retention);
     let leases = world.leases("a script").kept_for(Duration::from_secs(60));
-    let lease = leases.acquire(&entity("test/a"), Terms::at_once()).await.expect("nobody holds it");
+    let lease = leases.acquire(&entity("test/a"), Terms::at_once()).await.expect("it has no holder");
     lease.release().await.expect("it is ours");
     let purge_at = row(&world, "test/a").await.number(a::PURGE_AT).expect("it is idle");
     assert!(purge_at * 1000 >= until.as_millis(), "{purge_at}");
@@ -258,7 +258,7 @@ async fn newest_event_time_is_kept_by_family() {
     let at = |hour: u64| Some(Timestamp::from_secs(1_767_000_000 + 3600 * hour));
     let newest =
         async |family: &str| world.inbox().newest_event_time(&entity("test/a"), family).await.expect("memory answers");
-    assert_eq!(newest("orders").await, None, "nobody knows it");
+    assert_eq!(newest("orders").await, None, "it is unknown");
     for (id, family, hour) in [("1", "orders", 2), ("2", "orders", 1), ("3", "refunds", 3)] {
         let incoming = Incoming { family: family.into(), event_time: at(hour), ..world.incoming("test/a", id) };
         world.inbox().append(&incoming).await.expect("it is appended");

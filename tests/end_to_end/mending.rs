@@ -84,7 +84,7 @@ async fn bulk_redrive_continues_in_order_when_stopped() {
                     .await
             };
             told(&mut done).await.expect("memory answers");
-            assert_eq!(done, stops_after.min(list.len()), "it stops where it is told to");
+            assert_eq!(done, stops_after.min(list.len()), "it stops at its limit");
         }
         works(&world).await;
         in_order(&world.applied());
@@ -105,7 +105,7 @@ async fn unreadable_delivery_stops_no_bulk_redrive() {
         became.push(((entity.clone(), sequence), put_back.clone()));
         true
     };
-    world.operator().put_back(&list, tell).await.expect("the others are put back");
+    world.operator().put_back(&list, tell).await.expect("the others are redriven");
     let stays: Vec<_> = became.iter().filter(|(_, became)| became.stays()).collect();
     assert!(matches!(&stays[..], [(one, PutBack::Unreadable(_))] if one == broken), "{became:?}");
     assert_eq!(became.iter().filter(|(_, became)| matches!(became, PutBack::At(_))).count(), intact);
@@ -125,7 +125,7 @@ async fn killed_bulk_redrive_continues_without_repeats() {
         world.table = world.memory.clone();
         if ended.is_err() {
             let left = list(&world.operator()).await;
-            world.operator().put_back(&left, |_, _, _| true).await.expect("it goes on");
+            world.operator().put_back(&left, |_, _, _| true).await.expect("it continues");
         }
         works(&world).await;
         in_order(&world.applied());
@@ -156,7 +156,7 @@ fn is_part(row: &Row) -> bool {
 async fn park_unsettled(world: &World, entity: &str) -> Sequence {
     let sequence = world.state(entity).await.tail;
     let row = world.memory.get(&delivery_row(&key(entity), sequence)).await.expect("memory answers");
-    let mut row = row.expect("it stands there").with(a::ERROR, "not now").with(a::PARKED_AT, 1_u64);
+    let mut row = row.expect("the row exists").with(a::ERROR, "not now").with(a::PARKED_AT, 1_u64);
     row.remove(a::PURGE_AT);
     let entity = key(entity);
     for part in world.memory.rows(&TableName::Inbox).iter().filter(|row| is_part(row)) {

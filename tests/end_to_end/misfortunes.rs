@@ -109,7 +109,7 @@ async fn unreadable_row_counts_no_attempt() {
     let repaired = async {
         world.env.sleep(Duration::from_secs(600)).await;
         let state = world.state("test/a").await;
-        assert_eq!(world.started(), ["0", "1"], "what stands in front of it");
+        assert_eq!(world.started(), ["0", "1"], "the deliveries before it");
         assert_eq!((state.waiting(), state.attempts, state.blocked), (1, 0, None));
         version(webhook_serializer::protocol::format::FORMAT.into()).await;
     };

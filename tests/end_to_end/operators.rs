@@ -65,7 +65,7 @@ async fn parked_by_a_stale_holder() -> World {
 async fn park_by_hand(world: &World) {
     let sequence = world.state("test/a").await.head;
     let row = world.memory.get(&delivery_row(&entity(), sequence)).await.expect("memory answers");
-    let mut row = row.expect("it stands there").with(a::ERROR, "not now").with(a::PARKED_AT, 1_u64);
+    let mut row = row.expect("the row exists").with(a::ERROR, "not now").with(a::PARKED_AT, 1_u64);
     row.remove(a::PURGE_AT);
     world.store().run(&Park { entity: &entity(), sequence, row: &row }, PATIENCE).await.expect("it is parked");
 }
@@ -238,7 +238,7 @@ async fn two_unblocks_leave_an_order_blocked_or_running() {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         world.work(&[world.drainer(Done)]).await;
         let state = world.state("test/a").await;
-        assert!(state.is_empty() || state.blocked.is_some(), "{at:?}: nobody comes: {state:?}");
+        assert!(state.is_empty() || state.blocked.is_some(), "{at:?}: no worker comes: {state:?}");
         world.operator().unblock(&entity()).await.expect("it is unblocked");
         world.work(&[world.drainer(Done)]).await;
         assert_eq!(world.applied(), ["1", "2"], "{at:?}");
@@ -328,7 +328,7 @@ async fn redrive_to_another_order_moves_the_body() {
     let unrouted = key("test/unrouted");
     let parked = operator.parked(&unrouted).await.unwrap();
     let tail = world.state("test/unrouted").await.tail;
-    operator.redrive(&parked[0], Some(&entity())).await.expect("it is put back");
+    operator.redrive(&parked[0], Some(&entity())).await.expect("it is redriven");
     works(&world).await;
     assert_eq!(world.applied(), ["lost"]);
     assert_eq!(world.state("test/unrouted").await.tail, tail);

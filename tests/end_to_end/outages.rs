@@ -164,7 +164,7 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
     assert_eq!((lost, overlaps, ran_ahead), Default::default(), "{what}");
     assert!(repeated.len() <= WORKERS, "{what}: {repeated:?}");
     let unguarded = runs.iter().filter(|run| run.started > FROM && run.started < TO).count();
-    assert_eq!(unguarded, 0, "{what}: started while nobody could be sure of a lease");
+    assert_eq!(unguarded, 0, "{what}: started without a provable lease");
     assert!(runs.iter().any(|run| run.started >= TO), "{what}: it was in the way");
     for entity in ENTITIES {
         let mut tokens: Vec<_> = runs.iter().filter(|run| run.entity.as_str() == entity).collect();

@@ -53,7 +53,7 @@ async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3
     at.push(world.env.now());
     world.env.sleep(DAY).await;
     let NextRestore::GoOn(restoring) = operator.begin_restore(world.env.now()).await.expect("it answers") else {
-        panic!("nobody restored before");
+        panic!("no restore before");
     };
     operator.restore(&restoring, &key("test/restore"), false).await.expect("it is restored");
     at.push(world.env.now());
@@ -133,5 +133,5 @@ async fn parked_delivery_expires_after_parked_retention() {
     assert_eq!(world.operator().all_parked().await.expect("it answers").len(), 0, "the third was not decided in time");
     world.append("test/restore", "later").await;
     world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.applied().last().map(String::as_str), Some("later"), "its order goes on");
+    assert_eq!(world.applied().last().map(String::as_str), Some("later"), "its order continues");
 }

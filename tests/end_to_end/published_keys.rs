@@ -49,7 +49,7 @@ struct Reasons(Mutex<Vec<String>>);
 impl Observer for Reasons {
     fn observe(&self, event: &Event<'_>) {
         if let Event::Refused { reason, .. } = event {
-            self.0.lock().expect("no one panics while holding this").push((*reason).to_owned());
+            self.0.lock().expect("no panic under the lock").push((*reason).to_owned());
         }
     }
 }
@@ -89,7 +89,7 @@ struct Passing(Arc<TokioClock>, Arc<Mutex<Duration>>);
 
 impl Passing {
     fn passed(&self) -> Duration {
-        *self.1.lock().expect("no one panics while holding this")
+        *self.1.lock().expect("no panic under the lock")
     }
 }
 
@@ -111,7 +111,7 @@ struct Slow(Passing);
 
 impl Keys for Slow {
     fn find(&self, at: &Address) -> Option<Bytes> {
-        *self.0.1.lock().expect("no one panics while holding this") = Duration::from_millis(900);
+        *self.0.1.lock().expect("no panic under the lock") = Duration::from_millis(900);
         DevelopmentKeys.find(at)
     }
 
@@ -161,7 +161,7 @@ async fn missing_published_key_gets_503() {
     let unavailable = answer_telling(&told, "POST", "/webhooks/paypal", "", &transmission(certificate)).await;
     assert_eq!(unavailable.status_code, 503, "{unavailable:?}");
     assert!(!unavailable.body.contains("api.paypal.com"), "{unavailable:?}");
-    let told = told.0.lock().expect("no one panics while holding this").clone();
+    let told = told.0.lock().expect("no panic under the lock").clone();
     assert_eq!(told, [format!("the sender's key at {certificate} was not fetched")], "as the log has it");
     assert!(unavailable.headers.contains_key("retry-after") && unavailable.body.contains("send it again"));
     let unconfigured = answer("POST", "/webhooks/new", "", &transmission(certificate)).await;

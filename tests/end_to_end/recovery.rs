@@ -264,7 +264,7 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
     let event =
         SqsEvent { records: vec![record("test/long", "test/long", "1"), record("test/suspect", "test/suspect", "1")] };
     let response = worker.process(event, world.env.now() + world.function_time).await;
-    assert_eq!(world.state("test/suspect").await, seen, "nobody touched it");
+    assert_eq!(world.state("test/suspect").await, seen, "it is unchanged");
     let kept = response.batch_item_failures.iter().any(|failure| failure.item_identifier == "test/suspect");
     assert!(kept || world.messages.sent() > sent, "its wake-up, or a fresh one, sees to it");
 }

@@ -110,7 +110,7 @@ struct Bodies(Arc<Mutex<Vec<bytes::Bytes>>>);
 
 impl Handler for Bodies {
     async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
-        self.0.lock().expect("no one panics while holding this").push(delivery.body().clone());
+        self.0.lock().expect("no panic under the lock").push(delivery.body().clone());
         Ok(Outcome::Done)
     }
 }

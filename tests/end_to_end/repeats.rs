@@ -91,7 +91,7 @@ async fn equal_body_is_a_repeat_while_its_sender_retries() {
     let state = world.state("acme/o/7").await;
     let places = world.operator().settled(&entity, Some(&state), 10).await.unwrap().places;
     let firsts: Vec<_> = places.values().map(|past| past.first.map(|first| state.head.0 - first.0)).collect();
-    assert_eq!(firsts, [None, Some(2), None], "the second is told to be a repeat of the first");
+    assert_eq!(firsts, [None, Some(2), None], "the second is a repeat of the first");
 }
 
 /// Its receipt, of the period before, has left the row.

@@ -75,7 +75,7 @@ impl Receiver {
     }
 
     fn remembered(&self) -> MutexGuard<'_, Remembered> {
-        self.0.lock().expect("nobody panics while holding this")
+        self.0.lock().expect("no panic under the lock")
     }
 
     fn refused(&self) -> Vec<String> {
@@ -166,7 +166,7 @@ impl Disaster {
 
         // Three hours that only the receiver remembers.
         world.work(&[world.drainer(receiver.handler())]).await;
-        world.operator().resume(&entity("test/on-hold")).await.expect("it goes on");
+        world.operator().resume(&entity("test/on-hold")).await.expect("it continues");
         for round in 0..10 {
             world.env.sleep(HOUR / 4).await;
             for key in ["test/idle", "test/waits", "test/held", "test/gap", "test/on-hold", "test/leased", "test/new"] {
@@ -273,11 +273,7 @@ impl Disaster {
     async fn went_on_well(&self) {
         assert_eq!(self.receiver.refused(), [""; 0], "by a receiver that remembers");
         assert_eq!(self.receiver.applied("test/idle"), ["gone3", "gone7", "fresh"], "what was applied is remembered");
-        assert_eq!(
-            self.receiver.applied("test/waits"),
-            ["w1", "w2", "gone3", "gone7", "fresh"],
-            "in front of all newer"
-        );
+        assert_eq!(self.receiver.applied("test/waits"), ["w1", "w2", "gone3", "gone7", "fresh"], "before all newer");
         for key in ["test/held", "test/gap", "test/leased", "test/new"] {
             assert_eq!(self.receiver.applied(key), ["gone3", "gone7", "fresh"], "{key}");
         }
@@ -322,7 +318,7 @@ async fn restore_loses_nothing_and_receiver_refuses_nothing() {
     assert_eq!(counts("test/on-hold"), (1, 0, 0));
     assert_eq!(counts("block/stopped"), (2, 0, 0));
     assert!(told("block/stopped").is_on_hold);
-    assert_eq!(counts("test/idle"), (1, 0, 0), "what stands behind the tail of a copy that is a moment older");
+    assert_eq!(counts("test/idle"), (1, 0, 0), "behind the tail of the older copy");
     for key in ["test/parked", "test/leased"] {
         assert_eq!(told(key), ToldOfRestored { newest: told(key).newest, ..ToldOfRestored::default() }, "{key}");
     }
@@ -391,7 +387,7 @@ async fn lost_reply_changes_no_restore() {
     // The first reply of each write is lost.
     let seen = Mutex::new(Vec::new());
     let plan = move |call: &Call<'_>| {
-        let mut seen = seen.lock().expect("nobody panics while holding this");
+        let mut seen = seen.lock().expect("no panic under the lock");
         let writes = call.writes.to_vec();
         if writes.is_empty() || seen.contains(&writes) {
             return Fault::None;
@@ -432,7 +428,7 @@ async fn restore_leaves_orders_in_use() {
     let disaster = Disaster::strikes().await;
     let operator = disaster.world.operator();
     let NextRestore::GoOn(restoring) = operator.begin_restore(disaster.as_of).await.expect("it answers") else {
-        panic!("nobody began one before")
+        panic!("no restore began before")
     };
     let raised = operator.restore(&restoring, &entity("test/idle"), false).await.expect("it answers");
     assert!(matches!(raised, Restored::Raised(_)));
@@ -496,7 +492,7 @@ async fn restore_keeps_receipts_and_parked_deliveries() {
     assert_eq!(after[..before.len()], before);
     assert_eq!(after.last().map(|receipt| receipt.settlement), Some(Settlement::Parked));
     let parked = disaster.world.operator().parked(&entity("test/parked")).await.expect("it answers");
-    disaster.world.operator().redrive(&parked[0], None).await.expect("it is put back");
+    disaster.world.operator().redrive(&parked[0], None).await.expect("it is redriven");
     let acts = disaster.world.operator().acts(&entity("test/waits")).await.expect("it answers");
     let ended: Vec<_> = acts.iter().map(|act| (act.verb.as_str(), act.ended.as_deref())).collect();
     assert_eq!(ended, [("restore", Some("2 set aside, 2 known as repeats, 0 lost, 0 applied before"))]);
@@ -543,7 +539,7 @@ async fn restore_keeps_deliveries_parked_in_later_copy() {
     assert_eq!((is_whole, told.set_aside, told.repeats, told.lost), (true, 2, 0, 0));
     let parked = world.operator().parked(&entity(&key)).await.expect("it answers");
     assert_eq!(parked[0].error, "bad");
-    world.operator().redrive(&parked[0], None).await.expect("it is put back");
+    world.operator().redrive(&parked[0], None).await.expect("it is redriven");
 }
 
 async fn process(testbed: &TestBed, receiver: &Receiver) {

@@ -245,7 +245,7 @@ async fn rewound_delivery_runs_alone_and_is_never_stale() {
     let sizes: Vec<usize> = starts.iter().map(Vec::len).collect();
     assert_eq!(sizes, [3, 1, 1, 1, 2], "{starts:?}");
     let counted: Vec<u64> = world.committed().into_iter().map(|(_, times)| times).collect();
-    assert_eq!(counted, [2, 2, 2, 1, 1], "what is committed stands once for each run");
+    assert_eq!(counted, [2, 2, 2, 1, 1], "each run commits once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,7 +256,7 @@ async fn rewound_delivery_has_its_large_body() {
     fastrand::Rng::with_seed(7).fill(&mut noise);
     incoming.body = Bytes::from(noise);
     world.inbox().append(&incoming).await.unwrap();
-    assert!(world.memory.rows(&TableName::Inbox).len() > 1, "it stands in parts");
+    assert!(world.memory.rows(&TableName::Inbox).len() > 1, "it is stored in parts");
     let bodies = Arc::new(Mutex::new(Vec::new()));
     let handler = {
         let bodies = bodies.clone();

@@ -98,7 +98,7 @@ async fn hold_lets_the_running_handler_finish() {
         let (_, ()) = tokio::join!(hold, world.work(&drainers));
         assert_eq!(world.started(), ["1"], "commits: {commits}");
         let state = world.state("test/a").await;
-        assert_eq!((state.waiting(), state.held), (2, None), "it is settled and let go");
+        assert_eq!((state.waiting(), state.held), (2, None), "it is settled and released");
         resumed(&world).await;
         world.work(&[world.drainer(Done)]).await;
         assert_eq!(world.started(), ["1", "2", "3"]);

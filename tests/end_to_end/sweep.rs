@@ -56,7 +56,7 @@ struct Sweeps(Mutex<Vec<Swept>>);
 impl Observer for Sweeps {
     fn observe(&self, event: &Event<'_>) {
         if let Event::Swept { swept } = event {
-            self.0.lock().expect("no one panics while holding this").push(**swept);
+            self.0.lock().expect("no panic under the lock").push(**swept);
         }
     }
 }
@@ -92,7 +92,7 @@ impl Deployed {
         self.env.sleep(due.since(self.env.now())).await;
         let deadline = self.env.monotonic() + FUNCTION;
         self.ticker.tick(due, deadline).await.expect("the job's row can be read");
-        self.told.0.lock().expect("no one panics while holding this").pop().expect("it swept")
+        self.told.0.lock().expect("no panic under the lock").pop().expect("it swept")
     }
 
     async fn minutes(&self, numbers: impl IntoIterator<Item = u64>) -> Swept {
@@ -115,11 +115,11 @@ struct Woken(Mutex<BTreeMap<String, u32>>);
 
 impl Woken {
     fn times(&self, entity: &str) -> u32 {
-        self.0.lock().expect("no one panics while holding this").get(entity).copied().unwrap_or(0)
+        self.0.lock().expect("no panic under the lock").get(entity).copied().unwrap_or(0)
     }
 
     fn count(&self) -> (usize, u32) {
-        let woken = self.0.lock().expect("no one panics while holding this");
+        let woken = self.0.lock().expect("no panic under the lock");
         (woken.len(), woken.values().copied().max().unwrap_or(0))
     }
 }
@@ -139,7 +139,7 @@ impl Queue for Picky {
             self.env.sleep(self.takes).await;
             let entity = message.entity().as_str();
             (self.says)(entity)?;
-            *self.woken.0.lock().expect("no one panics while holding this").entry(entity.to_owned()).or_default() += 1;
+            *self.woken.0.lock().expect("no panic under the lock").entry(entity.to_owned()).or_default() += 1;
             Ok(())
         })
     }
@@ -223,7 +223,7 @@ impl Vast {
         });
         let page = after.map_or(0, |after| after + 1);
         let now = self.env.monotonic();
-        let mut visits = self.visits.lock().expect("no one panics while holding this");
+        let mut visits = self.visits.lock().expect("no panic under the lock");
         let visits = visits.entry((segment.number, page)).or_default();
         visits.longest_without = visits.longest_without.max(now - visits.last);
         (visits.times, visits.last) = (visits.times + 1, now);

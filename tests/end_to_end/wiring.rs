@@ -179,7 +179,7 @@ async fn message_of_an_unfinished_drain_is_kept() {
     let worker = world.worker(Done);
     let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
     assert_eq!(failed_items(&worker, &world, records).await, ["1"]);
-    assert!(world.env.monotonic() - began < world.function_time, "it was told in time");
+    assert!(world.env.monotonic() - began < world.function_time, "it answered in time");
     assert_eq!(world.applied(), ["2"]);
 }
 

@@ -57,7 +57,7 @@ async fn write_of_a_frozen_holder_is_refused() {
     assert!(successor > FencingToken(token));
     signal("-CONT", process);
 
-    holder.stdin.take().expect("piped").write_all(b"go on\n").await.expect("it goes on");
+    holder.stdin.take().expect("piped").write_all(b"go on\n").await.expect("it continues");
     assert_eq!(line().await, "transaction refused");
     assert_eq!(line().await, "commit lost");
     let row = store.get(&entity_row(&note), Duration::from_secs(5)).await.expect("the store answers").expect("a row");

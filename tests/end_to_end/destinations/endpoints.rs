@@ -88,7 +88,7 @@ impl<H: Handler> Timed<H> {
     }
 
     fn refusals(&self, source: &str) -> Vec<Outcome> {
-        self.refusals.lock().expect("nobody panics").get(source).cloned().unwrap_or_default()
+        self.refusals.lock().expect("no panic").get(source).cloned().unwrap_or_default()
     }
 }
 
@@ -104,7 +104,7 @@ impl<H: Handler + Clone> Handler for Timed<H> {
         // Blocks the only thread of the paused clock.
         let outcome = answered.recv().expect("it answers")?;
         if outcome != Outcome::Done {
-            self.refusals.lock().expect("nobody panics").entry(source).or_default().push(outcome.clone());
+            self.refusals.lock().expect("no panic").entry(source).or_default().push(outcome.clone());
         }
         Ok(outcome)
     }

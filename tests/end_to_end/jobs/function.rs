@@ -33,11 +33,11 @@ async fn job_function_can_await_its_cancellation() {
     let kept: Arc<Mutex<Option<Context>>> = Arc::default();
     let keeps = kept.clone();
     let endless = move |context: Context| {
-        *keeps.lock().expect("no one panics while holding this") = Some(context);
+        *keeps.lock().expect("no panic under the lock") = Some(context);
         std::future::pending::<Result<(), JobError>>()
     };
     let ticker = night.ticker(one(Job::new("slow", "every hour", endless).time(Duration::from_secs(10))));
-    let its_own = || kept.lock().expect("no one panics while holding this").clone().expect("it was started");
+    let its_own = || kept.lock().expect("no panic under the lock").clone().expect("it was started");
     let env = night.env();
     let watched = async {
         env.sleep(Duration::from_secs(9)).await;
@@ -48,7 +48,7 @@ async fn job_function_can_await_its_cancellation() {
     tokio::join!(night.invoke(&ticker, 0), watched);
     assert_eq!(night.ending("slow").await, (0, TickOutcome::Failed));
     assert!(its_own().is_cancelled());
-    env.within(MINUTE, its_own().cancelled()).await.expect("whoever waits for it is told");
+    env.within(MINUTE, its_own().cancelled()).await.expect("its waiter is notified");
 }
 
 #[tokio::test(start_paused = true)]

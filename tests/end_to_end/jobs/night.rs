@@ -54,18 +54,18 @@ pub struct Runs(Arc<Mutex<Vec<(String, Timestamp, u64)>>>);
 impl Runs {
     pub fn note(&self, context: &Context) {
         let run = (context.job().to_owned(), context.tick(), context.token().0);
-        self.0.lock().expect("no one panics while holding this").push(run);
+        self.0.lock().expect("no panic under the lock").push(run);
     }
 
     /// Ticks in minutes since the start.
     pub fn ticks(&self, job: &str) -> Vec<u64> {
-        let runs = self.0.lock().expect("no one panics while holding this");
+        let runs = self.0.lock().expect("no panic under the lock");
         let runs = runs.iter().filter(|(name, ..)| name == job);
         runs.map(|(_, tick, _)| tick.since(START).as_secs() / 60).collect()
     }
 
     pub fn tokens(&self) -> Vec<u64> {
-        self.0.lock().expect("no one panics while holding this").iter().map(|(.., token)| *token).collect()
+        self.0.lock().expect("no panic under the lock").iter().map(|(.., token)| *token).collect()
     }
 
     pub fn job(&self, name: &str, schedule: &str, takes: Duration) -> Job {

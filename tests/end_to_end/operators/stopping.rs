@@ -72,7 +72,7 @@ async fn hold_beside_resume_leaves_it_held_or_running() {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         succeeds(&world).await;
         let on_hold = world.state("test/a").await.hold.since().is_some();
-        assert!(on_hold || world.applied() == ["1"], "{at:?}: nobody comes");
+        assert!(on_hold || world.applied() == ["1"], "{at:?}: no worker comes");
         world.operator().resume(&entity()).await.expect("memory answers");
         succeeds(&world).await;
         assert_eq!(world.applied(), ["1"], "{at:?}");

@@ -73,7 +73,7 @@ async fn restore_logs_what_it_found_waiting() {
     assert_eq!(counts, [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0; 4]], "for a later run's report");
     let receipts = world.operator().receipts(&entity("test/aside")).await.expect("it answers");
     let tried: Vec<_> = receipts.iter().map(|receipt| (receipt.settlement, receipt.attempts)).collect();
-    assert_eq!(tried, [(Settlement::Parked, 1)], "what failed before it was set aside");
+    assert_eq!(tried, [(Settlement::Parked, 1)], "its attempts before it was parked");
 }
 
 /// Tables have many of these.

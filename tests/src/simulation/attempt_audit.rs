@@ -244,7 +244,7 @@ impl AttemptAudit {
         }
         if change.before.is_some_and(|row| row.text(a::KIND) == Some(LeaseKind::Exclusive.as_str())) {
             let wanted = self.skipped.contains(&(change.entity, change.is(a::HEAD)));
-            return (!wanted).then(|| format!("{name} was skipped, and nobody wanted that"));
+            return (!wanted).then(|| format!("{name} was skipped without a request"));
         }
         let traits = DeliveryTraits::of(change.seed, name.number);
         let (failed, allowed) = (self.failed(change, false).count(), attempts(traits));

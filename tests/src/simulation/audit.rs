@@ -245,7 +245,7 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
             ));
         }
         if start.token > start.newest {
-            mistakes.push(format!("{} started under a token that nobody was granted", start.name));
+            mistakes.push(format!("{} started under a token that was never granted", start.name));
         }
         let decides = |(place, decided): (&(usize, u64), &SettledRecord)| {
             decided.name == Some(start.name)
@@ -288,7 +288,7 @@ fn runs_again(history: &History, mistakes: &mut Vec<String>) {
                 });
                 if !is_decided {
                     mistakes.push(format!(
-                        "{} started, and {} in front of it was yet to be run again",
+                        "{} started before the rerun of {}, its predecessor",
                         start.name,
                         relative(place)
                     ));

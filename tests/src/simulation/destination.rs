@@ -80,7 +80,7 @@ pub struct BreakerAudit(Arc<Mutex<Inner>>);
 
 impl BreakerAudit {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().expect("no one panics while holding this")
+        self.0.lock().expect("no panic under the lock")
     }
 
     pub fn opened(&self, source: &str, now: Duration, wait: Duration) {

@@ -264,7 +264,7 @@ impl History {
         self.rewound.push(rewound);
         let (wanted, done) = self.rewinds.entry(entity).or_default();
         *done += 1;
-        (*done > *wanted).then(|| "head went back, and nobody wanted that".to_owned())
+        (*done > *wanted).then(|| "head went back without a rewind".to_owned())
     }
 
     pub fn decided_last(&self, place: (usize, u64)) -> Option<&SettledRecord> {

@@ -114,7 +114,7 @@ impl Mutator {
     }
 
     fn notes<T>(&self, act: impl FnOnce(&mut Notes) -> T) -> T {
-        act(&mut self.notes.lock().expect("no one panics while holding this"))
+        act(&mut self.notes.lock().expect("no panic under the lock"))
     }
 
     pub fn outgoing(&self, write: &mut Write, row: impl FnOnce() -> Option<Row>) {

@@ -63,7 +63,7 @@ impl Default for SimulatedQueue {
 
 impl SimulatedQueue {
     fn with<T>(&self, act: impl FnOnce(&mut u64, &mut BTreeMap<u64, Message>) -> T) -> T {
-        let mut messages = self.messages.lock().expect("no one panics while holding this");
+        let mut messages = self.messages.lock().expect("no panic under the lock");
         let (next, messages) = &mut *messages;
         act(next, messages)
     }

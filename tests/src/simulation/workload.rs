@@ -80,7 +80,7 @@ fn sources(deliver: Deliver, skips: bool) -> Arc<Sources> {
         Deliver::Latest => format!("{LINGERS}deliver = \"latest\"\n"),
     };
     let options = format!("{stale}{options}");
-    let mut read = SOURCES_READ.lock().expect("no one panics while holding this");
+    let mut read = SOURCES_READ.lock().expect("no panic under the lock");
     let parsed = || {
         let each = SOURCES.replace("handler = ", &format!("{options}handler = "));
         Arc::new(Sources::parse(&each).expect("the sources are right"))
@@ -112,7 +112,7 @@ impl TracingObserver {
 impl Observer for TracingObserver {
     fn observe(&self, event: &Event<'_>) {
         if let Event::TakenUp { incoming, sequence, is_wake_up_lost, .. } = event {
-            self.node.world.mark("a deferred delivery is taken up");
+            self.node.world.mark("a deferred delivery is ingested");
             let name = name_of(&incoming.identity);
             record_answer(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
         }
@@ -431,7 +431,7 @@ pub async fn run_exclusive_holder(world: Arc<World>, number: u32, entity: usize,
     let failure = slot.worker_failure();
     let visit = hold(&node, &parts, entity, holds, forgets);
     if let Some(Err(_)) | None = node.run(&failure, visit).await {
-        world.mark("an exclusive holder gives up");
+        world.mark("an exclusive holder fails");
     }
     drop(busy);
 }
@@ -611,7 +611,7 @@ pub async fn unblock_and_redrive(world: &Arc<World>, parts: &Parts, entity: usiz
         record_call(world, name, entity, node);
         match operator.redrive(&parked, None).await {
             Ok(appended) => {
-                world.mark("a parked delivery is put back");
+                world.mark("a parked delivery is redriven");
                 record_answer(world, parts.tables, name, appended.sequence.0, true);
             }
             Err(OperatorError::Queue(_)) => {

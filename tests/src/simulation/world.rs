@@ -140,7 +140,7 @@ impl World {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("no one panics while holding this")
+        self.inner.lock().expect("no panic under the lock")
     }
 
     pub fn elapsed(&self) -> Duration {

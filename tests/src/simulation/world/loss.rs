@@ -182,7 +182,7 @@ impl World {
                 (false, true) => {
                     mistakes.push(format!("{who} is on hold since the restore, and was not stopped before"));
                 }
-                (true, false) => mistakes.push(format!("{who} was stopped before the restore, and goes on")),
+                (true, false) => mistakes.push(format!("{who} was stopped before the restore and continues")),
                 _ => {}
             }
         }
