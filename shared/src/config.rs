@@ -6,7 +6,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use futures_util::future::{BoxFuture, ready};
 
 use crate::{
-    engine::drain::{DrainSettings, MARGIN, MARKING},
+    engine::drain::{DrainSettings, MARGIN, MARK_TIMEOUT},
     sources::{Document, PATIENCE, Sources},
     time::Timestamp,
 };
@@ -246,7 +246,7 @@ impl WorkerConfig {
         }
         for source in sources.iter() {
             // Recording a start takes time as well; a delivery without it would be handed over for ever.
-            let besides = MARKING + MARGIN;
+            let besides = MARK_TIMEOUT + MARGIN;
             if source.handler_timeout + besides >= config.function_timeout {
                 let (name, most) = (&source.name, config.function_timeout.saturating_sub(besides));
                 let reason = format!(

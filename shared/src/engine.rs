@@ -1,12 +1,12 @@
-//! What does the protocol's operations: appends, drains, sweeps.
+//! Runs the protocol's operations: appends, drains, sweeps.
 //!
 //! | module | |
 //! |---|---|
-//! | [`store`], [`queue`], [`wake`] | doing operations, sending wake-ups |
+//! | [`store`], [`queue`], [`wake`] | operations on the store, wake-ups |
 //! | [`append`], [`drain`] | the two sides of an inbox |
-//! | [`deferred`] | what waits in the queue while the store is out |
-//! | [`threads`], [`breaker`] | where handlers run; what is done where a source's is unwell |
-//! | [`sweep`] | wake-ups that were forgotten |
+//! | [`deferred`] | deliveries kept in the queue while the store is out |
+//! | [`threads`], [`breaker`] | handler threads; circuit breakers |
+//! | [`sweep`] | entities whose wake-up was lost |
 
 pub mod append;
 pub mod breaker;

@@ -31,7 +31,7 @@ use crate::{
 use due::Policy;
 use schedule::{InvalidSchedule, Schedule};
 use switch::Switch;
-pub use ticker::{Ran, Report, TickError, Ticker};
+pub use ticker::{Report, TickError, TickRun, Ticker};
 
 /// The successful result of a job's function.
 #[derive(Debug, Clone, PartialEq)]

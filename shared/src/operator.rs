@@ -1,5 +1,5 @@
-//! What an operator does: look at an entity, put back what was parked, unblock,
-//! erase.
+//! An operator's operations: inspect an entity, redrive, discard, skip, rewind, hold,
+//! unblock, erase, restore.
 
 mod acts;
 mod erase;
@@ -20,7 +20,7 @@ pub use hold::Turned;
 pub use pass::{Estimate, Pass, Read};
 pub use past::{Past, Settled};
 pub use put_back::PutBack;
-pub use restore::{Found as FoundByRestore, Newest, RESTORED, Restored, Told as ToldOfRestored, ToldOfJob};
+pub use restore::{Found as FoundByRestore, JobReport, Newest, RESTORED, RestoreReport, Restored};
 pub use rewind::{Rewinding, Rewound, as_before};
 pub use single::{Content, Single};
 pub use skip::Skipped;
@@ -28,7 +28,7 @@ pub use skip::Skipped;
 use crate::{
     engine::{
         append::{AppendError, Appended, Inbox},
-        drain::aside::PARTS_LONGER,
+        drain::park::PARTS_OUTLIVE,
         queue::QueueError,
         store::{Store, StoreError},
         wake::Waker,
@@ -51,13 +51,13 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE: u32 = 100;
 
-/// Longer than an operator's write takes.
-const A_WHILE: Duration = Duration::from_secs(30);
+/// The delay of a precautionary wake-up: longer than an operator's write takes.
+const SAFETY_DELAY: Duration = Duration::from_secs(30);
 
-/// How often an unblock looks again whose token has been passed meanwhile.
-const LOOKS: u32 = 5;
+/// The most tries on a row that changes between its read and its write.
+const TRIES: u32 = 5;
 
-/// An operator's view of the store.
+/// Runs an operator's operations.
 #[derive(Debug, Clone)]
 pub struct Operator {
     store: Store,
@@ -66,49 +66,46 @@ pub struct Operator {
     retention: Duration,
     parked_retention: Option<Duration>,
     reason: Option<Reason>,
-    /// In how many parts a table is read as a whole.
+    /// The number of segments of a table scan.
     parts: u32,
 }
 
-/// Why an operation was not done, or not to its end.
+/// The error of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperatorError {
     /// The store could not be reached.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The delivery could not be put back. It is still parked.
+    /// The delivery could not be appended. It is still parked.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// A worker has set the delivery aside and not yet settled it, or died in
-    /// between. Nothing was put back; ask again a little later.
+    /// A worker has parked the delivery but not settled it yet. Nothing was changed; try
+    /// again a little later.
     #[error("it is still being decided; nothing was put back")]
     Undecided,
-    /// The worker that set the delivery aside lost its lease or died, and
-    /// another has decided it otherwise since. It is not parked any more.
+    /// The worker that parked the delivery did not settle it, and another settled it
+    /// differently. It is no longer parked.
     #[error("it was {0} after all, not parked; nothing was put back")]
     DecidedOtherwise(Settlement),
-    /// It was put back, found to be decided otherwise or erased since it was
-    /// looked at.
+    /// It was redriven, discarded or erased since it was read.
     #[error("it is not parked any more; nothing was put back")]
     NotParked,
-    /// Deliveries wait, somebody has the lease, or it is on hold.
+    /// Deliveries wait, the lease is held, or the entity is on hold.
     #[error("deliveries wait there or are at work, or it is on hold; nothing was erased")]
     InUse,
-    /// There is no such entity.
+    /// The entity has no row.
     #[error("nothing is known of it; is that its key?")]
     Unknown,
-    /// A job is no order.
+    /// The entity is a job; the operation is for orders only.
     #[error("that is a job, which `jobs` runs and switches off; that is done to orders only")]
     IsAJob,
-    /// Its lease was not to be had, or was lost on the way.
+    /// The lease could not be acquired, or was lost.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// No wake-up could be sent. Nothing was changed: what goes on without one may
-    /// be found by nobody.
+    /// The precautionary wake-up could not be sent. Nothing was changed.
     #[error("{0}; nothing was changed, try again")]
     NobodyToWake(QueueError),
-    /// All is written, but no wake-up could be sent: send it again, or leave it
-    /// to the sweep.
+    /// The change is written, but the wake-up could not be sent. The sweep finds the entity.
     #[error("done, but {0}; the sweep will find it within the hour")]
     Queue(#[from] QueueError),
 }
@@ -119,27 +116,27 @@ impl From<CorruptRow> for OperatorError {
     }
 }
 
-/// One parked delivery.
+/// A parked delivery.
 #[derive(Debug, Clone)]
 pub struct Parked {
-    /// Where it stood, and what `redrive` takes.
+    /// Its sequence.
     pub sequence: Sequence,
-    /// When it was set aside.
+    /// The time at which it was parked.
     pub parked_at: Option<Timestamp>,
-    /// When it may be forgotten; `None`: not before a person decides.
+    /// The time of expiry; `None`: never, an operator decides.
     pub kept_until: Option<Timestamp>,
-    /// Why.
+    /// The reason for parking it.
     pub error: String,
     row: Row,
     delivery: Delivery,
 }
 
 impl Parked {
-    /// What an inbox row says is parked; `None`: it is another kind of row.
+    /// Parses an inbox row; `None`: it is not a parked delivery's.
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// The row is corrupt.
     pub fn of(row: &Row) -> Result<Option<Self>, CorruptRow> {
         match row.text(a::ENTITY).filter(|_| is_parked(row)) {
             Some(entity) => Self::parse(&EntityKey::parse(entity)?, row),
@@ -159,72 +156,71 @@ impl Parked {
         }))
     }
 
-    /// The delivery, without its body where that stands in parts.
+    /// Returns the delivery, without its body if that has parts.
     pub fn delivery(&self) -> &Delivery {
         &self.delivery
     }
 }
 
-/// An entity, as far as an operator asks.
+/// A snapshot of an entity.
 #[derive(Debug, Clone)]
 pub struct Inspected {
-    /// Its row; `None`: it has none.
+    /// The row, if there is one.
     pub state: Option<EntityState>,
-    /// The next deliveries waiting, at most 100.
+    /// The next waiting items, at most 100.
     pub waiting: Vec<Item>,
-    /// Those among them that a person has run again, and how each was settled
-    /// before: what was not applied stays as it was.
+    /// Those among them that are rewound, and how each was settled before.
     pub again: BTreeMap<Sequence, Settlement>,
-    /// What is parked.
+    /// The parked deliveries.
     pub parked: Vec<Parked>,
 }
 
-/// What an entity's row tells of a delivery that is parked.
+/// The outcome of a parked delivery, according to the entity's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
-    /// Its place is not decided: whoever set it aside has not settled it so.
+pub enum ParkedOutcome {
+    /// The worker that parked it has not settled it yet.
     Undecided,
-    /// It was settled so.
+    /// It was settled.
     Settled(Settlement),
-    /// Nothing any more: a receipt of its own may.
-    InItsReceipt,
-    /// There is no row any more.
+    /// The row has dropped its receipt, which may have a row of its own.
+    InReceiptRow,
+    /// The entity has no row.
     Forgotten,
 }
 
-/// What `state` tells of the delivery at `sequence`.
-pub fn told(state: Option<&EntityState>, sequence: Sequence) -> Told {
+/// Returns the outcome of the parked delivery at `sequence`.
+pub fn parked_outcome(state: Option<&EntityState>, sequence: Sequence) -> ParkedOutcome {
     match state {
-        None => Told::Forgotten,
-        Some(state) if state.head < sequence => Told::Undecided,
+        None => ParkedOutcome::Forgotten,
+        Some(state) if state.head < sequence => ParkedOutcome::Undecided,
         Some(state) => match state.recent.at(sequence) {
-            Some(receipt) => Told::Settled(receipt.settlement),
-            None => Told::InItsReceipt,
+            Some(receipt) => ParkedOutcome::Settled(receipt.settlement),
+            None => ParkedOutcome::InReceiptRow,
         },
     }
 }
 
-/// Whether a parked delivery is put back that was settled so; `None`: longer ago
-/// than anybody remembers.
+/// Returns whether a parked delivery with this outcome may be redriven; `None`: its receipt
+/// has expired.
 pub fn is_put_back(settlement: Option<Settlement>) -> bool {
     settlement.is_none_or(|settlement| settlement == Settlement::Parked)
 }
 
 impl Operator {
-    /// An operator on `store`.
+    /// Creates an operator.
     pub fn new(store: Store, waker: Waker, inbox: Inbox, retention: Duration) -> Self {
         Self { store, waker, inbox, retention, parked_retention: None, reason: None, parts: pass::PARTS }
     }
 
-    /// What it sets aside is kept for so long; `None`, as otherwise: until a person
-    /// decides.
+    /// Sets how long deliveries that this operator parks are kept; `None`, the default: until
+    /// an operator decides.
     #[must_use]
     pub fn parked_for(self, parked_retention: Option<Duration>) -> Self {
         Self { parked_retention, ..self }
     }
 
-    /// How an entity stands: its row, what waits, what is parked. The rows are read one after the other
-    /// while workers go on: a diagnosis, not a moment's truth.
+    /// Reads an entity's row, waiting items and parked deliveries. They are read one after the
+    /// other while workers go on, so they may not fit together.
     pub async fn inspect(&self, entity: &EntityKey) -> Result<Inspected, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?;
         let waiting = match &state {
@@ -242,14 +238,12 @@ impl Operator {
         Ok(Inspected { state, waiting, again, parked: self.parked(entity).await? })
     }
 
-    /// All that is remembered of an entity's places, in their order: of each once.
-    /// What is to be run again is not settled.
+    /// Reads all receipts of an entity's settled deliveries, in order.
     pub async fn receipts(&self, entity: &EntityKey) -> Result<Vec<Receipt>, OperatorError> {
-        // The row first: what leaves it meanwhile has a receipt of its own by then.
+        // The row first: a receipt that leaves it later has a row of its own by then.
         let state = self.store.entity(entity, PATIENCE).await?;
         let mut receipts: BTreeMap<Sequence, Receipt> = BTreeMap::new();
         let mut after = None;
-        // Whether any have left the row is not asked: this is to show what is there.
         loop {
             let page = self.store.query(&receipt_range(entity, after, PAGE), PATIENCE).await?;
             for row in &page.rows {
@@ -267,7 +261,7 @@ impl Operator {
         Ok(receipts.into_values().filter(|receipt| is_settled(receipt.sequence)).collect())
     }
 
-    /// What is parked of an entity, in the order of arrival.
+    /// Reads an entity's parked deliveries, in order.
     pub async fn parked(&self, entity: &EntityKey) -> Result<Vec<Parked>, OperatorError> {
         let mut parked: Vec<Parked> = Vec::new();
         loop {
@@ -282,8 +276,7 @@ impl Operator {
         }
     }
 
-    /// Every entity that has a row, by key; what else its row says is not looked
-    /// at. Reads the whole table.
+    /// Returns the keys of all entities with a row, sorted. Reads the whole table.
     pub async fn entities(&self) -> Result<Vec<EntityKey>, OperatorError> {
         let mut entities = Vec::new();
         let mut pass = self.pass(TableName::Entities);
@@ -296,8 +289,7 @@ impl Operator {
         Ok(entities)
     }
 
-    /// What is parked anywhere, by entity. Reads the whole inbox table, and
-    /// takes as long.
+    /// Reads all parked deliveries, by entity. Reads the whole inbox table.
     pub async fn all_parked(&self) -> Result<Vec<Parked>, OperatorError> {
         let mut parked = Vec::new();
         let mut pass = self.pass(TableName::Inbox);
@@ -312,19 +304,16 @@ impl Operator {
         Ok(parked)
     }
 
-    /// Puts a parked delivery back at its inbox's tail, under the next redrive
-    /// number, and only then removes it from where it was parked. Asked twice,
-    /// the second finds nothing parked, or is recognised as a repeat of the
-    /// first.
+    /// Appends a parked delivery under the next redrive number, then removes its parked row. A
+    /// second call finds nothing parked, or is recognised as a repeat of the first.
     ///
-    /// `to` is the inbox it goes to instead of the one it is parked in: for
-    /// deliveries whose entity could not be found.
+    /// `to` is another inbox, for deliveries whose order could not be determined.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::IsAJob`] where `to` is in the namespace `cron`.
+    /// [`OperatorError::IsAJob`] if `to` is in the namespace `cron`.
     pub async fn redrive(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
-        let told = |appended: &Appended| match to {
+        let outcome = |appended: &Appended| match to {
             Some(to) => format!("put into the inbox of {to}, as {}", appended.sequence),
             None => format!("put back as {}", appended.sequence),
         };
@@ -332,10 +321,10 @@ impl Operator {
             return Err(OperatorError::IsAJob);
         }
         let entity = parked.delivery.entity();
-        self.act(entity, Verb::Redrive, Some(parked.sequence), self.append_again(parked, to), told).await
+        self.act(entity, Verb::Redrive, Some(parked.sequence), self.append_redriven(parked, to), outcome).await
     }
 
-    async fn append_again(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
+    async fn append_redriven(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
         let Item::Delivery(unpacked) = Item::parse(parked.delivery.entity(), &parked.row)? else {
             return Err(CorruptRow::Attribute(a::VOID).into());
         };
@@ -346,7 +335,7 @@ impl Operator {
             return Err(OperatorError::DecidedOtherwise(settlement));
         }
         let parts = if keys.is_empty() { Vec::new() } else { self.store.get_many(&keys, PATIENCE).await? };
-        // Behind the receipt: where that was erased, or forgotten by retention, the list may be as old.
+        // After the receipt: if that was erased or has expired, the list may be as old.
         if !self.is_parked(parked).await? {
             return Err(OperatorError::NotParked);
         }
@@ -355,7 +344,7 @@ impl Operator {
         if let Some(to) = to {
             incoming.entity = to.clone();
         }
-        let appended = self.inbox.append_again(&incoming, parked.delivery.run_before()).await?;
+        let appended = self.inbox.append_redriven(&incoming, parked.delivery.run_before()).await?;
         self.forget(parked, &keys).await?;
         match appended.wake_up_failed.clone() {
             Some(error) => Err(error.into()),
@@ -363,17 +352,17 @@ impl Operator {
         }
     }
 
-    /// How the delivery of a parked row was settled; `None`: longer ago than
-    /// anybody remembers. The row is written before the settle, by a holder
-    /// that may have lost its lease, so that it alone proves nothing.
+    /// Returns how a parked delivery was settled; `None`: its receipt has expired. The parked row
+    /// alone proves nothing: a holder that lost its lease before the settle may have
+    /// written it.
     async fn settled_as(&self, delivery: &Delivery) -> Result<Option<Settlement>, OperatorError> {
-        // The entity's row first: what lies behind its head is decided for good.
+        // The entity's row first: sequences up to its head are settled for good.
         let state = self.store.entity(delivery.entity(), PATIENCE).await?;
-        Ok(match told(state.as_ref(), delivery.sequence()) {
-            Told::Undecided => return Err(OperatorError::Undecided),
-            Told::Forgotten => None,
-            Told::Settled(settlement) => Some(settlement),
-            Told::InItsReceipt => {
+        Ok(match parked_outcome(state.as_ref(), delivery.sequence()) {
+            ParkedOutcome::Undecided => return Err(OperatorError::Undecided),
+            ParkedOutcome::Forgotten => None,
+            ParkedOutcome::Settled(settlement) => Some(settlement),
+            ParkedOutcome::InReceiptRow => {
                 let key = receipt_row(delivery.entity(), delivery.identity_hash());
                 let row = self.store.get(&key, PATIENCE).await?;
                 row.as_ref().map(Receipt::parse).transpose()?.map(|receipt| receipt.settlement)
@@ -381,23 +370,22 @@ impl Operator {
         })
     }
 
-    /// Whether what was looked at is parked still.
     async fn is_parked(&self, parked: &Parked) -> Result<bool, OperatorError> {
         let row = self.store.get(&parked_row(parked.delivery.entity(), parked.sequence), PATIENCE).await?;
         Ok(row.is_some_and(|row| row.get(a::NONCE) == parked.row.get(a::NONCE)))
     }
 
-    /// The row goes first: without it nobody looks for the parts.
+    /// Removes the row first: without it nothing refers to the parts.
     async fn forget(&self, parked: &Parked, parts: &[Key]) -> Result<(), OperatorError> {
         self.store.run(&Remove::of(&parked.row)?, PATIENCE).await?;
         self.remove_parts(parts).await
     }
 
-    /// Removes a parked row whose delivery was settled otherwise. The parts of its
-    /// body stay: the delivery's own row names them, and can be run again.
+    /// Removes the parked row of a delivery that was settled differently. The parts of its
+    /// body stay: the delivery's own row refers to them, and can be rewound.
     async fn forget_left_over(&self, parked: &Parked) -> Result<(), OperatorError> {
-        // No row names them for longer than the retention from now on.
-        let until = self.store.env().now() + self.retention + PARTS_LONGER;
+        // From now on no row that refers to them lives longer than the retention.
+        let until = self.store.env().now() + self.retention + PARTS_OUTLIVE;
         for part in parked.delivery.part_keys() {
             self.store.run(&ExpireAgain { part, until }, PATIENCE).await?;
         }
@@ -405,22 +393,20 @@ impl Operator {
         Ok(())
     }
 
-    /// Sends a wake-up that comes a while later, in front of a write that lets an
-    /// entity go on: should this process end between that and the wake-up that
-    /// follows it.
-    async fn wakes_later(&self, entity: &EntityKey) -> Result<(), OperatorError> {
-        self.waker.wake(entity, A_WHILE, PATIENCE).await.map_err(OperatorError::NobodyToWake)
+    /// Sends a delayed wake-up before a write that lets an entity continue, in case this process
+    /// ends between the write and its own wake-up.
+    async fn wake_later(&self, entity: &EntityKey) -> Result<(), OperatorError> {
+        self.waker.wake(entity, SAFETY_DELAY, PATIENCE).await.map_err(OperatorError::NobodyToWake)
     }
 
-    /// Lets drains at an entity again, and wakes one. Where it was blocked for
-    /// a delivery that retention may have deleted, its place is given up first,
-    /// if it is still empty: that is what the operator decides by unblocking.
+    /// Unblocks an entity, and wakes a worker. If it was blocked because retention may have
+    /// deleted a delivery, the empty sequence gets a tombstone first.
     pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
-        let told = |unblocked: &Unblocked| match unblocked {
+        let outcome = |unblocked: &Unblocked| match unblocked {
             Unblocked::Unblocked(state) => format!("goes on at {}", state.next()),
             Unblocked::NotBlocked(_) => "nothing to do".into(),
         };
-        self.act(entity, Verb::Unblock, None, self.end_block(entity), told).await
+        self.act(entity, Verb::Unblock, None, self.end_block(entity), outcome).await
     }
 
     async fn end_block(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
@@ -432,11 +418,11 @@ impl Operator {
             self.store.run(&Void { entity, sequence: state.next(), purge_at }, PATIENCE).await?;
         }
         let mut unblocked = Unblocked::NotBlocked(Some(state));
-        for _ in 0..LOOKS {
+        for _ in 0..TRIES {
             match &unblocked {
-                // An exclusive holder came in between, or it is blocked once more.
+                // An exclusive lease was granted in between, or it was blocked again.
                 Unblocked::NotBlocked(Some(state)) if state.blocked.is_some() => {
-                    self.wakes_later(entity).await?;
+                    self.wake_later(entity).await?;
                     let unblock = Unblock { entity, seen: state.token };
                     unblocked = self.store.run(&unblock, PATIENCE).await?;
                 }

@@ -305,13 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_tells_when_it_was_drawn() {
+    fn nonce_contains_its_time() {
         let at = Timestamp::from_millis(1_700_000_000_123);
         assert_eq!(Nonce::from_parts(at, 5).drawn_at(), Some(at));
     }
 
     #[test]
-    fn a_time_that_is_shown_is_read_again() {
+    fn displayed_time_parses_back() {
         for text in ["2026-11-22T12:00:00.000Z", "2026-11-22T12:00:00Z", " 2026-11-22 12:00:00 "] {
             assert_eq!(text.parse(), Ok(Timestamp::from_millis(1_795_348_800_000)), "{text}");
         }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_a_date_is_shown_all_the_same() {
+    fn time_after_year_9999_is_shown_in_milliseconds() {
         assert_eq!(Timestamp::LATEST.to_string(), "9999-12-31T23:59:59.999Z");
         let behind = Timestamp::LATEST + Duration::from_millis(1);
         assert_eq!(behind.to_string(), "253402300800000 ms");

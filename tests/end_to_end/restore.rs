@@ -20,7 +20,7 @@ use webhook_serializer::{
     handler::{Handler, Isolation, Outcome},
     jobs::{Context, Job, JobError, Jobs, Ticker, switch::Switch},
     leases::Terms,
-    operator::{FoundByRestore, Operator, OperatorError, PutBack, Restored, ToldOfRestored},
+    operator::{FoundByRestore, Operator, OperatorError, PutBack, RestoreReport, Restored},
     protocol::{
         entity::{EntityKey, FencingToken, Sequence},
         format::attribute as a,
@@ -320,7 +320,7 @@ async fn restore_loses_nothing_and_receiver_refuses_nothing() {
     assert!(told("block/stopped").is_on_hold);
     assert_eq!(counts("test/idle"), (1, 0, 0), "behind the tail of the older copy");
     for key in ["test/parked", "test/leased"] {
-        assert_eq!(told(key), ToldOfRestored { newest: told(key).newest, ..ToldOfRestored::default() }, "{key}");
+        assert_eq!(told(key), RestoreReport { newest: told(key).newest, ..RestoreReport::default() }, "{key}");
     }
     assert!(!restored.contains_key("test/new"), "it was made since");
     let now = disaster.world.env.now();
@@ -471,7 +471,7 @@ async fn restore_raises_numbers_above_fast_clocks() {
 async fn restored_job_skips_ticks_before_the_restore() {
     let disaster = Disaster::strikes().await;
     let restored = disaster.restore().await;
-    let Restored::Raised(ToldOfRestored { job: Some(job), .. }) = &restored["cron/nightly"] else {
+    let Restored::Raised(RestoreReport { job: Some(job), .. }) = &restored["cron/nightly"] else {
         panic!("{:?}", restored["cron/nightly"])
     };
     assert!(job.last_tick.is_some_and(|tick| tick <= disaster.as_of));

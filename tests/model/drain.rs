@@ -13,9 +13,9 @@ use std::{
 
 use webhook_serializer::{
     engine::drain::{
-        begin::{Begin, Drained, begin},
+        begin::{AcquireStep, Drained, acquire_step},
         page::Page,
-        plan::{Answered, Drain, Ending, Group, Memory, Moment, Step},
+        plan::{AnswerTiming, Drain, Group, Memory, Moment, SettleRequest, Step},
     },
     handler::Outcome,
     protocol::{
@@ -101,7 +101,8 @@ pub struct SettleArgs {
 pub const RETENTION: Duration = Duration::from_secs(1000);
 
 /// Later than every limit.
-const LONG_AGO: Answered = Answered { at: Timestamp::from_millis(u64::MAX / 2), took: Duration::ZERO, fraction: 0.0 };
+const LONG_AGO: AnswerTiming =
+    AnswerTiming { at: Timestamp::from_millis(u64::MAX / 2), took: Duration::ZERO, fraction: 0.0 };
 
 /// The attempts of a source, whether it blocks, whether it has a rate limit, and what it delivers
 /// at once.
@@ -145,17 +146,17 @@ fn moment(epoch: u8, when: PlanTime) -> Moment {
 /// later. `capacity` is the number of receipts in the row.
 pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: Clock, capacity: usize) -> DrainBegin {
     let memory = Memory { capacity, retention: RETENTION };
-    let begins = || begin((*answer).clone(), time(epoch, clock), AMPLE, None);
+    let begins = || acquire_step((*answer).clone(), time(epoch, clock), AMPLE, None);
     memoized(&BEGUN, (answer, epoch, clock, capacity), |_| match begins() {
-        Begin::Granted(lease, state) => {
+        AcquireStep::Granted(lease, state) => {
             DrainBegin::Granted(intern_lease(lease), intern(&DRAINS, Drain::granted(state, memory)))
         }
-        Begin::NothingToDo => DrainBegin::Drained(Drained::Ended),
-        Begin::NotNow(delay, reason) => DrainBegin::Drained(Drained::NotNow(delay, reason)),
-        Begin::Awaits(token, delay) => DrainBegin::Drained(Drained::Awaits(token, delay)),
-        Begin::AskAfter(_) => DrainBegin::AskAgain,
-        Begin::TakeOver { seen, .. } => DrainBegin::TakeOver(intern_view(&seen)),
-        Begin::LookWithin(_) => unreachable!("it does not wait"),
+        AcquireStep::NothingToDo => DrainBegin::Drained(Drained::Ended),
+        AcquireStep::Requeue(delay, reason) => DrainBegin::Drained(Drained::Requeue(delay, reason)),
+        AcquireStep::Awaits(token, delay) => DrainBegin::Drained(Drained::Awaits(token, delay)),
+        AcquireStep::AskAfter(_) => DrainBegin::AskAgain,
+        AcquireStep::TakeOver { seen, .. } => DrainBegin::TakeOver(intern_view(&seen)),
+        AcquireStep::LookWithin(_) => unreachable!("it does not wait"),
     })
 }
 
@@ -205,14 +206,14 @@ impl DrainRef {
     /// retention.
     pub fn gap_is_over(self, epoch: u8, expired: bool) -> PlanStep {
         let retention = if expired { Duration::ZERO } else { Duration::MAX };
-        intern(&TODOS, self.gap_stays(time(epoch, Clock::Late), retention))
+        intern(&TODOS, self.after_gap(time(epoch, Clock::Late), retention))
     }
 
     pub fn decides(self, epoch: u8, ended: SettleArgs) -> DecisionRef {
         memoized(&DECISIONS, (self, epoch, ended), |_| {
             let SettleArgs { settlement, group, token, rated } = ended;
             let at = time(epoch, Clock::Early);
-            let ending = Ending {
+            let ending = SettleRequest {
                 settlement,
                 group,
                 token: FencingToken(token),
@@ -243,16 +244,16 @@ impl DrainRef {
             match observation {
                 Observation::Seen(view) => drain.seen((**view).clone()),
                 Observation::Read(from, rows, receipts) => {
-                    let page = Page::of(entity(), Sequence(*from), rows.iter().map(|row| (**row).clone()).collect());
+                    let page = Page::parse(entity(), Sequence(*from), rows.iter().map(|row| (**row).clone()).collect());
                     let page = page.expect("the model's rows are sound");
-                    let wanted: Vec<Id> = page.wanted().into_iter().map(id_of).collect();
+                    let wanted: Vec<Id> = page.identities().into_iter().map(id_of).collect();
                     let receipts = receipts.iter().filter(|(id, _)| wanted.contains(id));
                     let receipts: Vec<_> = receipts.map(|(_, row)| (**row).clone()).collect();
                     drain.read(page.with_receipts(&receipts).expect("the model's rows are sound"));
                 }
                 Observation::Spilled(receipt) => drain.spilled(vec![(**receipt).clone()]),
                 Observation::Filled => drain.filled(),
-                Observation::Voided => drain.voided(),
+                Observation::Voided => drain.tombstone_written(),
                 Observation::Settled(view, decision) => drain.settled((**view).clone(), decision),
             }
             intern(&DRAINS, drain)

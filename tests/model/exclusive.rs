@@ -1,7 +1,7 @@
 //! An exclusive holder.
 
 use webhook_serializer::{
-    leases::wait::{Follows, follows},
+    leases::wait::{WaitStep, wait_step},
     protocol::{lease::Acquired, state::LeaseKind},
 };
 
@@ -96,14 +96,14 @@ impl Next<'_> {
     }
 
     fn let_in(&mut self, drawn: NonceId, answer: AcquiredRef, clock: Clock) -> Exclusive {
-        match follows((*answer).clone(), time(self.state.epoch, clock), None) {
-            Follows::Granted(lease, _) => {
+        match wait_step((*answer).clone(), time(self.state.epoch, clock), None) {
+            WaitStep::Granted(lease, _) => {
                 self.model.reach(Reached::Exclusive);
                 Exclusive::Hold(intern_lease(lease))
             }
-            Follows::TakeOver(seen) => Exclusive::TakeOver(drawn, intern_view(&seen)),
-            Follows::Await { asks: true, .. } => Exclusive::Ask(drawn),
-            Follows::Await { .. } | Follows::StandBack(_) | Follows::Request => Exclusive::Poll,
+            WaitStep::TakeOver(seen) => Exclusive::TakeOver(drawn, intern_view(&seen)),
+            WaitStep::Await { asks: true, .. } => Exclusive::Ask(drawn),
+            WaitStep::Await { .. } | WaitStep::StandBack(_) | WaitStep::Request => Exclusive::Poll,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! An operator who holds, resumes and skips.
 
 use webhook_serializer::{
-    engine::drain::plan::{Group, InFront},
+    engine::drain::plan::{Front, Group},
     protocol::{lease::Acquired, receipt::Settlement, state::LeaseKind},
 };
 
@@ -170,8 +170,8 @@ impl Next<'_> {
         let rows = self.state.item(Item::Delivery(sequence)).into_iter().collect();
         let known = known.observes(self.state.epoch, Observation::Read(view.next().0, rows, Vec::new()));
         // A repeat is left to a worker here.
-        match known.in_front() {
-            InFront::Delivery(_) => Operator::SkipPark(lease, known),
+        match known.front_item() {
+            Front::Delivery(_) => Operator::SkipPark(lease, known),
             _ => Operator::SkipRelease(lease),
         }
     }

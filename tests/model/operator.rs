@@ -1,7 +1,7 @@
 //! An operator: redrives, unblocks and releases by force.
 
 use webhook_serializer::{
-    operator::{self, Told, is_put_back},
+    operator::{self, ParkedOutcome, is_put_back},
     protocol::{entity::Sequence, format::attribute as a, receipt::Settlement},
 };
 
@@ -98,14 +98,14 @@ impl Next<'_> {
             Operator::Check(sequence, id) => {
                 if !self.has(Rule::RedriveWithoutLookup) {
                     // Production reads twice, but settled deliveries do not change.
-                    let settled = match operator::told(self.state.view().as_deref(), Sequence(sequence)) {
-                        Told::Undecided => {
+                    let settled = match operator::parked_outcome(self.state.view().as_deref(), Sequence(sequence)) {
+                        ParkedOutcome::Undecided => {
                             self.state.operator = Operator::Away;
                             return;
                         }
-                        Told::Forgotten => None,
-                        Told::Settled(settlement) => Some(settlement),
-                        Told::InItsReceipt => self.state.item(Item::Receipt(id)).map(|row| receipt_at(&row).1),
+                        ParkedOutcome::Forgotten => None,
+                        ParkedOutcome::Settled(settlement) => Some(settlement),
+                        ParkedOutcome::InReceiptRow => self.state.item(Item::Receipt(id)).map(|row| receipt_at(&row).1),
                     };
                     if !is_put_back(settled) {
                         self.model.reach(Reached::ParkedAndApplied);

@@ -207,7 +207,7 @@ impl Next<'_> {
 
     fn as_before(&self, lease: LeaseRef, view: View) -> Option<DecisionRef> {
         let rows = (view.next().0..=view.tail.0).map_while(|at| self.state.item(Item::Delivery(at)));
-        let page = Page::of(entity(), view.next(), rows.map(|row| (*row).clone()).collect()).expect("sound rows");
+        let page = Page::parse(entity(), view.next(), rows.map(|row| (*row).clone()).collect()).expect("sound rows");
         let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
             Item::Receipt(_) => Some((**row).clone()),
             _ => None,

@@ -61,17 +61,17 @@ impl Next<'_> {
             }
             plan::Step::ReadPage => Step::ReadPage,
             plan::Step::AwaitGap => Step::Gap,
-            plan::Step::Start { is_written, group } => {
+            plan::Step::Start { is_recorded, group } => {
                 worker.draining_mut().group = *group;
                 if group.is_several() {
                     self.model.reach(Reached::Group);
                 }
-                if *is_written { Step::RecordStart } else { Step::Start }
+                if *is_recorded { Step::RecordStart } else { Step::Start }
             }
             plan::Step::Settle(settlement) => return self.settle(worker, *settlement, false, ran),
             plan::Step::Apply => return self.settle(worker, Settlement::Applied, false, ran),
             plan::Step::Commit(_) => return self.settle(worker, Settlement::Applied, true, ran),
-            plan::Step::SetAside { .. } => {
+            plan::Step::Park { .. } => {
                 if !ran {
                     self.model.reach(Reached::KillerGivenUp);
                 }
@@ -88,7 +88,10 @@ impl Next<'_> {
             plan::Step::GiveUp(attempts, retries, _) => {
                 Step::Fail { attempts: *attempts, retries: *retries, one_by_one: None, retry: false }
             }
-            plan::Step::Wait(_) | plan::Step::Void(_) | plan::Step::FindSource | plan::Step::BeAlone(_) => {
+            plan::Step::Wait(_)
+            | plan::Step::WriteTombstone(_)
+            | plan::Step::FindSource
+            | plan::Step::AwaitIsolation(_) => {
                 unreachable!("{todo:?}: nothing here is that short, unknown or in company")
             }
         };
@@ -125,7 +128,7 @@ impl Next<'_> {
             return;
         }
         let todo = worker.draining().known.gap_is_over(self.state.epoch, false);
-        assert_eq!(*todo, plan::Step::Void(Sequence(sequence)));
+        assert_eq!(*todo, plan::Step::WriteTombstone(Sequence(sequence)));
         if self.state.is_awaited(sequence) {
             self.state.left.voids = self.state.left.voids.saturating_sub(1);
         }

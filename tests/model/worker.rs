@@ -3,7 +3,7 @@
 use webhook_serializer::{
     engine::{
         drain::{
-            begin::{Drained, Fate, fate},
+            begin::{Disposition, Drained, disposition},
             plan::{self, Group},
         },
         queue::WakeUp,
@@ -476,10 +476,10 @@ impl Next<'_> {
     /// Ends the drain, and decides about its wake-up.
     pub fn ends(&mut self, worker: &mut Worker, drained: Drained) {
         let wake_up = WakeUp { entity: entity().clone(), token: worker.token };
-        worker.step = match fate(&wake_up, worker.is_replaced, drained, LEASE) {
-            Fate::Delete => Step::Finish { delete: true },
-            Fate::Keep => Step::Finish { delete: false },
-            Fate::Replace(fresh, ..) => Step::Requeue(fresh.token),
+        worker.step = match disposition(&wake_up, worker.is_replaced, drained, LEASE) {
+            Disposition::Delete => Step::Finish { delete: true },
+            Disposition::Keep => Step::Finish { delete: false },
+            Disposition::Replace(fresh, ..) => Step::Requeue(fresh.token),
         };
     }
 

@@ -1,7 +1,6 @@
-//! Appending to an inbox: claim, then put beside wake-up, then say so.
+//! Appends deliveries to inboxes: a claim, then the put and the wake-up concurrently.
 //!
-//! The one path by which a delivery gets into an inbox: a webhook's, one that
-//! an operator puts back, one that an application appends itself.
+//! Every delivery takes this path: a webhook, a redrive, one that an application appends.
 
 use std::time::Duration;
 
@@ -27,28 +26,26 @@ use crate::{
     traces,
 };
 
-/// The longest that an append may take from its claim to its put. A worker that
-/// finds a claimed place empty waits longer than this before it gives it up.
+/// The longest time from an append's claim to its put. A worker that finds a claimed
+/// sequence empty waits longer than this before it writes a tombstone.
 pub const DEADLINE: Duration = Duration::from_millis(2200);
 
-/// How long a wake-up is tried for at least, should the claim have used up the
-/// time: the sender's answer must not be long in coming.
+/// The least time for a wake-up, even if the claim has used up the append's.
 const SHORTEST_WAKE_UP: Duration = Duration::from_millis(250);
 
-/// The longest that an append may take in all, its wake-up included.
+/// The longest time that an append takes, its wake-up included.
 pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
 
-/// Time kept free for the queue, where what the store does not take is deferred:
-/// for one try that is not answered, and another.
+/// Time kept free for deferring to the queue: one try that gets no answer, and another.
 const DEFERRING: Duration = Duration::from_millis(1000);
 
-/// How many parts of a large body are written side by side.
+/// The number of concurrent writes for a large body's parts.
 const PARTS_AT_ONCE: usize = 6;
 
-/// How many claimed places in a row may turn out voided.
-const PLACES: u32 = 3;
+/// The most claims of one append that may end in tombstones.
+const MOST_CLAIMS: u32 = 3;
 
-/// Inboxes, for whoever puts deliveries in.
+/// Appends deliveries to inboxes.
 #[derive(Clone)]
 pub struct Inbox {
     store: Store,
@@ -57,79 +54,73 @@ pub struct Inbox {
     observer: std::sync::Arc<dyn Observer>,
 }
 
-/// A delivery that is durable in its inbox.
+/// A delivery that is stored in its inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
-    /// Its place.
+    /// Its sequence.
     pub sequence: Sequence,
-    /// Why no wake-up could be sent, where one was owed. The delivery is safe
-    /// all the same: the sweep finds it.
+    /// The error of its wake-up, if that could not be sent. The sweep will find the delivery.
     pub wake_up_failed: Option<QueueError>,
 }
 
-/// What became of a delivery that is safe.
+/// A delivery that is stored, in the inbox or in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Accepted {
-    /// It is durable in its inbox.
+    /// It is in its inbox.
     Appended(Appended),
-    /// The store did not take it, and it may be there all the same. It waits in the
-    /// queue: a worker appends it when the store is back.
+    /// It is in the queue, and a worker appends it once the store is back. It may be in its
+    /// inbox as well.
     Deferred,
 }
 
-/// Why a delivery was not appended. It may be there all the same; appended
-/// again it is recognised as the same.
+/// The reason for a failed append. The delivery may be in its inbox; a second append is
+/// recognised as a repeat.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The store could not be reached in time, or will not take it.
+    /// The store could not be reached in time, or refused the delivery.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// This instance was so slow that its places were given up, several times.
-    #[error("{PLACES} claimed places were given up before they could be filled")]
+    /// This instance was so slow that several claims ended in tombstones.
+    #[error("{MOST_CLAIMS} claimed places were given up before they could be filled")]
     Overtaken,
-    /// Its body is larger than 6 MiB, and might not be readable again.
-    /// Nothing was written.
+    /// The body is larger than 6 MiB. Nothing was written.
     #[error("a body of {0} bytes: at most {LARGEST_BODY} are taken")]
     TooLarge(usize),
-    /// Its entity is a job: the namespace `cron` takes no deliveries. Nothing
-    /// was written.
+    /// The entity is a job: the namespace `cron` takes no deliveries. Nothing was written.
     #[error("`cron/…` is a job, which takes no deliveries")]
     IsAJob,
 }
 
-/// How a delivery comes to be appended.
+/// The origin of a delivery.
 #[derive(Debug, Clone, Copy)]
-enum Coming {
-    /// Just now.
-    Now,
-    /// Once more, after it was parked; it may have been applied before under this
-    /// token.
-    Again(Option<FencingToken>),
-    /// From the queue, where it waited for the store.
+enum Origin {
+    New,
+    /// Redriven, with the token of its application before a rewind, if any.
+    Redriven(Option<FencingToken>),
+    /// Deferred in the queue.
     Deferred,
 }
 
-/// What an append has found out so far, and what follows from it.
+/// The state of an append across its claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Appending {
-    /// How many places turned out given up.
+    /// Claims that ended in tombstones.
     pub places: u32,
-    /// Whether somebody has to be woken for the next place.
+    /// A wake-up is owed with the next claim.
     pub owed: bool,
 }
 
 impl Appending {
-    /// A place was claimed, on a row that is `state` now; `doubtful`: by a try
-    /// whose reply was lost, perhaps, so that others may have come since. The
-    /// wake-up to send beside the put, where one is owed.
+    /// Returns the wake-up to send with the put, if one is owed, after a claim that left the
+    /// row as `state`. `doubtful`: an earlier try may have landed, so other claims may
+    /// have followed.
     pub fn claimed(&mut self, state: &EntityState, doubtful: bool, now: Timestamp) -> Option<WakeUp> {
         self.owed |= doubtful || owes_wake_up(state, now);
         self.owed.then(|| WakeUp::under(&state.entity, state.token))
     }
 
-    /// Returns the delay of the wake-up for a place that was claimed on this row:
-    /// the source's linger, unless a group is full or an attempt failed. A group is
-    /// full with as many deliveries as the next drain would start at once.
+    /// Returns the delay of the wake-up for a claim that left the row as `state`: the source's
+    /// linger, unless an attempt failed or enough deliveries wait for a full group.
     pub fn delay(linger: Option<Linger>, state: &EntityState) -> Duration {
         let most = |linger: Linger| match state.is_one_by_one() {
             true => 1,
@@ -141,30 +132,29 @@ impl Appending {
         }
     }
 
-    /// The place was given up before it was filled: whoever did that may be gone,
-    /// and nobody else looks. Whether to claim another.
+    /// Notes that the claim ended in a tombstone, and returns whether to claim again. The worker
+    /// that wrote the tombstone may have ended, so a wake-up is owed.
     pub fn overtaken(&mut self) -> bool {
         self.places += 1;
         self.owed = true;
-        self.places < PLACES
+        self.places < MOST_CLAIMS
     }
 }
 
 impl Inbox {
-    /// Inboxes in `store`, whose rows are kept for `retention`.
+    /// Creates an inbox; its rows are kept for `retention`.
     #[doc(hidden)]
     pub fn new(store: Store, waker: Waker, retention: Duration, observer: std::sync::Arc<dyn Observer>) -> Self {
         Self { store, waker, retention, observer }
     }
 
-    /// Appends `incoming` to its entity's inbox. Afterwards it is durable, and
-    /// somebody is sure to look at it.
+    /// Appends `incoming` to its entity's inbox. On return it is durable, and a drain will
+    /// follow.
     pub async fn append(&self, incoming: &Incoming) -> Result<Appended, AppendError> {
         self.append_within(incoming, None, ANSWERED).await
     }
 
-    /// As [`Inbox::append`], for who must answer within `time`. `linger`: its source
-    /// waits for more before a worker is woken.
+    /// Appends with a deadline; `linger` delays the wake-up so that more deliveries can join.
     pub async fn append_within(
         &self,
         incoming: &Incoming,
@@ -174,25 +164,25 @@ impl Inbox {
         if incoming.body.len() > LARGEST_BODY {
             return Err(AppendError::TooLarge(incoming.body.len()));
         }
-        self.append_as(incoming, StoredBody::new(&incoming.body), Coming::Now, linger, time).await
+        self.append_as(incoming, StoredBody::new(&incoming.body), Origin::New, linger, time).await
     }
 
-    /// Appends what was parked once more. `run_before`: it was applied before, under
-    /// this token, and parked when a person had it run again.
-    pub(crate) async fn append_again(
+    /// Appends a redriven delivery. `run_before` is the token under which it was applied before a
+    /// rewind, if it was.
+    pub(crate) async fn append_redriven(
         &self,
         incoming: &Incoming,
         run_before: Option<FencingToken>,
     ) -> Result<Appended, AppendError> {
-        self.append_as(incoming, StoredBody::new(&incoming.body), Coming::Again(run_before), None, ANSWERED).await
+        self.append_as(incoming, StoredBody::new(&incoming.body), Origin::Redriven(run_before), None, ANSWERED).await
     }
 
-    /// As [`Inbox::append_within`]; what the store does not take is deferred, where
-    /// `on_outage` says so and the queue takes it.
+    /// Appends with a deadline, or defers the delivery to the queue if the store fails and
+    /// `on_outage` allows it.
     ///
     /// # Errors
     ///
-    /// It is in neither, as far as is known: why the store did not take it.
+    /// The store's error, if the queue failed as well.
     pub async fn accept(
         &self,
         incoming: &Incoming,
@@ -200,7 +190,7 @@ impl Inbox {
         on_outage: OnOutage,
         time: Duration,
     ) -> Result<Accepted, AppendError> {
-        // What is half as long as a message fits whatever it holds.
+        // A body half as long as a message always fits.
         let fits = || incoming.body.len() <= LARGEST_MESSAGE / 2 || Deferred::of(incoming, traces::current()).is_some();
         if on_outage == OnOutage::Refuse || !fits() {
             return self.append_within(incoming, linger, time).await.map(Accepted::Appended);
@@ -223,18 +213,18 @@ impl Inbox {
         }
     }
 
-    /// Appends what was deferred, within `time`: as the repeat that it may be. Its body
-    /// is stored as it was deferred, so that a worker needs nothing to compress with.
-    pub(crate) async fn take_up(
+    /// Appends a deferred delivery, its body as it was packed then: a worker has no
+    /// compressor.
+    pub(crate) async fn append_deferred(
         &self,
         incoming: &Incoming,
         stored: StoredBody,
         time: Duration,
     ) -> Result<Appended, AppendError> {
-        self.append_as(incoming, stored, Coming::Deferred, None, time).await
+        self.append_as(incoming, stored, Origin::Deferred, None, time).await
     }
 
-    /// Defers once more what the store does not take yet, for about `pause`.
+    /// Defers a delivery again, for about `pause`.
     pub(crate) async fn defer_again(
         &self,
         deferred: &Deferred,
@@ -256,7 +246,7 @@ impl Inbox {
         &self,
         incoming: &Incoming,
         stored: StoredBody,
-        coming: Coming,
+        origin: Origin,
         linger: Option<Linger>,
         time: Duration,
     ) -> Result<Appended, AppendError> {
@@ -269,17 +259,17 @@ impl Inbox {
         let nonce = env.nonce();
         let envelope = Envelope::with_body(incoming, stored, &nonce, env.now() + self.retention);
         let envelope = envelope.traced(traces::current());
-        let envelope = match coming {
-            Coming::Now => envelope,
-            Coming::Again(run_before) => envelope.run_before(run_before),
-            Coming::Deferred => envelope.deferred_until(env.now()),
+        let envelope = match origin {
+            Origin::New => envelope,
+            Origin::Redriven(run_before) => envelope.run_before(run_before),
+            Origin::Deferred => envelope.deferred_until(env.now()),
         };
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
             try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
         }
         let mut appending = Appending::default();
         loop {
-            // The parts, if any, stand under the first nonce; a claim has its own.
+            // A claim has a nonce of its own; the first one names the parts.
             let nonce = env.nonce();
             let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: env.now() };
             let claimed = self.store.run_noting_doubt(&claim, patience()).await?;
@@ -293,9 +283,9 @@ impl Inbox {
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };
                     let is_wake_up_lost = appended.wake_up_failed.is_some();
                     let sequence = place.sequence;
-                    self.observer.observe(&match coming {
-                        Coming::Now | Coming::Again(_) => Event::Accepted { incoming, sequence, is_wake_up_lost },
-                        Coming::Deferred => {
+                    self.observer.observe(&match origin {
+                        Origin::New | Origin::Redriven(_) => Event::Accepted { incoming, sequence, is_wake_up_lost },
+                        Origin::Deferred => {
                             let after = env.now().since(incoming.received_at);
                             Event::TakenUp { incoming, sequence, after, is_wake_up_lost }
                         }
@@ -308,14 +298,12 @@ impl Inbox {
         }
     }
 
-    /// Tells of what is not to be appended, such as a delivery of a topic that its
-    /// source does not take.
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    /// Emits an event about a delivery that is not appended.
+    pub(crate) fn observe(&self, event: &Event<'_>) {
         self.observer.observe(event);
     }
 
-    /// When the newest thing happened of those that were handled, of one family
-    /// of topics: what is not newer is known there.
+    /// Returns the newest event time that was applied, of one topic family.
     pub async fn newest_event_time(&self, entity: &EntityKey, family: &str) -> Result<Option<Timestamp>, StoreError> {
         let state = self.store.entity(entity, DEADLINE).await?;
         Ok(state.and_then(|state| state.newest_event_time.of(family)))

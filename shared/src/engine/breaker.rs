@@ -1,12 +1,11 @@
 //! A circuit breaker for each source, in each worker process.
 //!
-//! An invocation returns when its slowest drain does, so that every start of a
-//! handler that hangs keeps a slot from everybody else. Three orders in a row
-//! that fail for the handler's sake and not for their own open the source's
-//! breaker: nothing of that source starts in this process for a while, then one
-//! start tries whether it is well again, and the first success closes it.
+//! An invocation returns when its slowest drain does, so each start of a hanging handler
+//! keeps a slot from other orders. Three orders in a row whose failure is not their own
+//! open the source's breaker: none of its handlers start in this process for a while,
+//! then one start is the probe, and the first success closes the breaker.
 //!
-//! [`Breaker`] is pure. `Breakers` is the one that a worker's drains share.
+//! [`Breaker`] is pure; a worker's drains share `Breakers`.
 
 use std::{
     collections::BTreeMap,
@@ -16,81 +15,79 @@ use std::{
 
 use crate::protocol::entity::{EntityKey, SourceName};
 
-/// So many different orders, with no success between, open a breaker: one
-/// poison order never does.
+/// The number of different orders whose failures, without a success between, open a breaker. A
+/// single poison order never does.
 pub const ORDERS: usize = 3;
 
-/// How long a breaker stays open at first; each probe that fails doubles it.
+/// The first time that a breaker stays open; each failed probe doubles it.
 pub const SHORTEST: Duration = Duration::from_secs(5);
 
-/// No breaker stays open for longer, but for what chance adds.
+/// The longest time that a breaker stays open, without jitter.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// A start that runs for longer than this, and for more than twice as long as
-/// the last success took, seems to hang.
+/// A start seems to hang after this time, and twice as long as the last success took.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// For how long starts are put off that meet others that seem to hang. Those
-/// are the probes: the first that ends shows what is the matter.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// The wait of starts that are refused while others seem to hang. Those serve as the probes.
+const HANG_PAUSE: Duration = Duration::from_secs(2);
 
-/// Nothing of a source that is held back waits for more than so many times as long
-/// as its breaker is open.
+/// The longest wait of a refused start, as a multiple of the time that the breaker is
+/// open.
 const OPENINGS: u32 = 5;
 
-/// A time-out that comes this much too late has been through a freeze, and
-/// says nothing of the handler.
+/// A timeout this much too late was delayed by a frozen process, and says nothing about
+/// the handler.
 const FROZEN: Duration = Duration::from_secs(1);
 
-/// How a start ended, as far as the health of its source's handler goes.
+/// The result of a start, regarding the health of the source's handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum StartResult {
     /// The delivery was applied.
     Success,
-    /// The handler gave no answer in time, or said that what it needs is out of
-    /// reach: any delivery would have failed in the same way.
+    /// The handler timed out or its destination is unavailable: any delivery would have
+    /// failed.
     Unwell,
-    /// It answered, if with a failure: that may be the delivery's own.
+    /// The handler answered with a failure that may be the delivery's own.
     Answered,
-    /// Nobody knows: it was dropped before it ended.
+    /// It was dropped before it ended.
     Unknown,
 }
 
-/// Whether a start may be made.
+/// The answer to a request for a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It is made, and has this number.
+    /// Start, under this number.
     Start(u64),
-    /// Not before `wait`. Who waits longer than that is to come within `longest`.
+    /// Wait at least `wait`, at most `longest`.
     NotNow {
-        /// Until the next start may be made.
+        /// The time until the next start.
         wait: Duration,
-        /// The longest wait that loses little once the source is well.
+        /// The longest wait that does not delay the source's recovery much.
         longest: Duration,
     },
 }
 
-/// What an ending changed.
+/// The change of a breaker's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing that anybody need know.
+    /// None to report.
     None,
-    /// It is open for so long.
+    /// It opened for this time.
     Opened(Duration),
-    /// It is closed again.
+    /// It closed.
     Closed,
 }
 
-/// One source's breaker. Times are by the process's own clock; `fraction` (0.0
-/// to 1.0) is chance.
+/// The breaker of a source. Times are by the monotonic clock; `fraction` (0.0 to 1.0) is
+/// jitter.
 #[derive(Debug, Default)]
 pub struct Breaker {
     running: Vec<Running>,
-    /// Orders that failed since the last success, the last one last.
+    /// The orders that failed since the last success, in order.
     failing: Vec<EntityKey>,
     open: Option<Open>,
     last_success: Duration,
-    /// How long that took.
+    /// The duration of the last success.
     usual: Duration,
     next: u64,
 }
@@ -111,23 +108,23 @@ struct Open {
 }
 
 impl Breaker {
-    /// Asks for a start of `entity` at `now`, which may take `limit`.
+    /// Requests a start of `entity` at `now`, which may take `limit`.
     pub fn admit(&mut self, entity: &EntityKey, now: Duration, limit: Duration, fraction: f64) -> Admission {
         let number = self.next;
         if self.open.is_none() && self.seems_to_hang(now) {
-            let wait = spread(LOOK_AGAIN / 2, fraction * 2.0);
+            let wait = spread(HANG_PAUSE / 2, fraction * 2.0);
             return Admission::NotNow { wait, longest: wait };
         }
         if let Some(open) = &mut self.open {
             let refused = |wait| Admission::NotNow { wait, longest: open.length * OPENINGS };
             if now < open.until {
-                // Not all at the same moment: but one they would only be put off again.
+                // Spread out: all but one would be refused again.
                 return refused(open.until - now + open.length.mul_f64(fraction / 2.0));
             }
             if open.probe.is_some() {
                 return refused(spread(open.length / 2, fraction * 2.0));
             }
-            // Whoever failed last may be what is wrong. It gets its turn where nobody else comes.
+            // The order that failed last may be at fault. It becomes the probe only if no other comes.
             if self.failing.last() == Some(entity) && now < open.until + open.length {
                 return refused(open.until + open.length - now);
             }
@@ -138,21 +135,21 @@ impl Breaker {
         Admission::Start(number)
     }
 
-    /// A start ended.
-    pub fn ended(&mut self, number: u64, now: Duration, ending: Ending, fraction: f64) -> Change {
+    /// Notes the result of a start.
+    pub fn ended(&mut self, number: u64, now: Duration, result: StartResult, fraction: f64) -> Change {
         let Some(place) = self.running.iter().position(|running| running.number == number) else {
             return Change::None;
         };
         let Running { entity, since, limit, .. } = self.running.swap_remove(place);
         let took = now.saturating_sub(since);
         let is_probe = self.open.as_mut().is_some_and(|open| open.probe.take_if(|probe| *probe == number).is_some());
-        match ending {
-            Ending::Success => {
+        match result {
+            StartResult::Success => {
                 (self.last_success, self.usual) = (now, took);
                 self.close()
             }
-            Ending::Answered if is_probe => self.close(),
-            Ending::Unwell if took <= limit + FROZEN => {
+            StartResult::Answered if is_probe => self.close(),
+            StartResult::Unwell if took <= limit + FROZEN => {
                 self.failing.retain(|failing| *failing != entity);
                 self.failing.push(entity);
                 let length = match &self.open {
@@ -160,10 +157,10 @@ impl Breaker {
                     None if self.failing.len() >= ORDERS => SHORTEST,
                     _ => return Change::None,
                 };
-                // Never shorter than what it costs to try: a source that is unwell has half of the slots at most.
+                // At least as long as the probe took, so that an unwell source uses at most half of the slots.
                 self.open(now, length.max(took).min(LONGEST), fraction)
             }
-            Ending::Answered | Ending::Unwell | Ending::Unknown => Change::None,
+            StartResult::Answered | StartResult::Unwell | StartResult::Unknown => Change::None,
         }
     }
 
@@ -173,19 +170,19 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Duration, length: Duration, fraction: f64) -> Change {
-        // Only the last one matters from here on.
+        // From now on only the last one counts.
         self.failing.drain(..self.failing.len() - 1);
         let lasts = spread(length, fraction);
         self.open = Some(Open { until: now + lasts, length, probe: None });
         Change::Opened(lasts)
     }
 
-    /// Whether as many orders as open a breaker have failed or seem to hang.
+    /// Returns whether enough orders to open the breaker have failed or seem to hang.
     fn seems_to_hang(&self, now: Duration) -> bool {
         let patience = PATIENCE.max(self.usual * 2);
         let hangs = |running: &&Running| {
             let silent_for = now.saturating_sub(running.since.max(self.last_success));
-            // Those beyond their limit were frozen with us.
+            // A start beyond its limit was frozen together with this process.
             silent_for > patience && now.saturating_sub(running.since) <= running.limit + FROZEN
         };
         let is_new = |running: &&Running| !self.failing.contains(&running.entity);
@@ -193,22 +190,21 @@ impl Breaker {
     }
 }
 
-/// `length`, and up to half as much again.
+/// Adds up to half of `length`.
 fn spread(length: Duration, fraction: f64) -> Duration {
     length.mul_f64(1.0 + fraction / 2.0)
 }
 
-/// What one worker knows of a source's destination.
 #[derive(Debug, Default)]
 struct Destination {
     breaker: Breaker,
-    /// Since when it is reported as unavailable.
+    /// The time at which it was reported as unavailable.
     unavailable_since: Option<Duration>,
-    /// Why its last order failed.
+    /// The last failure.
     error: String,
 }
 
-/// The breakers of all sources that one worker has met.
+/// The breakers of a worker's sources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Breakers(Arc<Mutex<BTreeMap<SourceName, Destination>>>);
 
@@ -217,7 +213,6 @@ impl Breakers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a start; refused, for how long.
     pub(crate) fn admit(
         &self,
         source: &SourceName,
@@ -234,37 +229,34 @@ impl Breakers {
         }
     }
 
-    /// Remembers why a start of this source failed.
+    /// Stores the error of a failed start.
     pub(crate) fn failed(&self, source: &SourceName, error: &str) {
         error.clone_into(&mut self.destinations().entry(source.clone()).or_default().error);
     }
 
-    /// The source's destination is unavailable; whether that is news.
-    pub(crate) fn unavailable(&self, source: &SourceName, now: Duration) -> bool {
+    /// Marks the destination unavailable, and returns whether it was available before.
+    pub(crate) fn mark_unavailable(&self, source: &SourceName, now: Duration) -> bool {
         let mut destinations = self.destinations();
         let since = &mut destinations.entry(source.clone()).or_default().unavailable_since;
         since.replace(since.unwrap_or(now)).is_none()
     }
 
-    /// The source's destination is available; after how long, if it was not.
-    pub(crate) fn available(&self, source: &SourceName, now: Duration) -> Option<Duration> {
+    /// Marks the destination available, and returns how long it was unavailable, if it was.
+    pub(crate) fn mark_available(&self, source: &SourceName, now: Duration) -> Option<Duration> {
         let since = self.destinations().get_mut(source)?.unavailable_since.take()?;
         Some(now.saturating_sub(since))
     }
 }
 
-/// A start that a breaker refuses.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// Until the next one may be made.
     pub(crate) wait: Duration,
-    /// The longest that who waits longer is to wait.
     pub(crate) longest: Duration,
-    /// Why others of its source failed; empty: they have yet to answer.
+    /// The last failure of the source; empty: its starts have not ended yet.
     pub(crate) error: String,
 }
 
-/// A start that was admitted. Dropped, nobody knows how it ended.
+/// An admitted start. Dropped without a result, its result is unknown.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     breakers: Breakers,
@@ -273,21 +265,20 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// It ended.
-    pub(crate) fn ended(self, now: Duration, ending: Ending, fraction: f64) -> Change {
-        self.end(now, ending, fraction)
+    pub(crate) fn ended(self, now: Duration, result: StartResult, fraction: f64) -> Change {
+        self.end(now, result, fraction)
     }
 
-    fn end(&self, now: Duration, ending: Ending, fraction: f64) -> Change {
+    fn end(&self, now: Duration, result: StartResult, fraction: f64) -> Change {
         let mut destinations = self.breakers.destinations();
         let destination = destinations.get_mut(&self.source);
-        destination.map_or(Change::None, |one| one.breaker.ended(self.number, now, ending, fraction))
+        destination.map_or(Change::None, |one| one.breaker.ended(self.number, now, result, fraction))
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.end(Duration::ZERO, Ending::Unknown, 0.0);
+        self.end(Duration::ZERO, StartResult::Unknown, 0.0);
     }
 }
 

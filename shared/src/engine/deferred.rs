@@ -1,15 +1,14 @@
-//! Deferred deliveries: verified, answered 202, and not taken by the store. Each
-//! waits as a message of the queue until a worker can append it.
+//! Deferred deliveries: verified, answered 202, and kept in the queue until a worker can
+//! append them.
 //!
 //! ```json
 //! {"delivery":1,"entity":"shop/order/7","source":"shop","id":"…","topic":"order.updated","family":"order",
 //!  "received_at":1767225600000,"encoding":"zstd","length":2517,"body":"KLUv…"}
 //! ```
 //!
-//! `delivery` is the form's number and stands in front: by it a message that
-//! cannot be read is known for a delivery, and kept. The body is compressed where
-//! that helps, and in base64. Nothing else of the request is in it: no header, no
-//! signature.
+//! `delivery` is the format's version and comes first, so that even an unreadable message
+//! is known to be a delivery, and kept. The body is base64, compressed if that helps.
+//! The message holds no headers and no signature.
 
 use std::time::Duration;
 
@@ -30,10 +29,10 @@ use crate::{
 /// The longest body of a message (SQS, since August 2025), in bytes.
 pub const LARGEST_MESSAGE: usize = 1_048_576;
 
-/// A deferred delivery, as it stands in a message's body.
+/// The body of a message with a deferred delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deferred {
-    /// The form's number.
+    /// [`FORMAT`].
     delivery: u64,
     entity: EntityKey,
     source: SourceName,
@@ -50,10 +49,10 @@ pub struct Deferred {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
     encoding: String,
-    /// Of the body, before it was compressed.
+    /// The length of the uncompressed body.
     length: usize,
     body: String,
-    /// How often a worker tried in vain.
+    /// Failed appends so far.
     #[serde(default, skip_serializing_if = "is_zero")]
     tries: u32,
     #[cfg_attr(feature = "otel", serde(default, skip_serializing_if = "is_none"))]
@@ -71,25 +70,22 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// The one that this version writes and reads.
-const FORM: u64 = 1;
+const FORMAT: u64 = 1;
 
-/// How long it is left alone after the first try in vain; each further one doubles
-/// it.
+/// The delay after the first failed append; doubles each time up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(15);
 
-/// The longest pause: so long after an outage, at the most, the last is tried.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 impl Deferred {
-    /// How a message begins that is one, whatever its form.
+    /// The start of each such message, of any version.
     pub(crate) const MARK: &str = "{\"delivery\":";
 
-    /// `incoming`, where it fits a message; its trace goes on there.
+    /// Returns the message for `incoming`, if it fits one.
     pub fn of(incoming: &Incoming, trace: Trace) -> Option<Self> {
         let stored = StoredBody::new(&incoming.body);
         let deferred = Self {
-            delivery: FORM,
+            delivery: FORMAT,
             entity: incoming.entity.clone(),
             source: incoming.identity.source.clone(),
             id: incoming.identity.delivery_id.clone(),
@@ -99,14 +95,14 @@ impl Deferred {
             family: shortened(&incoming.family, TOPIC_BYTES),
             event_time: incoming.event_time.map(Timestamp::as_millis),
             received_at: incoming.received_at.as_millis(),
-            content_type: incoming.content_type.as_deref().map(|said| shortened(said, TOPIC_BYTES)),
+            content_type: incoming.content_type.as_deref().map(|text| shortened(text, TOPIC_BYTES)),
             encoding: stored.encoding.to_owned(),
             length: incoming.body.len(),
             body: STANDARD.encode(&stored.bytes),
             tries: 0,
             trace,
         };
-        // As long as it can become.
+        // At its longest.
         let last = Self { tries: u32::MAX, ..deferred.clone() };
         (last.text().len() <= LARGEST_MESSAGE).then_some(deferred)
     }
@@ -115,7 +111,7 @@ impl Deferred {
     ///
     /// # Errors
     ///
-    /// Why it cannot be read, without anything of what it holds.
+    /// The reason, without quoting the message's content.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Numbered {
@@ -123,40 +119,38 @@ impl Deferred {
         }
         let Numbered { delivery } =
             serde_json::from_str(text).map_err(|error| format!("it is damaged at byte {}", error.column()))?;
-        if delivery != FORM {
-            return Err(format!("it is of form {delivery}, and this version reads {FORM}"));
+        if delivery != FORMAT {
+            return Err(format!("it is of form {delivery}, and this version reads {FORMAT}"));
         }
-        // Not the error's own words, which quote.
+        // The error's own text would quote the content.
         serde_json::from_str(text).map_err(|error| format!("a field is wrong or absent at byte {}", error.column()))
     }
 
-    /// As it stands in a message's body. Of the characters that a message cannot
-    /// hold, JSON escapes all but two.
+    /// Returns the message body. JSON escapes all characters that SQS refuses, except two.
     pub(crate) fn text(&self) -> String {
         let text = serde_json::to_string(self).expect("a deferred delivery is a plain object");
         text.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff")
     }
 
-    /// Whose it is.
+    /// Returns the delivery's entity.
     pub fn entity(&self) -> &EntityKey {
         &self.entity
     }
 
-    /// Where its trace goes on.
     pub(crate) fn trace(&self) -> Trace {
         self.trace
     }
 
-    /// When it arrived, by ours.
+    /// Returns when ingest received the delivery.
     pub fn received_at(&self) -> Timestamp {
         Timestamp::from_millis(self.received_at)
     }
 
-    /// The delivery, and its body as it is to be stored.
+    /// Returns the delivery, and its body as the inbox stores it.
     ///
     /// # Errors
     ///
-    /// Why it cannot be read, without anything of what it holds.
+    /// The reason, without quoting the message's content.
     pub(crate) fn incoming(&self) -> Result<(Incoming, StoredBody), &'static str> {
         if self.entity.is_kept_forever() {
             return Err("its entity is a job's");
@@ -182,12 +176,12 @@ impl Deferred {
         Ok((incoming, StoredBody { bytes, encoding }))
     }
 
-    /// The same after one more try in vain.
+    /// Returns the message after one more failed append.
     pub(crate) fn again(&self) -> Self {
         Self { tries: self.tries.saturating_add(1), ..self.clone() }
     }
 
-    /// How long it is left alone then.
+    /// Returns the delay until the next append.
     pub(crate) fn pause(&self) -> Duration {
         FIRST_PAUSE.saturating_mul(1 << self.tries.min(10)).min(LONGEST_PAUSE)
     }
@@ -227,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deferred_is_read_as_it_was_in_characters_that_a_message_can_hold() {
+    fn deferred_delivery_survives_its_message() {
         for body in [vec![], b"{\"id\":7}".to_vec(), vec![b' '; LARGEST_BODY], noise(500_000)] {
             let incoming = incoming(body);
             let mut deferred = Deferred::of(&incoming, Trace::default()).unwrap();
@@ -244,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_a_message_is_none() {
+    fn oversized_delivery_is_not_deferred() {
         // Noise does not shrink, and base64 adds a third.
         assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4 - 1024)), Trace::default()).is_some());
         assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4)), Trace::default()).is_none());
     }
 
     #[test]
-    fn half_a_message_always_fits() {
+    fn body_of_half_a_message_always_fits() {
         let longest = Incoming {
             entity: EntityKey::parse(&format!("s/{}", "o".repeat(500))).unwrap(),
             identity: Identity {
@@ -268,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pause_is_twice_the_last_up_to_five_minutes() {
+    fn pause_doubles_up_to_five_minutes() {
         let mut deferred = Deferred::of(&incoming(vec![]), Trace::default()).unwrap();
         let mut pauses = Vec::new();
         for _ in 0..7 {
@@ -280,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_that_cannot_be_read_is_known_for_one_and_its_words_are_not_repeated() {
+    fn unreadable_delivery_is_reported_without_its_content() {
         let text = Deferred::of(&incoming(b"hush".to_vec()), Trace::default()).unwrap().text();
         let objection = |text: &str| match read(text) {
             Err(Unreadable::Delivery(reason)) => reason,
@@ -313,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_up_stays_one_and_everything_else_is_nothing() {
+    fn unknown_message_is_unreadable() {
         let wake_up = WakeUp::of(&EntityKey::parse("n/a").unwrap());
         assert_eq!(read(&Message::from(wake_up.clone()).text()), Ok(Message::WakeUp(wake_up)));
         for text in ["", "not json", "{}", r#"{"entity":"no-namespace"}"#, "[1]"] {

@@ -1,30 +1,28 @@
-//! Draining an entity: the worker's side of the protocol.
+//! Drains an entity's inbox: the worker's side of the protocol.
 //!
-//! A wake-up says "look at this entity". The worker takes the lease, runs the
-//! handler of `head + 1`, settles, and goes on until the inbox is empty, the
-//! entity is blocked, or a fresh wake-up has been sent. Only then may the
-//! wake-up it came for be deleted.
+//! A wake-up says "look at this entity". The worker acquires the lease, runs the handler
+//! of `head + 1`, settles, and continues until the inbox is empty, the entity is blocked,
+//! or a fresh wake-up has been sent. Only then may the received wake-up be deleted.
 //!
-//! `begin.rs` and `plan.rs` decide, from what is known, and do nothing;
-//! `acquire.rs` and `driver.rs` do what they say. So a model can take the same
-//! decisions.
+//! `begin.rs` and `plan.rs` decide without side effects; `acquire.rs` and `driver.rs` act.
+//! The model in `tests/model` calls the same decisions.
 
 mod acquire;
-pub(crate) mod aside;
 pub mod begin;
 mod driver;
 mod in_flight;
 pub mod page;
+pub(crate) mod park;
 pub mod plan;
 mod suspects;
 
 use std::{sync::Arc, time::Duration};
 
-use acquire::Start;
-use begin::{Drained, Fate, fate};
+use acquire::Acquisition;
+use begin::{Disposition, Drained, disposition};
 use driver::Driver;
 pub use in_flight::InFlight;
-pub(crate) use plan::MARKING;
+pub(crate) use plan::MARK_TIMEOUT;
 use suspects::DrainSlot;
 pub use suspects::SuspectGate;
 
@@ -47,24 +45,23 @@ use crate::{
     time::Env,
 };
 
-/// How long drains hold, wait and keep.
+/// The timing of drains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainSettings {
-    /// How long a lease runs without being renewed. The longer, the later a
-    /// dead worker is replaced; the shorter, the more renewals.
+    /// The length of a lease. A longer one replaces a dead worker later, a shorter one needs
+    /// more renewals.
     pub lease: Duration,
-    /// How long to poll where an entity is held exclusively, before the wake-up
-    /// is put off.
+    /// The longest wait for an exclusive holder; then the wake-up is requeued.
     pub wait: Duration,
-    /// How long inbox rows are kept.
+    /// The retention of deliveries and receipts.
     pub retention: Duration,
-    /// How long what is parked is kept; `None`: until a person decides.
+    /// The retention of parked deliveries; `None`: until an operator decides.
     pub parked_retention: Option<Duration>,
-    /// How long a claimed place may stay empty before it is given up: longer
-    /// than an append's whole deadline.
+    /// The time that a claimed sequence may stay empty before it gets a tombstone: longer than
+    /// an append's whole deadline.
     pub gap: Duration,
-    /// How long a drain goes on with deliveries left before it goes behind
-    /// everybody else: its invocation takes nothing new meanwhile.
+    /// The time after which a drain hands over; until then its invocation takes no
+    /// other order.
     pub slice: Duration,
 }
 
@@ -81,11 +78,11 @@ impl Default for DrainSettings {
     }
 }
 
-/// Time kept free at the end of a function's run: to make room in the row, settle
-/// and hand over, with a retry each.
+/// Time kept free at the end of an invocation to spill receipts, settle and hand over,
+/// with a retry each.
 pub const MARGIN: Duration = Duration::from_secs(2);
 
-/// What a worker drains with.
+/// Drains inboxes in a worker.
 #[derive(Clone)]
 pub struct Drainer {
     store: Store,
@@ -100,64 +97,62 @@ pub struct Drainer {
     breakers: Breakers,
 }
 
-/// One wake-up, as a worker received it.
+/// A wake-up that a worker received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// Of which entity.
+    /// The entity to look at.
     pub entity: EntityKey,
-    /// How often it has been received, this time included.
+    /// The message's receive count, this time included.
     pub times: u32,
 }
 
 impl Received {
-    /// Whether a fresh one is sent before anything else is done: this one may
-    /// be a copy of one that is deleted already.
+    /// Returns whether a fresh one is sent first: this one may be a copy of a message that is
+    /// deleted already.
     fn is_replaced(&self) -> bool {
         self.times > 1
     }
 }
 
-/// What is to become of the wake-up.
+/// A worker's answer to the queue for a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// Delete it: there is nothing to do, or a fresh one was sent.
+    /// Delete it: nothing is left to do, or a fresh one was sent.
     Delete,
     /// Report it as failed, so that the queue delivers it again.
     Keep,
 }
 
-/// Why a drain stopped without having ended as it should. The lease, if there
-/// is one, is left to expire, and the wake-up is kept.
+/// The reason for a drain's failure. Its lease, if any, is left to expire, and the wake-up is
+/// kept.
 #[derive(Debug)]
-enum Stopped {
-    /// The lease was lost.
+enum DrainError {
     Lost,
-    /// The store could not be reached, or holds what we cannot read.
     Store(StoreError),
-    /// A wake-up that had to be sent could not be.
+    /// A wake-up could not be sent.
     WakeUp,
 }
 
-impl From<StoreError> for Stopped {
+impl From<StoreError> for DrainError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<crate::protocol::format::CorruptRow> for Stopped {
+impl From<crate::protocol::format::CorruptRow> for DrainError {
     fn from(error: crate::protocol::format::CorruptRow) -> Self {
         Self::Store(error.into())
     }
 }
 
-impl From<crate::engine::lease_renewer::LeaseLost> for Stopped {
+impl From<crate::engine::lease_renewer::LeaseLost> for DrainError {
     fn from(_: crate::engine::lease_renewer::LeaseLost) -> Self {
         Self::Lost
     }
 }
 
 impl Drainer {
-    /// A drainer of inboxes in `store`.
+    /// Creates a drainer.
     pub fn new(
         store: Store,
         waker: Waker,
@@ -173,21 +168,20 @@ impl Drainer {
         Self { store, waker, sources, handler, isolation, threads, settings, info, observer, breakers }
     }
 
-    /// The same, running handlers as `isolation` says.
+    /// Sets how handlers are isolated from each other.
     #[must_use]
     pub fn isolated(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
     }
 
-    /// As [`Drainer::process_under`], for a wake-up that says no token.
+    /// Processes a wake-up without a token, as [`Drainer::process_under`] does.
     pub async fn process(&self, wake_up: &Received, deadline: Duration, gate: &SuspectGate) -> Acknowledgement {
         self.process_under(wake_up, None, deadline, gate, &InFlight::new(self.store.env(), false)).await
     }
 
-    /// Attends to one wake-up until `deadline`, by the process's own clock.
-    /// `token` is what it says; `gate` and `in_flight` are shared by all
-    /// wake-ups of one batch.
+    /// Processes one wake-up until `deadline`, by the monotonic clock. `token` is the one
+    /// that it carries; `gate` and `in_flight` are shared by the wake-ups of a batch.
     pub async fn process_under(
         &self,
         wake_up: &Received,
@@ -196,28 +190,27 @@ impl Drainer {
         gate: &SuspectGate,
         in_flight: &InFlight,
     ) -> Acknowledgement {
-        // Whatever replaces it says the same: should it be the one that counts, so is that.
+        // The replacement carries the same token: claims may rely on this wake-up.
         let fresh = WakeUp { entity: wake_up.entity.clone(), token: token.map(|token| token.0) };
         let slot = gate.slot();
-        // One received again may be a copy of one already deleted: it is replaced first. The fresh
-        // one arrives when a lease taken now has run out or, more likely, ended.
+        // The fresh one arrives when a lease acquired now has expired or, more likely, ended.
         let is_replaced = wake_up.is_replaced();
         if is_replaced && self.wake(&fresh, self.settings.lease).await.is_err() {
             return Acknowledgement::Keep;
         }
         let drained = match self.drain(wake_up, deadline, &slot, in_flight).await {
             Ok(drained) => drained,
-            Err(Stopped::Lost) => Drained::Lost,
-            Err(Stopped::WakeUp) => Drained::Stopped,
-            Err(Stopped::Store(error)) => {
+            Err(DrainError::Lost) => Drained::Lost,
+            Err(DrainError::WakeUp) => Drained::Failed,
+            Err(DrainError::Store(error)) => {
                 tracing::error!(entity = %fresh.entity, %error, "stopped");
-                Drained::Stopped
+                Drained::Failed
             }
         };
-        match fate(&fresh, is_replaced, drained, self.settings.lease) {
-            Fate::Delete => Acknowledgement::Delete,
-            Fate::Keep => Acknowledgement::Keep,
-            Fate::Replace(fresh, delay, reason) => match self.requeue(&fresh, delay, reason).await {
+        match disposition(&fresh, is_replaced, drained, self.settings.lease) {
+            Disposition::Delete => Acknowledgement::Delete,
+            Disposition::Keep => Acknowledgement::Keep,
+            Disposition::Replace(fresh, delay, reason) => match self.requeue(&fresh, delay, reason).await {
                 Ok(()) => Acknowledgement::Delete,
                 Err(_) => Acknowledgement::Keep,
             },
@@ -230,48 +223,47 @@ impl Drainer {
         deadline: Duration,
         slot: &DrainSlot<'_>,
         in_flight: &InFlight,
-    ) -> Result<Drained, Stopped> {
+    ) -> Result<Drained, DrainError> {
         Ok(match self.acquire(&wake_up.entity, deadline, slot, in_flight).await? {
-            Start::Granted(renewer, state) => {
-                in_flight.begin();
+            Acquisition::Granted(renewer, state) => {
+                in_flight.granted();
                 let driver = Driver::new(self, renewer, state, deadline, slot, in_flight);
                 driver.run(wake_up.is_replaced()).await?;
                 Drained::Ended
             }
-            Start::NothingToDo => Drained::Ended,
-            Start::NotNow(delay, reason) => Drained::NotNow(delay, reason),
-            Start::Awaits(awaited, delay) => Drained::Awaits(awaited, delay),
+            Acquisition::NothingToDo => Drained::Ended,
+            Acquisition::Requeue(delay, reason) => Drained::Requeue(delay, reason),
+            Acquisition::Awaits(awaited, delay) => Drained::Awaits(awaited, delay),
         })
     }
 
-    /// How long its leases run without being renewed.
+    /// Returns the length of a lease.
     pub fn lease(&self) -> Duration {
         self.settings.lease
     }
 
-    /// Inboxes in the same store, for what comes with the wake-ups.
+    /// Returns an inbox in the same store, for deferred deliveries.
     pub(crate) fn inbox(&self) -> Inbox {
         let (store, waker) = (self.store.clone(), self.waker.clone());
         Inbox::new(store, waker, self.settings.retention, self.observer.clone())
     }
 
-    /// The clock and chance it lives by.
     pub(crate) fn env(&self) -> &Env {
         self.store.env()
     }
 
-    /// The configured senders.
+    /// Returns the configured sources.
     pub fn sources(&self) -> &LiveSources {
         &self.sources
     }
 
-    /// On which handlers run. Where they are spent, nothing is begun: what waits
-    /// is handed over uncharged, and the process is to be replaced.
+    /// Returns the threads for handlers. Once they are spent no handler starts, deliveries
+    /// are handed over without an attempt, and the process should be replaced.
     pub fn threads(&self) -> &Threads {
         &self.threads
     }
 
-    /// Who watches.
+    /// Returns the observer.
     pub fn observer(&self) -> &dyn Observer {
         &*self.observer
     }
@@ -280,27 +272,26 @@ impl Drainer {
         deadline.saturating_sub(self.store.env().monotonic())
     }
 
-    /// Sends a fresh wake-up. One that cannot be sent stops the drain: the
-    /// lease must not end without it.
-    async fn wake(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), Stopped> {
+    /// Sends a fresh wake-up, without which the lease must not end.
+    async fn wake(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), DrainError> {
         self.waker.send(wake_up, delay, PATIENCE).await.map_err(|_| {
             self.observer.observe(&Event::WakeUpFailed { entity: &wake_up.entity });
-            Stopped::WakeUp
+            DrainError::WakeUp
         })
     }
 
-    async fn requeue(&self, wake_up: &WakeUp, delay: Duration, reason: RequeueReason) -> Result<(), Stopped> {
+    async fn requeue(&self, wake_up: &WakeUp, delay: Duration, reason: RequeueReason) -> Result<(), DrainError> {
         self.wake(wake_up, delay).await?;
         self.observer.observe(&Event::Requeued { entity: &wake_up.entity, delay, reason });
         Ok(())
     }
 }
 
-/// How long to keep off an inbox whose next row cannot be read: a newer version
-/// is being deployed, or somebody has to look.
+/// The delay of an unreadable entity's wake-up: a newer version is being
+/// deployed, or the row needs a repair.
 const UNREADABLE: Duration = Duration::from_secs(60);
 
-/// How long a worker tries to reach store or queue before it stops.
+/// The time for which a worker tries to reach store or queue.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl std::fmt::Debug for Drainer {

@@ -1,8 +1,8 @@
-//! Keeping a lease while something is awaited.
+//! Renews a lease while something is awaited.
 //!
-//! The lease is renewed at a third of its length. A holder whose renewals fail,
-//! or that finds a whole length gone since it sent the last one that landed,
-//! gives up by itself, whatever the row says: it may have been frozen.
+//! The lease is renewed at a third of its length. A holder gives up by itself once its
+//! renewals fail, or a whole length has passed since it sent the last one that landed,
+//! whatever the row says: the process may have been frozen.
 
 use std::time::Duration;
 
@@ -11,35 +11,35 @@ use crate::{
     protocol::lease::{Lease, Renew, Renewed},
 };
 
-/// The lease was lost: renewed by nobody in time, or no longer ours.
+/// The lease expired or another holder took it over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseLost;
 
-/// A held lease, and how long it is known to run.
+/// A held lease, and how long it certainly runs.
 pub(crate) struct LeaseRenewer {
     store: Store,
     lease: Lease,
     length: Duration,
-    /// When it runs out unless it is renewed, and when that is due, by our
-    /// monotonic clock: counted from the moment at which the last write that
-    /// prolonged it was sent.
-    runs_out: Duration,
+    /// The time of expiry by the monotonic clock, counted from when the last write that
+    /// extended it was sent.
+    expires: Duration,
+    /// The time of the next renewal.
     due: Duration,
-    /// No renewal reaches beyond this.
+    /// No renewal extends it beyond this.
     end: Duration,
 }
 
 impl LeaseRenewer {
-    /// Keeps `lease`, granted for `length` by a write sent at `sent`.
+    /// Renews `lease`, granted for `length` by a write sent at `sent`.
     pub(crate) fn new(store: &Store, lease: Lease, length: Duration, sent: Duration) -> Self {
-        let (runs_out, due) = (sent + length, sent + length / 3);
-        Self { store: store.clone(), lease, length, runs_out, due, end: Duration::MAX }
+        let (expires, due) = (sent + length, sent + length / 3);
+        Self { store: store.clone(), lease, length, expires, due, end: Duration::MAX }
     }
 
-    /// The same, never renewed beyond `end`.
+    /// Limits the lease to `end`.
     pub(crate) fn ending(mut self, end: Duration) -> Self {
         self.end = end;
-        self.prolong(self.due.saturating_sub(self.length / 3));
+        self.extend(self.due.saturating_sub(self.length / 3));
         self
     }
 
@@ -51,26 +51,26 @@ impl LeaseRenewer {
         self.length
     }
 
-    /// The lease goes on as `lease`, prolonged by a write sent at `sent`.
-    pub(crate) fn prolonged(&mut self, lease: Lease, sent: Duration) {
+    /// Notes that a write sent at `sent` extended the lease.
+    pub(crate) fn extended(&mut self, lease: Lease, sent: Duration) {
         self.lease = lease;
-        self.prolong(sent);
+        self.extend(sent);
     }
 
-    fn prolong(&mut self, sent: Duration) {
-        self.runs_out = (sent + self.length).min(self.end);
-        // Where a renewal could not reach further, none is due.
-        self.due = if self.runs_out < self.end { sent + self.length / 3 } else { self.end };
+    fn extend(&mut self, sent: Duration) {
+        self.expires = (sent + self.length).min(self.end);
+        // A renewal that cannot extend the lease is not due.
+        self.due = if self.expires < self.end { sent + self.length / 3 } else { self.end };
     }
 
-    /// How long this holder may still believe in its lease.
+    /// Returns how long the lease certainly runs.
     pub(crate) fn left(&self) -> Duration {
-        self.runs_out.saturating_sub(self.store.env().monotonic())
+        self.expires.saturating_sub(self.store.env().monotonic())
     }
 
-    /// Awaits `work` while renewing the lease; drops it when the lease is lost.
+    /// Awaits `work` while renewing the lease; drops `work` when the lease is lost.
     pub(crate) async fn hold<F: Future>(&mut self, work: F) -> Result<F::Output, LeaseLost> {
-        // Nothing is begun on the strength of a lease that has run out, by a freeze perhaps.
+        // Nothing begins under an expired lease, for example after a freeze.
         if self.left().is_zero() {
             return Err(LeaseLost);
         }
@@ -83,26 +83,25 @@ impl LeaseRenewer {
                 output = &mut work => return Ok(output),
                 () = env.sleep(due) => {}
             }
-            let renewal = self.renewed();
+            let renewal = self.send_renewal();
             let sent = tokio::select! {
                 biased;
-                // A renewal dropped on its way only prolongs the lease, or does not.
+                // A dropped renewal may or may not extend the lease; both are safe.
                 output = &mut work => return Ok(output),
                 renewed = renewal => renewed?,
             };
-            self.prolong(sent);
+            self.extend(sent);
         }
     }
 
-    /// Renews now.
     pub(crate) async fn renew(&mut self) -> Result<(), LeaseLost> {
-        let sent = self.renewed().await?;
-        self.prolong(sent);
+        let sent = self.send_renewal().await?;
+        self.extend(sent);
         Ok(())
     }
 
-    /// Renews once; the time at which it was sent.
-    async fn renewed(&self) -> Result<Duration, LeaseLost> {
+    /// Renews once, and returns when the request was sent.
+    async fn send_renewal(&self) -> Result<Duration, LeaseLost> {
         let left = self.left();
         if left.is_zero() {
             return Err(LeaseLost);

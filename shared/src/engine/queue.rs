@@ -1,6 +1,5 @@
-//! Wake-ups: queue messages that say "look at this entity". No payload, no
-//! order, and a second one does no harm. Beside them, while the store is out,
-//! deferred deliveries.
+//! Messages of the queue: wake-ups, which say "look at this entity" and may be repeated,
+//! and deferred deliveries while the store is out.
 
 use std::time::Duration;
 
@@ -12,56 +11,55 @@ use crate::{
     protocol::entity::{EntityKey, FencingToken},
 };
 
-/// One wake-up, as it stands in a message's body.
+/// The body of a wake-up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeUp {
-    /// Look at this one.
+    /// The entity to look at.
     pub entity: EntityKey,
-    /// The token under which it was sent: that of the lease that was handed over
-    /// behind it, or that of the row which a claim found. `None`: it may be the
-    /// one that everybody counts on, and is never let go for another.
+    /// The token of the lease that was handed over, or of the row that a claim found.
+    /// `None`: claims may rely on this wake-up, so it is never dropped for another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
 }
 
 impl WakeUp {
-    /// One that says no more than which entity.
+    /// Creates a wake-up without a token.
     pub fn of(entity: &EntityKey) -> Self {
         Self { entity: entity.clone(), token: None }
     }
 
-    /// One sent under `token`.
+    /// Creates a wake-up that carries `token`.
     pub fn under(entity: &EntityKey, token: FencingToken) -> Self {
         Self { entity: entity.clone(), token: Some(token.0) }
     }
 }
 
-/// What stands in a message's body.
+/// The body of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Look at an entity.
+    /// An entity to look at.
     WakeUp(WakeUp),
-    /// A delivery that the store did not take.
+    /// A delivery to append.
     Deferred(Box<Deferred>),
 }
 
-/// Why a message's body cannot be used.
+/// The reason for rejecting a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// It is neither a wake-up nor a delivery, and stands for nothing.
+    /// It is neither a wake-up nor a delivery, and may be deleted.
     #[error("neither a wake-up nor a delivery")]
     Nothing,
-    /// It is a delivery, which somebody has to look at.
+    /// It is a delivery, and must be kept.
     #[error("a delivery that cannot be read: {0}")]
     Delivery(String),
 }
 
 impl Message {
-    /// Reads a message's body.
+    /// Parses a message's body.
     ///
     /// # Errors
     ///
-    /// It is no message of ours, or not one that this version can read.
+    /// It has another format, or another version of this one.
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
         if text.starts_with(Deferred::MARK) {
             return Deferred::parse(text)
@@ -71,7 +69,7 @@ impl Message {
         serde_json::from_str(text).map(Self::WakeUp).map_err(|_| Unreadable::Nothing)
     }
 
-    /// As it stands in a message's body.
+    /// Returns the message's body.
     pub fn text(&self) -> String {
         match self {
             Self::WakeUp(wake_up) => serde_json::to_string(wake_up).expect("a wake-up is a plain object"),
@@ -79,7 +77,7 @@ impl Message {
         }
     }
 
-    /// Whose it is.
+    /// Returns the entity it concerns.
     pub fn entity(&self) -> &EntityKey {
         match self {
             Self::WakeUp(wake_up) => &wake_up.entity,
@@ -94,37 +92,37 @@ impl From<WakeUp> for Message {
     }
 }
 
-/// The longest that a queue holds a message back (SQS `DelaySeconds`).
+/// The longest delay SQS supports (`DelaySeconds`).
 pub const LONGEST_DELAY: Duration = Duration::from_secs(900);
 
-/// Why a message was not sent, or may not have been.
+/// The error of a message that was not sent, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// The queue did not take it, or its answer was lost. It may be sent again.
+    /// The request failed or its reply was lost. It may be repeated.
     #[error("the queue did not take the message: {0}")]
     Unavailable(String),
-    /// The queue will never take it: its body holds what a message cannot.
+    /// The queue refuses the message's body.
     #[error("the queue refuses the message: {0}")]
     Refused(String),
 }
 
-/// Where messages are sent. They come back through the function's event source.
+/// Sends messages, which a function's event source receives.
 pub trait Queue: Send + Sync + 'static {
-    /// Sends a message, to arrive after `delay` (whole seconds, rounded up; at
-    /// most [`LONGEST_DELAY`]). Tries once.
+    /// Sends a message with `delay` (whole seconds, rounded up; at most [`LONGEST_DELAY`]).
+    /// Tries once.
     fn send<'a>(&'a self, message: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
 }
 
-/// Who else sees a received message: for a worker.
+/// Extends the visibility timeout of received messages.
 pub trait Visibility: Send + Sync + 'static {
-    /// Keeps received messages, at most ten and named by their receipt handles,
-    /// from being received again for `time` from now (whole seconds, rounded up).
-    /// Tries once, and an error may leave some of them as they were.
+    /// Sets the visibility timeout of at most ten messages, given by their receipt handles, to
+    /// `time` from now (whole seconds, rounded up). Tries once; on an error some of them
+    /// may keep the old timeout.
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
 }
 
-/// How much a queue holds: for the sweep.
+/// Reports how many messages a queue holds.
 pub trait Depth: Send + Sync + 'static {
-    /// About how many wake-ups wait to be received.
+    /// Returns about how many messages wait to be received.
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>>;
 }

@@ -10,8 +10,8 @@ use crate::{
     traces,
 };
 
-/// Runs a handler until it answers, fails, panics, or its time is up. `None`:
-/// there was no thread for it, and it was not begun.
+/// Runs a handler until it answers, fails, panics or times out. `None`: it did not start,
+/// because there was no thread for it.
 pub(crate) async fn run(
     threads: &Threads,
     handler: Arc<dyn AnyHandler>,
@@ -28,7 +28,7 @@ pub(crate) async fn run(
         let work = AssertUnwindSafe(work).catch_unwind();
         tokio::select! {
             biased;
-            // First, so that one whose time passed before it was polled is not begun.
+            // First, so that a handler without time left does not begin.
             () = context.cancelled() => Outcome::retry("the handler was cancelled"),
             answer = work => match answer {
                 Ok(Ok(outcome)) => outcome,
@@ -62,9 +62,9 @@ mod tests {
         time::Env,
     };
 
-    struct Begun(Arc<AtomicBool>);
+    struct SetsFlag(Arc<AtomicBool>);
 
-    impl Handler for Begun {
+    impl Handler for SetsFlag {
         async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
             self.0.store(true, Relaxed);
             Ok(Outcome::Done)
@@ -95,26 +95,24 @@ mod tests {
         let begun = Arc::new(AtomicBool::new(false));
         let (canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Env::system());
         let canceller = in_time.then_some(canceller);
-        run(&Threads::default(), Arc::new(Begun(begun.clone())), isolation, delivery(), context).await;
+        run(&Threads::default(), Arc::new(SetsFlag(begun.clone())), isolation, delivery(), context).await;
         drop(canceller);
         begun.load(Relaxed)
     }
 
-    /// All threads may have been taken until then.
     #[tokio::test]
-    async fn a_handler_whose_time_passed_before_it_had_a_thread_is_not_begun() {
+    async fn late_handler_is_not_begun() {
         for isolation in [Isolation::Thread, Isolation::Inline] {
             assert!(is_begun(isolation, true).await, "{isolation:?}");
             assert!(!is_begun(isolation, false).await, "{isolation:?}");
         }
     }
 
-    /// A caller that has counted its starts asks no more than this.
     #[tokio::test]
-    async fn a_handler_that_no_thread_is_left_for_has_no_outcome() {
+    async fn handler_without_a_thread_has_no_outcome() {
         let begun = Arc::new(AtomicBool::new(false));
         let (_canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Env::system());
-        let handler = Arc::new(Begun(begun.clone()));
+        let handler = Arc::new(SetsFlag(begun.clone()));
         let spent = Threads::spent();
         assert_eq!(run(&spent, handler, Isolation::Thread, delivery(), context).await, None);
         assert!(!begun.load(Relaxed));

@@ -1,8 +1,7 @@
-//! Doing operations: sent, sent again when the store is busy or silent, judged.
+//! Runs operations on the store, with retries.
 //!
-//! Every operation recognises its own landed first try, so that all of them may
-//! be repeated blindly. Only the caller of a claim needs to know that there was
-//! doubt: it owes a wake-up then.
+//! Every operation recognises its own landed first try, so all may be repeated. Only the
+//! caller of a claim must know of the doubt: it then owes a wake-up.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,23 +17,22 @@ use crate::{
     time::Env,
 };
 
-/// The longest that one try may take. Far above what DynamoDB takes, far below
-/// what a sender of webhooks or a lease waits.
+/// The longest time for one try: far longer than DynamoDB takes, far shorter than a
+/// sender or a lease waits.
 pub const ATTEMPT: Duration = Duration::from_millis(900);
 
-/// The first wait between two tries; each further one doubles it.
+/// The first wait between two tries; doubles up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 
-/// The longest wait between two tries.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// Why an operation has no outcome. In doubt, it may have landed.
+/// The reason why an operation has no outcome. It may have landed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store was busy or silent for as long as we could wait.
+    /// The store was busy or silent until patience ended.
     #[error("the store could not be reached in time: {0}")]
     Unavailable(TableError),
-    /// The store will never accept it: a bug, missing tables or permissions.
+    /// The store refuses the operation: a bug, missing tables or permissions.
     #[error("{0}")]
     Invalid(String),
     /// A row that this version cannot read.
@@ -42,16 +40,16 @@ pub enum StoreError {
     Corrupt(#[from] CorruptRow),
 }
 
-/// An outcome, and whether any try before the last was left without an answer.
+/// An outcome, and whether an earlier try got no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered<T> {
-    /// What became of it.
+    /// The outcome of the last try.
     pub outcome: T,
-    /// Whether a try before may have landed unseen.
+    /// An earlier try may have landed.
     pub doubtful: bool,
 }
 
-/// The store as operations see it.
+/// Runs operations on a table.
 #[derive(Clone)]
 pub struct Store {
     table: Arc<dyn Table>,
@@ -59,28 +57,28 @@ pub struct Store {
 }
 
 impl Store {
-    /// Operations on `table`.
+    /// Creates a store on `table`.
     pub fn new(table: Arc<dyn Table>, env: Env) -> Self {
         Self { table, env }
     }
 
-    /// The clock and chance it lives by.
+    /// Returns the clock and the source of randomness.
     pub fn env(&self) -> &Env {
         &self.env
     }
 
-    /// The rows themselves, for a handler's own reads.
+    /// Returns the table.
     pub fn table(&self) -> &Arc<dyn Table> {
         &self.table
     }
 
-    /// Does `operation`, for at most `patience`.
+    /// Runs `operation`, for at most `patience`.
     pub async fn run<O: Operation>(&self, operation: &O, patience: Duration) -> Result<O::Outcome, StoreError> {
         self.run_noting_doubt(operation, patience).await.map(|answered| answered.outcome)
     }
 
-    /// Does `operation`, for at most `patience`, and says whether a try before
-    /// the last may have landed unseen.
+    /// Runs `operation`, for at most `patience`, and reports whether an earlier try may have
+    /// landed.
     pub async fn run_noting_doubt<O: Operation>(
         &self,
         operation: &O,
@@ -91,8 +89,7 @@ impl Store {
         Ok(Answered { outcome: operation.judge(outcome)?, doubtful })
     }
 
-    /// Does several writes together, for at most `patience`; the same request
-    /// each time, so that it is one transaction.
+    /// Writes in one transaction, for at most `patience`. `token` makes retries idempotent.
     pub async fn transact(&self, writes: &[Write], token: &str, patience: Duration) -> Result<Transacted, StoreError> {
         self.persist(patience, || self.table.transact(writes, token)).await.map(|answered| answered.outcome)
     }
@@ -108,7 +105,7 @@ impl Store {
         self.persist(patience, || self.table.get(key)).await.map(|answered| answered.outcome)
     }
 
-    /// Reads rows; those that are not there are left out.
+    /// Reads rows, without those that are missing.
     pub async fn get_many(&self, keys: &[Key], patience: Duration) -> Result<Vec<Row>, StoreError> {
         self.persist(patience, || self.table.get_many(keys)).await.map(|answered| answered.outcome)
     }
@@ -123,7 +120,6 @@ impl Store {
         self.persist(patience, || self.table.scan(table, segment)).await.map(|answered| answered.outcome)
     }
 
-    /// The row at `sequence`, where there is one.
     pub(crate) async fn item(
         &self,
         entity: &EntityKey,

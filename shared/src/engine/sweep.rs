@@ -1,11 +1,9 @@
-//! The sweep: a scheduled scan of the entities that finds what no wake-up is
-//! under way for, and keeps what waits from being deleted by retention.
+//! The sweep: a scheduled scan that wakes entities whose wake-up was lost, and extends
+//! the retention of waiting deliveries.
 //!
-//! The table is scanned in [`SEGMENTS`] parts that take turns, one a minute, so
-//! that a pass takes an hour. What a minute was too short for, the next one goes
-//! on with, from the entity at which the last one stopped (`maintain::SweepTurn`); so
-//! that every row is reached however many there are. Nothing depends on a row
-//! being swept once.
+//! The table is scanned in [`SEGMENTS`] parts, one a minute, so that a pass takes an hour.
+//! A sweep that runs out of time stores its position (`maintain::SweepTurn`), and the next one
+//! continues there. A row may be swept twice.
 
 mod keep;
 
@@ -29,22 +27,20 @@ use crate::{
     time::Timestamp,
 };
 
-/// Entities claimed more recently have a wake-up on its way; a lease that ran
-/// out more recently may be believed in by its holder.
-const SETTLED_DUST: Duration = Duration::from_secs(300);
+/// A wake-up of a more recent claim may still arrive, and the holder of a lease that
+/// expired more recently may not know it yet.
+const GRACE: Duration = Duration::from_secs(300);
 
-/// With more wake-ups than this waiting, the queue lags, and more would only
-/// lengthen it.
+/// The queue lags with more wake-ups than this; the sweep then sends none.
 const LAGGING: u64 = 10_000;
 
-/// Where it came to is remembered so often while it goes on: that much is swept
-/// again behind a crash.
-const REMEMBERED_EVERY: Duration = Duration::from_secs(10);
+/// The interval at which a sweep stores its position, and the most that a crash repeats.
+const POSITION_EVERY: Duration = Duration::from_secs(10);
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAGE: u32 = 250;
 
-/// Sweeps entities.
+/// Scans the entities' table.
 #[derive(Clone)]
 pub struct Sweeper {
     store: Store,
@@ -60,7 +56,7 @@ impl std::fmt::Debug for Sweeper {
     }
 }
 
-/// Why a sweep ended early. The next one goes on where it stopped.
+/// The reason for ending a sweep early. The next one continues there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
     /// The store could not be reached.
@@ -71,10 +67,9 @@ pub enum SweepError {
     Queue(#[from] QueueError),
 }
 
-/// Why a row or a page was not gone through to its end.
 #[derive(Debug)]
 enum Stop {
-    /// The time is over, or as many rows were looked at as may be.
+    /// The time or the number of rows is used up.
     Time,
     Error(SweepError),
 }
@@ -91,60 +86,53 @@ impl From<QueueError> for Stop {
     }
 }
 
-/// Whether nobody is sure to look at an entity with deliveries waiting, or to
-/// end a drain's lease that its holder left behind: a row that is held is never
-/// purged.
+/// Returns whether the entity needs a wake-up: deliveries wait and no wake-up is known to
+/// be under way, or an orphaned lease keeps the row from being purged.
 ///
-/// `now` is compared with other instances' times only to leave entities alone
-/// for a while: a wake-up too many does no harm, one too few comes an hour
-/// later.
+/// Clock skew is harmless here: it costs a wake-up too many, or an hour's delay.
 pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let held = state.held.as_ref().is_some_and(|held| held.runs(now));
     let waits = [state.retry_at, yields_until(state, now)].into_iter().flatten().any(|until| until > now);
     let claimed = state.last_claim.as_ref().and_then(crate::time::Nonce::drawn_at);
-    let fresh = claimed.is_some_and(|at| now.since(at) < SETTLED_DUST && at <= now + SETTLED_DUST);
-    !((state.is_empty() && !is_left(state, now)) || state.is_stopped() || held || waits || fresh)
+    let fresh = claimed.is_some_and(|at| now.since(at) < GRACE && at <= now + GRACE);
+    !((state.is_empty() && !is_orphaned(state, now)) || state.is_stopped() || held || waits || fresh)
 }
 
-/// Whether a lease that has run out stands there for nobody. A worker that is
-/// woken takes it over and releases it. That of a job is the scheduler's, which
-/// takes it over itself; an exclusive holder is given time, since it may be
-/// slow, and has no worker behind it whose death would leave a wake-up.
-fn is_left(state: &EntityState, now: Timestamp) -> bool {
+/// Returns whether the row has an orphaned lease, for a worker to take over and release.
+/// The scheduler takes over those of jobs. An exclusive holder may only be slow.
+fn is_orphaned(state: &EntityState, now: Timestamp) -> bool {
     state.held.as_ref().is_some_and(|held| match held.kind {
         LeaseKind::Drain => true,
         LeaseKind::Exclusive => {
-            let long_over = held.expires_at + SETTLED_DUST <= now;
-            let from_nowhere = held.expires_at > now + LONGEST_LEASE + SETTLED_DUST;
-            !state.entity.is_kept_forever() && (long_over || from_nowhere)
+            let long_over = held.expires_at + GRACE <= now;
+            let is_far_ahead = held.expires_at > now + LONGEST_LEASE + GRACE;
+            !state.entity.is_kept_forever() && (long_over || is_far_ahead)
         }
     })
 }
 
 impl Sweeper {
-    /// A sweeper of the entities in `store`, which holds back while the queue, by
-    /// its `depth`, lags.
+    /// Creates a sweeper, which sends no wake-ups while the queue's `depth` shows a lag.
     pub fn new(store: Store, waker: Waker, depth: Arc<dyn Depth>, retention: Duration) -> Self {
         Self { store, waker, depth, retention, most: u64::MAX }
     }
 
-    /// The same, which looks at about so many rows each time that it goes on, so
-    /// that a large table costs no more to sweep than that, and takes longer.
+    /// Limits the rows of one sweep: a pass over a large table then costs the same per minute
+    /// and takes longer.
     #[must_use]
     pub fn at_most(self, rows: u64) -> Self {
         Self { most: rows, ..self }
     }
 
-    /// Sweeps on from where the last sweep stopped: the segments whose turn has
-    /// come by `tick`, until `until` by the process's own clock, or as many rows as
-    /// may be. Says what it did, also where it ended early.
+    /// Sweeps the segments that are due at `tick`, from the stored position on, until `until` by
+    /// the monotonic clock or the limit of rows. Returns what it did, also on an error.
     pub async fn go_on(&self, tick: Timestamp, until: Duration) -> (Swept, Result<(), SweepError>) {
         let mut sweep = Sweep { sweeper: self, until, waiting: 0, begun: false, swept: Swept::default() };
         let ended = sweep.take_turns(tick).await;
         (sweep.swept, ended)
     }
 
-    /// Sweeps the whole table at once, and remembers nothing.
+    /// Sweeps the whole table at once, without a stored position.
     pub async fn sweep_all(&self) -> Result<Swept, SweepError> {
         let mut sweep = Sweep { sweeper: self, until: Duration::MAX, waiting: 0, begun: true, swept: Swept::default() };
         sweep.look_at_the_queue().await?;
@@ -165,14 +153,13 @@ impl Sweeper {
     }
 }
 
-/// One sweep under way.
+/// The state of a sweep.
 struct Sweep<'a> {
     sweeper: &'a Sweeper,
-    /// When its time is over.
     until: Duration,
-    /// How many wake-ups waited when it began.
+    /// The wake-ups in the queue at the start.
     waiting: u64,
-    /// Whether it is past the row at which it began: no row is its end twice.
+    /// Its first row is done, which may have stopped the sweep before.
     begun: bool,
     swept: Swept,
 }
@@ -205,14 +192,14 @@ impl Sweep<'_> {
                 }
                 Err(Stop::Time) => break Ok(()),
                 Err(Stop::Error(error @ SweepError::Store(StoreError::Invalid(_)))) if !self.begun => {
-                    // From here on it cannot be scanned at all: the others have their turns all the same.
+                    // The segment cannot be scanned from here on; continue with the others.
                     tracing::error!(%error, segment = segment.number, "a segment cannot be swept on");
                     turn = turn.finished(tick);
                     break Err(error);
                 }
                 Err(Stop::Error(error)) => break Err(error),
             }
-            if env.monotonic().saturating_sub(remembered) >= REMEMBERED_EVERY {
+            if env.monotonic().saturating_sub(remembered) >= POSITION_EVERY {
                 remembered = env.monotonic();
                 match self.remember(&mut seen, &turn).await {
                     Ok(PositionAdvanced::Advanced) => {}
@@ -234,13 +221,15 @@ impl Sweep<'_> {
         let moved = store.run(&AdvancePosition { seen: seen.as_ref(), to: &to }, PATIENCE).await?;
         match moved {
             PositionAdvanced::Advanced => *seen = Some(to),
-            PositionAdvanced::Elsewhere => tracing::warn!(turn = turn.number, "another sweep is at it, and goes on"),
+            PositionAdvanced::Elsewhere => {
+                tracing::warn!(turn = turn.number, "another sweep is running, and continues")
+            }
         }
         Ok(moved)
     }
 
-    /// Looks at a page of rows; where the next begins. `reached` is the last
-    /// entity that is done with.
+    /// Sweeps a page and returns where the next begins. `reached` becomes the last entity
+    /// done.
     async fn page(&mut self, segment: &Segment, reached: &mut Option<String>) -> Result<Option<Key>, Stop> {
         let store = &self.sweeper.store;
         if self.is_over() {
@@ -252,8 +241,8 @@ impl Sweep<'_> {
                 return Err(Stop::Time);
             }
             let looked = self.look(row).await;
-            // At the row at which a sweep begins another may have stopped: it is passed over, lest all
-            // that are behind it wait for it for ever.
+            // The first row may have stopped the sweep before: skip it, so that those behind it get
+            // their turn.
             match looked {
                 Err(stop) if self.begun => return Err(stop),
                 Err(stop) => {
@@ -274,8 +263,8 @@ impl Sweep<'_> {
 
     async fn look_at_the_queue(&mut self) -> Result<(), QueueError> {
         let env = self.sweeper.store.env();
-        let told = env.within(ATTEMPT, self.sweeper.depth.waiting()).await;
-        self.waiting = told.unwrap_or_else(|| Err(QueueError::Unavailable("no answer in time".into())))?;
+        let answer = env.within(ATTEMPT, self.sweeper.depth.waiting()).await;
+        self.waiting = answer.unwrap_or_else(|| Err(QueueError::Unavailable("no answer in time".into())))?;
         self.swept.lagging = self.waiting > LAGGING;
         Ok(())
     }
@@ -345,7 +334,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
 
-    /// An entity at which something waits, and nobody is under way to it.
+    /// A delivery waits, and no wake-up is under way.
     fn forgotten() -> EntityState {
         EntityState {
             entity: EntityKey::parse("test/a").unwrap(),
@@ -379,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_or_waits_is_left_alone() {
+    fn held_or_waiting_entity_is_not_woken() {
         let second = Duration::from_secs(1);
         let forgotten = forgotten();
         assert!(needs_wake_up(&forgotten, NOW));
@@ -396,19 +385,19 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_dated_far_ahead_has_no_wake_up_on_its_way() {
+    fn claim_dated_far_ahead_does_not_count() {
         let claimed = |at| EntityState { last_claim: Some(Nonce::from_parts(at, 1)), ..forgotten() };
         assert!(!needs_wake_up(&claimed(NOW), NOW));
-        assert!(!needs_wake_up(&claimed(NOW + SETTLED_DUST), NOW), "a clock may be ahead");
-        assert!(needs_wake_up(&claimed(NOW + SETTLED_DUST + Duration::from_millis(1)), NOW), "but not for ever");
+        assert!(!needs_wake_up(&claimed(NOW + GRACE), NOW), "a clock may be ahead");
+        assert!(needs_wake_up(&claimed(NOW + GRACE + Duration::from_millis(1)), NOW), "but not for long");
     }
 
     #[test]
-    fn a_lease_that_was_written_by_a_clock_far_ahead_is_ended_on_an_empty_entity_too() {
+    fn lease_dated_far_ahead_is_ended() {
         let empty = EntityState { tail: Sequence(1), ..forgotten() };
         let until = |ahead| EntityState { held: held(LeaseKind::Exclusive, NOW + ahead), ..empty.clone() };
         assert!(!needs_wake_up(&empty, NOW));
-        assert!(!needs_wake_up(&until(LONGEST_LEASE + SETTLED_DUST), NOW));
-        assert!(needs_wake_up(&until(LONGEST_LEASE + SETTLED_DUST + Duration::from_secs(1)), NOW));
+        assert!(!needs_wake_up(&until(LONGEST_LEASE + GRACE), NOW));
+        assert!(needs_wake_up(&until(LONGEST_LEASE + GRACE + Duration::from_secs(1)), NOW));
     }
 }

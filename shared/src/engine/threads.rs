@@ -1,9 +1,8 @@
-//! The threads on which one process runs handlers, and those that it has lost.
+//! Runs handlers on threads of their own, and counts the threads lost to them.
 //!
-//! A thread that is blocked cannot be taken back: a handler that outlives its
-//! time and blocks for good keeps its thread until the process ends. Each
-//! handler therefore has a thread of its own, of no pool that something else
-//! depends on, and those that were given up and still run are counted.
+//! A blocked thread cannot be stopped: a handler that blocks for good keeps its thread
+//! until the process ends. Handlers therefore share no thread pool with anything else,
+//! and abandoned threads that still run are counted.
 
 use std::{
     sync::{
@@ -20,17 +19,15 @@ use tokio::{
 
 use crate::{handler::Isolation, time::Env};
 
-/// How many threads a process may lose and still take work. One stuck delivery
-/// costs a thread for each of its attempts; each thread keeps its stack and
-/// whatever its handler has locked.
+/// The most threads that a process may lose and still take work. A stuck delivery costs a
+/// thread per attempt, with its stack and whatever its handler has locked.
 pub const MOST_LOST: usize = 4;
 
-/// How long a handler that was just given up has to notice that. One that
-/// awaits anything is dropped at once, but on a thread that needs a processor
-/// for it.
+/// The time for an abandoned handler to end. One that awaits something is dropped
+/// at once, but its thread needs processor time for that.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The threads of one process. Clones count together.
+/// The handler threads of a process. Clones share their count.
 #[derive(Debug, Clone)]
 pub struct Threads {
     lost: Arc<watch::Sender<usize>>,
@@ -44,44 +41,40 @@ impl Default for Threads {
 }
 
 impl Threads {
-    /// How many were given up and still run. One that comes back later is not
-    /// counted any more.
+    /// Returns how many abandoned threads still run.
     pub fn lost(&self) -> usize {
         *self.lost.borrow()
     }
 
-    /// Begins nothing any more.
+    /// Refuses further work.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
     }
 
-    /// Whether they were closed.
+    /// Returns whether [`Threads::close`] was called.
     pub fn are_closed(&self) -> bool {
         self.closed.load(Relaxed)
     }
 
-    /// Whether nothing is begun any more: more than [`MOST_LOST`] are lost, or they
+    /// Returns whether no work is taken: more than [`MOST_LOST`] threads are lost, or they
     /// were closed.
     pub fn are_spent(&self) -> bool {
         self.are_closed() || self.lost() > MOST_LOST
     }
 
-    /// Threads of which too many are lost.
     #[cfg(test)]
     pub(crate) fn spent() -> Self {
         Self { lost: Arc::new(watch::Sender::new(MOST_LOST + 1)), closed: Arc::default() }
     }
 
-    /// Whether they are spent and stay so: the process is to end, so that a
-    /// fresh one replaces it.
+    /// Returns whether no work is taken for good, so that the process should be replaced.
     pub async fn stay_spent(&self, env: &Env) -> bool {
         let mut lost = self.lost.subscribe();
         let back = lost.wait_for(|lost| *lost <= MOST_LOST);
         self.are_spent() && env.within(GRACE, back).await.is_none()
     }
 
-    /// Begins `work` where `isolation` says. `None`: no thread could be had, or
-    /// too many are lost; nothing was begun.
+    /// Starts `work`. `None`: it did not start, because there is no thread for it.
     pub(crate) fn begin<F>(&self, isolation: Isolation, work: F) -> Option<Work<F>>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -92,80 +85,79 @@ impl Threads {
         if isolation == Isolation::Inline {
             return Some(Work::Inline(Box::pin(work)));
         }
-        let visit = Arc::new(Visit { stage: Mutex::new(Stage::Waiting), lost: self.lost.clone() });
-        let (theirs, runtime) = (DrainSlot(visit.clone()), Handle::current());
+        let task = Arc::new(Task { stage: Mutex::new(Stage::Waiting), lost: self.lost.clone() });
+        let (worker, runtime) = (WorkerSide(task.clone()), Handle::current());
         let (answer, answered) = oneshot::channel();
         let run = move || {
-            // The guest goes first, also in a panic: who has an answer has lost no thread.
-            let (answer, theirs) = (answer, theirs);
-            if theirs.0.begins() {
+            // Dropped in this order, also in a panic: an answered task has not lost its thread.
+            let (answer, worker) = (answer, worker);
+            if worker.0.begin() {
                 let output = runtime.block_on(work);
-                drop(theirs);
-                // Nobody listens any more: it was given up.
+                drop(worker);
+                // An error: the task was abandoned.
                 let _ = answer.send(output);
             }
         };
         std::thread::Builder::new().name("handler".into()).spawn(run).ok()?;
-        Some(Work::Thread(answered, Host(visit)))
+        Some(Work::Thread(answered, CallerSide(task)))
     }
 }
 
-/// Work that has a place to run. Dropped before it has answered, it is given
-/// up: not begun any more, or its thread counted as lost until it ends.
+/// Started work. Dropped before its answer it is abandoned: it does not begin, or its
+/// thread counts as lost until it ends.
 pub(crate) enum Work<F: Future> {
     Inline(std::pin::Pin<Box<F>>),
-    Thread(oneshot::Receiver<F::Output>, Host),
+    Thread(oneshot::Receiver<F::Output>, CallerSide),
 }
 
-/// How work that was waited for went.
+/// The result of work.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Worked<T> {
-    /// Its answer.
     Answered(T),
-    /// Its thread ended without one.
+    /// The thread ended without an answer.
     Died,
-    /// It was begun, and had not answered in time.
+    /// It gave no answer in time.
     Late,
-    /// It was not begun in time, and will not be.
+    /// It did not begin in time, and will not.
     NotBegun,
 }
 
 impl<F: Future> Work<F> {
-    /// Waits for its answer, for `time` at most.
+    /// Waits at most `time` for the answer.
     pub(crate) async fn within(self, time: Duration, env: &Env) -> Worked<F::Output> {
         match self {
             Self::Inline(work) => env.within(time, work).await.map_or(Worked::Late, Worked::Answered),
-            Self::Thread(mut answered, host) => match env.within(time, &mut answered).await {
+            Self::Thread(mut answered, caller) => match env.within(time, &mut answered).await {
                 Some(Ok(answer)) => Worked::Answered(answer),
                 Some(Err(_)) => Worked::Died,
-                None if host.0.is_given_up_unbegun() => Worked::NotBegun,
+                None if caller.0.abandon() == Stage::Waiting => Worked::NotBegun,
                 None => Worked::Late,
             },
         }
     }
 }
 
-/// One piece of work on a thread, as both sides know it.
+/// Work on a thread, shared by the thread and its caller.
 #[derive(Debug)]
-struct Visit {
+struct Task {
     stage: Mutex<Stage>,
     lost: Arc<watch::Sender<usize>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The thread has not got to it.
+    /// It has not begun.
     Waiting,
     Running,
-    /// Given up while it ran: its thread counts as lost.
+    /// Abandoned while running.
     Lost,
-    /// Given up before it began, or ended.
+    /// Ended, or abandoned before it began.
     Over,
 }
 
-impl Visit {
-    /// Goes on as `next` says, and counts what that means. What was before.
-    fn moves(&self, next: impl FnOnce(Stage) -> Stage) -> Stage {
+impl Task {
+    /// Changes the stage, keeps the count of lost threads, and returns the stage before.
+    fn change(&self, next: impl FnOnce(Stage) -> Stage) -> Stage {
         let mut stage = self.stage.lock().expect("no one panics while holding this");
         let before = *stage;
         *stage = next(before);
@@ -177,36 +169,36 @@ impl Visit {
         before
     }
 
-    /// The thread begins, unless it was given up before that.
-    fn begins(&self) -> bool {
-        self.moves(|stage| if stage == Stage::Waiting { Stage::Running } else { stage }) == Stage::Waiting
+    /// Returns whether to begin: the work was not abandoned.
+    fn begin(&self) -> bool {
+        self.change(|stage| if stage == Stage::Waiting { Stage::Running } else { stage }) == Stage::Waiting
     }
 
-    fn is_given_up_unbegun(&self) -> bool {
-        let given_up = |stage| match stage {
+    /// Abandons the work, and returns the stage before.
+    fn abandon(&self) -> Stage {
+        self.change(|stage| match stage {
             Stage::Waiting => Stage::Over,
             Stage::Running => Stage::Lost,
             other => other,
-        };
-        self.moves(given_up) == Stage::Waiting
+        })
     }
 }
 
-/// The thread's side: it ends however the work does.
-struct DrainSlot(Arc<Visit>);
+/// Ends the task when dropped on its thread.
+struct WorkerSide(Arc<Task>);
 
-impl Drop for DrainSlot {
+impl Drop for WorkerSide {
     fn drop(&mut self) {
-        self.0.moves(|_| Stage::Over);
+        self.0.change(|_| Stage::Over);
     }
 }
 
-/// The side of who waits: going away gives the work up.
-pub(crate) struct Host(Arc<Visit>);
+/// Abandons the task when dropped by its caller.
+pub(crate) struct CallerSide(Arc<Task>);
 
-impl Drop for Host {
+impl Drop for CallerSide {
     fn drop(&mut self) {
-        self.0.is_given_up_unbegun();
+        self.0.abandon();
     }
 }
 
@@ -218,7 +210,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(1);
 
-    /// Work that blocks its thread until its sender is dropped; it has begun.
+    /// Starts work that blocks its thread until the sender is dropped.
     async fn stuck(threads: &Threads) -> (mpsc::Sender<()>, Work<impl Future<Output = ()>>) {
         let (free, wait) = mpsc::channel::<()>();
         let (begun, has_begun) = oneshot::channel();
@@ -235,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_that_is_given_up_is_lost_until_it_comes_back() {
+    async fn abandoned_thread_is_lost_until_it_ends() {
         let (threads, by) = (Threads::default(), Env::system());
         let (free, work) = stuck(&threads).await;
         assert_eq!(threads.lost(), 0);
@@ -245,13 +237,13 @@ mod tests {
         lost(&threads, 0).await;
         let (free, work) = stuck(&threads).await;
         drop(work);
-        assert_eq!(threads.lost(), 1, "whoever waited for it may have lost its lease");
+        assert_eq!(threads.lost(), 1, "its caller may have lost its lease");
         drop(free);
         lost(&threads, 0).await;
     }
 
     #[tokio::test]
-    async fn nothing_is_begun_where_more_than_a_few_are_lost_and_again_when_one_is_back() {
+    async fn too_many_lost_threads_stop_new_work() {
         let (threads, by) = (Threads::default(), Env::system());
         let mut held = Vec::new();
         for number in 0..=MOST_LOST {
@@ -271,17 +263,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_given_up_before_its_thread_got_to_it_is_never_begun() {
-        let visit = Visit { stage: Mutex::new(Stage::Waiting), lost: Threads::default().lost };
-        assert!(visit.is_given_up_unbegun());
-        assert!(!visit.begins());
-        assert_eq!(*visit.lost.borrow(), 0);
+    async fn abandoned_work_is_never_begun() {
+        let task = Task { stage: Mutex::new(Stage::Waiting), lost: Threads::default().lost };
+        assert_eq!(task.abandon(), Stage::Waiting);
+        assert!(!task.begin());
+        assert_eq!(*task.lost.borrow(), 0);
     }
 
     #[tokio::test]
-    async fn work_that_panics_has_died_and_its_thread_is_not_lost() {
+    async fn panicked_work_loses_no_thread() {
         let threads = Threads::default();
-        let work = threads.begin(Isolation::Thread, async { panic!("as it is meant to") }).expect("a thread");
+        let work = threads.begin(Isolation::Thread, async { panic!("on purpose") }).expect("a thread");
         let worked: Worked<()> = work.within(Duration::MAX, &Env::system()).await;
         assert_eq!(worked, Worked::Died);
         assert_eq!(threads.lost(), 0);

@@ -1,4 +1,4 @@
-//! Sending wake-ups, for as long as the sender can wait.
+//! Sends messages to the queue, with retries.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     time::Env,
 };
 
-/// The queue as the protocol sees it.
+/// Sends messages to the queue.
 #[derive(Clone)]
 pub struct Waker {
     queue: Arc<dyn Queue>,
@@ -19,24 +19,24 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Wake-ups through `queue`.
+    /// Creates a waker on `queue`.
     pub fn new(queue: Arc<dyn Queue>, env: Env) -> Self {
         Self { queue, env }
     }
 
-    /// Sends a wake-up to arrive after `delay`, cut to what a queue can hold
-    /// back; for at most `patience`. A second one, should a reply be lost, does
-    /// no harm.
+    /// Sends a wake-up without a token; see [`Waker::post`].
     pub async fn wake(&self, entity: &EntityKey, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         self.send(&WakeUp::of(entity), delay, patience).await
     }
 
-    /// As [`Waker::wake`], for one that says more.
+    /// Sends a wake-up; see [`Waker::post`].
     pub async fn send(&self, wake_up: &WakeUp, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         self.post(&wake_up.clone().into(), delay, patience).await
     }
 
-    /// As [`Waker::wake`], for any message: a second one of a delivery is a repeat.
+    /// Sends a message with `delay`, capped at [`LONGEST_DELAY`], for at most `patience`. A
+    /// lost reply can cause a second message, which is harmless: wake-ups may be repeated,
+    /// deliveries are recognised.
     pub async fn post(&self, message: &Message, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         let delay = delay.min(LONGEST_DELAY);
         let give_up = self.env.monotonic() + patience;
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::time::{Clock, SeededRandom, Timestamp};
 
-    /// Time passes by being slept through.
+    /// A clock that only sleeping advances.
     #[derive(Clone, Default)]
     struct Slept(Arc<Mutex<Duration>>);
 
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// What the queue does with each send, the last for good; `None`: it never answers.
+    /// Answers each send, then repeats the last answer; `None`: no answer.
     struct Scripted {
         answers: Vec<Option<bool>>,
         sent: Arc<Mutex<Vec<Duration>>>,
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// What became of a wake-up, how it was sent, and how long that took.
+    /// Returns the result of a wake-up, the delays sent, and the time that it took.
     async fn woken(
         answers: &[Option<bool>],
         delay: Duration,
@@ -131,13 +131,13 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test]
-    async fn a_wake_up_is_sent_once_where_the_queue_takes_it_and_delayed_no_longer_than_it_can_be() {
+    async fn accepted_wake_up_is_sent_once() {
         let (woken, sent, took) = woken(&[Some(true)], LONGEST_DELAY * 2, SECOND).await;
         assert_eq!((woken, sent, took), (Ok(()), vec![LONGEST_DELAY], Duration::ZERO));
     }
 
     #[tokio::test]
-    async fn a_wake_up_that_is_refused_is_sent_again_after_ever_longer_waits() {
+    async fn refused_wake_up_is_retried_with_backoff() {
         let refused = [vec![Some(false); 4], vec![Some(true)]].concat();
         let (woken, sent, took) = woken(&refused, Duration::ZERO, SECOND).await;
         assert_eq!((woken, sent.len()), (Ok(()), 5));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wake_up_is_given_up_within_its_patience_and_not_long_before() {
+    async fn wake_up_is_retried_until_patience_ends() {
         let (woken, sent, took) = woken(&[Some(false)], Duration::ZERO, SECOND).await;
         assert_eq!(woken, Err(QueueError::Unavailable("refused".into())));
         assert!((5..=9).contains(&sent.len()), "{}", sent.len());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_queue_that_does_not_answer_takes_no_more_than_the_patience() {
+    async fn silent_queue_costs_at_most_the_patience() {
         let (woken, sent, took) = woken(&[None], Duration::ZERO, SECOND / 2).await;
         assert_eq!((woken.is_err(), sent.len(), took), (true, 1, SECOND / 2));
     }

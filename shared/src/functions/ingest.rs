@@ -135,13 +135,13 @@ impl Ingest {
     }
 
     fn ignore(&self, incoming: &Incoming, required_body: Option<&'static str>) -> Response {
-        self.inbox.tell(&Event::Ignored { incoming });
+        self.inbox.observe(&Event::Ignored { incoming });
         Response::ignored(&incoming.topic).with_body(required_body)
     }
 
     fn refuse(&self, sources: &Sources, request: &Request, refused: Refused) -> Response {
         let source = request.source().and_then(|name| sources.get(name));
-        self.inbox.tell(&Event::Refused {
+        self.inbox.observe(&Event::Refused {
             source: source.map(|source| &source.name),
             refusal: refused.refusal,
             reason: &refused.reason,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Missed, OnCrash, schedule::Schedule};
 use crate::{protocol::tick::JobState, time::Timestamp};
 
-/// How long after a tick its own invocation may come; then the next one is due.
+/// The time after a tick within which its own invocation may come; then the next one is due.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 /// The most missed ticks of one job that are run later; older ones are skipped.
@@ -26,7 +26,7 @@ pub const MOST_AHEAD: Duration = Duration::from_secs(15 * 60);
 pub struct Policy {
     /// The schedule.
     pub schedule: Schedule,
-    /// Whether the job is switched on.
+    /// The job is switched on.
     pub is_on: bool,
     /// The reaction to missed ticks.
     pub missed: Missed,

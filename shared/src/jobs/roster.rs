@@ -34,7 +34,7 @@ pub struct Listed {
 pub struct Plan {
     /// The schedule.
     pub schedule: Schedule,
-    /// Whether the job is switched on.
+    /// The job is switched on.
     pub is_on: bool,
 }
 

@@ -286,20 +286,20 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_is_in_its_zone_s_time_of_day() {
+    fn expression_uses_its_zones_time() {
         let ticks = ticks(&berlin("0 3 * * *"), "2026-01-01T00:00:00Z", "2026-01-02T12:00:00Z");
         assert_eq!(ticks, ["2026-01-01T02:00:00Z", "2026-01-02T02:00:00Z"]);
     }
 
     #[test]
-    fn a_time_of_day_that_is_skipped_is_due_when_the_clock_has_been_set() {
+    fn skipped_time_of_day_is_due_at_the_change() {
         // Berlin goes from 02:00 to 03:00 on 29 March 2026, at 01:00 UTC.
         let ticks = ticks(&berlin("30 2 * * *"), "2026-03-28T00:00:00Z", "2026-03-30T12:00:00Z");
         assert_eq!(ticks, ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
     }
 
     #[test]
-    fn a_time_of_day_that_comes_twice_is_due_once() {
+    fn repeated_time_of_day_is_due_once() {
         // Berlin goes from 03:00 to 02:00 on 25 October 2026, at 01:00 UTC.
         let ticks = ticks(&berlin("30 2 * * *"), "2026-10-24T00:00:00Z", "2026-10-26T12:00:00Z");
         assert_eq!(ticks, ["2026-10-24T00:30:00Z", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_due_in_both_of_an_hour_that_comes_twice_and_not_in_one_that_is_skipped() {
+    fn interval_is_due_in_both_repeated_hours() {
         let autumn = ticks(&berlin("*/30 * * * *"), "2026-10-24T23:59:00Z", "2026-10-25T02:00:00Z");
         assert_eq!(autumn.len(), 5);
         let spring = ticks(&berlin("*/30 * * * *"), "2026-03-28T23:59:00Z", "2026-03-29T02:00:00Z");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_find_the_same_ticks_the_whole_year_in_every_kind_of_zone() {
+    fn both_directions_find_the_same_ticks() {
         let expressions = [
             "30 2 * * *",
             "0 0 * * *",
@@ -366,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_counts_from_the_epoch() {
+    fn rate_counts_from_the_epoch() {
         let schedule = Schedule::parse("every 5 minutes").unwrap();
         let ticks = ticks(&schedule, "2026-01-01T00:00:00Z", "2026-01-01T00:12:00Z");
         assert_eq!(ticks, ["2026-01-01T00:05:00Z", "2026-01-01T00:10:00Z"]);
     }
 
     #[test]
-    fn a_schedule_is_read_as_it_is_shown() {
+    fn displayed_schedule_parses_back() {
         for text in [
             "0 3 * * * Europe/Berlin",
             "*/5 * * * * UTC",
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_schedule_is_said() {
+    fn invalid_schedule_is_explained() {
         let refused = |text: &str| Schedule::parse(text).unwrap_err().to_string();
         assert!(refused("0 3 * *").contains("is no schedule"));
         assert!(refused("0 0 3 * * *").contains("is no schedule"));

@@ -1,6 +1,6 @@
-//! Doing what is due: one invocation of a scheduler.
+//! Runs the due jobs in one invocation of a scheduler.
 
-use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{fmt, ops::ControlFlow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::join_all};
 
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     engine::{
         drain::MARGIN,
-        lease_renewer::LeaseRenewer,
+        lease_renewer::{LeaseLost, LeaseRenewer},
         store::{Store, StoreError},
         threads::{Threads, Worked},
     },
@@ -34,17 +34,17 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long a scheduler tries to reach the store before it stops.
+/// The time for which a scheduler tries to reach the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often a job is looked at anew in one invocation. Each look behind the
-/// first has run a tick, or has seen somebody else change the row.
+/// The most steps for one job in one invocation. Each but the first follows a tick, or
+/// another process's change of the row.
 const MOST_LOOKS: usize = super::due::MOST_MISSED + 10;
 
-/// The most rows that are read in one call.
+/// The most rows of one batch read.
 const ROWS_A_READ: usize = 100;
 
-/// Runs what is due.
+/// A scheduler.
 #[derive(Clone)]
 pub struct Ticker {
     store: Store,
@@ -56,54 +56,53 @@ pub struct Ticker {
 
 /// A tick that an invocation ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ran {
-    /// Of which job.
+pub struct TickRun {
+    /// The job's name.
     pub job: Arc<str>,
-    /// Which.
+    /// The time at which the tick was due.
     pub tick: Timestamp,
-    /// How it ended; [`TickOutcome::Crashed`]: its lease was lost, and nothing is
-    /// recorded.
+    /// The result; [`TickOutcome::Crashed`]: the lease was lost, and nothing is recorded.
     pub ending: TickOutcome,
 }
 
-/// What an invocation did.
+/// The result of an invocation.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The ticks that it ran, of each job in their order.
-    pub ran: Vec<Ran>,
-    /// The jobs for which the store could not be reached.
+    /// The ticks that it ran, in order for each job.
+    pub ran: Vec<TickRun>,
+    /// The jobs whose rows could not be read or written.
     pub errors: Vec<(Arc<str>, StoreError)>,
 }
 
-/// Why an invocation started nothing.
+/// The reason for starting nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TickError {
-    /// The jobs' rows could not be read, or one of them not be written.
+    /// The jobs' rows could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It is dated further ahead than clocks are apart. Recorded, its ticks
-    /// would silence their jobs until then.
+    /// It is dated further ahead than clock skew explains. Recording its ticks would silence
+    /// their jobs until then.
     #[error("it is dated {scheduled}, more than {} minutes ahead of the clock, which shows {now}", MOST_AHEAD.as_secs() / 60)]
     FarAhead {
-        /// When it says it was due.
+        /// The time at which the invocation was due.
         scheduled: Timestamp,
-        /// The clock.
+        /// The time of the clock.
         now: Timestamp,
     },
 }
 
-/// How a function came to its end.
+/// The result of a job's function.
 enum Answer {
     Done(Outcome),
     Failed(String),
 }
 
 impl Ticker {
-    /// A scheduler of `jobs`, whose invocations last `function_time` at most.
+    /// Creates a scheduler of `jobs`, whose invocations last at most `function_time`.
     ///
     /// # Errors
     ///
-    /// Names the first job that is not right.
+    /// The first invalid job.
     pub fn new(
         store: Store,
         jobs: &Jobs,
@@ -119,28 +118,26 @@ impl Ticker {
         Ok(Self { store, jobs, info, isolation: Isolation::default(), observer: Arc::new(Log) })
     }
 
-    /// The same, telling `observer` instead of the log.
+    /// Sends events to `observer` instead of the log.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
         self
     }
 
-    /// The same, running functions as `isolation` says.
+    /// Sets how functions are isolated from each other.
     #[must_use]
     pub fn isolated(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
     }
 
-    /// Does what is due at an invocation that was due at `scheduled`, until
-    /// `deadline`, by the process's own clock. Jobs run side by side; none waits
-    /// for another, and what goes wrong with one is its own.
+    /// Runs the due jobs of an invocation that was due at `scheduled`, concurrently, until
+    /// `deadline` by the monotonic clock. Jobs do not affect each other.
     ///
     /// # Errors
     ///
-    /// The rows could not be read, or the invocation is dated far ahead; nothing
-    /// was started.
+    /// The rows could not be read, or the invocation is dated far ahead. Nothing was started.
     pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<Report, TickError> {
         let now = self.store.env().now();
         if is_far_ahead(scheduled, now) {
@@ -152,13 +149,13 @@ impl Ticker {
             rows.extend(self.store.get_many(keys, PATIENCE).await?);
         }
         let row_of = |job: &Planned| rows.iter().find(|row| row.text(a::ENTITY) == Some(job.entity.as_str()));
-        let attended = self.jobs.iter().map(async |job| {
-            let mut ran = Vec::new();
-            let attended = self.process(job, row_of(job), scheduled, deadline, &mut ran).await;
-            (job.name.clone(), ran, attended.err())
+        let jobs = self.jobs.iter().map(async |job| {
+            let mut due = DueJob { ticker: self, job, scheduled, deadline, ran: Vec::new() };
+            let result = due.run_all(row_of(job)).await;
+            (job.name.clone(), due.ran, result.err())
         });
         let mut report = Report::default();
-        for (job, ran, error) in join_all(attended).await {
+        for (job, ran, error) in join_all(jobs).await {
             report.ran.extend(ran);
             if let Some(error) = error {
                 tracing::error!(job = &*job, %error, "stopped");
@@ -167,99 +164,97 @@ impl Ticker {
         }
         Ok(report)
     }
+}
 
-    async fn process(
-        &self,
-        job: &Planned,
-        row: Option<&Row>,
-        scheduled: Timestamp,
-        deadline: Duration,
-        ran: &mut Vec<Ran>,
-    ) -> Result<(), StoreError> {
+/// One job in one invocation.
+struct DueJob<'a> {
+    ticker: &'a Ticker,
+    job: &'a Planned,
+    scheduled: Timestamp,
+    deadline: Duration,
+    ran: Vec<TickRun>,
+}
+
+impl DueJob<'_> {
+    /// Runs the job's due ticks, oldest first.
+    async fn run_all(&mut self, row: Option<&Row>) -> Result<(), StoreError> {
         let mut state = row.map(JobState::parse).transpose()?;
-        let definition = job.policy.definition();
         for _ in 0..MOST_LOOKS {
-            let is_free = state.as_ref().is_none_or(|state| state.entity.held.is_none());
-            if is_free && state.as_ref().and_then(|state| state.definition.as_ref()) != Some(&definition) {
-                state = self.define(job, &definition, state.as_ref(), scheduled).await?;
+            match self.step(state).await? {
+                ControlFlow::Continue(next) => state = next,
+                ControlFlow::Break(()) => break,
             }
-            let Some(seen) = state else { return Ok(()) };
-            let env = self.store.env();
-            let now = env.now();
-            state = match job.policy.next(&seen, scheduled, now) {
-                Next::Nothing => return Ok(()),
-                Next::Held { tick } => {
-                    held(job, &seen, tick);
-                    return Ok(());
-                }
-                Next::GiveUp { tick } => {
-                    match self.store.run(&GiveUpTick { seen: &seen, tick, now }, PATIENCE).await? {
-                        GivenUp::GivenUp(state) => {
-                            self.ended(job, tick, TickOutcome::Crashed, None);
-                            Some(state)
-                        }
-                        GivenUp::Changed(state) => state,
-                    }
-                }
-                Next::Start { .. } if deadline.saturating_sub(env.monotonic()) <= 2 * MARGIN => {
-                    tracing::warn!(job = &*job.name, "no time left to start it; with the next minute's tick");
-                    return Ok(());
-                }
-                Next::Start { tick, start, left_out } => {
-                    if left_out > 0 {
-                        tracing::warn!(job = &*job.name, %tick, left_out, "ticks were missed; one run makes up for them");
-                    }
-                    let sent = env.monotonic();
-                    match self.start(job, seen, tick, start, deadline).await? {
-                        Started::Granted(lease, _) => {
-                            let (ending, state) = self.run(job, lease, tick, sent, deadline).await?;
-                            ran.push(Ran { job: job.name.clone(), tick, ending });
-                            match state {
-                                Some(state) => Some(state),
-                                None => return Ok(()),
-                            }
-                        }
-                        Started::Held(state) => {
-                            held(job, &state, tick);
-                            return Ok(());
-                        }
-                        Started::Recorded(state) => Some(state),
-                        Started::Free(state) => state,
-                    }
-                }
-            };
         }
         Ok(())
     }
 
-    async fn define(
-        &self,
-        job: &Planned,
-        definition: &str,
-        seen: Option<&JobState>,
-        scheduled: Timestamp,
-    ) -> Result<Option<JobState>, StoreError> {
-        // First, so that no job with a row is missing from the list.
-        self.store.run(&ListJob { job: &job.name }, PATIENCE).await?;
-        let now = self.store.env().now();
-        let from = first_of_its_minute(scheduled);
-        self.store.run(&DefineJob { entity: &job.entity, definition, seen, from, now }, PATIENCE).await
+    /// Takes the next step, and returns the row afterwards unless nothing is left to do.
+    async fn step(&mut self, mut state: Option<JobState>) -> Result<ControlFlow<(), Option<JobState>>, StoreError> {
+        const DONE: ControlFlow<(), Option<JobState>> = ControlFlow::Break(());
+        let Self { ticker: Ticker { store, .. }, job, scheduled, deadline, .. } = *self;
+        let definition = job.policy.definition();
+        let is_free = state.as_ref().is_none_or(|state| state.entity.held.is_none());
+        if is_free && state.as_ref().and_then(|state| state.definition.as_ref()) != Some(&definition) {
+            state = self.define(&definition, state.as_ref()).await?;
+        }
+        let Some(seen) = state else { return Ok(DONE) };
+        let now = store.env().now();
+        match job.policy.next(&seen, scheduled, now) {
+            Next::Nothing => Ok(DONE),
+            Next::Held { tick } => {
+                log_held(job, &seen, tick);
+                Ok(DONE)
+            }
+            Next::GiveUp { tick } => match store.run(&GiveUpTick { seen: &seen, tick, now }, PATIENCE).await? {
+                GivenUp::GivenUp(state) => {
+                    self.ended(tick, TickOutcome::Crashed, None);
+                    Ok(ControlFlow::Continue(Some(state)))
+                }
+                GivenUp::Changed(state) => Ok(ControlFlow::Continue(state)),
+            },
+            Next::Start { .. } if deadline.saturating_sub(store.env().monotonic()) <= 2 * MARGIN => {
+                tracing::warn!(job = &*job.name, "no time left to start it; with the next minute's tick");
+                Ok(DONE)
+            }
+            Next::Start { tick, start, left_out } => {
+                if left_out > 0 {
+                    tracing::warn!(job = &*job.name, %tick, left_out, "ticks were missed; one run makes up for them");
+                }
+                let sent = store.env().monotonic();
+                match self.start(seen, tick, start).await? {
+                    Started::Granted(lease, _) => {
+                        let (ending, state) = self.run(lease, tick, sent).await?;
+                        self.ran.push(TickRun { job: job.name.clone(), tick, ending });
+                        Ok(state.map_or(DONE, |state| ControlFlow::Continue(Some(state))))
+                    }
+                    Started::Held(state) => {
+                        log_held(job, &state, tick);
+                        Ok(DONE)
+                    }
+                    Started::Recorded(state) => Ok(ControlFlow::Continue(Some(state))),
+                    Started::Free(state) => Ok(ControlFlow::Continue(state)),
+                }
+            }
+        }
     }
 
-    async fn start(
-        &self,
-        job: &Planned,
-        seen: JobState,
-        tick: Timestamp,
-        start: u32,
-        deadline: Duration,
-    ) -> Result<Started, StoreError> {
-        let env = self.store.env();
+    async fn define(&self, definition: &str, seen: Option<&JobState>) -> Result<Option<JobState>, StoreError> {
+        let (store, job) = (&self.ticker.store, self.job);
+        // First, so that no job with a row is missing from the list.
+        store.run(&ListJob { job: &job.name }, PATIENCE).await?;
+        let now = store.env().now();
+        let from = first_of_its_minute(self.scheduled);
+        store.run(&DefineJob { entity: &job.entity, definition, seen, from, now }, PATIENCE).await
+    }
+
+    async fn start(&self, seen: JobState, tick: Timestamp, start: u32) -> Result<Started, StoreError> {
+        let Self { ticker: Ticker { store, info, .. }, job, deadline, .. } = *self;
+        let env = store.env();
         let request = Acquire {
             entity: job.entity.clone(),
             kind: LeaseKind::Exclusive,
             holder: env.nonce(),
-            info: self.info.clone(),
+            info: info.clone(),
             now: env.now(),
             length: job.lease.min(deadline.saturating_sub(env.monotonic())),
         };
@@ -269,33 +264,45 @@ impl Ticker {
         };
         let start = StartTick { request, tick, start, recorded };
         if seen.entity.held.is_none() {
-            return self.store.run(&start, PATIENCE).await;
+            return store.run(&start, PATIENCE).await;
         }
         tracing::warn!(job = &*job.name, %tick, holder = holder(&seen), "lease taken over");
-        // Recorded when it was started: nobody else tells how it ended.
+        // A tick recorded at its start has no other report of its end.
         let crashed = seen.tick.filter(|crashed| seen.is_recorded(*crashed));
-        let started = self.store.run(&TakeOverTick { start, seen }, PATIENCE).await?;
+        let started = store.run(&TakeOverTick { start, seen }, PATIENCE).await?;
         if let (Started::Granted(..), Some(crashed)) = (&started, crashed) {
-            self.ended(job, crashed, TickOutcome::Crashed, None);
+            self.ended(crashed, TickOutcome::Crashed, None);
         }
         Ok(started)
     }
 
-    /// Runs a tick and records it. Without a state the lease was lost.
+    /// Runs a tick and records it. Without a row, the lease was lost.
     async fn run(
         &self,
-        job: &Planned,
         lease: Lease,
         tick: Timestamp,
         sent: Duration,
-        deadline: Duration,
     ) -> Result<(TickOutcome, Option<JobState>), StoreError> {
-        let env = self.store.env().clone();
-        let started = env.monotonic();
+        let Self { ticker: Ticker { store, .. }, job, deadline, .. } = *self;
+        let started = store.env().monotonic();
+        let mut renewer = LeaseRenewer::new(store, lease, job.lease, sent).ending(deadline);
+        let answer = self.call(&mut renewer, tick, started).await;
+        let took = store.env().monotonic().saturating_sub(started);
+        match answer {
+            Ok(answer) => self.record(renewer.lease(), tick, answer, took).await,
+            Err(LeaseLost) => Ok((log_lost(job, tick, renewer.lease()), None)),
+        }
+    }
+
+    /// Calls the job's function while its lease is renewed.
+    async fn call(&self, renewer: &mut LeaseRenewer, tick: Timestamp, started: Duration) -> Result<Answer, LeaseLost> {
+        let Self { ticker, job, deadline, .. } = *self;
+        let env = ticker.store.env().clone();
         let left = deadline.saturating_sub(started).saturating_sub(MARGIN);
         let limit = job.time.map_or(left, |time| time.min(left));
-        let (canceller, start) = Canceller::start(&job.name, lease.token(), started + limit, env.clone());
-        tracing::debug!(job = &*job.name, %tick, token = lease.token().0, "started");
+        let token = renewer.lease().token();
+        let (canceller, start) = Canceller::start(&job.name, token, started + limit, env.clone());
+        tracing::debug!(job = &*job.name, %tick, token = token.0, "started");
         let context = Context { job: job.name.clone(), tick, start: start.clone() };
         let function = job.function.clone();
         let work = async move {
@@ -310,86 +317,91 @@ impl Ticker {
                 },
             }
         };
-        let mut renewer = LeaseRenewer::new(&self.store, lease, job.lease, sent).ending(deadline);
         let work = async {
-            // Not counted together: a job that is stuck keeps no other, the sweep among them, from its run.
-            match Threads::default().begin(self.isolation, work) {
+            // Each with a count of its own: a stuck job must not keep others, such as the sweep, from running.
+            match Threads::default().begin(ticker.isolation, work) {
                 Some(work) => work.within(limit, &env).await,
                 None => Worked::NotBegun,
             }
         };
-        let answer = renewer.hold(work).await;
-        // Tells one that blocks its thread and is late; what it still does is refused by its token.
+        let worked = renewer.hold(work).await;
+        // Cancels a late function that blocks its thread; receivers refuse its older token.
         drop(canceller);
-        let took = env.monotonic().saturating_sub(started);
-        let answer = match answer {
-            Err(crate::engine::lease_renewer::LeaseLost) => return Ok((lost(job, tick, renewer.lease()), None)),
-            Ok(Worked::Late) => Answer::Failed("its time was up".into()),
-            Ok(Worked::NotBegun) => Answer::Failed("there was no thread for it".into()),
-            Ok(Worked::Died) => Answer::Failed("its thread ended".into()),
-            Ok(Worked::Answered(answer)) => answer,
-        };
+        Ok(match worked? {
+            Worked::Late => Answer::Failed("its time was up".into()),
+            Worked::NotBegun => Answer::Failed("there was no thread for it".into()),
+            Worked::Died => Answer::Failed("its thread ended".into()),
+            Worked::Answered(answer) => answer,
+        })
+    }
+
+    async fn record(
+        &self,
+        lease: &Lease,
+        tick: Timestamp,
+        answer: Answer,
+        took: Duration,
+    ) -> Result<(TickOutcome, Option<JobState>), StoreError> {
+        let Self { ticker: Ticker { store, .. }, job, deadline, .. } = *self;
+        let env = store.env();
         let patience = PATIENCE.min(deadline.saturating_sub(env.monotonic()));
         let result = |ending, error: &str| TickResult { ending, at: env.now(), took, error: one_line(error) };
         let result = match answer {
             Answer::Done(Outcome::Done) => result(TickOutcome::Done, ""),
             Answer::Done(Outcome::Commit(writes)) => {
-                let done = CompleteTick { lease: renewer.lease(), tick, result: result(TickOutcome::Done, "") };
+                let done = CompleteTick { lease, tick, result: result(TickOutcome::Done, "") };
                 match self.commit(&done, writes, patience).await? {
                     Committed::Recorded => {
-                        self.ended(job, tick, done.result.ending, Some(took));
-                        return Ok((TickOutcome::Done, self.look(job, patience).await?));
+                        self.ended(tick, done.result.ending, Some(took));
+                        // A commit does not return the row.
+                        let row = store.get(&entity_row(&job.entity), patience).await?;
+                        return Ok((TickOutcome::Done, row.as_ref().map(JobState::parse).transpose()?));
                     }
-                    Committed::Lost => return Ok((lost(job, tick, renewer.lease()), None)),
+                    Committed::Lost => return Ok((log_lost(job, tick, lease), None)),
                     Committed::Refused(error) => result(TickOutcome::Failed, &error),
                 }
             }
             Answer::Failed(error) => result(TickOutcome::Failed, &error),
         };
-        let complete = CompleteTick { lease: renewer.lease(), tick, result };
-        match self.store.run(&complete, patience).await? {
+        let complete = CompleteTick { lease, tick, result };
+        match store.run(&complete, patience).await? {
             Completed::Recorded(state) => {
-                self.ended(job, tick, complete.result.ending, Some(took));
+                self.ended(tick, complete.result.ending, Some(took));
                 Ok((complete.result.ending, Some(state)))
             }
-            Completed::Lost => Ok((lost(job, tick, renewer.lease()), None)),
+            Completed::Lost => Ok((log_lost(job, tick, lease), None)),
         }
     }
 
-    /// Records the tick with the function's own writes, together or not at all.
+    /// Records the tick and the function's own writes in one transaction.
     async fn commit(
         &self,
         done: &CompleteTick<'_>,
         writes: Vec<Write>,
         patience: Duration,
     ) -> Result<Committed, StoreError> {
+        let store = &self.ticker.store;
         let mut all = vec![done.write()];
         all.extend(writes);
-        let token = self.store.env().nonce();
-        match self.store.transact(&all, token.as_str(), patience).await {
+        let token = store.env().nonce();
+        match store.transact(&all, token.as_str(), patience).await {
             Ok(Transacted::Landed) => Ok(Committed::Recorded),
             Ok(Transacted::Refused(mut refusals)) => match refusals.first_mut().and_then(Option::take) {
-                // The tick's own judgement comes first: was it we, or is the lease lost?
+                // The tick's own outcome decides first: an earlier try landed, or the lease is lost.
                 Some(seen) => Ok(match done.judge(Written::Refused(seen))? {
                     Completed::Recorded(_) => Committed::Recorded,
                     Completed::Lost => Committed::Lost,
                 }),
                 None => Ok(Committed::Refused("a condition of its writes did not hold".into())),
             },
-            // What the function wants to write can never be written: its own failure.
+            // The function's writes are invalid.
             Err(StoreError::Invalid(reason)) => Ok(Committed::Refused(reason)),
             Err(error) => Err(error),
         }
     }
 
-    fn ended(&self, job: &Planned, tick: Timestamp, ending: TickOutcome, took: Option<Duration>) {
-        self.observer.observe(&Event::JobEnded { job: &job.name, tick, ending, took });
-    }
-
-    /// Reads the row, which a commit does not bring.
-    async fn look(&self, job: &Planned, patience: Duration) -> Result<Option<JobState>, StoreError> {
-        let row = self.store.get(&entity_row(&job.entity), patience).await?;
-        Ok(row.as_ref().map(JobState::parse).transpose()?)
+    fn ended(&self, tick: Timestamp, ending: TickOutcome, took: Option<Duration>) {
+        self.ticker.observer.observe(&Event::JobEnded { job: &self.job.name, tick, ending, took });
     }
 }
 
@@ -403,7 +415,7 @@ fn holder(state: &JobState) -> &str {
     state.entity.holder_info.as_ref().map_or("", HolderInfo::as_str)
 }
 
-fn held(job: &Planned, state: &JobState, tick: Timestamp) {
+fn log_held(job: &Planned, state: &JobState, tick: Timestamp) {
     if state.tick == Some(tick) {
         tracing::debug!(job = &*job.name, %tick, holder = holder(state), "under way already");
     } else {
@@ -411,7 +423,7 @@ fn held(job: &Planned, state: &JobState, tick: Timestamp) {
     }
 }
 
-fn lost(job: &Planned, tick: Timestamp, lease: &Lease) -> TickOutcome {
+fn log_lost(job: &Planned, tick: Timestamp, lease: &Lease) -> TickOutcome {
     tracing::warn!(job = &*job.name, %tick, token = lease.token().0, "lease lost");
     TickOutcome::Crashed
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     Guard, LeaseError, Leases, PATIENCE, RESERVE, Terms,
-    wait::{Follows, follows, looked},
+    wait::{WaitStep, seen_row, wait_step},
 };
 use crate::{
     engine::{
@@ -32,7 +32,7 @@ use crate::{
 const SOONEST: Duration = Duration::from_millis(20);
 const LATEST: Duration = Duration::from_millis(500);
 
-/// The most by which a busy store lengthens the poll interval.
+/// The largest value of `Wait::slowed`.
 const SLOWEST: u32 = 8;
 
 impl Leases {
@@ -85,16 +85,16 @@ impl Wait<'_> {
         let mut sent = self.monotonic();
         let mut answer = self.write(&request).await?;
         loop {
-            answer = match follows(answer, self.now(), asked) {
-                Follows::Granted(lease, state) => {
+            answer = match wait_step(answer, self.now(), asked) {
+                WaitStep::Granted(lease, state) => {
                     let renewer = LeaseRenewer::new(&self.leases.store, lease, request.length, sent).ending(self.end);
                     return Ok(self.guard(renewer, state));
                 }
-                Follows::Await { seen, held, asks } => {
+                WaitStep::Await { seen, held, asks } => {
                     self.pause(&held, &seen, asks.then_some(&mut asked)).await?;
                     self.look().await?.unwrap_or(Acquired::Held(seen))
                 }
-                Follows::TakeOver(seen) => {
+                WaitStep::TakeOver(seen) => {
                     // The same holder id, so that a lost reply is recognised; a new time.
                     request = Acquire { now: self.now(), length: self.length()?, ..request };
                     sent = self.monotonic();
@@ -105,11 +105,11 @@ impl Wait<'_> {
                     answer
                 }
                 // A worker has been woken and takes its turn first.
-                Follows::StandBack(until) => {
+                WaitStep::StandBack(until) => {
                     self.stand_back(until).await?;
                     self.look().await?.unwrap_or(Acquired::Waiting { until, awaited: None })
                 }
-                Follows::Request => {
+                WaitStep::Request => {
                     request = self.request()?;
                     sent = self.monotonic();
                     self.write(&request).await?
@@ -211,7 +211,7 @@ impl Wait<'_> {
         match self.leases.store.entity(self.key, ATTEMPT).await {
             Ok(state) => {
                 self.slowed = 1;
-                Ok(Some(looked(state, self.now())))
+                Ok(Some(seen_row(state, self.now())))
             }
             Err(StoreError::Unavailable(error)) if self.monotonic() < self.give_up.min(self.end) => {
                 if error == TableError::Throttled {

@@ -26,9 +26,9 @@ pub struct Guard {
     renewer: LeaseRenewer,
     /// The receipts in the entity's row. Only drains change them.
     recent: Recent,
-    /// Whether the inbox was empty when the row was last seen.
+    /// The inbox was empty when the row was last read.
     is_idle: bool,
-    /// Whether a woken worker could handle waiting deliveries at once.
+    /// A woken worker could handle waiting deliveries at once.
     gives_way: bool,
     end: Duration,
     granted: Duration,

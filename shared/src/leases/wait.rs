@@ -11,7 +11,7 @@ use crate::{
 
 /// The next step after an answer to a request or a read of the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Follows {
+pub enum WaitStep {
     /// The lease is granted.
     Granted(Lease, EntityState),
     /// The lease has expired: take it over.
@@ -22,7 +22,7 @@ pub enum Follows {
         seen: EntityState,
         /// The lease in it.
         held: Held,
-        /// Whether to ask the draining worker to yield first.
+        /// Ask the draining worker to yield first.
         asks: bool,
     },
     /// The entity is free, but deliveries take their turn until this time: read
@@ -34,25 +34,25 @@ pub enum Follows {
 
 /// Returns the next step after `answer` at `now`. `asked` is the end of this
 /// call's own request to yield, if it made one.
-pub fn follows(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> Follows {
+pub fn wait_step(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> WaitStep {
     match answer {
-        Acquired::Granted(lease, state) => Follows::Granted(lease, state),
+        Acquired::Granted(lease, state) => WaitStep::Granted(lease, state),
         Acquired::Held(seen) => match seen.held.clone() {
             Some(held) if held.runs(now) => {
                 let is_asked = asked.is_some_and(|until| until > now) || yields_until(&seen, now).is_some();
                 let asks = held.kind == LeaseKind::Drain && !is_asked;
-                Follows::Await { seen, held, asks }
+                WaitStep::Await { seen, held, asks }
             }
-            _ => Follows::TakeOver(seen),
+            _ => WaitStep::TakeOver(seen),
         },
-        Acquired::Waiting { until, .. } if until > now => Follows::StandBack(until),
+        Acquired::Waiting { until, .. } if until > now => WaitStep::StandBack(until),
         // The row was free when it was read.
-        Acquired::Empty | Acquired::Stopped | Acquired::Waiting { .. } => Follows::Request,
+        Acquired::Empty | Acquired::Stopped | Acquired::Waiting { .. } => WaitStep::Request,
     }
 }
 
 /// Interprets a row that was read.
-pub fn looked(row: Option<EntityState>, now: Timestamp) -> Acquired {
+pub fn seen_row(row: Option<EntityState>, now: Timestamp) -> Acquired {
     match row {
         Some(state) if state.held.is_some() => Acquired::Held(state),
         row => match row.and_then(|state| deliveries_turn(&state, now)) {
@@ -94,14 +94,14 @@ mod tests {
     }
 
     fn asks(state: EntityState, asked: Option<Timestamp>) -> bool {
-        match follows(Acquired::Held(state), NOW, asked) {
-            Follows::Await { asks, .. } => asks,
+        match wait_step(Acquired::Held(state), NOW, asked) {
+            WaitStep::Await { asks, .. } => asks,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_worker_that_drains_is_asked_once_at_a_time_and_nobody_else_is() {
+    fn draining_worker_is_asked_to_yield_once() {
         let drained = || held(LeaseKind::Drain, NOW + SECOND);
         assert!(asks(drained(), None));
         assert!(asks(drained(), Some(NOW)));
@@ -113,30 +113,30 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_has_run_out_is_taken_over_whoever_had_it() {
+    fn expired_lease_of_any_kind_is_taken_over() {
         for kind in [LeaseKind::Drain, LeaseKind::Exclusive] {
             let seen = held(kind, NOW);
-            assert_eq!(follows(Acquired::Held(seen.clone()), NOW, None), Follows::TakeOver(seen));
+            assert_eq!(wait_step(Acquired::Held(seen.clone()), NOW, None), WaitStep::TakeOver(seen));
         }
     }
 
     #[test]
-    fn what_is_free_is_asked_for_unless_deliveries_go_first() {
+    fn free_lease_is_requested_after_deliveries_turn() {
         let waiting = |until| Acquired::Waiting { until, awaited: None };
-        assert_eq!(follows(waiting(NOW + SECOND), NOW, None), Follows::StandBack(NOW + SECOND));
+        assert_eq!(wait_step(waiting(NOW + SECOND), NOW, None), WaitStep::StandBack(NOW + SECOND));
         for free in [waiting(NOW), Acquired::Empty, Acquired::Stopped] {
-            assert_eq!(follows(free, NOW, None), Follows::Request);
+            assert_eq!(wait_step(free, NOW, None), WaitStep::Request);
         }
     }
 
     #[test]
-    fn a_look_tells_who_has_it_or_whose_turn_it_is() {
+    fn read_row_shows_holder_or_turn() {
         let seen = held(LeaseKind::Drain, NOW);
-        assert_eq!(looked(Some(seen.clone()), NOW), Acquired::Held(seen.clone()));
+        assert_eq!(seen_row(Some(seen.clone()), NOW), Acquired::Held(seen.clone()));
         let free = EntityState { held: None, ..seen };
-        assert_eq!(looked(Some(free.clone()), NOW), Acquired::Empty);
-        assert_eq!(looked(None, NOW), Acquired::Empty);
+        assert_eq!(seen_row(Some(free.clone()), NOW), Acquired::Empty);
+        assert_eq!(seen_row(None, NOW), Acquired::Empty);
         let turn = EntityState { turn_until: Some(NOW + SECOND), ..free };
-        assert_eq!(looked(Some(turn), NOW), Acquired::Waiting { until: NOW + SECOND, awaited: None });
+        assert_eq!(seen_row(Some(turn), NOW), Acquired::Waiting { until: NOW + SECOND, awaited: None });
     }
 }

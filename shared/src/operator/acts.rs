@@ -1,5 +1,4 @@
-//! What operators do is written down: before it is done, so that nothing is done
-//! that nobody knows of, and how it ended.
+//! The operations log: an entry is written before each operation, and its outcome after.
 
 use std::time::Duration;
 
@@ -10,42 +9,42 @@ use crate::protocol::{
     maintain::{LogAction, LogOutcome, OperatorAction, Reason, Verb},
 };
 
-/// For how long it is told. An erase of the entity removes it sooner.
-pub(super) const TOLD_FOR: Duration = Duration::from_secs(400 * 86_400);
+/// The retention of entries, unless the entity is erased.
+pub(super) const LOG_RETENTION: Duration = Duration::from_secs(400 * 86_400);
 
 impl Operator {
-    /// The same operator, who has a reason: what they do is written down with it.
+    /// Sets the reason to log; without one, nothing is logged.
     #[must_use]
     pub fn because(self, reason: Reason) -> Self {
         Self { reason: Some(reason), ..self }
     }
 
-    /// Does `work`, written down as `verb` where there is a reason.
+    /// Runs `work`, and logs it if there is a reason.
     pub(super) async fn act<T>(
         &self,
         entity: &EntityKey,
         verb: Verb,
         sequence: Option<Sequence>,
         work: impl Future<Output = Result<T, OperatorError>>,
-        told: impl FnOnce(&T) -> String,
+        describe: impl FnOnce(&T) -> String,
     ) -> Result<T, OperatorError> {
         let Some(reason) = &self.reason else { return work.await };
         let env = self.store.env();
         let nonce = env.nonce();
         let verb = verb.as_str().to_owned();
         let act = OperatorAction { entity: entity.clone(), nonce, verb, sequence, reason: reason.clone(), ended: None };
-        self.store.run(&LogAction { action: &act, purge_at: env.now() + TOLD_FOR }, PATIENCE).await?;
+        self.store.run(&LogAction { action: &act, purge_at: env.now() + LOG_RETENTION }, PATIENCE).await?;
         let done = work.await;
         let outcome = match &done {
-            Ok(done) => told(done),
+            Ok(done) => describe(done),
             Err(error) => error.to_string(),
         };
-        // It is done or not, whether or not that can be told.
+        // The operation's result does not depend on its log entry.
         let _ = self.store.run(&LogOutcome { action: &act, outcome: &outcome }, PATIENCE).await;
         done
     }
 
-    /// What operators did to an entity, the oldest first.
+    /// Reads an entity's operations log, oldest first.
     ///
     /// # Errors
     ///

@@ -1,10 +1,8 @@
-//! Forgetting an entity: all that is stored of it, at a person's request.
+//! Erases all that is stored of an entity.
 //!
-//! Nothing here asks a clock what is old. What may go stands at or below
-//! `head` as the request found it, so that it was decided before; and the row
-//! that says so stays, with its numbers, until the store's own expiry. So a
-//! delivery that comes meanwhile stays, whatever becomes of it, and asking again
-//! after a failure goes on.
+//! Only items at or below the `head` that was read first are deleted, so that newer
+//! deliveries stay. The row keeps its numbers until it expires, so that the call can be
+//! repeated after a failure.
 
 use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
@@ -18,38 +16,31 @@ use crate::protocol::{
     table::{Key, Row},
 };
 
-/// What is left of an erased entity.
+/// The remains of an erased entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Erased {
-    /// Its key and its numbers, which expiry deletes after a day; markers of
-    /// places that were never filled, as long as they would have stayed.
+    /// The key and the numbers of the row for a day, and tombstones until they expire.
     Numbers {
-        /// How many rows were deleted or lost all but their numbers, parts of
-        /// bodies aside.
+        /// The rows that were deleted or reduced to numbers, without the parts of bodies.
         rows: u64,
     },
-    /// What came after the request stays, and the entity's row as it is: ask
-    /// again when that is handled.
+    /// Newer deliveries and the entity's row: repeat the call once they are handled.
     Newer {
-        /// How many rows were deleted, parts of bodies aside.
+        /// The rows that were deleted, without the parts of bodies.
         rows: u64,
     },
 }
 
 impl Operator {
-    /// Deletes an entity's deliveries, receipts, what is parked of it, what
-    /// operators did with it, and
-    /// all but the numbers of its row. Asked again after a failure, it goes on.
-    /// What comes meanwhile stays, applied or parked or waiting.
+    /// Deletes an entity's deliveries, parked deliveries, receipts and operations log, and all but
+    /// the numbers of its row. Deliveries that arrive during the call stay.
     ///
-    /// What was applied is forgotten with the receipts: a webhook that is sent
-    /// again is a new one. A worker that writes the receipt of what it settled
-    /// just before may be later than this; ask again.
+    /// Without receipts, a webhook that is sent again is a new one. A worker may write the
+    /// receipt of its last settle after this call; repeat it then.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::InUse`] while deliveries wait or somebody has its
-    /// lease; then nothing was deleted.
+    /// [`OperatorError::InUse`] while deliveries wait or the lease is held; nothing was deleted.
     pub async fn erase(&self, entity: &EntityKey) -> Result<Erased, OperatorError> {
         let seen = self.store.entity(entity, PATIENCE).await?;
         if seen.as_ref().is_some_and(|state| !state.is_empty() || state.held.is_some() || state.hold.since().is_some())
@@ -60,18 +51,17 @@ impl Operator {
         let mut after: Option<String> = None;
         loop {
             let range = inbox_range(entity, after.as_deref(), PAGE);
-            // What is parked comes before the receipts: a redrive that finds no receipt and looks
-            // afterwards finds nothing parked either.
+            // Parked rows sort before receipts: a redrive that finds no receipt then finds no parked
+            // row either.
             let page = self.store.query(&range, PATIENCE).await?;
             let through = self.decided_before(entity, seen.as_ref()).await?;
             for row in &page.rows {
-                match Standing::of(entity, row)? {
-                    // It refuses a put that is late however long: without it that would be answered
-                    // 2xx and never be looked at.
-                    Standing::Void => {}
-                    Standing::Act => rows += self.remove(entity, row).await?,
-                    Standing::At(sequence) if sequence > through => newer = true,
-                    Standing::At(_) => rows += self.remove(entity, row).await?,
+                match RowKind::of(entity, row)? {
+                    // It refuses a late put, which would otherwise be answered 2xx and never be handled.
+                    RowKind::Tombstone => {}
+                    RowKind::Act => rows += self.remove(entity, row).await?,
+                    RowKind::At(sequence) if sequence > through => newer = true,
+                    RowKind::At(_) => rows += self.remove(entity, row).await?,
                 }
             }
             match page.rows.last().and_then(|row| row.text(a::ITEM)) {
@@ -89,18 +79,17 @@ impl Operator {
         Ok(if newer { Erased::Newer { rows } } else { Erased::Numbers { rows } })
     }
 
-    /// The last place that was decided before the request, as far as that can
-    /// be told of a page that was just read.
+    /// Returns the last sequence that was settled before the call, for a page just read.
     async fn decided_before(&self, entity: &EntityKey, seen: Option<&EntityState>) -> Result<Sequence, OperatorError> {
         if let Some(state) = seen {
             return Ok(state.head);
         }
-        // Without a row behind the page as well, nothing on it came since: it would have made one.
+        // If there is still no row after the page was read, none of its items is new.
         let row = self.store.entity(entity, PATIENCE).await?;
         Ok(Sequence(if row.is_none() { u64::MAX } else { 0 }))
     }
 
-    /// The row, and before it the parts that only it names.
+    /// Removes the row, after the parts that only it refers to.
     async fn remove(&self, entity: &EntityKey, row: &Row) -> Result<u64, OperatorError> {
         if sequence_of(row).is_some()
             && let Item::Delivery(unpacked) = Item::parse(entity, row)?
@@ -113,7 +102,6 @@ impl Operator {
         }
     }
 
-    /// Deletes the parts of a body.
     pub(super) async fn remove_parts(&self, parts: &[Key]) -> Result<(), OperatorError> {
         for part in parts {
             self.store.run(&RemovePart { part }, PATIENCE).await?;
@@ -122,17 +110,16 @@ impl Operator {
     }
 }
 
-/// What an inbox row speaks of.
-enum Standing {
-    /// A delivery, a receipt or what is parked, of this place.
+/// The kind of an inbox row.
+enum RowKind {
+    /// A delivery, a receipt or a parked delivery.
     At(Sequence),
-    /// A place that was given up.
-    Void,
-    /// What an operator did, and why.
+    Tombstone,
+    /// An entry of the operations log.
     Act,
 }
 
-impl Standing {
+impl RowKind {
     fn of(entity: &EntityKey, row: &Row) -> Result<Self, CorruptRow> {
         if action_nonce(row).is_some() {
             return Ok(Self::Act);
@@ -141,7 +128,7 @@ impl Standing {
             return Ok(Self::At(Receipt::parse(row)?.sequence));
         }
         Ok(match Item::parse(entity, row)? {
-            Item::Void(_) => Self::Void,
+            Item::Void(_) => Self::Tombstone,
             item @ Item::Delivery(_) => Self::At(item.sequence()),
         })
     }

@@ -1,16 +1,15 @@
-//! A look at every row of one of our tables, a page at a time, with what it has
-//! cost so far and about what it will: whoever asks may stop in between.
+//! Scans a whole table page by page, with its cost so far and an estimate of the total.
 
 use super::{Operator, OperatorError, PATIENCE};
 use crate::protocol::table::{Row, Scanned, Segment, TableName};
 
-/// A table is read in so many parts of about the same size: what the first ones
-/// cost tells about what all of them will.
+/// The number of segments, which have about the same size: the first ones give an estimate
+/// of the total.
 pub(super) const PARTS: u32 = 16;
 
 const PAGE: u32 = 500;
 
-/// A look at all rows of a table, under way.
+/// A scan of a table.
 #[derive(Debug)]
 pub struct Pass<'a> {
     operator: &'a Operator,
@@ -19,24 +18,24 @@ pub struct Pass<'a> {
     read: Read,
 }
 
-/// What was read so far.
+/// The progress of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
-    /// How many rows.
+    /// The rows read.
     pub rows: u64,
-    /// How many of the table's parts are done with.
+    /// The segments read.
     pub parts: u32,
-    /// In how many it is read.
+    /// The number of segments.
     pub of: u32,
     half_units: u64,
 }
 
-/// How many read units a whole pass takes.
+/// The read units that a whole scan takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Estimate {
-    /// About so many.
+    /// About this many.
     About(u64),
-    /// More than that: not even the first part was read to its end.
+    /// More than this: the first segment is not read yet.
     Over(u64),
 }
 
@@ -47,15 +46,15 @@ impl Default for Read {
 }
 
 impl Read {
-    /// The most read units that one page costs: it holds 1 MB.
+    /// The most read units that a page costs, which holds at most 1 MB.
     pub const PAGE_UNITS: u64 = 128;
 
-    /// The read units that this has cost.
+    /// Returns the read units used.
     pub fn units(&self) -> u64 {
         self.half_units.div_ceil(2)
     }
 
-    /// What the whole table costs, by what was read of it.
+    /// Estimates the read units of the whole table.
     pub fn estimate(&self) -> Estimate {
         match self.parts {
             0 => Estimate::Over(self.units() * u64::from(self.of)),
@@ -63,8 +62,7 @@ impl Read {
         }
     }
 
-    /// A page is paid for as a whole: half a unit for each started 4 KB, since
-    /// it may be out of date.
+    /// Adds a page: half a unit per started 4 KB, as eventually consistent reads cost.
     fn add(&mut self, rows: &[Row]) {
         let bytes: usize = rows.iter().map(Row::size).sum();
         self.rows += rows.len() as u64;
@@ -73,12 +71,11 @@ impl Read {
 }
 
 impl Pass<'_> {
-    /// The next rows, in no order and possibly out of date; `None`: there are no
-    /// more.
+    /// Returns the next rows, in no particular order and eventually consistent; `None` at the end.
     ///
     /// # Errors
     ///
-    /// The store could not be reached. Asked again, it goes on.
+    /// The store could not be reached; a further call continues.
     pub async fn page(&mut self) -> Result<Option<Vec<Row>>, OperatorError> {
         if self.segment.number == self.segment.of {
             return Ok(None);
@@ -93,21 +90,21 @@ impl Pass<'_> {
         Ok(Some(rows))
     }
 
-    /// What was read so far.
+    /// Returns the progress.
     pub fn read(&self) -> Read {
         self.read
     }
 }
 
 impl Operator {
-    /// The same, which reads a table as one: an embedded one goes over all its rows
-    /// for each page of a part. What a whole pass costs is not known before its end.
+    /// Scans tables in one segment: the embedded table visits all rows for each page of a
+    /// segment. There is no estimate then.
     #[must_use]
     pub fn in_one_part(self) -> Self {
         Self { parts: 1, ..self }
     }
 
-    /// Begins to look at all rows of `table`, one of ours.
+    /// Starts a scan of `table`.
     pub fn pass(&self, table: TableName) -> Pass<'_> {
         let segment = Segment { number: 0, of: self.parts, after: None, limit: PAGE };
         Pass { operator: self, table, segment, read: Read { of: self.parts, ..Read::default() } }
@@ -119,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_first_parts_cost_tells_about_the_whole() {
+    fn first_segments_give_the_estimate() {
         let row = |bytes: usize| Row::new().with("x", "x".repeat(bytes - 1));
         let mut read = Read::default();
         read.add(&[row(4096), row(1)]);

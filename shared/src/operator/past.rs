@@ -1,4 +1,4 @@
-//! Places that were settled: what is remembered of them, and what stands there.
+//! Reads settled deliveries and their receipts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +11,17 @@ use crate::protocol::{
     state::EntityState,
 };
 
-/// A place that was settled.
+/// A settled sequence.
 #[derive(Debug, Clone, Default)]
 pub struct Past {
-    /// What is remembered of it: nothing of a repeat or a void of long ago.
+    /// The receipt; older repeats and tombstones have none.
     pub receipt: Option<Receipt>,
-    /// What stands there, without its body where that stands in parts; `None`: it
-    /// was never filled, or has expired.
+    /// The delivery, without its body if that has parts; `None`: it was never filled, or has
+    /// expired.
     pub delivery: Option<Delivery>,
-    /// Whether a delivery or a marker stands there.
+    /// The delivery or the tombstone still exists.
     pub stands: bool,
-    /// Where this delivery was settled, if not here: it is a repeat of that.
+    /// The sequence that this delivery repeats, if it is a repeat.
     pub first: Option<Sequence>,
 }
 
@@ -33,18 +33,18 @@ impl Past {
         }
     }
 
-    /// Whether it is there still, and how it ended is remembered.
+    /// Returns whether the item still exists and its outcome is known.
     pub(super) fn is_known(&self) -> bool {
         let own = self.receipt.as_ref().is_some_and(|receipt| receipt.settlement != Settlement::Repeat);
         self.stands && (own || self.first.is_some() || self.delivery.is_none())
     }
 
-    /// Whether the row does not tell how it ended, or of what it is a repeat.
+    /// Returns whether its outcome, or what it repeats, must be read from receipt rows.
     fn is_unclear(&self) -> bool {
         self.receipt.as_ref().is_none_or(|receipt| receipt.settlement == Settlement::Repeat)
     }
 
-    /// How it ended, as far as anything tells.
+    /// Returns the outcome, if it is known.
     pub fn settlement(&self) -> Option<Settlement> {
         match &self.receipt {
             Some(receipt) => Some(receipt.settlement),
@@ -55,20 +55,18 @@ impl Past {
     }
 }
 
-/// What was settled of an entity last.
+/// The newest settled sequences of an entity.
 #[derive(Debug, Clone, Default)]
 pub struct Settled {
-    /// The newest places, in their order.
+    /// The sequences, in order.
     pub places: BTreeMap<Sequence, Past>,
-    /// Whether anything is left of older ones.
+    /// Older ones exist.
     pub has_older: bool,
 }
 
 impl Operator {
-    /// The newest places that were settled, at most `most` of them, of an entity
-    /// whose row is `state`. However many there were before, it reads the
-    /// deliveries of these places, and the receipts of those that the row has
-    /// forgotten.
+    /// Reads the newest settled sequences, at most `most`, of an entity whose row is `state`. The
+    /// cost does not depend on how many there were before.
     ///
     /// # Errors
     ///
@@ -81,7 +79,7 @@ impl Operator {
     ) -> Result<Settled, OperatorError> {
         let remembered = match state {
             Some(state) => state.recent.iter().cloned().collect(),
-            // Its row is gone, and with it where its places ended.
+            // Without a row, the head is unknown.
             None => self.receipts(entity).await?,
         };
         let (from, through) = match state {
@@ -120,7 +118,7 @@ impl Operator {
         Ok(Settled { places, has_older })
     }
 
-    /// How these were settled before, of those that are to be run again.
+    /// Returns how rewound items were settled before.
     pub(super) async fn again(
         &self,
         entity: &EntityKey,
@@ -139,7 +137,6 @@ impl Operator {
         Ok(here.iter().filter_map(before).collect())
     }
 
-    /// What stands at the places of `from` to `through`.
     async fn standing(
         &self,
         entity: &EntityKey,
@@ -165,7 +162,6 @@ impl Operator {
         Ok(!self.store.query(&before, PATIENCE).await?.rows.is_empty())
     }
 
-    /// The receipts of these that have rows of their own.
     async fn receipts_of(
         &self,
         entity: &EntityKey,

@@ -1,4 +1,4 @@
-//! Many parked deliveries put back, one after the other.
+//! Redrives many parked deliveries, one after the other.
 
 use std::collections::BTreeSet;
 
@@ -12,41 +12,37 @@ use crate::{
     },
 };
 
-/// What became of one that was to be put back.
+/// The result for one delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutBack {
-    /// It waits at this place.
+    /// It waits at this sequence.
     At(Sequence),
-    /// It waits, and no wake-up could be sent: the sweep finds it within the
-    /// hour.
+    /// It waits, but no wake-up could be sent; the sweep finds it within the hour.
     Unannounced,
-    /// It was not parked any more: put back or removed by somebody else.
+    /// It is no longer parked.
     NotParked,
-    /// It was settled otherwise after all; what was left of it is removed.
+    /// It was settled differently; its parked row is removed.
     DecidedOtherwise(Settlement),
-    /// Whoever parked it has not settled it yet. It stays, and so does what is
-    /// parked behind it in the same inbox.
+    /// The worker that parked it has not settled it yet. It stays parked, and so do those
+    /// behind it in the same inbox.
     Undecided,
-    /// It stays parked, because one in front of it is undecided.
+    /// It stays parked behind an undecided one.
     Behind,
-    /// It stays parked: its row or its body cannot be read, and why.
+    /// It stays parked: its row or its body is corrupt.
     Unreadable(CorruptRow),
 }
 
 impl PutBack {
-    /// Whether it is still parked.
+    /// Returns whether it is still parked.
     pub fn stays(&self) -> bool {
         matches!(self, PutBack::Undecided | PutBack::Behind | PutBack::Unreadable(_))
     }
 }
 
 impl Operator {
-    /// Puts parked deliveries back, each as [`redrive`](Self::redrive) does, in
-    /// the order of `list`: those of one entity must be in theirs. Tells what
-    /// became of each; where it is told to stop, the rest stays parked. Begun
-    /// again after that, or after this process was killed, with what is parked
-    /// by then, it goes on: what it put back is not put back again. One that cannot
-    /// be read keeps no other from being put back.
+    /// Redrives parked deliveries in the order of `list`, which must keep the order of each
+    /// entity. Reports each result; once `goes_on` returns `false`, the rest stays parked. A
+    /// new call with what is still parked continues after a stop or a crash.
     ///
     /// # Errors
     ///
@@ -58,12 +54,12 @@ impl Operator {
     ) -> Result<(), OperatorError> {
         let mut undecided: BTreeSet<&EntityKey> = BTreeSet::new();
         for (entity, sequence) in list {
-            let became =
+            let result =
                 if undecided.contains(entity) { PutBack::Behind } else { self.put_back_one(entity, *sequence).await? };
-            if became == PutBack::Undecided {
+            if result == PutBack::Undecided {
                 undecided.insert(entity);
             }
-            if !goes_on(entity, *sequence, &became) {
+            if !goes_on(entity, *sequence, &result) {
                 break;
             }
         }

@@ -1,9 +1,8 @@
-//! Tables that were restored from a backup, made ready to be taken into use.
+//! Prepares tables that were restored from a backup for use.
 //!
-//! The order's rows are gone through one by one. Of each, what waited is set
-//! aside for a person, and its memory written beside it; then one write raises
-//! it above all that was given out since the backup. Killed anywhere, the same
-//! call goes on: a row that was raised says so.
+//! Each entity's waiting deliveries are parked for an operator and its receipts spilled;
+//! then one write advances its numbers beyond all that were given out since the backup.
+//! After a crash the same call continues: advanced rows are marked.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,13 +10,13 @@ use futures_util::{StreamExt, future::try_join_all, stream};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use super::{LOOKS, Operator, OperatorError, PAGE, PATIENCE, acts::TOLD_FOR};
+use super::{Operator, OperatorError, PAGE, PATIENCE, TRIES, acts::LOG_RETENTION};
 use crate::{
     engine::{
         drain::{
-            aside::Aside,
             page::{Page, Waiting},
-            plan::{Drain, Ending, Group, InFront, Memory},
+            park::Parking,
+            plan::{Drain, Front, Group, Memory, SettleRequest},
         },
         store::StoreError,
     },
@@ -41,128 +40,123 @@ use crate::{
     time::Timestamp,
 };
 
-/// How the error of what a restore sets aside begins.
+/// The start of the error of deliveries that a restore parks.
 pub const RESTORED: &str = "restored";
 
-/// What an act of it is called.
+/// Its name in the operations log.
 const VERB: &str = "restore";
 
-/// So many entities are restored side by side. Each is some calls one after the
-/// other.
+/// The number of entities that are restored concurrently.
 const AT_ONCE: usize = 32;
 
-/// Longer than one delivery takes to be set aside.
+/// Longer than parking one delivery takes.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// How the error of what this restore sets aside begins.
 fn waited_at(restoring: &RestoreRecord) -> String {
     format!("{RESTORED}: it waited at {}", restoring.as_of)
 }
 
-/// What became of an entity of the backup.
+/// The result of restoring an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Restored {
-    /// It goes on above all that was given out.
-    Raised(Told),
-    /// It did before: nothing was changed.
+    /// Its numbers were advanced.
+    Raised(RestoreReport),
+    /// An earlier run has restored it; nothing was changed.
     Already,
-    /// Something was claimed on it after the backup and before it was restored;
-    /// nothing was changed.
+    /// It was used between the backup and its restore; nothing was changed.
     InUse,
-    /// It has no row any more.
+    /// It has no row.
     Gone,
 }
 
-/// What a restore found of an entity.
+/// The findings of a restore at an entity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Told {
-    /// How many deliveries waited, and are set aside.
+pub struct RestoreReport {
+    /// Waiting deliveries that were parked.
     pub set_aside: u64,
-    /// How many waited that were repeats of what had been applied or set aside.
+    /// Waiting deliveries that were repeats.
     pub repeats: u64,
-    /// How many places were claimed and hold nothing: if they were filled, it was
-    /// after the backup.
+    /// Claimed sequences that were empty: filled, if at all, after the backup.
     pub lost: u64,
-    /// How many waited that had been applied, and stay so: a person wanted them run
-    /// again, or that table was copied a moment later.
+    /// Waiting deliveries that had been applied before: they were rewound, or the inbox table
+    /// was copied a moment later.
     pub applied_before: u64,
-    /// It was blocked, and is on hold now.
+    /// It was blocked, and is now on hold.
     pub is_on_hold: bool,
-    /// Somebody had its lease.
+    /// Its lease was held.
     pub was_held: bool,
-    /// The newest that each of its sources had sent, of those at the end of its
-    /// inbox.
+    /// The newest delivery of each source, of those at the end of the inbox.
     pub newest: BTreeMap<SourceName, Newest>,
-    /// It is a job.
-    pub job: Option<ToldOfJob>,
+    /// The job, if it is one.
+    pub job: Option<JobReport>,
 }
 
 /// The newest delivery of a source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newest {
-    /// By whose rules it came.
+    /// The source's provider.
     pub provider: Option<String>,
-    /// When it was accepted.
+    /// The time at which it was accepted.
     pub received_at: Timestamp,
 }
 
-/// What a restore found of a job.
+/// The findings of a restore at a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ToldOfJob {
-    /// The newest tick that the backup knows of.
+pub struct JobReport {
+    /// The newest tick in the backup.
     pub last_tick: Option<Timestamp>,
-    /// One that was at work then.
+    /// A tick that was running.
     pub at_work: Option<Timestamp>,
-    /// Somebody had asked for a run.
+    /// A run was requested.
     pub was_requested: bool,
 }
 
-/// What a restore found that no row tells any more once it is raised.
+/// The findings of a restore that no row shows once it is restored.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {
     /// The newest delivery of each source.
     pub newest: BTreeMap<SourceName, Newest>,
     /// The jobs, by their keys.
-    pub jobs: BTreeMap<String, ToldOfJob>,
+    pub jobs: BTreeMap<String, JobReport>,
 }
 
 impl Found {
-    /// What the runs of `restoring` found so far.
+    /// Returns what the runs of `restoring` found so far.
     pub fn by(restoring: &RestoreRecord) -> Self {
         let found = restoring.found.as_deref().and_then(|found| serde_json::from_str(found).ok());
         found.unwrap_or_default()
     }
 
-    /// Takes in what was found of one entity. Whether that is news.
-    pub fn take_in(&mut self, key: &str, told: &Told) -> bool {
+    /// Adds the findings of one entity, and returns whether they are new.
+    pub fn add(&mut self, key: &str, report: &RestoreReport) -> bool {
         let before = self.clone();
-        for (source, newest) in &told.newest {
+        for (source, newest) in &report.newest {
             let known = self.newest.entry(source.clone()).or_insert_with(|| newest.clone());
             if known.received_at < newest.received_at {
                 *known = newest.clone();
             }
         }
-        if let Some(job) = &told.job {
+        if let Some(job) = &report.job {
             self.jobs.entry(key.to_owned()).or_insert_with(|| job.clone());
         }
         *self != before
     }
 }
 
-impl Told {
-    /// Reads the counts that [`in_words`](Self::in_words) says.
-    fn from_words(words: &str) -> Option<Self> {
+impl RestoreReport {
+    /// Parses [`describe`](Self::describe)'s text.
+    fn parse(words: &str) -> Option<Self> {
         let (counts, on_hold) = words.split_once(';').map_or((words, ""), |(counts, on_hold)| (counts, on_hold));
         let numbers: Vec<u64> = counts.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok()).collect();
         let [set_aside, repeats, lost, applied_before] = numbers[..] else { return None };
         Some(Self { set_aside, repeats, lost, applied_before, is_on_hold: !on_hold.is_empty(), ..Self::default() })
     }
 
-    fn is_worth_telling(&self) -> bool {
+    fn is_worth_logging(&self) -> bool {
         self.set_aside + self.repeats + self.lost + self.applied_before > 0 || self.is_on_hold
     }
 
-    fn in_words(&self) -> String {
+    fn describe(&self) -> String {
         let on_hold = if self.is_on_hold { "; on hold, because it was blocked" } else { "" };
         let Self { set_aside, repeats, lost, applied_before, .. } = self;
         format!(
@@ -172,8 +166,7 @@ impl Told {
 }
 
 impl Operator {
-    /// The restore that these tables went through last, whether or not it has
-    /// ended.
+    /// Reads the last restore of these tables, ended or not.
     ///
     /// # Errors
     ///
@@ -183,8 +176,7 @@ impl Operator {
         Ok(row.as_ref().map(RestoreRecord::parse).transpose()?)
     }
 
-    /// Begins to restore, or goes on with what was begun: what is to be done is
-    /// returned with the restore that it is to be done under.
+    /// Begins a restore, or continues an earlier one.
     ///
     /// # Errors
     ///
@@ -206,14 +198,13 @@ impl Operator {
         }
     }
 
-    /// Restores every entity of the backup, some side by side, and tells what became
-    /// of each: whoever listens may say to stop. Whether all are restored; then that
-    /// is written down. Else ask again: what is done is not done again.
+    /// Restores every entity, some concurrently, and reports each result to `goes_on`, which
+    /// may stop it. Returns whether all are restored, and marks the restore as ended then.
+    /// Otherwise a further call continues.
     ///
     /// # Errors
     ///
-    /// The store could not be reached. A row that cannot be read is told, and the
-    /// others are restored.
+    /// The store could not be reached. A corrupt row is only reported.
     pub async fn restore_all(
         &self,
         restoring: &RestoreRecord,
@@ -224,7 +215,7 @@ impl Operator {
         let found = &Mutex::new(Found::by(restoring));
         let mut pass = self.pass(TableName::Entities);
         while let Some(rows) = pass.page().await? {
-            // Owned, so that whoever restores can be a task of its own.
+            // Owned, so that the future can be spawned.
             let keys: Vec<String> = rows.iter().filter_map(|row| row.text(a::ENTITY).map(str::to_owned)).collect();
             let restored = keys.into_iter().map(|key| async move {
                 let restored = match EntityKey::parse(&key) {
@@ -253,17 +244,17 @@ impl Operator {
         Ok(is_whole)
     }
 
-    /// Restores one entity of the backup. What waited is parked: it may have been
-    /// applied since. Of a job, no tick up to the restore is due any more. Asked
-    /// twice, or again after it was killed, it goes on, or finds it done.
+    /// Restores one entity. Its waiting deliveries are parked, since they may have been applied
+    /// after the backup; a job's ticks up to the restore are not due. A further call
+    /// continues after a crash.
     ///
-    /// `even_if_used`: also where something was accepted on these tables since.
-    /// What waits from then is set aside, too.
+    /// `even_if_used`: restore it even if deliveries were accepted on these tables since. They
+    /// are parked, too.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, a row cannot be read, or somebody else keeps
-    /// changing it ([`OperatorError::InUse`]).
+    /// The store could not be reached, a row is corrupt, or the row keeps changing
+    /// ([`OperatorError::InUse`]).
     pub async fn restore(
         &self,
         restoring: &RestoreRecord,
@@ -281,19 +272,22 @@ impl Operator {
     /// # Errors
     ///
     /// The store could not be reached, or a row cannot be read.
-    pub async fn restored_before(&self, restoring: &RestoreRecord, entity: &EntityKey) -> Result<Told, OperatorError> {
+    pub async fn restored_before(
+        &self,
+        restoring: &RestoreRecord,
+        entity: &EntityKey,
+    ) -> Result<RestoreReport, OperatorError> {
         let row = self.store.get(&action_row(entity, &restoring.nonce), PATIENCE).await?;
         let Some(act) = row.as_ref().map(OperatorAction::parse).transpose()?.flatten() else {
-            return Ok(Told::default());
+            return Ok(RestoreReport::default());
         };
-        let mut told = act.ended.as_deref().and_then(Told::from_words).unwrap_or_default();
-        told.set_aside = told.set_aside.max(self.set_aside_so_far(restoring, entity).await?);
-        Ok(told)
+        let mut report = act.ended.as_deref().and_then(RestoreReport::parse).unwrap_or_default();
+        report.set_aside = report.set_aside.max(self.parked_so_far(restoring, entity).await?);
+        Ok(report)
     }
 
-    /// How many deliveries of an entity this restore has set aside in all of its
-    /// runs, and nobody has put back.
-    async fn set_aside_so_far(&self, restoring: &RestoreRecord, entity: &EntityKey) -> Result<u64, OperatorError> {
+    /// Counts the deliveries that all runs of this restore have parked and that still are.
+    async fn parked_so_far(&self, restoring: &RestoreRecord, entity: &EntityKey) -> Result<u64, OperatorError> {
         let error = waited_at(restoring);
         Ok(self.parked(entity).await?.iter().filter(|one| one.error.starts_with(&error)).count() as u64)
     }
@@ -305,8 +299,8 @@ impl Operator {
         even_if_used: bool,
         found: &Mutex<Found>,
     ) -> Result<Restored, OperatorError> {
-        let mut told = Told::default();
-        for _ in 0..LOOKS {
+        let mut report = RestoreReport::default();
+        for _ in 0..TRIES {
             let Some(row) = self.store.get(&entity_row(entity), PATIENCE).await? else { return Ok(Restored::Gone) };
             let state = EntityState::parse(&row)?;
             let now = self.store.env().now();
@@ -317,41 +311,41 @@ impl Operator {
                 return Ok(Restored::InUse);
             }
             let job = entity.is_kept_forever().then(|| JobState::parse(&row)).transpose()?;
-            if self.restore_seen(restoring, &state, job.as_ref(), found, &mut told).await? {
-                return Ok(Restored::Raised(told));
+            if self.restore_seen(restoring, &state, job.as_ref(), found, &mut report).await? {
+                return Ok(Restored::Raised(report));
             }
         }
         Err(OperatorError::InUse)
     }
 
-    /// Whether nobody came in between.
+    /// Returns whether the row was unchanged, and the entity is restored.
     async fn restore_seen(
         &self,
         restoring: &RestoreRecord,
         seen: &EntityState,
         job: Option<&JobState>,
         found: &Mutex<Found>,
-        told: &mut Told,
+        report: &mut RestoreReport,
     ) -> Result<bool, OperatorError> {
-        told.was_held |= seen.held.is_some();
-        told.is_on_hold |= seen.blocked.is_some() && seen.hold.since().is_none();
+        report.was_held |= seen.held.is_some();
+        report.is_on_hold |= seen.blocked.is_some() && seen.hold.since().is_none();
         if let Some(job) = job {
             let (at_work, was_requested) = (job.unfinished(), job.run_requested.is_some());
-            told.job = Some(ToldOfJob { last_tick: job.last_tick, at_work, was_requested });
+            report.job = Some(JobReport { last_tick: job.last_tick, at_work, was_requested });
         }
-        let last = self.last_filled(seen, told).await?;
-        self.note(restoring, seen.entity.as_str(), found, told).await?;
+        let last = self.last_filled(seen, report).await?;
+        self.note(restoring, seen.entity.as_str(), found, report).await?;
         let reason = self.reason.clone().unwrap_or_else(|| Reason::new("operator", ""));
         let (entity, nonce) = (seen.entity.clone(), restoring.nonce.clone());
         let act = OperatorAction { entity, nonce, verb: VERB.into(), sequence: None, reason, ended: None };
         let waits = !seen.is_empty() || last > seen.tail;
-        if waits || told.is_on_hold {
-            let purge_at = self.store.env().now() + TOLD_FOR;
+        if waits || report.is_on_hold {
+            let purge_at = self.store.env().now() + LOG_RETENTION;
             self.store.run(&LogAction { action: &act, purge_at }, PATIENCE).await?;
         }
         let empty = match waits {
             false => Some(seen.clone()),
-            true => self.settle_all(restoring, seen, last, told).await?,
+            true => self.settle_all(restoring, seen, last, report).await?,
         };
         let Some(empty) = empty else { return Ok(false) };
         self.spill_all(&empty).await?;
@@ -359,28 +353,28 @@ impl Operator {
         let raise = AdvanceNumbers { restoring, seen: &empty, job, now, retention };
         let is_raised = matches!(self.store.run(&raise, PATIENCE).await?, NumbersAdvanced::Advanced(_));
         if is_raised && seen.held.is_some() {
-            // An earlier run may have been killed at it.
-            told.set_aside = told.set_aside.max(self.set_aside_so_far(restoring, &seen.entity).await?);
+            // An earlier run may have crashed while restoring it.
+            report.set_aside = report.set_aside.max(self.parked_so_far(restoring, &seen.entity).await?);
         }
-        // Of one that was killed behind its last settle, too.
-        if is_raised && (told.is_worth_telling() || seen.held.is_some()) {
-            self.store.run(&LogOutcome { action: &act, outcome: &told.in_words() }, PATIENCE).await?;
+        // Also if an earlier run crashed after its last settle.
+        if is_raised && (report.is_worth_logging() || seen.held.is_some()) {
+            self.store.run(&LogOutcome { action: &act, outcome: &report.describe() }, PATIENCE).await?;
         }
         Ok(is_raised)
     }
 
-    /// Notes what no row tells any more once this one is raised.
+    /// Stores the findings that the row no longer shows once it is restored.
     async fn note(
         &self,
         restoring: &RestoreRecord,
         key: &str,
         found: &Mutex<Found>,
-        told: &Told,
+        report: &RestoreReport,
     ) -> Result<(), OperatorError> {
-        // Until it is written: another entity's must not be overtaken by it.
+        // Locked until written, so that concurrent findings do not overwrite each other.
         let mut found = found.lock().await;
         let mut with = found.clone();
-        if with.take_in(key, told) {
+        if with.add(key, report) {
             let text = serde_json::to_string(&with).map_err(|error| StoreError::Invalid(error.to_string()))?;
             self.store.run(&RecordFindings { restoring, found: &text }, PATIENCE).await?;
             *found = with;
@@ -388,9 +382,9 @@ impl Operator {
         Ok(())
     }
 
-    /// The last place of the inbox at which anything stands, which may be behind
-    /// `tail`: the two tables are copies of about the same moment.
-    async fn last_filled(&self, seen: &EntityState, told: &mut Told) -> Result<Sequence, OperatorError> {
+    /// Returns the last filled sequence, which may be behind `tail`: the tables are not copied
+    /// at exactly the same moment.
+    async fn last_filled(&self, seen: &EntityState, report: &mut RestoreReport) -> Result<Sequence, OperatorError> {
         let (mut from, mut last) = (seen.head, seen.head);
         loop {
             let range = delivery_range(&seen.entity, from, Sequence(u64::MAX), PAGE);
@@ -401,7 +395,7 @@ impl Operator {
                 if let Item::Delivery(unpacked) = item {
                     let (head, received_at) = (unpacked.head(), unpacked.head().received_at());
                     let provider = head.provider().map(str::to_owned);
-                    told.newest.insert(head.source().clone(), Newest { provider, received_at });
+                    report.newest.insert(head.source().clone(), Newest { provider, received_at });
                 }
             }
             if !page.more || page.rows.is_empty() {
@@ -411,14 +405,14 @@ impl Operator {
         }
     }
 
-    /// Settles what waits, each by itself; the row afterwards. `None`: somebody came
-    /// in between.
+    /// Settles the waiting items one by one, and returns the row; `None`: it was changed by
+    /// another process.
     async fn settle_all(
         &self,
         restoring: &RestoreRecord,
         seen: &EntityState,
         last: Sequence,
-        told: &mut Told,
+        report: &mut RestoreReport,
     ) -> Result<Option<EntityState>, OperatorError> {
         let env = self.store.env();
         let (holder, now) = (env.nonce(), env.now());
@@ -427,50 +421,50 @@ impl Operator {
         let memory = Memory { capacity: Recent::capacity(&seen.entity), retention: self.retention };
         let mut drain = Drain::granted(state, memory);
         while !drain.state().is_empty() {
-            let settlement = match drain.in_front() {
-                InFront::Settled(settlement) => settlement,
-                InFront::Void => Settlement::Void,
-                InFront::Nothing => {
-                    self.look_ahead(&mut drain, told).await?;
+            let settlement = match drain.front_item() {
+                Front::Settled(settlement) => settlement,
+                Front::Tombstone => Settlement::Void,
+                Front::Unread => {
+                    self.read_on(&mut drain, report).await?;
                     continue;
                 }
-                // Remembered at this very place: that table was copied a moment later, or a person had it run again.
-                InFront::Delivery(waiting) if drain.before(waiting.unpacked.head()).is_some() => Settlement::Applied,
-                InFront::Delivery(waiting) => {
-                    self.set_aside(restoring, drain.state(), waiting).await?;
+                // Its receipt exists: it was rewound, or that table was copied a moment later.
+                Front::Delivery(waiting) if drain.before(waiting.unpacked.head()).is_some() => Settlement::Applied,
+                Front::Delivery(waiting) => {
+                    self.park_waiting(restoring, drain.state(), waiting).await?;
                     Settlement::Parked
                 }
             };
             let Some(next) = self.settle_one(&lease, &mut drain, settlement).await? else { return Ok(None) };
             lease = next;
             match settlement {
-                Settlement::Parked => told.set_aside += 1,
-                Settlement::Repeat => told.repeats += 1,
-                Settlement::Applied => told.applied_before += 1,
+                Settlement::Parked => report.set_aside += 1,
+                Settlement::Repeat => report.repeats += 1,
+                Settlement::Applied => report.applied_before += 1,
                 _ => {}
             }
         }
         Ok(Some(drain.state().clone()))
     }
 
-    /// Reads on; gives the next place up where nothing stands there.
-    async fn look_ahead(&self, drain: &mut Drain, told: &mut Told) -> Result<(), OperatorError> {
+    /// Reads the next page, and writes a tombstone if the next sequence is empty.
+    async fn read_on(&self, drain: &mut Drain, report: &mut RestoreReport) -> Result<(), OperatorError> {
         let (entity, next, tail) = (drain.state().entity.clone(), drain.state().next(), drain.state().tail);
-        // Receipts, too: the table that has them may have been copied a moment later.
+        // With receipts: their table may have been copied a moment later.
         let page = Page::read(&self.store, &entity, next, tail, true).await?;
         drain.read(page);
-        if matches!(drain.in_front(), InFront::Nothing) {
+        if matches!(drain.front_item(), Front::Unread) {
             let purge_at = self.store.env().now() + self.retention;
             let void = Void { entity: &entity, sequence: next, purge_at };
             if matches!(self.store.run(&void, PATIENCE).await?, Voided::Void) {
-                told.lost += 1;
-                drain.voided();
+                report.lost += 1;
+                drain.tombstone_written();
             }
         }
         Ok(())
     }
 
-    async fn set_aside(
+    async fn park_waiting(
         &self,
         restoring: &RestoreRecord,
         state: &EntityState,
@@ -478,11 +472,11 @@ impl Operator {
     ) -> Result<(), OperatorError> {
         let failed = state.last_error.as_ref().map(|error| format!("; it had failed: {error}")).unwrap_or_default();
         let error = format!("{}, and may have been applied since{failed}", waited_at(restoring));
-        let aside = Aside { error: &error, run_before: None, kept_for: self.parked_retention };
-        Ok(aside.set(&self.store, waiting).await?)
+        let parking = Parking { error: &error, run_before: None, kept_for: self.parked_retention };
+        Ok(parking.park(&self.store, waiting).await?)
     }
 
-    /// Settles the place in front. `None`: somebody has taken the lease.
+    /// Settles the item in front; `None`: the lease was lost.
     async fn settle_one(
         &self,
         lease: &Lease,
@@ -491,7 +485,7 @@ impl Operator {
     ) -> Result<Option<Lease>, OperatorError> {
         let now = self.store.env().now();
         let attempts = if settlement == Settlement::Parked { drain.tried(Group::ONE) } else { 0 };
-        let ending = Ending {
+        let request = SettleRequest {
             settlement,
             group: Group::ONE,
             token: lease.token(),
@@ -500,7 +494,7 @@ impl Operator {
             at: now,
             carried: Retries::default(),
         };
-        let decision = drain.decision(ending, now, None);
+        let decision = drain.decision(request, now, None);
         for receipt in drain.to_spill(&decision) {
             self.spill(&drain.state().entity, &receipt).await?;
         }
@@ -514,8 +508,7 @@ impl Operator {
         })
     }
 
-    /// Gives all that the row remembers rows of their own: it forgets them when it
-    /// is raised.
+    /// Writes all receipts to rows of their own: the row drops them when it is restored.
     async fn spill_all(&self, state: &EntityState) -> Result<(), OperatorError> {
         try_join_all(state.recent.iter().map(|receipt| self.spill(&state.entity, receipt))).await.map(drop)
     }

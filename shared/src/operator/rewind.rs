@@ -1,10 +1,10 @@
-//! What was applied is run once more, in its order, in front of what waits; and
-//! that is ended early.
+//! Rewinds an order: runs applied deliveries again, in order, before those that wait. A
+//! rewind can be ended early.
 
 use super::{Operator, OperatorError, PATIENCE, Past};
 use crate::{
     engine::drain::{
-        page::{Page, Place},
+        page::{Page, PageItem},
         plan::Memory,
     },
     leases::Guard,
@@ -20,37 +20,33 @@ use crate::{
     time::Timestamp,
 };
 
-/// What is run again, or would be.
+/// The extent of a rewind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rewinding {
-    /// The first place.
+    /// The first sequence.
     pub from: Sequence,
-    /// The last one; what waits stands behind it.
+    /// The last sequence.
     pub through: Sequence,
-    /// How many of these deliveries were applied: those are run again. The others
-    /// stay as they were settled.
+    /// The number of applied deliveries, which run again; the others stay settled.
     pub applied: usize,
 }
 
-/// What became of an entity that was to be set back, or of one whose run was to be
-/// ended.
+/// The result of a rewind or its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewound {
-    /// It is done: these are run again, or not any more.
+    /// The rewind began, or ended.
     Done(Rewinding),
-    /// Nothing was changed: that place is not settled. The row as it is.
+    /// Nothing was changed: the sequence is not settled.
     NotSettled(EntityState),
-    /// Nothing was changed: what stood at a place from there on is there no longer,
-    /// or nobody remembers how it ended. The first place from which all is there;
-    /// `None`: there is none.
+    /// Nothing was changed: a delivery or its receipt from there on has expired. Holds the first
+    /// sequence that a rewind can start at.
     Expired(Option<Sequence>),
-    /// Nothing was changed: nothing was applied from there on; or nothing is to be
-    /// run again.
+    /// Nothing was changed: there is nothing to run again.
     Nothing,
 }
 
 impl Rewound {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Done(Rewinding { from, through, applied }) => format!("{applied} of {from} to {through}"),
             Self::NotSettled(_) => "nothing done: that place was not settled".into(),
@@ -61,7 +57,7 @@ impl Rewound {
 }
 
 impl Operator {
-    /// What [`Operator::rewind`] would do now. Changes nothing.
+    /// Returns what [`Operator::rewind`] would do now.
     ///
     /// # Errors
     ///
@@ -74,16 +70,13 @@ impl Operator {
         })
     }
 
-    /// Has what was applied at `from` and behind it run again, in its order and in
-    /// front of whatever waits, and wakes a worker. A handler that is at work ends
-    /// first. What failed in front meanwhile, or blocked the entity, has all its
-    /// attempts again when its turn comes.
+    /// Runs the applied deliveries from `from` on again, in order and before those that wait, and
+    /// wakes a worker. A running handler ends first. A failed or blocking delivery in
+    /// front gets all its attempts back.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Lease`]: somebody has the entity, and keeps it, or it was
-    /// lost on the way. [`OperatorError::Unknown`]: no such entity;
-    /// [`OperatorError::IsAJob`].
+    /// [`OperatorError::Lease`], [`OperatorError::Unknown`] or [`OperatorError::IsAJob`].
     pub async fn rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
@@ -92,11 +85,11 @@ impl Operator {
             return Err(OperatorError::Unknown);
         }
         let rewind = self.rewind_under_lease(entity, from);
-        self.act(entity, Verb::Rewind, Some(from), rewind, Rewound::told).await
+        self.act(entity, Verb::Rewind, Some(from), rewind, Rewound::describe).await
     }
 
     async fn rewind_under_lease(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
-        let mut guard = self.taken(entity, "rewind").await?;
+        let mut guard = self.acquire(entity, "rewind").await?;
         let token = guard.lease().token();
         let prepared = guard.hold(async {
             let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
@@ -104,12 +97,12 @@ impl Operator {
                 Ok(back) => back,
                 Err(rewound) => return Ok(Err(rewound)),
             };
-            // Only what has a row of its own is known once the row goes back.
+            // The row drops these receipts when it is rewound.
             for receipt in state.recent.iter().filter(|receipt| receipt.sequence >= from) {
                 self.spill(entity, receipt).await?;
             }
-            self.names_anew(entity, &state, token).await?;
-            self.wakes_later(entity).await?;
+            self.rename_front(entity, &state, token).await?;
+            self.wake_later(entity).await?;
             Ok(Ok((state, rewinding, since)))
         });
         match prepared.await? {
@@ -122,10 +115,9 @@ impl Operator {
         }
     }
 
-    /// What stands in front and is being run again may have had its effect already:
-    /// behind what is run in front of it now, it is to have it once more, and gets
-    /// another name. Should nothing follow, it has another name all the same.
-    async fn names_anew(
+    /// Gives the delivery in front of an ongoing rewind another run token: it may have had its
+    /// effect already, and runs once more after those before it.
+    async fn rename_front(
         &self,
         entity: &EntityKey,
         state: &EntityState,
@@ -135,7 +127,7 @@ impl Operator {
             return Ok(());
         }
         let page = Page::read(&self.store, entity, state.next(), state.next(), true).await?;
-        let front = page.places().next().and_then(Place::delivery);
+        let front = page.items().next().and_then(PageItem::delivery);
         let before = front.and_then(|delivery| page.receipt(delivery.identity_hash()));
         match before.filter(|receipt| receipt.sequence == state.next()) {
             Some(before) => self.spill(entity, &Receipt { token, ..before.clone() }).await,
@@ -143,13 +135,13 @@ impl Operator {
         }
     }
 
-    async fn nothing_done<T>(&self, guard: Guard, told: Result<T, OperatorError>) -> Result<T, OperatorError> {
+    async fn nothing_done<T>(&self, guard: Guard, result: Result<T, OperatorError>) -> Result<T, OperatorError> {
         guard.release().await?;
-        told
+        result
     }
 
-    /// What there is from `from` to the head, and since when; or why it cannot be
-    /// run again.
+    /// Returns the extent of a rewind to `from`, and when its oldest delivery was appended; or
+    /// why it is impossible.
     async fn back_to(
         &self,
         entity: &EntityKey,
@@ -161,8 +153,7 @@ impl Operator {
         }
         let most = (state.head.0 - from.0).saturating_add(1);
         let settled = self.settled(entity, Some(state), usize::try_from(most).unwrap_or(usize::MAX)).await?;
-        // Backwards: what is there and remembered without a hole, up to the head. What nobody remembers would be
-        // run as if it had just come.
+        // Search backwards for the first gap: a delivery without a receipt would run as if it were new.
         let stands = |place: &Sequence| settled.places.get(place).is_some_and(Past::is_known);
         let mut first = None;
         let mut place = state.head;
@@ -183,26 +174,25 @@ impl Operator {
         Ok(Ok((Rewinding { from, through: state.head, applied }, since)))
     }
 
-    /// Ends what [`Operator::rewind`] began: what has not been run again yet stays
-    /// as it was settled before, and what waits goes on.
+    /// Ends a rewind: deliveries that have not run again stay settled as before.
     ///
     /// # Errors
     ///
-    /// As those of [`Operator::rewind`].
+    /// Those of [`Operator::rewind`].
     pub async fn end_rewind(&self, entity: &EntityKey) -> Result<Rewound, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
         }
-        self.act(entity, Verb::EndRewind, None, self.end_rewind_under_lease(entity), Rewound::told).await
+        self.act(entity, Verb::EndRewind, None, self.end_rewind_under_lease(entity), Rewound::describe).await
     }
 
     async fn end_rewind_under_lease(&self, entity: &EntityKey) -> Result<Rewound, OperatorError> {
-        let mut guard = self.taken(entity, "end of a rewind").await?;
+        let mut guard = self.acquire(entity, "end of a rewind").await?;
         let token = guard.lease().token();
         let prepared = guard.hold(async {
             let seen_at = self.store.env().now();
             let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
-            let page = self.to_be_run_again(entity, &state).await?;
+            let page = self.rewound_items(entity, &state).await?;
             let memory = Memory { capacity: Recent::capacity(entity), retention: self.retention };
             let Some((decision, rewinding)) = as_before(&state, &page, memory, token, seen_at) else {
                 return Ok(None);
@@ -210,13 +200,13 @@ impl Operator {
             for receipt in decision.dropped.iter().filter(|receipt| receipt.sequence < decision.first) {
                 self.spill(entity, receipt).await?;
             }
-            self.wakes_later(entity).await?;
+            self.wake_later(entity).await?;
             Ok(Some((state, decision, rewinding)))
         });
         match prepared.await? {
             Ok(Some((state, decision, rewinding))) => {
                 guard.skip(state, &decision).await?;
-                // Those that have rows of their own are of this token now, too: so another run has another name.
+                // Give receipt rows this token, too, so that a later rewind has another run token.
                 for receipt in decision.dropped.iter().filter(|receipt| receipt.sequence >= decision.first) {
                     self.spill(entity, receipt).await?;
                 }
@@ -227,30 +217,28 @@ impl Operator {
         }
     }
 
-    /// What stands in front, up to the first that was not settled before, or where
-    /// nothing stands.
-    async fn to_be_run_again(&self, entity: &EntityKey, state: &EntityState) -> Result<Page, OperatorError> {
+    /// Reads the rewound items in front, up to the first that was not settled before, or a gap.
+    async fn rewound_items(&self, entity: &EntityKey, state: &EntityState) -> Result<Page, OperatorError> {
         let mut page = Page::default();
         loop {
-            let read = page.places().len() as u64;
+            let read = page.items().len() as u64;
             let from = Sequence(state.next().0 + read);
             if from > state.tail {
                 return Ok(page);
             }
             page.extend(Page::read(&self.store, entity, from, state.tail, state.spilled).await?);
             let is_new =
-                |place: &Place| place.delivery().is_some_and(|delivery| known(delivery, state, &page).is_none());
-            if page.places().len() as u64 == read || page.places().any(is_new) {
+                |item: &PageItem| item.delivery().is_some_and(|delivery| known(delivery, state, &page).is_none());
+            if page.items().len() as u64 == read || page.items().any(is_new) {
                 return Ok(page);
             }
         }
     }
 }
 
-/// What settles as it was settled before what stands in front and was to be run
-/// again: under this token, by which a landed first try is recognised. `None`:
-/// nothing is to be run again. What leaves the row with it and stood in front of
-/// these is to have rows of its own first. `seen_at` is when the row was last seen.
+/// Returns the decision that settles the rewound items in front as before, under `token`,
+/// which identifies a landed first try; `None`: none is rewound. The dropped receipts of
+/// earlier sequences must be spilled first. `seen_at` is when the row was last read.
 pub fn as_before(
     state: &EntityState,
     page: &Page,
@@ -262,7 +250,7 @@ pub fn as_before(
     let mut recent = state.recent.clone();
     let mut decided = None;
     let mut applied = 0;
-    for (place, stands) in (first.0..).map(Sequence).zip(page.places()) {
+    for (place, stands) in (first.0..).map(Sequence).zip(page.items()) {
         let delivery = stands.delivery();
         let known = delivery.and_then(|delivery| known(delivery, state, page));
         let (receipt, was_here) = match (delivery, known) {
@@ -273,13 +261,13 @@ pub fn as_before(
         applied += usize::from(receipt.settlement == Settlement::Applied);
         recent = recent.with(Receipt { token, ..receipt }, memory.retention);
         if was_here {
-            // Behind it may stand repeats that have just come.
+            // New repeats may follow.
             decided = Some((recent.clone(), delivery.map(Delivery::appended_at)));
         }
     }
     let (mut recent, arrived) = decided?;
     let through = recent.last()?.sequence;
-    let behind = page.places().nth((through.0 - state.head.0) as usize).and_then(Place::delivery);
+    let behind = page.items().nth((through.0 - state.head.0) as usize).and_then(PageItem::delivery);
     let decision = Decision {
         first,
         dropped: recent.drop_beyond(memory.capacity),
@@ -290,7 +278,7 @@ pub fn as_before(
             None if state.tail == through => Some(seen_at),
             None => arrived,
         },
-        // A rate's wait is no delivery's own.
+        // A wait without an error is the rate limit's.
         not_before: state.retry_at.filter(|_| state.last_error.is_none()),
         ends_one_by_one: state.one_by_one.is_some_and(|until| until <= through),
         carried: Retries::default(),
@@ -298,7 +286,6 @@ pub fn as_before(
     Some((decision, Rewinding { from: first, through, applied }))
 }
 
-/// Where this delivery was settled.
 fn known<'a>(delivery: &Delivery, state: &'a EntityState, page: &'a Page) -> Option<&'a Receipt> {
     delivery.repeated_hashes().find_map(|identity| {
         let in_row = state.recent.iter().find(|receipt| receipt.spills() == Some(identity));
@@ -306,8 +293,7 @@ fn known<'a>(delivery: &Delivery, state: &'a EntityState, page: &'a Page) -> Opt
     })
 }
 
-/// A place of which nothing of its own is remembered: it was settled as a repeat of
-/// another, or void.
+/// Returns a receipt for an item without one: a repeat or a tombstone.
 fn not_run(place: Sequence, delivery: Option<&Delivery>, is_repeat: bool) -> Receipt {
     Receipt {
         sequence: place,

@@ -1,6 +1,6 @@
-//! One delivery, wherever it stands by now.
+//! Reads or discards a single delivery.
 
-use super::{Operator, OperatorError, PATIENCE, Parked, Told, told};
+use super::{Operator, OperatorError, PATIENCE, Parked, ParkedOutcome, parked_outcome};
 use crate::protocol::{
     delivery::{Delivery, Item, Unpacked},
     entity::{EntityKey, Sequence},
@@ -12,39 +12,37 @@ use crate::protocol::{
     table::Row,
 };
 
-/// In front of a delivery, so many places are looked at for another.
+/// The number of sequences before a delivery that are searched for another.
 const LOOKS_BACK: u64 = 25;
 
-/// A place of an inbox, and the delivery there.
+/// A snapshot of one sequence of an inbox.
 #[derive(Debug, Clone)]
 pub struct Single {
-    /// Its entity's row; `None`: it has none.
+    /// The entity's row, if there is one.
     pub state: Option<EntityState>,
-    /// What stands there.
+    /// The item.
     pub content: Content,
-    /// What is remembered of how it was settled; where it is to be run again, of how
-    /// it was before.
+    /// The receipt; of a rewound delivery, the one from before.
     pub receipt: Option<Receipt>,
-    /// Its parked copy, while it is parked.
+    /// The parked copy, while it is parked.
     pub parked: Option<Parked>,
 }
 
-/// What stands at a place.
+/// The item at a sequence.
 #[derive(Debug, Clone)]
 pub enum Content {
     /// A delivery with its body.
     Delivery(Box<Delivery>),
-    /// A delivery of whose body parts are gone: the parked copy was removed, and
-    /// they with it.
+    /// A delivery without its body, whose parts were removed together with the parked copy.
     Bodiless(Box<Delivery>),
-    /// It was claimed, never filled, and given up.
+    /// A tombstone.
     Void,
-    /// Nothing (any more).
+    /// None, or an expired one.
     Nothing,
 }
 
 impl Content {
-    /// The delivery, if there is one.
+    /// Returns the delivery, if there is one.
     pub fn delivery(&self) -> Option<&Delivery> {
         match self {
             Content::Delivery(delivery) | Content::Bodiless(delivery) => Some(delivery),
@@ -54,9 +52,8 @@ impl Content {
 }
 
 impl Operator {
-    /// The delivery at `sequence`, with its body: waiting, settled while its row
-    /// is kept, or parked. The rows are read one after the other: a diagnosis,
-    /// not a moment's truth.
+    /// Reads the delivery at `sequence` with its body: waiting, settled or parked. The rows are
+    /// read one after the other, so they may not fit together.
     ///
     /// # Errors
     ///
@@ -66,15 +63,17 @@ impl Operator {
         let parked_row = self.store.get(&parked_row(entity, sequence), PATIENCE).await?;
         let row = self.store.item(entity, sequence, PATIENCE).await?;
         let parked = parked_row.as_ref().map(|row| Parked::parse(entity, row)).transpose()?.flatten();
-        // The copy outlives the row that it was made of.
+        // The parked copy outlives the delivery's row.
         let content = self.content(entity, row.as_ref().or(parked_row.as_ref())).await?;
-        let receipt = match told(state.as_ref(), sequence) {
-            Told::Undecided => match content.delivery().filter(|_| state.as_ref().is_some_and(|state| state.spilled)) {
-                None => None,
-                Some(delivery) => self.receipt_of(delivery).await?.filter(|receipt| receipt.sequence == sequence),
-            },
-            Told::Settled(_) => state.as_ref().and_then(|state| state.recent.at(sequence)).cloned(),
-            Told::InItsReceipt | Told::Forgotten => match content.delivery() {
+        let receipt = match parked_outcome(state.as_ref(), sequence) {
+            ParkedOutcome::Undecided => {
+                match content.delivery().filter(|_| state.as_ref().is_some_and(|state| state.spilled)) {
+                    None => None,
+                    Some(delivery) => self.receipt_of(delivery).await?.filter(|receipt| receipt.sequence == sequence),
+                }
+            }
+            ParkedOutcome::Settled(_) => state.as_ref().and_then(|state| state.recent.at(sequence)).cloned(),
+            ParkedOutcome::InReceiptRow | ParkedOutcome::Forgotten => match content.delivery() {
                 None => None,
                 Some(delivery) => self.receipt_of(delivery).await?,
             },
@@ -82,12 +81,11 @@ impl Operator {
         Ok(Single { state, content, receipt, parked })
     }
 
-    /// The delivery in front of `sequence` in the same inbox, with its body:
-    /// the nearest one that is still there, of the places right in front of it.
+    /// Reads the nearest delivery before `sequence` that still exists, with its body.
     ///
     /// # Errors
     ///
-    /// As [`single`](Self::single).
+    /// Those of [`single`](Self::single).
     pub async fn before(&self, entity: &EntityKey, sequence: Sequence) -> Result<Option<Delivery>, OperatorError> {
         for back in 1..=LOOKS_BACK {
             let Some(place) = sequence.0.checked_sub(back).map(Sequence) else { break };
@@ -102,12 +100,11 @@ impl Operator {
         Ok(None)
     }
 
-    /// The deliveries that stand at these places, at most 100, in any order and
-    /// without their bodies.
+    /// Reads at most 100 deliveries without their bodies, in no particular order.
     ///
     /// # Errors
     ///
-    /// As [`single`](Self::single).
+    /// Those of [`single`](Self::single).
     pub async fn deliveries(&self, places: &[(EntityKey, Sequence)]) -> Result<Vec<Delivery>, OperatorError> {
         let keys: Vec<_> = places.iter().map(|(entity, sequence)| delivery_row(entity, *sequence)).collect();
         let mut found = Vec::new();
@@ -120,25 +117,24 @@ impl Operator {
         Ok(found)
     }
 
-    /// The copy of the delivery at `sequence` that is parked.
+    /// Reads the parked delivery at `sequence`.
     ///
     /// # Errors
     ///
-    /// As [`single`](Self::single).
+    /// Those of [`single`](Self::single).
     pub async fn parked_at(&self, entity: &EntityKey, sequence: Sequence) -> Result<Option<Parked>, OperatorError> {
         let row = self.store.get(&parked_row(entity, sequence), PATIENCE).await?;
         Ok(row.map(|row| Parked::parse(entity, &row)).transpose()?.flatten())
     }
 
-    /// Removes a parked delivery for good, with its body: it is not put back any
-    /// more. How it was settled stays remembered, so that the same webhook sent
-    /// again counts as a repeat. Asked twice, the second finds nothing parked.
+    /// Removes a parked delivery and its body for good. Its receipt stays, so that the same
+    /// webhook sent again is a repeat.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Undecided`] while nobody has settled it as parked; then
-    /// nothing was removed. [`OperatorError::DecidedOtherwise`] where somebody
-    /// did so otherwise: what stood there was a left-over, which is removed.
+    /// [`OperatorError::Undecided`] while it is not settled as parked; nothing was removed.
+    /// [`OperatorError::DecidedOtherwise`] if it was settled differently; the parked row was
+    /// removed.
     pub async fn discard(&self, parked: &Parked) -> Result<(), OperatorError> {
         let (entity, sequence) = (parked.delivery.entity(), Some(parked.sequence));
         self.act(entity, Verb::Discard, sequence, self.remove_parked(parked), |()| "removed for good".into()).await

@@ -1,11 +1,11 @@
-//! The delivery that is in the way, set aside by a person.
+//! Parks the delivery in front for an operator.
 
 use super::{Operator, OperatorError, PATIENCE};
 use crate::{
     engine::drain::{
-        aside::Aside,
         page::{Page, Waiting},
-        plan::{Drain, Ending, Group, InFront, Memory},
+        park::Parking,
+        plan::{Drain, Front, Group, Memory, SettleRequest},
     },
     leases::{Guard, Leases, Terms},
     protocol::{
@@ -19,20 +19,19 @@ use crate::{
     time::Timestamp,
 };
 
-/// What became of a delivery that was to be skipped.
+/// The result of a skip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skipped {
-    /// It is settled: parked, or void where nothing stood there, or as a repeat.
-    /// What stands behind it goes on.
+    /// It is settled: as parked, a tombstone or a repeat.
     As(Settlement),
-    /// Another one is in front, or none. Nothing was changed.
+    /// Nothing was changed: it is not in front.
     NotInFront(EntityState),
-    /// Its place was claimed, and nothing stands there yet. Nothing was changed.
+    /// Nothing was changed: its sequence is claimed but not filled yet.
     NotThereYet,
 }
 
 impl Skipped {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::As(settlement) => format!("settled as {settlement}"),
             Self::NotInFront(_) => "nothing done: it was not in front".into(),
@@ -42,26 +41,24 @@ impl Skipped {
 }
 
 impl Operator {
-    /// Parks the delivery at `sequence`, which is the next to be handled, and lets
-    /// what stands behind it go on, blocked no longer. A handler that is at work on
-    /// it ends first. Asked twice, the second finds another in front.
+    /// Parks the delivery at `sequence` if it is in front, and unblocks the entity. Its running
+    /// handler ends first.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Lease`]: somebody has the entity, and keeps it; nothing was
-    /// changed. [`OperatorError::Unknown`]: no such entity.
+    /// [`OperatorError::Lease`] or [`OperatorError::Unknown`]; nothing was changed.
     pub async fn skip(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
         }
         let skip = self.skip_under_lease(entity, sequence);
-        self.act(entity, Verb::Skip, Some(sequence), skip, Skipped::told).await
+        self.act(entity, Verb::Skip, Some(sequence), skip, Skipped::describe).await
     }
 
     async fn skip_under_lease(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {
-        let mut guard = self.taken(entity, "skip").await?;
+        let mut guard = self.acquire(entity, "skip").await?;
         let decided = guard.hold(async {
-            self.wakes_later(entity).await?;
+            self.wake_later(entity).await?;
             self.decide(entity, sequence).await
         });
         match decided.await? {
@@ -81,14 +78,13 @@ impl Operator {
         }
     }
 
-    /// The entity's lease, for this.
-    pub(super) async fn taken(&self, entity: &EntityKey, what: &str) -> Result<Guard, OperatorError> {
+    pub(super) async fn acquire(&self, entity: &EntityKey, what: &str) -> Result<Guard, OperatorError> {
         let holder = self.reason.as_ref().map_or_else(|| what.to_owned(), |reason| format!("{what}, {}", reason.by));
         let leases = Leases::new(self.store.clone(), &holder).waking(self.waker.clone()).kept_for(self.retention);
         Ok(leases.acquire(entity, Terms::default()).await?)
     }
 
-    /// What there is to settle, and how; parked by then, where it is to be.
+    /// Decides how to settle the item in front, and parks it if needed.
     async fn decide(&self, entity: &EntityKey, sequence: Sequence) -> Result<Decided, OperatorError> {
         let seen_at = self.store.env().now();
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
@@ -99,20 +95,20 @@ impl Operator {
         let mut drain = Drain::granted(state.clone(), memory);
         loop {
             drain.read(Page::read(&self.store, entity, sequence, state.tail, drain.has_spilled()).await?);
-            let settlement = match drain.in_front() {
-                InFront::Settled(settlement) => settlement,
-                InFront::Void => Settlement::Void,
-                InFront::Nothing if state.blocked == Some(BlockReason::Expired) => {
+            let settlement = match drain.front_item() {
+                Front::Settled(settlement) => settlement,
+                Front::Tombstone => Settlement::Void,
+                Front::Unread if state.blocked == Some(BlockReason::Expired) => {
                     let purge_at = self.store.env().now() + self.retention;
                     match self.store.run(&Void { entity, sequence, purge_at }, PATIENCE).await? {
-                        Voided::Void => drain.voided(),
+                        Voided::Void => drain.tombstone_written(),
                         // Its ingest was only slow.
                         Voided::Filled(_) => continue,
                     }
                     Settlement::Void
                 }
-                InFront::Nothing => return Ok(Decided::Nothing(Skipped::NotThereYet)),
-                InFront::Delivery(waiting) => {
+                Front::Unread => return Ok(Decided::Nothing(Skipped::NotThereYet)),
+                Front::Delivery(waiting) => {
                     self.park(drain.run_before(waiting.unpacked.head()), waiting).await?;
                     Settlement::Parked
                 }
@@ -126,8 +122,8 @@ impl Operator {
             Some(Reason { by, why }) => format!("skipped by {by}: {why}"),
             None => "skipped".into(),
         };
-        let aside = Aside { error: &error, run_before, kept_for: self.parked_retention };
-        Ok(aside.set(&self.store, waiting).await?)
+        let parking = Parking { error: &error, run_before, kept_for: self.parked_retention };
+        Ok(parking.park(&self.store, waiting).await?)
     }
 
     async fn settle_skipped(&self, guard: Guard, settling: Settling) -> Result<(), OperatorError> {
@@ -135,11 +131,18 @@ impl Operator {
         let at = self.store.env().now();
         let token = guard.lease().token();
         let attempts = if settlement == Settlement::Parked { drain.tried(Group::ONE) } else { 0 };
-        let ending =
-            Ending { settlement, group: Group::ONE, token, attempts, took: None, at, carried: Retries::default() };
-        // A rate's wait is no delivery's own.
+        let request = SettleRequest {
+            settlement,
+            group: Group::ONE,
+            token,
+            attempts,
+            took: None,
+            at,
+            carried: Retries::default(),
+        };
+        // A wait without an error is the rate limit's.
         let not_before = state.retry_at.filter(|_| state.last_error.is_none());
-        let mut decision = drain.decision(ending, seen_at, not_before);
+        let mut decision = drain.decision(request, seen_at, not_before);
         for receipt in drain.to_spill(&decision) {
             if self.spill(&state.entity, &receipt).await.is_err() {
                 decision = decision.dropping_nothing();
@@ -149,7 +152,7 @@ impl Operator {
         Ok(guard.skip(state, &decision).await?)
     }
 
-    /// Sees that the receipt has a row of its own.
+    /// Writes the receipt to a row of its own.
     pub(super) async fn spill(&self, entity: &EntityKey, receipt: &Receipt) -> Result<(), OperatorError> {
         let purge_at = self.store.env().now().max(receipt.settled_at) + self.retention;
         if let Some(spill) = Spill::of(entity, receipt, purge_at) {
@@ -164,11 +167,10 @@ enum Decided {
     Nothing(Skipped),
 }
 
-/// What is to be settled, and how.
 struct Settling {
     state: EntityState,
     drain: Box<Drain>,
     settlement: Settlement,
-    /// No later than the row was seen.
+    /// At or before the read of the row.
     seen_at: Timestamp,
 }

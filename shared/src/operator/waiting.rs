@@ -1,4 +1,4 @@
-//! What waits of one source.
+//! Counts the waiting deliveries of a source.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::protocol::{
 };
 
 impl Operator {
-    /// Has a worker look at an entity, that much later.
+    /// Sends a wake-up for an entity.
     ///
     /// # Errors
     ///
@@ -20,9 +20,8 @@ impl Operator {
         Ok(self.waker.wake(entity, delay, PATIENCE).await?)
     }
 
-    /// How many deliveries of `source` wait, by entity. Reads the whole inbox
-    /// table, and takes as long. What comes or is settled meanwhile may be counted
-    /// or not.
+    /// Counts the waiting deliveries of `source` by entity. Reads the whole inbox table.
+    /// Deliveries that arrive or are settled during the read may be counted or not.
     pub async fn waiting_of(&self, source: &SourceName) -> Result<BTreeMap<EntityKey, usize>, OperatorError> {
         let mut kept: BTreeMap<EntityKey, Vec<Sequence>> = BTreeMap::new();
         let mut pass = self.pass(TableName::Inbox);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// Deserializes an optional duration, with `#[serde(default, deserialize_with)]`.
 pub(crate) fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    struct InWords;
+    struct DurationVisitor;
 
-    impl serde::de::Visitor<'_> for InWords {
+    impl serde::de::Visitor<'_> for DurationVisitor {
         type Value = Duration;
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -18,5 +18,5 @@ pub(crate) fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Res
         }
     }
 
-    deserializer.deserialize_str(InWords).map(Some)
+    deserializer.deserialize_str(DurationVisitor).map(Some)
 }

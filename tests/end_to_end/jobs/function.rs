@@ -15,7 +15,7 @@ use webhook_serializer::{
     config::SWEEP_ROWS,
     engine::drain::MARGIN,
     functions::scheduler::{SWEEP, ScheduledEvent, Scheduler, Settings},
-    jobs::{Context, Job, JobError, Ran, roster, switch::Switch::On},
+    jobs::{Context, Job, JobError, TickRun, roster, switch::Switch::On},
     protocol::{state::HolderInfo, tick::TickOutcome},
     telemetry::Log,
     time::{Clock, Env, Timestamp},
@@ -74,7 +74,7 @@ async fn late_event_runs_the_ticks_of_its_time() {
     let due = minutes_ago(now, 3);
     let event = ScheduledEvent { time: (due + Duration::from_secs(7)).to_string() };
     let report = scheduler.tick(&event, now + FUNCTION).await.expect("memory answers");
-    let ran = |job: &str| Ran { job: job.into(), tick: due, ending: TickOutcome::Done };
+    let ran = |job: &str| TickRun { job: job.into(), tick: due, ending: TickOutcome::Done };
     assert_eq!(report.ran, [ran("report"), ran(SWEEP)]);
 }
 

@@ -6,14 +6,13 @@ fn order(number: u64) -> EntityKey {
     EntityKey::parse(&format!("test/{number}")).unwrap()
 }
 
-/// A breaker and its clock.
 #[derive(Default)]
-struct Scene {
+struct Clocked {
     breaker: Breaker,
     now: Duration,
 }
 
-impl Scene {
+impl Clocked {
     fn pass(&mut self, seconds: f64) {
         self.now += Duration::from_secs_f64(seconds);
     }
@@ -25,136 +24,135 @@ impl Scene {
     fn start(&mut self, number: u64) -> u64 {
         match self.admit(number) {
             Admission::Start(start) => start,
-            Admission::NotNow { wait, .. } => panic!("order {number} is put off for {wait:?}"),
+            Admission::NotNow { wait, .. } => panic!("order {number} is refused for {wait:?}"),
         }
     }
 
     fn is_admitted(&mut self, number: u64) -> bool {
         match self.admit(number) {
             Admission::Start(start) => {
-                self.end(start, Ending::Unknown);
+                self.end(start, StartResult::Unknown);
                 true
             }
             Admission::NotNow { .. } => false,
         }
     }
 
-    fn end(&mut self, start: u64, ending: Ending) -> Change {
+    fn end(&mut self, start: u64, ending: StartResult) -> Change {
         self.breaker.ended(start, self.now, ending, 0.0)
     }
 
-    /// Starts an order, which takes so long and ends so.
-    fn run(&mut self, number: u64, seconds: f64, ending: Ending) -> Change {
+    fn run(&mut self, number: u64, seconds: f64, ending: StartResult) -> Change {
         let start = self.start(number);
         self.pass(seconds);
         self.end(start, ending)
     }
 
-    /// Three orders were refused, in no time.
+    /// A breaker that three failures have opened.
     fn opened() -> Self {
-        let mut scene = Self::default();
-        let changes: Vec<_> = (1..=3).map(|number| scene.run(number, 0.0, Ending::Unwell)).collect();
+        let mut clocked = Self::default();
+        let changes: Vec<_> = (1..=3).map(|number| clocked.run(number, 0.0, StartResult::Unwell)).collect();
         assert_eq!(changes, [Change::None, Change::None, Change::Opened(SHORTEST)]);
-        scene
+        clocked
     }
 }
 
 #[test]
-fn three_orders_that_fail_in_a_row_open_it() {
-    let mut scene = Scene::opened();
-    assert_eq!(scene.admit(4), Admission::NotNow { wait: SHORTEST, longest: SHORTEST * OPENINGS });
-    scene.pass(4.9);
-    assert!(!scene.is_admitted(4));
+fn three_failing_orders_open_the_breaker() {
+    let mut clocked = Clocked::opened();
+    assert_eq!(clocked.admit(4), Admission::NotNow { wait: SHORTEST, longest: SHORTEST * OPENINGS });
+    clocked.pass(4.9);
+    assert!(!clocked.is_admitted(4));
 }
 
 #[test]
-fn a_poison_order_alone_opens_nothing() {
-    let mut scene = Scene::default();
+fn single_poison_order_opens_no_breaker() {
+    let mut clocked = Clocked::default();
     for _ in 0..20 {
-        assert_eq!(scene.run(1, 10.0, Ending::Unwell), Change::None);
+        assert_eq!(clocked.run(1, 10.0, StartResult::Unwell), Change::None);
     }
-    assert!(scene.is_admitted(2));
+    assert!(clocked.is_admitted(2));
 }
 
 #[test]
-fn a_success_between_begins_anew() {
-    let mut scene = Scene::default();
+fn success_resets_the_failures() {
+    let mut clocked = Clocked::default();
     for number in [1, 2] {
-        scene.run(number, 0.0, Ending::Unwell);
+        clocked.run(number, 0.0, StartResult::Unwell);
     }
-    scene.run(9, 0.0, Ending::Success);
+    clocked.run(9, 0.0, StartResult::Success);
     for number in [3, 4] {
-        assert_eq!(scene.run(number, 0.0, Ending::Unwell), Change::None);
+        assert_eq!(clocked.run(number, 0.0, StartResult::Unwell), Change::None);
     }
-    assert!(scene.is_admitted(5));
+    assert!(clocked.is_admitted(5));
 }
 
 #[test]
-fn what_answers_if_with_a_failure_opens_nothing() {
-    let mut scene = Scene::default();
+fn answered_failure_opens_no_breaker() {
+    let mut clocked = Clocked::default();
     for number in 1..=20 {
-        assert_eq!(scene.run(number, 0.1, Ending::Answered), Change::None);
+        assert_eq!(clocked.run(number, 0.1, StartResult::Answered), Change::None);
     }
-    assert!(scene.is_admitted(21));
+    assert!(clocked.is_admitted(21));
 }
 
 #[test]
-fn one_probe_at_a_time_is_made_once_it_has_been_open_long_enough() {
-    let mut scene = Scene::opened();
-    scene.pass(5.0);
-    let probe = scene.start(4);
-    assert!(!scene.is_admitted(5), "one at a time");
-    // Nobody knows how it ended: another may try.
-    scene.end(probe, Ending::Unknown);
-    assert!(scene.is_admitted(5));
+fn one_probe_starts_when_the_time_is_over() {
+    let mut clocked = Clocked::opened();
+    clocked.pass(5.0);
+    let probe = clocked.start(4);
+    assert!(!clocked.is_admitted(5), "one at a time");
+    // Its result is unknown: another may be the probe.
+    clocked.end(probe, StartResult::Unknown);
+    assert!(clocked.is_admitted(5));
 }
 
 #[test]
-fn the_order_that_failed_last_is_no_probe_while_others_may_come() {
-    let mut scene = Scene::opened();
-    scene.pass(5.0);
-    assert!(matches!(scene.admit(3), Admission::NotNow { wait, .. } if wait == Duration::from_secs(5)));
-    assert!(scene.is_admitted(1));
-    scene.pass(5.0);
-    assert!(scene.is_admitted(3), "nobody else came");
+fn last_failed_order_probes_only_if_alone() {
+    let mut clocked = Clocked::opened();
+    clocked.pass(5.0);
+    assert!(matches!(clocked.admit(3), Admission::NotNow { wait, .. } if wait == Duration::from_secs(5)));
+    assert!(clocked.is_admitted(1));
+    clocked.pass(5.0);
+    assert!(clocked.is_admitted(3), "no other order came");
 }
 
 #[test]
-fn a_probe_that_succeeds_closes_it() {
-    let mut scene = Scene::opened();
-    scene.pass(5.0);
-    assert_eq!(scene.run(4, 0.1, Ending::Success), Change::Closed);
-    scene.start(5);
-    scene.start(6);
+fn successful_probe_closes_the_breaker() {
+    let mut clocked = Clocked::opened();
+    clocked.pass(5.0);
+    assert_eq!(clocked.run(4, 0.1, StartResult::Success), Change::Closed);
+    clocked.start(5);
+    clocked.start(6);
 }
 
 #[test]
-fn any_start_that_succeeds_closes_it() {
-    let mut scene = Scene::default();
-    let slow = scene.start(9);
+fn any_success_closes_the_breaker() {
+    let mut clocked = Clocked::default();
+    let slow = clocked.start(9);
     for number in 1..=3 {
-        scene.run(number, 0.0, Ending::Unwell);
+        clocked.run(number, 0.0, StartResult::Unwell);
     }
-    assert!(!scene.is_admitted(4));
-    assert_eq!(scene.end(slow, Ending::Success), Change::Closed);
-    assert!(scene.is_admitted(4));
+    assert!(!clocked.is_admitted(4));
+    assert_eq!(clocked.end(slow, StartResult::Success), Change::Closed);
+    assert!(clocked.is_admitted(4));
 }
 
 #[test]
-fn a_probe_that_is_answered_closes_it_whatever_the_answer() {
-    let mut scene = Scene::opened();
-    scene.pass(5.0);
-    assert_eq!(scene.run(4, 0.1, Ending::Answered), Change::Closed);
-    assert!(scene.is_admitted(5));
+fn answered_probe_closes_the_breaker() {
+    let mut clocked = Clocked::opened();
+    clocked.pass(5.0);
+    assert_eq!(clocked.run(4, 0.1, StartResult::Answered), Change::Closed);
+    assert!(clocked.is_admitted(5));
 }
 
 #[test]
-fn each_probe_that_fails_doubles_the_wait_up_to_a_minute() {
-    let mut scene = Scene::opened();
+fn failed_probe_doubles_the_wait() {
+    let mut clocked = Clocked::opened();
     let mut waits = Vec::new();
     for probe in 4..=9 {
-        scene.pass(LONGEST.as_secs_f64());
-        match scene.run(probe, 0.1, Ending::Unwell) {
+        clocked.pass(LONGEST.as_secs_f64());
+        match clocked.run(probe, 0.1, StartResult::Unwell) {
             Change::Opened(wait) => waits.push(wait.as_secs()),
             change => panic!("{change:?}"),
         }
@@ -163,94 +161,94 @@ fn each_probe_that_fails_doubles_the_wait_up_to_a_minute() {
 }
 
 #[test]
-fn it_stays_open_for_no_less_than_a_probe_takes() {
-    let mut scene = Scene::default();
-    let starts: Vec<_> = (1..=3).map(|number| scene.start(number)).collect();
-    scene.pass(10.0);
-    let changes: Vec<_> = starts.into_iter().map(|start| scene.end(start, Ending::Unwell)).collect();
+fn breaker_stays_open_as_long_as_a_probe_takes() {
+    let mut clocked = Clocked::default();
+    let starts: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
+    clocked.pass(10.0);
+    let changes: Vec<_> = starts.into_iter().map(|start| clocked.end(start, StartResult::Unwell)).collect();
     assert_eq!(changes.last(), Some(&Change::Opened(Duration::from_secs(10))));
 }
 
 #[test]
-fn those_put_off_come_back_spread() {
-    let mut scene = Scene::opened();
-    let waits = [0.0, 0.5, 0.999].map(|fraction| match scene.breaker.admit(&order(4), scene.now, LIMIT, fraction) {
-        Admission::NotNow { wait, .. } => wait.as_secs_f64(),
-        Admission::Start(_) => panic!("it is open"),
-    });
+fn refused_starts_have_jitter() {
+    let mut clocked = Clocked::opened();
+    let waits =
+        [0.0, 0.5, 0.999].map(|fraction| match clocked.breaker.admit(&order(4), clocked.now, LIMIT, fraction) {
+            Admission::NotNow { wait, .. } => wait.as_secs_f64(),
+            Admission::Start(_) => panic!("it is open"),
+        });
     assert!(waits[0] >= 5.0 && waits[2] > 7.0 && waits[2] < 7.5, "{waits:?}");
     assert!(waits.is_sorted());
 }
 
 #[test]
-fn starts_that_seem_to_hang_keep_others_from_starting() {
-    let mut scene = Scene::default();
-    let hanging: Vec<_> = (1..=3).map(|number| scene.start(number)).collect();
-    assert!(scene.is_admitted(4), "they have only begun");
-    scene.pass(1.1);
-    assert_eq!(scene.admit(4), Admission::NotNow { wait: PATIENCE, longest: PATIENCE });
-    // The first that answers shows that they did not.
-    scene.end(hanging[0], Ending::Success);
-    assert!(scene.is_admitted(4));
+fn hanging_starts_refuse_further_ones() {
+    let mut clocked = Clocked::default();
+    let hanging: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
+    assert!(clocked.is_admitted(4), "they have only just begun");
+    clocked.pass(1.1);
+    assert_eq!(clocked.admit(4), Admission::NotNow { wait: PATIENCE, longest: PATIENCE });
+    // The first success shows that they do not hang.
+    clocked.end(hanging[0], StartResult::Success);
+    assert!(clocked.is_admitted(4));
 }
 
 #[test]
-fn one_order_that_hangs_keeps_no_other_from_starting() {
-    let mut scene = Scene::default();
-    scene.start(1);
+fn single_hanging_order_refuses_no_other() {
+    let mut clocked = Clocked::default();
+    clocked.start(1);
     for number in 2..=50 {
-        scene.pass(0.1);
-        assert!(scene.is_admitted(number));
+        clocked.pass(0.1);
+        assert!(clocked.is_admitted(number));
     }
 }
 
-/// Nothing is known of how long they take until the first has ended.
 #[test]
-fn a_handler_that_is_slow_and_well_is_never_held_up_once_one_has_succeeded() {
-    let mut scene = Scene::default();
-    scene.run(0, 3.0, Ending::Success);
+fn slow_successful_handler_is_not_refused() {
+    let mut clocked = Clocked::default();
+    clocked.run(0, 3.0, StartResult::Success);
     let mut running = std::collections::VecDeque::new();
-    // One more every 300 ms, each of which takes 3 s: ten side by side.
+    // A start of 3 s every 300 ms: ten at a time.
     for number in 1..=200 {
-        running.push_back((scene.start(number), scene.now + Duration::from_secs(3)));
-        scene.pass(0.3);
-        while let Some((start, _)) = running.pop_front_if(|(_, due)| *due <= scene.now) {
-            assert_eq!(scene.end(start, Ending::Success), Change::None);
+        running.push_back((clocked.start(number), clocked.now + Duration::from_secs(3)));
+        clocked.pass(0.3);
+        while let Some((start, _)) = running.pop_front_if(|(_, due)| *due <= clocked.now) {
+            assert_eq!(clocked.end(start, StartResult::Success), Change::None);
         }
     }
 }
 
 #[test]
-fn a_time_out_across_a_freeze_does_not_count() {
-    let mut scene = Scene::default();
+fn timeout_after_a_freeze_does_not_count() {
+    let mut clocked = Clocked::default();
     for number in 1..=5 {
-        assert_eq!(scene.run(number, 60.0, Ending::Unwell), Change::None);
+        assert_eq!(clocked.run(number, 60.0, StartResult::Unwell), Change::None);
     }
-    let frozen: Vec<_> = (1..=5).map(|number| scene.start(number)).collect();
-    scene.pass(60.0);
-    assert!(scene.is_admitted(6), "those are not hanging, they were frozen too");
+    let frozen: Vec<_> = (1..=5).map(|number| clocked.start(number)).collect();
+    clocked.pass(60.0);
+    assert!(clocked.is_admitted(6), "they were frozen too");
     drop(frozen);
 }
 
 #[test]
-fn sources_have_breakers_of_their_own() {
+fn each_source_has_its_own_breaker() {
     let breakers = Breakers::default();
     let [hung, well] = ["hung", "well"].map(|name| SourceName::parse(name).unwrap());
     for number in 1..=3 {
         let ticket = breakers.admit(&hung, &order(number), Duration::ZERO, LIMIT, 0.0).unwrap();
-        ticket.ended(Duration::ZERO, Ending::Unwell, 0.0);
+        ticket.ended(Duration::ZERO, StartResult::Unwell, 0.0);
     }
     assert!(breakers.admit(&hung, &order(4), Duration::ZERO, LIMIT, 0.0).is_err());
     assert!(breakers.admit(&well, &order(4), Duration::ZERO, LIMIT, 0.0).is_ok());
 }
 
 #[test]
-fn a_start_that_is_dropped_is_no_probe_any_more() {
+fn dropped_probe_frees_its_place() {
     let breakers = Breakers::default();
     let source = SourceName::parse("hung").unwrap();
     let admit = |number, now| breakers.admit(&source, &order(number), now, LIMIT, 0.0);
     for number in 1..=3 {
-        admit(number, Duration::ZERO).unwrap().ended(Duration::ZERO, Ending::Unwell, 0.0);
+        admit(number, Duration::ZERO).unwrap().ended(Duration::ZERO, StartResult::Unwell, 0.0);
     }
     let probe = admit(4, SHORTEST).unwrap();
     assert!(admit(5, SHORTEST).is_err());
@@ -259,24 +257,24 @@ fn a_start_that_is_dropped_is_no_probe_any_more() {
 }
 
 #[test]
-fn those_that_hang_among_others_that_succeed_hold_nobody_back() {
-    let mut scene = Scene::default();
+fn hanging_starts_among_successes_refuse_none() {
+    let mut clocked = Clocked::default();
     for number in 1..=5 {
-        scene.start(number);
+        clocked.start(number);
     }
     for number in 10..=60 {
-        scene.pass(0.1);
-        assert_eq!(scene.run(number, 0.05, Ending::Success), Change::None);
+        clocked.pass(0.1);
+        assert_eq!(clocked.run(number, 0.05, StartResult::Success), Change::None);
     }
 }
 
 #[test]
-fn an_order_that_failed_and_hangs_again_counts_once() {
-    let mut scene = Scene::default();
-    scene.run(1, 0.0, Ending::Unwell);
+fn failed_and_hanging_order_counts_once() {
+    let mut clocked = Clocked::default();
+    clocked.run(1, 0.0, StartResult::Unwell);
     for number in [1, 2] {
-        scene.start(number);
+        clocked.start(number);
     }
-    scene.pass(1.1);
-    assert!(scene.is_admitted(3));
+    clocked.pass(1.1);
+    assert!(clocked.is_admitted(3));
 }

@@ -1,11 +1,11 @@
-//! Getting the lease for a drain, or the reason not to.
+//! Acquires the lease for a drain, or says why it cannot.
 
 use std::time::Duration;
 
 use super::{
-    DrainSlot, Drainer, InFlight, MARGIN, PATIENCE, Stopped, UNREADABLE,
-    begin::{Begin, begin, looked},
-    plan::SHORT,
+    DrainError, DrainSlot, Drainer, InFlight, MARGIN, PATIENCE, UNREADABLE,
+    begin::{AcquireStep, acquire_step, refusal},
+    plan::SHORT_WAIT,
 };
 use crate::{
     engine::{lease_renewer::LeaseRenewer, store::StoreError},
@@ -17,120 +17,63 @@ use crate::{
     telemetry::{Event, RequeueReason},
 };
 
-/// The first wait between two looks at a lease held exclusively; doubles up to
-/// [`SHORT`].
+/// The first wait between two looks at an exclusive lease; doubles up to [`SHORT_WAIT`].
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
-/// How a drain begins.
-pub(super) enum Start {
-    /// With the lease, and the row.
+pub(super) enum Acquisition {
     Granted(LeaseRenewer, EntityState),
-    /// Not at all: there is nothing to do.
     NothingToDo,
-    /// Later.
-    NotNow(Duration, RequeueReason),
-    /// The same, and a wake-up sent under this token will see to it.
+    /// Requeue the wake-up with this delay.
+    Requeue(Duration, RequeueReason),
+    /// Requeue it too, unless the wake-up sent under this token is another one.
     Awaits(FencingToken, Duration),
 }
 
+/// A request for the lease, repeated while the entity's holder is waited for.
+struct LeaseRequest<'a> {
+    drainer: &'a Drainer,
+    deadline: Duration,
+    slot: &'a DrainSlot<'a>,
+    in_flight: &'a InFlight,
+    request: Acquire,
+    /// The time of the last request, by the monotonic clock.
+    sent: Duration,
+    /// The end of the wait for an exclusive holder.
+    give_up: Duration,
+    /// The next wait for an exclusive holder.
+    look: Duration,
+    polls: u32,
+}
+
 impl Drainer {
-    /// The lease and the row, or why not.
     pub(super) async fn acquire(
         &self,
         entity: &EntityKey,
         deadline: Duration,
         slot: &DrainSlot<'_>,
         in_flight: &InFlight,
-    ) -> Result<Start, Stopped> {
-        let began = self.store.env().monotonic();
-        let mut polls = 0;
-        let start = match self.ask(entity, deadline, slot, in_flight, &mut polls).await {
-            // Nothing is held yet: a newer version is being deployed, or somebody has to look.
-            Err(Stopped::Store(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_)))) => {
-                tracing::error!(%entity, %error, "requeued");
-                Ok(Start::NotNow(UNREADABLE, RequeueReason::Unreadable))
-            }
-            start => start,
-        };
-        if polls > 0 {
-            let waited = self.store.env().monotonic().saturating_sub(began);
-            self.observer.observe(&Event::Waited { entity, waited, polls });
-        }
-        start
-    }
-
-    /// As [`Drainer::acquire`]; counts its looks at a lease held exclusively.
-    async fn ask(
-        &self,
-        entity: &EntityKey,
-        deadline: Duration,
-        slot: &DrainSlot<'_>,
-        in_flight: &InFlight,
-        polls: &mut u32,
-    ) -> Result<Start, Stopped> {
-        let env = self.store.env();
-        let give_up = env.monotonic() + self.settings.wait;
-        let mut look = FIRST_LOOK;
+    ) -> Result<Acquisition, DrainError> {
         if self.now_left(deadline) <= MARGIN {
-            return Ok(Start::NotNow(Duration::ZERO, RequeueReason::OutOfTime));
+            return Ok(Acquisition::Requeue(Duration::ZERO, RequeueReason::OutOfTime));
         }
-        let mut request = self.request(entity);
-        let mut sent = env.monotonic();
-        let mut answer = self.store.run(&request, PATIENCE).await?;
-        loop {
-            let patient = (env.monotonic() < give_up).then_some(look);
-            let take_over = match begin(answer, env.now(), self.now_left(deadline), patient) {
-                Begin::Granted(lease, state) => {
-                    let renewer = LeaseRenewer::new(&self.store, lease, self.settings.lease, sent);
-                    return Ok(Start::Granted(renewer, state));
-                }
-                Begin::NothingToDo => return Ok(Start::NothingToDo),
-                Begin::NotNow(delay, reason) => return Ok(Start::NotNow(delay, reason)),
-                Begin::Awaits(awaited, delay) => return Ok(Start::Awaits(awaited, delay)),
-                Begin::AskAfter(wait) => {
-                    env.sleep(wait).await;
-                    None
-                }
-                Begin::TakeOver { seen, charged } => {
-                    if let Some(charged) = charged {
-                        // It is taken over when it can run, and not before: should another suspect
-                        // end this process while it waits, it must not be charged with that.
-                        let limit = self.now_left(deadline).saturating_sub(MARGIN);
-                        if env.within(limit, slot.alone(charged)).await.is_none() {
-                            return Ok(Start::NotNow(Duration::ZERO, RequeueReason::OutOfTime));
-                        }
-                    }
-                    Some(seen)
-                }
-                Begin::LookWithin(wait) => {
-                    env.sleep(env.jittered(wait)).await;
-                    look = (look * 2).min(SHORT);
-                    *polls += 1;
-                    if let Some(seen) = looked(self.store.entity(entity, PATIENCE).await?) {
-                        answer = seen;
-                        continue;
-                    }
-                    None
-                }
-            };
-            // Another worker may have let the wake-up go meanwhile.
-            let patience = PATIENCE.min(in_flight.hidden_for());
-            if patience.is_zero() {
-                return Ok(Start::NotNow(Duration::ZERO, RequeueReason::MayBeBack));
+        let began = self.store.env().monotonic();
+        let (request, give_up) = (self.request(entity), began + self.settings.wait);
+        let (sent, look, polls) = (began, FIRST_LOOK, 0);
+        let mut request =
+            LeaseRequest { drainer: self, deadline, slot, in_flight, request, sent, give_up, look, polls };
+        let acquisition = match request.run().await {
+            // A newer version is being deployed, or the row needs a repair.
+            Err(DrainError::Store(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_)))) => {
+                tracing::error!(%entity, %error, "requeued");
+                Ok(Acquisition::Requeue(UNREADABLE, RequeueReason::Unreadable))
             }
-            sent = env.monotonic();
-            if let Some(seen) = take_over {
-                // The same call, so that its holder stays its own; a new time.
-                request.now = env.now();
-                answer = self.store.run(&TakeOver { request: request.clone(), seen }, patience).await?;
-                if let Acquired::Granted(lease, _) = &answer {
-                    self.observer.observe(&Event::TakenOver { entity, token: lease.token() });
-                }
-            } else {
-                request = self.request(entity);
-                answer = self.store.run(&request, patience).await?;
-            }
+            acquisition => acquisition,
+        };
+        if request.polls > 0 {
+            let waited = self.store.env().monotonic().saturating_sub(began);
+            self.observer.observe(&Event::Waited { entity, waited, polls: request.polls });
         }
+        acquisition
     }
 
     fn request(&self, entity: &EntityKey) -> Acquire {
@@ -143,5 +86,84 @@ impl Drainer {
             now: env.now(),
             length: self.settings.lease,
         }
+    }
+}
+
+impl LeaseRequest<'_> {
+    async fn run(&mut self) -> Result<Acquisition, DrainError> {
+        let (drainer, env) = (self.drainer, self.drainer.store.env());
+        let mut answer = self.ask(PATIENCE).await?;
+        loop {
+            let look = (env.monotonic() < self.give_up).then_some(self.look);
+            let expired = match acquire_step(answer, env.now(), drainer.now_left(self.deadline), look) {
+                AcquireStep::Granted(lease, state) => {
+                    let renewer = LeaseRenewer::new(&drainer.store, lease, drainer.settings.lease, self.sent);
+                    return Ok(Acquisition::Granted(renewer, state));
+                }
+                AcquireStep::NothingToDo => return Ok(Acquisition::NothingToDo),
+                AcquireStep::Requeue(delay, reason) => return Ok(Acquisition::Requeue(delay, reason)),
+                AcquireStep::Awaits(awaited, delay) => return Ok(Acquisition::Awaits(awaited, delay)),
+                AcquireStep::AskAfter(wait) => {
+                    env.sleep(wait).await;
+                    None
+                }
+                AcquireStep::TakeOver { seen, attempts } => {
+                    if let Some(attempts) = attempts {
+                        // Take it over once it can run, not before: if another suspect kills this process
+                        // during the wait, this delivery must not be charged for that.
+                        let limit = drainer.now_left(self.deadline).saturating_sub(MARGIN);
+                        if env.within(limit, self.slot.isolate(attempts)).await.is_none() {
+                            return Ok(Acquisition::Requeue(Duration::ZERO, RequeueReason::OutOfTime));
+                        }
+                    }
+                    Some(seen)
+                }
+                AcquireStep::LookWithin(wait) => match self.look(wait).await? {
+                    Some(refusal) => {
+                        answer = refusal;
+                        continue;
+                    }
+                    None => None,
+                },
+            };
+            // After the waits above, another worker may have received the same wake-up and deleted it.
+            let patience = PATIENCE.min(self.in_flight.invisible_for());
+            if patience.is_zero() {
+                return Ok(Acquisition::Requeue(Duration::ZERO, RequeueReason::MayBeBack));
+            }
+            answer = match expired {
+                Some(seen) => self.take_over(seen, patience).await?,
+                None => {
+                    self.request = drainer.request(&self.request.entity);
+                    self.ask(patience).await?
+                }
+            };
+        }
+    }
+
+    async fn ask(&mut self, patience: Duration) -> Result<Acquired, StoreError> {
+        self.sent = self.drainer.store.env().monotonic();
+        self.drainer.store.run(&self.request, patience).await
+    }
+
+    async fn take_over(&mut self, seen: EntityState, patience: Duration) -> Result<Acquired, StoreError> {
+        let Drainer { store, observer, .. } = self.drainer;
+        self.sent = store.env().monotonic();
+        // The holder's nonce stays the same, so that a landed request is recognised as this one's.
+        self.request.now = store.env().now();
+        let answer = store.run(&TakeOver { request: self.request.clone(), seen }, patience).await?;
+        if let Acquired::Granted(lease, _) = &answer {
+            observer.observe(&Event::TakenOver { entity: &self.request.entity, token: lease.token() });
+        }
+        Ok(answer)
+    }
+
+    /// Waits, then reads the row; `None`: the entity looks free.
+    async fn look(&mut self, wait: Duration) -> Result<Option<Acquired>, StoreError> {
+        let store = &self.drainer.store;
+        store.env().sleep(store.env().jittered(wait)).await;
+        self.look = (self.look * 2).min(SHORT_WAIT);
+        self.polls += 1;
+        Ok(refusal(store.entity(&self.request.entity, PATIENCE).await?))
     }
 }

@@ -1,9 +1,9 @@
-//! How a drain begins and what becomes of its wake-up, decided from what the
-//! store answered: no I/O, no clock of its own.
+//! Decides how a drain begins and what happens to its wake-up, without I/O or a clock
+//! of its own.
 
 use std::time::Duration;
 
-use super::{MARGIN, plan::SHORT};
+use super::{MARGIN, plan::SHORT_WAIT};
 use crate::{
     engine::queue::WakeUp,
     protocol::{
@@ -15,70 +15,67 @@ use crate::{
     time::Timestamp,
 };
 
-/// What follows an answer to a request for the lease.
+/// The step after an answer to a request for the lease.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Begin {
-    /// Drain.
+pub enum AcquireStep {
+    /// Drain the inbox.
     Granted(Lease, EntityState),
-    /// Nothing is to be done: the wake-up has served its purpose.
+    /// End without a drain.
     NothingToDo,
-    /// Not now: the wake-up is to come again after that.
-    NotNow(Duration, RequeueReason),
-    /// Not now either; and a wake-up that was sent under this token will see to
-    /// it.
+    /// Requeue the wake-up with this delay.
+    Requeue(Duration, RequeueReason),
+    /// Requeue it too, unless the wake-up sent under this token is another one.
     Awaits(FencingToken, Duration),
-    /// Wait that long, then ask anew.
+    /// Wait, then send a new request.
     AskAfter(Duration),
-    /// Look at the row, after a wait no longer than this.
+    /// Wait at most this long, then read the row.
     LookWithin(Duration),
-    /// Take the lease over: it has run out. Where something waits, as soon as no
-    /// other drain of the batch is at work; so often it was charged.
+    /// The lease has expired: take it over. If deliveries wait, first let every other drain
+    /// of the batch finish.
     TakeOver {
-        /// The row that shows it.
+        /// The row with the expired lease.
         seen: EntityState,
-        /// How often what waits was charged; `None`: nothing waits, or its holder
-        /// was no drain.
-        charged: Option<u32>,
+        /// The attempts at the suspected delivery; `None`: none is suspected.
+        attempts: Option<u32>,
     },
 }
 
-/// What follows `answer` at `now`, with `left` of the function's time. `look` is
-/// how long the next wait for an exclusive holder would be; `None`: there was
-/// enough of that.
-pub fn begin(answer: Acquired, now: Timestamp, left: Duration, look: Option<Duration>) -> Begin {
+/// Returns the step after `answer` at `now`, with `left` of the function's time. `look` is
+/// the next wait for an exclusive holder; `None`: the time for that is over.
+pub fn acquire_step(answer: Acquired, now: Timestamp, left: Duration, look: Option<Duration>) -> AcquireStep {
     match answer {
-        Acquired::Granted(lease, state) => Begin::Granted(lease, state),
-        Acquired::Empty | Acquired::Stopped => Begin::NothingToDo,
+        Acquired::Granted(lease, state) => AcquireStep::Granted(lease, state),
+        Acquired::Empty | Acquired::Stopped => AcquireStep::NothingToDo,
         Acquired::Waiting { until, awaited } => {
             let wait = until.since(now);
-            if wait <= SHORT && left >= wait + MARGIN {
-                return Begin::AskAfter(wait);
+            if wait <= SHORT_WAIT && left >= wait + MARGIN {
+                return AcquireStep::AskAfter(wait);
             }
             match awaited {
-                Some(awaited) => Begin::Awaits(awaited, wait),
-                None => Begin::NotNow(wait, RequeueReason::Retry),
+                Some(awaited) => AcquireStep::Awaits(awaited, wait),
+                None => AcquireStep::Requeue(wait, RequeueReason::Retry),
             }
         }
         Acquired::Held(seen) => match &seen.held {
-            None => Begin::NothingToDo,
+            None => AcquireStep::NothingToDo,
             Some(held) if !held.runs(now) => {
-                // What waits there may have killed its holder.
+                // The delivery in front may have killed its holder.
                 let is_suspect = held.kind == LeaseKind::Drain && !seen.is_empty();
-                let charged = is_suspect.then(|| seen.attempts + seen.suspect);
-                Begin::TakeOver { seen, charged }
+                let attempts = is_suspect.then(|| seen.attempts + seen.suspect);
+                AcquireStep::TakeOver { seen, attempts }
             }
             Some(held) => match look {
                 Some(look) if left >= MARGIN + look && !is_at_work(&seen, held) => {
-                    Begin::LookWithin(look.min(held.expires_at.since(now)))
+                    AcquireStep::LookWithin(look.min(held.expires_at.since(now)))
                 }
-                _ => after(held, now),
+                _ => requeue_until_expiry(held, now),
             },
         },
     }
 }
 
-/// What a look at the row says; `None`: it seems free, ask for it.
-pub fn looked(row: Option<EntityState>) -> Option<Acquired> {
+/// Returns the answer that the row implies; `None`: the entity looks free.
+pub fn refusal(row: Option<EntityState>) -> Option<Acquired> {
     match row {
         None => Some(Acquired::Empty),
         Some(state) if state.held.is_some() => Some(Acquired::Held(state)),
@@ -86,67 +83,65 @@ pub fn looked(row: Option<EntityState>) -> Option<Acquired> {
     }
 }
 
-/// Whether a worker drains the entity and is not about to hand it over.
+/// Returns whether a worker drains the entity and has not announced a hand-over.
 fn is_at_work(state: &EntityState, held: &Held) -> bool {
     held.kind == LeaseKind::Drain && state.handover.is_none()
 }
 
-/// Somebody else has it: look again when its lease would have run out.
-fn after(held: &Held, now: Timestamp) -> Begin {
+/// Returns to requeue the wake-up until the lease would expire.
+fn requeue_until_expiry(held: &Held, now: Timestamp) -> AcquireStep {
     let reason = match held.kind {
         LeaseKind::Drain => RequeueReason::Drained,
         LeaseKind::Exclusive => RequeueReason::Held,
     };
-    Begin::NotNow(held.expires_at.since(now).max(SHORT), reason)
+    AcquireStep::Requeue(held.expires_at.since(now).max(SHORT_WAIT), reason)
 }
 
-/// How a drain went.
+/// The result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drained {
-    /// The wake-up has served its purpose.
+    /// Nothing is left to do for the wake-up.
     Ended,
-    /// It is to come again after that.
-    NotNow(Duration, RequeueReason),
-    /// The same; and one sent under this token is under way.
+    /// Requeue the wake-up with this delay.
+    Requeue(Duration, RequeueReason),
+    /// Requeue it too, unless the wake-up sent under this token is another one.
     Awaits(FencingToken, Duration),
     /// The lease was lost.
     Lost,
-    /// The store cannot be reached or holds what we cannot read, or a wake-up
-    /// could not be sent. A lease, if there is one, is left to run out.
-    Stopped,
+    /// The store cannot be reached, a row is corrupt, or a wake-up could not be sent. The
+    /// lease, if there is one, is left to expire.
+    Failed,
 }
 
-/// What is to become of a wake-up.
+/// The next action for a wake-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// Delete it.
     Delete,
-    /// Let the queue deliver it again.
+    /// Keep it, so that the queue delivers it again.
     Keep,
-    /// Send this one, to come after that, then delete it; keep it where that
-    /// fails.
+    /// Send this one with this delay, then delete the old one; keep that if sending fails.
     Replace(WakeUp, Duration, RequeueReason),
 }
 
-/// What is to become of `wake_up`, whose drain went like that. `is_replaced`:
-/// a fresh one was sent in its place before it began. `lease` is how long a
-/// lease runs.
-pub fn fate(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease: Duration) -> Fate {
+/// Returns what to do with `wake_up` after its drain. `is_replaced`: a fresh one was sent
+/// before the drain began. `lease` is the length of a lease.
+pub fn disposition(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease: Duration) -> Disposition {
     let fresh = || wake_up.clone();
     match drained {
-        Drained::Ended => Fate::Delete,
-        // Another one is under way, and this one says that it is not that.
-        Drained::Awaits(awaited, _) if wake_up.token.is_some_and(|token| token != awaited.0) => Fate::Delete,
-        // Never a second fresh one for the same wake-up, or they would multiply.
-        _ if is_replaced => Fate::Delete,
+        Drained::Ended => Disposition::Delete,
+        // The awaited wake-up is another one.
+        Drained::Awaits(awaited, _) if wake_up.token.is_some_and(|token| token != awaited.0) => Disposition::Delete,
+        // A second fresh one for the same wake-up would multiply them.
+        _ if is_replaced => Disposition::Delete,
         Drained::Awaits(awaited, delay) => {
-            Fate::Replace(WakeUp::under(&wake_up.entity, awaited), delay, RequeueReason::Retry)
+            Disposition::Replace(WakeUp::under(&wake_up.entity, awaited), delay, RequeueReason::Retry)
         }
-        Drained::NotNow(delay, reason) => Fate::Replace(fresh(), delay, reason),
-        // Whoever has the lease now may have come by a copy of this wake-up that is deleted by
-        // now: only a fresh one is sure.
-        Drained::Lost => Fate::Replace(fresh(), lease, RequeueReason::Lost),
-        Drained::Stopped => Fate::Keep,
+        Drained::Requeue(delay, reason) => Disposition::Replace(fresh(), delay, reason),
+        // The new holder may have come by a copy of this wake-up that is deleted already: send a
+        // fresh one.
+        Drained::Lost => Disposition::Replace(fresh(), lease, RequeueReason::Lost),
+        Drained::Failed => Disposition::Keep,
     }
 }
 

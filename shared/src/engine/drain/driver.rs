@@ -1,5 +1,4 @@
-//! Doing what a drain does next, one step after the other, while the lease is
-//! kept.
+//! Takes a drain's steps, one after the other, while its lease is renewed.
 
 mod commit;
 mod fail;
@@ -8,19 +7,20 @@ mod settle;
 mod spill;
 mod start;
 
-use std::{ops::ControlFlow, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use futures_util::future::join;
 
-use self::fail::Count;
+use self::fail::Failure;
 use super::{
-    DrainSlot, Drainer, InFlight, PATIENCE, Stopped, UNREADABLE,
+    DrainError, DrainSlot, Drainer, InFlight, PATIENCE, UNREADABLE,
     page::Page,
-    plan::{Drain, HANDED_OVER, Memory, Moment, Ran, Step, Stop, stop},
+    plan::{Drain, Group, HANDOVER_DELAY, Memory, Moment, Step, Stop, stop},
 };
 use crate::{
     engine::{lease_renewer::LeaseRenewer, queue::WakeUp, store::StoreError},
     protocol::{
+        attempt::Retries,
         delivery::Delivery,
         entity::Sequence,
         inbox::{Block, Failed, Void, Voided},
@@ -39,39 +39,57 @@ use crate::{
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LONGEST_LOOK: Duration = Duration::from_millis(400);
 
-/// Time kept free at the very end to let go, should what was begun in time not
-/// have ended: a function that is stopped looks like one that vanished.
-const LETTING_GO: Duration = Duration::from_secs(1);
+/// Time kept free at the end to release the lease: a holder whose function is stopped
+/// looks like one that crashed.
+const RELEASE_MARGIN: Duration = Duration::from_secs(1);
 
-/// Goes on, with this step where one follows, or is done with the entity.
-type Turn = ControlFlow<(), Option<Step>>;
+/// Deliveries that were handed to the handler; empty where none was started.
+#[derive(Debug, Clone, Default)]
+struct HandlerRun {
+    /// Oldest first.
+    deliveries: Vec<Arc<Delivery>>,
+    group: Group,
+    took: Option<Duration>,
+}
 
-const GO_ON: Turn = Turn::Continue(None);
+/// A step, and the run that it concludes.
+struct Next {
+    step: Step,
+    run: HandlerRun,
+}
 
-/// A drain that has the lease.
+impl Next {
+    fn new(step: Step) -> Self {
+        Self { step, run: HandlerRun::default() }
+    }
+}
+
+/// The drain ends, or continues: with the next step, if that is known already.
+type Flow = ControlFlow<(), Option<Next>>;
+
+const CONTINUE: Flow = Flow::Continue(None);
+
+/// A drain that holds the lease.
 pub(super) struct Driver<'a> {
     drainer: &'a Drainer,
     renewer: LeaseRenewer,
     drain: Drain,
-    /// What is known of the source of the delivery in front.
+    /// The source of the delivery in front, once it was looked up.
     source: Option<Found>,
     deadline: Duration,
     slot: &'a DrainSlot<'a>,
     in_flight: &'a InFlight,
-    /// When the row was last seen, by the process's own clock.
+    /// The time of the row's last read, by the monotonic clock.
     seen: Duration,
-    /// Which places are known to be claimed, and since when, by that clock.
+    /// The highest sequence known to be claimed, and since when, by that clock.
     claimed: (Sequence, Duration),
-    /// When this drain is to let others have its slot.
     slice_ends: Duration,
-    /// Once a handler was started for the place in front: when the next may
-    /// start, by its source's rate, however this one ends.
+    /// The next start that the source's rate allows; `None` until a handler is
+    /// started for the delivery in front.
     not_before: Option<Timestamp>,
-    /// What is told of it to a collector of traces.
     spans: DrainSpans,
 }
 
-/// What the end of the function's time says of the store.
 fn no_answer() -> StoreError {
     StoreError::Unavailable(TableError::Unknown("no answer in the function's time".into()))
 }
@@ -104,113 +122,114 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Drains until it is over. `is_replaced`: the wake-up it came for has been
-    /// replaced by a fresh one already.
-    pub(super) async fn run(mut self, is_replaced: bool) -> Result<(), Stopped> {
+    /// Drains until the lease ends. `is_replaced`: a fresh wake-up was sent in place of
+    /// the one that led here.
+    pub(super) async fn run(mut self, is_replaced: bool) -> Result<(), DrainError> {
         let token = self.renewer.lease().token();
         let entity = self.drain.state().entity.clone();
         let env = self.drainer.store.env().clone();
-        let limit = self.drainer.now_left(self.deadline).saturating_sub(LETTING_GO);
+        let limit = self.drainer.now_left(self.deadline).saturating_sub(RELEASE_MARGIN);
         let ended = match env.within(limit, self.steps()).await {
-            Some(Err(Stopped::Store(error))) => self.stop(error, is_replaced).await,
+            Some(Err(DrainError::Store(error))) => self.stop(error, is_replaced).await,
             Some(ended) => ended,
             None => self.stop(no_answer(), is_replaced).await,
         };
-        if matches!(ended, Err(Stopped::Lost)) {
+        if matches!(ended, Err(DrainError::Lost)) {
             self.drainer.observer.observe(&Event::Lost { entity: &entity, token });
         }
         ended
     }
 
-    async fn steps(&mut self) -> Result<(), Stopped> {
-        let (mut due, mut ran) = (None, None);
+    async fn steps(&mut self) -> Result<(), DrainError> {
+        let mut next = None;
         loop {
-            let step = match due.take() {
-                Some(step) => step,
-                None => {
-                    ran = None;
-                    self.not_before = None;
-                    self.spans.ends();
-                    self.drain.next(&self.moment(), self.source.as_ref())
-                }
-            };
+            let Next { step, run } = next.take().unwrap_or_else(|| self.plan());
             if let Some(outcome) = step.outcome() {
                 self.spans.decides(outcome);
             }
-            let taken = self.take(step, &mut ran).await;
+            let taken = self.take(step, run).await;
             self.spans.decided(match &taken {
-                // Only what was refused has a step of its own to follow; without a wake-up nothing is written.
-                Ok(Turn::Continue(Some(_))) | Err(Stopped::WakeUp) => Written::Refused,
+                // A known next step follows a refused write only; without a wake-up nothing is written.
+                Ok(Flow::Continue(Some(_))) | Err(DrainError::WakeUp) => Written::Refused,
                 Ok(_) => Written::Stands,
-                Err(Stopped::Lost) => Written::Lost,
-                Err(Stopped::Store(_)) => Written::InDoubt,
+                Err(DrainError::Lost) => Written::Lost,
+                Err(DrainError::Store(_)) => Written::InDoubt,
             });
             match taken? {
-                Turn::Break(()) => return Ok(()),
-                Turn::Continue(follows) => due = follows,
+                Flow::Break(()) => return Ok(()),
+                Flow::Continue(follows) => next = follows,
             }
         }
     }
 
-    /// Takes a step. `ran` is the run that it follows, where it does.
-    async fn take(&mut self, step: Step, ran: &mut Option<Ran>) -> Result<Turn, Stopped> {
+    fn plan(&mut self) -> Next {
+        self.not_before = None;
+        self.spans.ends();
+        Next::new(self.drain.next(&self.moment(), self.source.as_ref()))
+    }
+
+    /// Takes a step; `run` is the run that it concludes.
+    async fn take(&mut self, step: Step, run: HandlerRun) -> Result<Flow, DrainError> {
         match step {
-            Step::ReleaseEmpty => return self.release_empty().await,
-            Step::Release => return self.release().await,
-            Step::Block(reason) => return self.block(reason).await,
-            Step::HandOver(delay, reason) => return self.hand_over(delay, reason).await,
-            Step::AwaitGap => return self.await_gap().await,
-            Step::Start { is_written, group } => return self.start(is_written, group, ran).await,
-            Step::Settle(settlement) => return self.settle(settlement, None).await,
-            Step::Apply => return self.settle(Settlement::Applied, ran.take()).await,
-            Step::Commit(writes) => return self.commit(ran.as_ref().expect("it has run"), writes).await,
-            Step::SetAside { attempts, error, carried } => return self.set_aside(attempts, &error, carried).await,
-            Step::Retry { attempts, retries, one_by_one, wait, error, is_started } => {
-                let ran = ran.as_ref().filter(|_| is_started);
-                return self.retry(&Count { attempts, retries, one_by_one, error }, wait, ran).await;
+            Step::ReleaseEmpty => self.release_empty().await,
+            Step::Release => self.release().await,
+            Step::Block(reason) => self.block(reason).await,
+            Step::HandOver(delay, reason) => self.hand_over(delay, reason).await,
+            Step::AwaitGap => self.await_gap().await,
+            Step::Start { is_recorded, group } => self.start(is_recorded, group).await,
+            Step::Settle(settlement) => self.settle(settlement, &run, Retries::default()).await,
+            Step::Apply => self.settle(Settlement::Applied, &run, Retries::default()).await,
+            Step::Commit(writes) => self.commit(run, writes).await,
+            Step::Park { attempts, error, carried } => self.park(attempts, &error, carried).await,
+            Step::Retry { attempts, retries, one_by_one, wait, error, .. } => {
+                self.retry(&Failure { attempts, retries, one_by_one, error }, wait, &run).await
             }
             Step::GiveUp(attempts, retries, error) => {
-                return self.give_up(&Count { attempts, retries, one_by_one: None, error }).await;
+                self.give_up(&Failure { attempts, retries, one_by_one: None, error }).await
             }
             Step::Wait(wait) => {
                 let wait = self.drainer.store.env().sleep(wait);
                 self.renewer.hold(wait).await?;
+                Ok(CONTINUE)
             }
-            Step::ReadPage => {
-                let (state, has_spilled) = (self.drain.state(), self.drain.has_spilled());
-                let read = Page::read(&self.drainer.store, &state.entity, state.next(), state.tail, has_spilled);
-                let page = self.renewer.hold(read).await??;
-                self.drain.read(page);
-            }
-            Step::Void(sequence) => self.void(sequence).await?,
+            Step::ReadPage => self.read_page().await,
+            Step::WriteTombstone(sequence) => self.write_tombstone(sequence).await,
             Step::FindSource => {
                 let (name, since) = (self.head().source().clone(), self.head().received_at());
                 let find = self.drainer.sources.find(&name, since);
                 self.source = Some(self.renewer.hold(find).await?);
+                Ok(CONTINUE)
             }
-            Step::BeAlone(charged) => {
+            Step::AwaitIsolation(attempts) => {
                 let slot = self.slot;
-                self.renewer.hold(slot.alone(charged)).await?;
+                self.renewer.hold(slot.isolate(attempts)).await?;
+                Ok(CONTINUE)
             }
         }
-        Ok(GO_ON)
     }
 
-    /// The delivery in front.
+    async fn read_page(&mut self) -> Result<Flow, DrainError> {
+        let (state, has_spilled) = (self.drain.state(), self.drain.has_spilled());
+        let read = Page::read(&self.drainer.store, &state.entity, state.next(), state.tail, has_spilled);
+        let page = self.renewer.hold(read).await??;
+        self.drain.read(page);
+        Ok(CONTINUE)
+    }
+
     fn head(&self) -> &Delivery {
-        self.drain.front().expect("asked for where a delivery was read").unpacked.head()
+        self.drain.front().expect("the step is about a delivery").unpacked.head()
     }
 
-    /// Stops for the store's sake. The lease is not left to run out: whoever
-    /// took it over would have to suspect a delivery that did nothing.
-    async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), Stopped> {
+    /// Stops because of the store. The lease must not expire: the worker that takes it
+    /// over would suspect a delivery that did nothing.
+    async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), DrainError> {
         let entity = self.drain.state().entity.clone();
         tracing::error!(%entity, %error, "requeued");
         let (delay, reason) = match error {
             StoreError::Unavailable(_) => (self.drainer.settings.lease, RequeueReason::StoreOut),
             StoreError::Corrupt(_) | StoreError::Invalid(_) => (UNREADABLE, RequeueReason::Unreadable),
         };
-        // A fresh wake-up is under way then, whatever becomes of the rest; what was in doubt may have ended the lease.
+        // A fresh wake-up is under way by now. A write in doubt may have ended the lease, so errors below do not count.
         match stop(is_replaced) {
             Stop::Release => {
                 let _ = self.release().await;
@@ -222,7 +241,7 @@ impl<'a> Driver<'a> {
                 let sent = self.drainer.requeue(&wake_up, delay, reason);
                 let (_, sent) = self.renewer.hold(join(self.drainer.store.run(&announce, PATIENCE), sent)).await?;
                 sent?;
-                let _ = self.let_go(self.now() + delay).await;
+                let _ = self.end_lease(self.now() + delay).await;
             }
         }
         Ok(())
@@ -232,7 +251,7 @@ impl<'a> Driver<'a> {
         Moment {
             now: self.now(),
             left: self.drainer.now_left(self.deadline),
-            is_alone: self.slot.is_alone(),
+            is_alone: self.slot.is_isolated(),
             is_spent: self.drainer.threads.are_spent(),
         }
     }
@@ -249,8 +268,7 @@ impl<'a> Driver<'a> {
         self.now() + self.drainer.settings.retention
     }
 
-    /// When the row may go that is left idle, remembering this; `None`: never, or
-    /// not while it is on hold.
+    /// Returns when the row expires if it stays idle; `None`: never, or it is on hold.
     fn idle_purge_at(&self, recent: &Recent) -> Option<Timestamp> {
         if self.drain.state().hold.since().is_some() {
             return None;
@@ -258,10 +276,9 @@ impl<'a> Driver<'a> {
         idle_purge_at(&self.drain.state().entity, recent, self.now(), self.drainer.settings.retention)
     }
 
-    /// For how long the next place has been claimed, at the least. What this
-    /// drain has seen itself needs nobody else's clock; what others wrote later
-    /// than that claim counts from a minute on. Too long a guess costs its ingest
-    /// another claim, and nothing else.
+    /// Returns how long the next sequence has been claimed at least: since this drain first
+    /// saw it, or since a later write of another process, less a minute of clock skew.
+    /// Too long a guess only costs its ingest another claim.
     fn claimed_for(&mut self) -> Duration {
         let state = self.drain.state();
         if state.next() > self.claimed.0 {
@@ -269,13 +286,13 @@ impl<'a> Driver<'a> {
         }
         let seen = self.monotonic().saturating_sub(self.claimed.1);
         let newest_claim = state.last_claim.as_ref().and_then(Nonce::drawn_at);
-        let told = [newest_claim, self.drain.behind()].into_iter().flatten().map(|at| self.now().since(at)).max();
-        seen.max(told.unwrap_or_default().saturating_sub(CLOCKS_APART))
+        let written = [newest_claim, self.drain.behind()].into_iter().flatten().map(|at| self.now().since(at)).max();
+        seen.max(written.unwrap_or_default().saturating_sub(CLOCKS_APART))
     }
 
-    /// A place that was claimed and is not filled: its ingest is slow or dead.
-    /// Waits until it has been claimed for longer than an append may take.
-    async fn await_gap(&mut self) -> Result<Turn, Stopped> {
+    /// Waits for a claimed sequence to be filled, for as long as an append may take; its
+    /// ingest is slow or dead.
+    async fn await_gap(&mut self) -> Result<Flow, DrainError> {
         let sequence = self.drain.state().next();
         let left = self.drainer.settings.gap.saturating_sub(self.claimed_for());
         let env = self.drainer.store.env();
@@ -284,82 +301,81 @@ impl<'a> Driver<'a> {
         let store = &self.drainer.store;
         while env.monotonic() < give_up {
             if self.drainer.now_left(self.deadline) < super::MARGIN + look {
-                return self.hand_over(HANDED_OVER, RequeueReason::OutOfTime).await;
+                return self.hand_over(HANDOVER_DELAY, RequeueReason::OutOfTime).await;
             }
             self.renewer.hold(env.sleep(env.jittered(look))).await?;
             look = (look * 2).min(LONGEST_LOOK);
             if self.renewer.hold(store.item(&self.drain.state().entity, sequence, PATIENCE)).await??.is_some() {
                 self.drain.filled();
-                return Ok(GO_ON);
+                return Ok(CONTINUE);
             }
         }
         let retention = self.drainer.settings.retention;
-        Ok(Turn::Continue(Some(self.drain.gap_stays(self.now(), retention))))
+        Ok(Flow::Continue(Some(Next::new(self.drain.after_gap(self.now(), retention)))))
     }
 
-    async fn void(&mut self, sequence: Sequence) -> Result<(), Stopped> {
+    async fn write_tombstone(&mut self, sequence: Sequence) -> Result<Flow, DrainError> {
         let void = Void { entity: &self.drain.state().entity, sequence, purge_at: self.purge_at() };
         match self.renewer.hold(self.drainer.store.run(&void, PATIENCE)).await?? {
-            Voided::Void => self.drain.voided(),
+            Voided::Void => self.drain.tombstone_written(),
             Voided::Filled(_) => self.drain.filled(),
         }
-        Ok(())
+        Ok(CONTINUE)
     }
 
-    /// Stops the entity at the next place.
-    async fn block(&mut self, reason: BlockReason) -> Result<Turn, Stopped> {
+    async fn block(&mut self, reason: BlockReason) -> Result<Flow, DrainError> {
         let block = Block { lease: self.renewer.lease(), sequence: self.drain.state().next(), reason };
         match self.drainer.store.run(&block, PATIENCE).await? {
             Failed::Counted => self.blocked(reason, None),
-            Failed::Lost => Err(Stopped::Lost),
+            Failed::Lost => Err(DrainError::Lost),
         }
     }
 
-    fn blocked(&self, reason: BlockReason, delivery: Option<&Delivery>) -> Result<Turn, Stopped> {
+    fn blocked(&self, reason: BlockReason, delivery: Option<&Delivery>) -> Result<Flow, DrainError> {
         self.drainer.observer.observe(&Event::Blocked { entity: &self.drain.state().entity, reason, delivery });
-        Ok(Turn::Break(()))
+        Ok(Flow::Break(()))
     }
 
-    /// A decision that stands is worth trying to write down for as long as the
-    /// lease may be ours, and a little longer: the condition decides.
+    /// Returns how long to try a write that ends or extends the lease: as long as the lease
+    /// may be held, and a little longer, since its condition decides.
     fn patience(&self) -> Duration {
         self.renewer.left().max(PATIENCE)
     }
 
-    /// Ends the lease with deliveries left, behind a fresh wake-up.
-    async fn hand_over(&mut self, delay: Duration, reason: RequeueReason) -> Result<Turn, Stopped> {
+    /// Ends the lease, with deliveries left, after a fresh wake-up was sent.
+    async fn hand_over(&mut self, delay: Duration, reason: RequeueReason) -> Result<Flow, DrainError> {
         let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
         let due = self.now() + delay;
         self.renewer.hold(self.drainer.requeue(&wake_up, delay, reason)).await??;
-        self.let_go(due).await
+        self.end_lease(due).await
     }
 
-    /// Ends the lease behind a wake-up that was sent under its token and is due then.
-    async fn let_go(&mut self, due: Timestamp) -> Result<Turn, Stopped> {
+    /// Ends the lease; a wake-up sent under its token is due at `due`.
+    async fn end_lease(&mut self, due: Timestamp) -> Result<Flow, DrainError> {
         let hand_over = HandOver { lease: self.renewer.lease(), suspected: self.drain.state().is_suspect(), due };
         match self.drainer.store.run(&hand_over, self.patience()).await? {
-            Ended::Ended(_) => Ok(Turn::Break(())),
-            Ended::Lost => Err(Stopped::Lost),
+            Ended::Ended(_) => Ok(Flow::Break(())),
+            Ended::Lost => Err(DrainError::Lost),
         }
     }
 
-    async fn release(&mut self) -> Result<Turn, Stopped> {
+    async fn release(&mut self) -> Result<Flow, DrainError> {
         match self.drainer.store.run(&Release { lease: self.renewer.lease() }, self.patience()).await? {
-            Ended::Ended(_) => Ok(Turn::Break(())),
-            Ended::Lost => Err(Stopped::Lost),
+            Ended::Ended(_) => Ok(Flow::Break(())),
+            Ended::Lost => Err(DrainError::Lost),
         }
     }
 
-    async fn release_empty(&mut self) -> Result<Turn, Stopped> {
+    async fn release_empty(&mut self) -> Result<Flow, DrainError> {
         let release =
             ReleaseEmpty { lease: self.renewer.lease(), purge_at: self.idle_purge_at(&self.drain.state().recent) };
         match self.drainer.store.run(&release, self.patience()).await? {
-            Released::Released => Ok(Turn::Break(())),
+            Released::Released => Ok(Flow::Break(())),
             Released::Grown(state) => {
                 self.drain.seen(state);
-                Ok(GO_ON)
+                Ok(CONTINUE)
             }
-            Released::Lost => Err(Stopped::Lost),
+            Released::Lost => Err(DrainError::Lost),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! What the drains of one batch know of its messages: whether somebody keeps
-//! them hidden from other workers, and until when they surely are.
+//! The visibility of a batch's messages, shared by its drains.
 
 use std::time::Duration;
 
@@ -7,73 +6,70 @@ use tokio::sync::watch;
 
 use crate::time::Env;
 
-/// One batch's messages.
+/// The state of a batch's messages, which stay invisible to other workers for a time.
 #[derive(Debug)]
 pub struct InFlight {
     env: Env,
-    known: watch::Sender<Known>,
+    visibility: watch::Sender<Visibility>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Visibility {
     /// A drain of the batch was granted its lease.
-    is_wanted: bool,
-    /// The queue was asked to hide them, and has answered or failed to; or
-    /// nobody will ask it.
-    is_asked: bool,
-    /// Until when they are hidden for sure, by our monotonic clock; `None`: for
-    /// longer than the function may run.
+    is_granted: bool,
+    /// The first extension was answered or failed, or there will be none.
+    is_extended: bool,
+    /// The messages are certainly invisible until then, by the monotonic clock; `None`:
+    /// for longer than the function may run.
     until: Option<Duration>,
 }
 
 impl InFlight {
-    /// `is_kept`: somebody keeps them hidden for a short time, over and over, once
-    /// one of the drains was granted its lease. Otherwise they come back at the
-    /// queue's own visibility timeout, which is longer than the function may run.
-    pub fn new(env: &Env, is_kept: bool) -> Self {
-        let known = Known { is_asked: !is_kept, ..Known::default() };
-        Self { env: env.clone(), known: watch::Sender::new(known) }
+    /// Creates the state of a new batch. `is_extended`: its visibility timeout is short and
+    /// extended again and again from the first grant on. Otherwise the queue's own
+    /// timeout applies, which is longer than the function may run.
+    pub fn new(env: &Env, is_extended: bool) -> Self {
+        let visibility = Visibility { is_extended: !is_extended, ..Visibility::default() };
+        Self { env: env.clone(), visibility: watch::Sender::new(visibility) }
     }
 
-    /// Waits for the first grant.
-    pub async fn wanted(&self) {
-        self.known.subscribe().wait_for(|known| known.is_wanted).await.expect("the sender is borrowed");
+    /// Waits until a drain of the batch is granted its lease.
+    pub async fn first_grant(&self) {
+        self.visibility.subscribe().wait_for(|now| now.is_granted).await.expect("the sender is borrowed");
     }
 
-    /// The queue is about to be asked to hide them for `time` from now on. That
-    /// may land and its answer be lost: from now on they are not sure to be hidden
-    /// for longer. Returns the moment to tell [`InFlight::hidden_until`].
-    pub fn asking(&self, time: Duration) -> Duration {
+    /// Notes that the queue is being asked to extend the timeout to `time` from now. The
+    /// request may land and its reply be lost, so the messages may reappear then.
+    /// Returns the moment for [`InFlight::extended`].
+    pub fn extending(&self, time: Duration) -> Duration {
         let until = self.env.monotonic() + time;
-        self.known.send_modify(|known| known.until = Some(known.until.map_or(until, |was| was.min(until))));
+        self.visibility.send_modify(|now| now.until = Some(now.until.map_or(until, |was| was.min(until))));
         until
     }
 
-    /// The queue has hidden them until then; `None`: it did not say so.
-    pub fn hidden_until(&self, until: Option<Duration>) {
-        self.known.send_modify(|known| {
-            known.is_asked = true;
-            known.until = until.or(known.until);
+    /// Notes the queue's answer: the messages are invisible until then; `None`: it did not
+    /// confirm that.
+    pub fn extended(&self, until: Option<Duration>) {
+        self.visibility.send_modify(|now| {
+            now.is_extended = true;
+            now.until = until.or(now.until);
         });
     }
 
-    /// A drain of the batch was granted its lease.
-    pub(super) fn begin(&self) {
-        self.known.send_modify(|known| known.is_wanted = true);
+    pub(super) fn granted(&self) {
+        self.visibility.send_modify(|now| now.is_granted = true);
     }
 
-    /// Waits until the queue was asked to hide them: a handler that takes its
-    /// process down at once must not keep its order waiting for the queue's own
-    /// timeout.
-    pub(super) async fn hidden(&self) {
-        self.known.subscribe().wait_for(|known| known.is_asked).await.expect("the sender is borrowed");
+    /// Waits for the first extension: a handler that kills its process at once must not
+    /// keep its order waiting for the queue's own timeout.
+    pub(super) async fn first_extension(&self) {
+        self.visibility.subscribe().wait_for(|now| now.is_extended).await.expect("the sender is borrowed");
     }
 
-    /// For how long they are hidden for sure. After that they may have come back,
-    /// and been deleted by another worker: a lease taken then would stand without
-    /// a wake-up.
-    pub(super) fn hidden_for(&self) -> Duration {
+    /// Returns how long the messages are certainly invisible. After that another worker
+    /// may have received and deleted them: a lease acquired then would have no wake-up.
+    pub(super) fn invisible_for(&self) -> Duration {
         let left = |until: Duration| until.saturating_sub(self.env.monotonic());
-        self.known.borrow().until.map_or(Duration::MAX, left)
+        self.visibility.borrow().until.map_or(Duration::MAX, left)
     }
 }

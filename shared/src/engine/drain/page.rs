@@ -1,5 +1,5 @@
-//! Reading ahead: the next deliveries of an inbox and, where some have left its
-//! entity's row, the receipts that would make them repeats.
+//! Reads the next deliveries of an inbox and, if receipts have left the entity's row,
+//! those that would make them repeats.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,62 +17,59 @@ use crate::{
     time::Timestamp,
 };
 
-/// How many deliveries are read at once. Their receipts, up to three each, fit one
-/// batch read of 100.
+/// The size of a page. Its receipts, up to three per delivery, fit one batch read of 100.
 const PAGE: u32 = 25;
 
-/// What stands at a place of the inbox.
+/// An inbox's item.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum PageItem {
     /// A delivery.
     Delivery(Box<Waiting>),
-    /// A marker: claimed, and never filled.
-    Void(Sequence),
+    /// Fills a sequence that was claimed and never written.
+    Tombstone(Sequence),
 }
 
-impl Place {
-    /// The delivery, where one stands there, without its body.
+impl PageItem {
+    /// Returns the delivery, without its body.
     pub fn delivery(&self) -> Option<&Delivery> {
         match self {
             Self::Delivery(waiting) => Some(waiting.unpacked.head()),
-            Self::Void(_) => None,
+            Self::Tombstone(_) => None,
         }
     }
 }
 
-/// A delivery that waits.
+/// A delivery that is not settled.
 #[derive(Debug, Clone)]
 pub struct Waiting {
-    /// As it was read, its body still packed.
+    /// The delivery, its body still packed.
     pub unpacked: Unpacked,
-    /// The row it was read from: what is set aside is a copy of that.
+    /// Its row, which a parked delivery copies.
     pub row: Row,
 }
 
-/// A page of an inbox, without holes between its places or in front of them.
+/// Consecutive items of an inbox.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    pub(super) places: VecDeque<Place>,
+    pub(super) items: VecDeque<PageItem>,
     pub(super) receipts: BTreeMap<IdentityHash, Receipt>,
-    /// When the first delivery behind the hole arrived at which the page ends.
+    /// The time at which the first delivery behind the gap at the page's end was appended.
     pub(super) behind: Option<Timestamp>,
 }
 
 impl Page {
-    /// What `rows`, which begin at `from`, tell: up to the first hole, or the
-    /// first row behind another that cannot be read. That one is met again as
-    /// the first of a page.
+    /// Parses the rows from `from` on. The page ends before the first gap or corrupt row.
     ///
     /// # Errors
     ///
-    /// The first row cannot be read.
-    pub fn of(entity: &EntityKey, from: Sequence, rows: Vec<Row>) -> Result<Self, CorruptRow> {
+    /// The first row is corrupt.
+    pub fn parse(entity: &EntityKey, from: Sequence, rows: Vec<Row>) -> Result<Self, CorruptRow> {
         let mut page = Self::default();
         let mut expected = from;
         for row in rows {
             let item = match Item::parse(entity, &row) {
                 Ok(item) => item,
-                Err(_) if !page.places.is_empty() => break,
+                Err(_) if !page.items.is_empty() => break,
                 Err(error) => return Err(error),
             };
             if item.sequence() != expected {
@@ -82,24 +79,24 @@ impl Page {
                 break;
             }
             expected = expected.next();
-            page.places.push_back(match item {
-                Item::Delivery(unpacked) => Place::Delivery(Box::new(Waiting { unpacked: *unpacked, row })),
-                Item::Void(sequence) => Place::Void(sequence),
+            page.items.push_back(match item {
+                Item::Delivery(unpacked) => PageItem::Delivery(Box::new(Waiting { unpacked: *unpacked, row })),
+                Item::Void(sequence) => PageItem::Tombstone(sequence),
             });
         }
         Ok(page)
     }
 
-    /// Whose receipts are to be read, each once.
-    pub fn wanted(&self) -> BTreeSet<IdentityHash> {
-        self.places.iter().filter_map(Place::delivery).flat_map(Delivery::repeated_hashes).collect()
+    /// Returns the identities whose receipts are to be read.
+    pub fn identities(&self) -> BTreeSet<IdentityHash> {
+        self.items.iter().filter_map(PageItem::delivery).flat_map(Delivery::repeated_hashes).collect()
     }
 
-    /// The same with these receipts.
+    /// Adds receipts.
     ///
     /// # Errors
     ///
-    /// One of them cannot be read.
+    /// One of them is corrupt.
     pub fn with_receipts(mut self, rows: &[Row]) -> Result<Self, CorruptRow> {
         for row in rows {
             let receipt = Receipt::parse(row)?;
@@ -108,8 +105,7 @@ impl Page {
         Ok(self)
     }
 
-    /// Reads what stands from `from` to `to`; where `has_spilled` also which of it
-    /// has a receipt.
+    /// Reads the items from `from` to `to`, and their receipts if `has_spilled`.
     pub(crate) async fn read(
         store: &Store,
         entity: &EntityKey,
@@ -118,28 +114,26 @@ impl Page {
         has_spilled: bool,
     ) -> Result<Self, StoreError> {
         let rows = store.query(&delivery_range(entity, from, to, PAGE), PATIENCE).await?.rows;
-        let page = Self::of(entity, from, rows)?;
-        if !has_spilled || page.wanted().is_empty() {
+        let page = Self::parse(entity, from, rows)?;
+        if !has_spilled || page.identities().is_empty() {
             return Ok(page);
         }
-        let keys: Vec<_> = page.wanted().into_iter().map(|identity| receipt_row(entity, identity)).collect();
+        let keys: Vec<_> = page.identities().into_iter().map(|identity| receipt_row(entity, identity)).collect();
         let receipts = store.get_many(&keys, PATIENCE).await?;
         Ok(page.with_receipts(&receipts)?)
     }
 
-    /// What stands there, place by place.
-    pub(crate) fn places(&self) -> impl ExactSizeIterator<Item = &Place> {
-        self.places.iter()
+    pub(crate) fn items(&self) -> impl ExactSizeIterator<Item = &PageItem> {
+        self.items.iter()
     }
 
-    /// The receipt of this delivery, where one was read.
     pub(crate) fn receipt(&self, identity: IdentityHash) -> Option<&Receipt> {
         self.receipts.get(&identity)
     }
 
-    /// Puts the page behind this one at its end.
+    /// Appends the page behind this one.
     pub(crate) fn extend(&mut self, next: Page) {
-        self.places.extend(next.places);
+        self.items.extend(next.items);
         self.receipts.extend(next.receipts);
         self.behind = next.behind;
     }

@@ -1,15 +1,15 @@
-//! What a drain that has the lease does next, decided from what it knows: no
-//! I/O, no clock of its own. `driver.rs` does it and tells what came of it.
+//! Decides what a drain that holds the lease does next, without I/O or a clock of its
+//! own. `driver.rs` takes the steps and reports their results.
 
 mod retry;
 
-pub use retry::Answered;
+pub use retry::AnswerTiming;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
     MARGIN, UNREADABLE,
-    page::{Page, Place, Waiting},
+    page::{Page, PageItem, Waiting},
 };
 use crate::{
     protocol::{
@@ -30,196 +30,197 @@ use crate::{
     time::Timestamp,
 };
 
-/// A wait this short is waited out, rather than by a message's round trip.
-pub(super) const SHORT: Duration = Duration::from_secs(1);
+/// The longest wait inside a drain; for a longer one the wake-up is requeued.
+pub(super) const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// A wake-up that comes before its lease has ended would be put off by what is
-/// left of that.
-pub(super) const HANDED_OVER: Duration = Duration::from_secs(1);
+/// Delays the wake-up until the lease has ended; an earlier one would only be requeued.
+pub(super) const HANDOVER_DELAY: Duration = Duration::from_secs(1);
 
-/// How long the deliveries of a source that is paused are left alone, unless
-/// somebody wakes a worker: the longest that a queue delays a message.
+/// The delay of the wake-up of a paused source's delivery: SQS's maximum.
 const PAUSED: Duration = Duration::from_secs(900);
 
-/// The most bytes of bodies in a group of several: a function that they are handed
-/// on to takes 6 MB, and in JSON a text grows by its quotes, base64 by a third.
-/// Small beside a worker's memory.
+/// The most bytes of bodies in a group: an invoked function takes 6 MB, and JSON adds
+/// escapes, base64 a third.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
-/// A start is written down within this time, or goes ahead without.
-pub(crate) const MARKING: Duration = Duration::from_secs(2);
+/// The longest time to record a start; then the handler starts without a record.
+pub(crate) const MARK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a drain knows of its entity.
+/// A drain's view of its entity.
 #[derive(Debug, Clone)]
 pub struct Drain {
     state: EntityState,
     page: Page,
     memory: Memory,
-    /// The next place was read, and nothing stood there.
+    /// The next sequence was read, and is not filled.
     is_at_gap: bool,
-    /// Whether receipts had left the row when the lease was granted: only then are
-    /// any to be read. What leaves it later, leaves it by this drain.
+    /// Receipts had left the row when the lease was granted, so pages are read with theirs.
     has_spilled: bool,
-    /// What has left the row since.
+    /// The receipts that this drain has dropped from the row since.
     dropped: BTreeSet<IdentityHash>,
-    /// Places whose receipt has a row of its own already, written by this drain.
+    /// The sequences whose receipts this drain has written to rows of their own.
     spilled: BTreeSet<Sequence>,
 }
 
-/// How much an entity's row remembers, and for how long.
+/// The capacity of an entity's row for receipts, and their retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// How many receipts the row holds.
+    /// The number of receipts that the row holds.
     pub capacity: usize,
-    /// How long a delivery is remembered once it is settled.
+    /// The time for which a settled delivery is remembered.
     pub retention: Duration,
 }
 
-/// How the place in front ended, and those of its group.
+/// The settlement of the delivery in front and its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ending {
-    /// How it is settled.
+pub struct SettleRequest {
+    /// The outcome; of a group delivered as the latest, that of its last delivery.
     pub settlement: Settlement,
-    /// Of which places.
+    /// The deliveries.
     pub group: Group,
-    /// Under which token.
+    /// The token of the lease.
     pub token: FencingToken,
-    /// After how many attempts.
+    /// The number of attempts.
     pub attempts: u32,
-    /// How long the handler ran, where it did.
+    /// The handler's duration, if it ran.
     pub took: Option<Duration>,
-    /// When.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// What the next delivery begins with.
+    /// The retries with which the next delivery begins.
     pub carried: Retries,
 }
 
-/// The places that one start of a handler is about: that in front, and some
+/// The deliveries that one handler start covers: the one in front, and those directly
 /// behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Group {
-    /// How many.
-    pub places: usize,
-    /// Whether the handler gets only the last of them, which stands for all.
+    /// The number of deliveries.
+    pub size: usize,
+    /// The handler gets only the last delivery, which supersedes the others.
     pub is_latest: bool,
 }
 
 impl Group {
-    /// The place in front, by itself.
-    pub const ONE: Self = Self { places: 1, is_latest: false };
+    /// The delivery in front, by itself.
+    pub const ONE: Self = Self { size: 1, is_latest: false };
 
-    /// Whether there is more than one place.
+    /// Returns whether there is more than one delivery.
     pub fn is_several(self) -> bool {
-        self.places > 1
+        self.size > 1
     }
 
-    /// How each of its places is settled, if the last is settled so.
+    /// Returns the outcome of each delivery, given that of the last.
     fn settlements(self, last: Settlement) -> impl Iterator<Item = Settlement> {
         let others = if self.is_latest { Settlement::Superseded } else { last };
-        std::iter::repeat_n(others, self.places - 1).chain([last])
+        std::iter::repeat_n(others, self.size - 1).chain([last])
     }
 }
 
-/// What stands at a place.
-#[derive(Debug)]
-pub enum InFront<'a> {
-    /// A delivery that is to be run.
-    Delivery(&'a Waiting),
-    /// One that was: it is settled so again, and nobody runs it.
-    Settled(Settlement),
-    /// A marker: claimed, and never filled.
-    Void,
-    /// Nothing, as far as was read.
-    Nothing,
+impl Default for Group {
+    fn default() -> Self {
+        Self::ONE
+    }
 }
 
-/// What the process knows besides: its clocks, and how it is.
+/// The first item that is not settled.
+#[derive(Debug)]
+pub enum Front<'a> {
+    /// A delivery to run.
+    Delivery(&'a Waiting),
+    /// A delivery that was settled before: settle it so again, without running it.
+    Settled(Settlement),
+    /// A tombstone.
+    Tombstone,
+    /// None was read.
+    Unread,
+}
+
+/// The state of the process when a step is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// The time.
+    /// The wall clock.
     pub now: Timestamp,
-    /// How much is left of the function's own time.
+    /// The time left to the function.
     pub left: Duration,
-    /// Whether no other drain of the batch is at work, and none begins.
+    /// No other drain of the batch runs or begins.
     pub is_alone: bool,
-    /// Whether there are no more threads for handlers.
+    /// No thread is left for a handler.
     pub is_spent: bool,
 }
 
-/// What to do next.
+/// The next step of a drain.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// End the lease: nothing waits.
+    /// End the lease: the inbox is empty.
     ReleaseEmpty,
-    /// End the lease: nothing may be done here.
+    /// End the lease: the entity is blocked or on hold.
     Release,
-    /// Stop the entity at the next place.
+    /// Block the entity at the next sequence.
     Block(BlockReason),
     /// Send a wake-up, then end the lease.
     HandOver(Duration, RequeueReason),
-    /// Wait, then ask again.
+    /// Wait, then decide again.
     Wait(Duration),
-    /// Read on.
+    /// Read the next page.
     ReadPage,
-    /// Wait for the next place to be filled.
+    /// Wait for the next sequence to be filled.
     AwaitGap,
-    /// Give the next place up.
-    Void(Sequence),
-    /// Find out what is configured for the delivery's source.
+    /// Fill the next sequence with a tombstone.
+    WriteTombstone(Sequence),
+    /// Look the delivery's source up.
     FindSource,
-    /// Wait until no other drain of the batch is at work; so often it was
-    /// charged.
-    BeAlone(u32),
+    /// Wait until no other drain of the batch runs; the delivery has had this many attempts.
+    AwaitIsolation(u32),
     /// Start the handler.
     Start {
-        /// Whether that is written down first: a holder vanished with this
-        /// delivery.
-        is_written: bool,
-        /// What it is about.
+        /// Record the start first: a previous holder died while handling this delivery.
+        is_recorded: bool,
+        /// The deliveries to handle.
         group: Group,
     },
-    /// Settle what was decided before, or needs no decision.
+    /// Settle the item in front without running it.
     Settle(Settlement),
     /// Settle as applied.
     Apply,
-    /// Settle as applied, these writes along with it.
+    /// Settle as applied, in one transaction with these writes.
     Commit(Vec<Write>),
-    /// Set the delivery aside, and settle it so.
-    SetAside {
-        /// After how many attempts.
+    /// Park the delivery, then settle it so.
+    Park {
+        /// The number of failed attempts.
         attempts: u32,
-        /// Why.
+        /// The reason.
         error: String,
-        /// What the next delivery begins with.
+        /// The retries with which the next delivery begins.
         carried: Retries,
     },
-    /// Send a wake-up for then, record the wait, and end the lease.
+    /// Send a delayed wake-up, record the wait, and end the lease.
     Retry {
-        /// Whether the handler was started; else a breaker refused that.
+        /// The handler was started; otherwise a breaker refused the start.
         is_started: bool,
-        /// How many attempts have failed.
+        /// The number of failed attempts.
         attempts: u32,
-        /// How long it will have waited for its retries.
+        /// The waits so far, this one included.
         retries: Retries,
-        /// Up to which place each is handled by itself from now on; `head`: the
+        /// Up to which sequence each delivery is handled by itself from now on; `head`: the
         /// attempts are those of the latest.
         one_by_one: Option<Sequence>,
-        /// When to try again.
+        /// The delay of the wake-up.
         wait: Duration,
-        /// What went wrong.
+        /// The reason.
         error: String,
     },
-    /// Count the attempt, and stop the entity.
+    /// Count the attempt, and block the entity.
     GiveUp(u32, Retries, String),
 }
 
 impl Step {
-    /// What becomes of what ran, where that is what is done next.
+    /// Returns the outcome of the delivery in front that this step writes, if it does, as
+    /// traces name it.
     pub fn outcome(&self) -> Option<&'static str> {
         match self {
             Self::Settle(settlement) => Some(settlement.as_str()),
             Self::Apply | Self::Commit(_) => Some(Settlement::Applied.as_str()),
-            Self::SetAside { .. } => Some(Settlement::Parked.as_str()),
+            Self::Park { .. } => Some(Settlement::Parked.as_str()),
             Self::Retry { is_started, .. } => is_started.then_some("retry"),
             Self::GiveUp(..) => Some("blocked"),
             _ => None,
@@ -229,50 +230,50 @@ impl Step {
 
 /// Deliveries that were decided, with what their run added.
 #[derive(Debug, Clone)]
-pub struct Ran {
+pub struct HandlerRun {
     /// Those that the handler got, the oldest first.
     pub deliveries: Vec<Arc<Delivery>>,
     /// The places that it was about.
     pub group: Group,
-    /// How long the handler ran, where it did.
+    /// The handler's duration, if it ran.
     pub took: Option<Duration>,
 }
 
 impl Drain {
-    /// One that was granted the lease on `state`.
+    /// Creates the view of a drain that was granted the lease on `state`.
     pub fn granted(state: EntityState, memory: Memory) -> Self {
         let has_spilled = state.spilled;
         let (dropped, spilled) = (BTreeSet::new(), BTreeSet::new());
         Self { state, page: Page::default(), memory, is_at_gap: false, has_spilled, dropped, spilled }
     }
 
-    /// The entity's row, as it was last seen.
+    /// Returns the entity's row as it was last read.
     pub fn state(&self) -> &EntityState {
         &self.state
     }
 
-    /// The delivery to be decided next, where it has been read.
+    /// Returns the delivery in front, if it was read.
     pub fn front(&self) -> Option<&Waiting> {
-        match self.page.places.front()? {
-            Place::Delivery(waiting) => Some(waiting),
-            Place::Void(_) => None,
+        match self.page.items.front()? {
+            PageItem::Delivery(waiting) => Some(waiting),
+            PageItem::Tombstone(_) => None,
         }
     }
 
-    /// What stands at the place to be decided next, as far as that was read.
-    pub fn in_front(&self) -> InFront<'_> {
-        match self.page.places.front() {
-            None => InFront::Nothing,
-            Some(Place::Void(_)) => InFront::Void,
-            Some(Place::Delivery(one)) => match self.settled_before(one.unpacked.head()) {
-                Some(settlement) => InFront::Settled(settlement),
-                None => InFront::Delivery(one),
+    /// Returns the item in front, as far as it was read.
+    pub fn front_item(&self) -> Front<'_> {
+        match self.page.items.front() {
+            None => Front::Unread,
+            Some(PageItem::Tombstone(_)) => Front::Tombstone,
+            Some(PageItem::Delivery(waiting)) => match self.settled_before(waiting.unpacked.head()) {
+                Some(settlement) => Front::Settled(settlement),
+                None => Front::Delivery(waiting),
             },
         }
     }
 
-    /// What to do next. `source` is what is known of the source of the delivery
-    /// in front.
+    /// Returns the next step. `source` is that of the delivery in front, once it was looked
+    /// up.
     pub fn next(&self, moment: &Moment, source: Option<&Found>) -> Step {
         let state = &self.state;
         if state.is_empty() {
@@ -289,7 +290,7 @@ impl Drain {
         if !yielding.is_zero() {
             return Step::HandOver(yielding, RequeueReason::Yielding);
         }
-        if waiting > SHORT || !waiting.is_zero() && moment.left < waiting + MARGIN {
+        if waiting > SHORT_WAIT || !waiting.is_zero() && moment.left < waiting + MARGIN {
             return Step::HandOver(waiting, RequeueReason::Retry);
         }
         if state.handover.is_some() {
@@ -299,21 +300,21 @@ impl Drain {
             return Step::Wait(waiting);
         }
         if moment.left < MARGIN {
-            return Step::HandOver(HANDED_OVER, RequeueReason::OutOfTime);
+            return Step::HandOver(HANDOVER_DELAY, RequeueReason::OutOfTime);
         }
-        let front = self.page.places.front();
+        let front = self.page.items.front();
         if front.is_none() && !self.is_at_gap {
             return Step::ReadPage;
         }
         match front {
             None => Step::AwaitGap,
-            Some(Place::Void(_)) => Step::Settle(Settlement::Void),
-            Some(Place::Delivery(waiting)) => self.deliver(waiting.unpacked.head(), moment, source),
+            Some(PageItem::Tombstone(_)) => Step::Settle(Settlement::Void),
+            Some(PageItem::Delivery(waiting)) => self.deliver(waiting.unpacked.head(), moment, source),
         }
     }
 
-    /// Whether this delivery was settled at another place: the row remembers it, or
-    /// has forgotten it since the grant, or it has a receipt.
+    /// Returns whether the delivery was settled at another sequence: its receipt is in the row,
+    /// was dropped from it since the grant, or has a row of its own.
     fn is_repeat(&self, head: &Delivery) -> bool {
         let elsewhere = |receipt: &Receipt| receipt.sequence != head.sequence();
         head.repeated_hashes().any(|identity| {
@@ -323,8 +324,8 @@ impl Drain {
         })
     }
 
-    /// How it is settled without being run: as a repeat; or as it was before, where
-    /// that was not applied.
+    /// Returns how the delivery is settled without running it: as a repeat, or, after a
+    /// rewind, as before unless it was applied.
     fn settled_before(&self, head: &Delivery) -> Option<Settlement> {
         if self.is_repeat(head) {
             return Some(Settlement::Repeat);
@@ -333,14 +334,13 @@ impl Drain {
         (before != Settlement::Applied).then_some(before)
     }
 
-    /// What became of this delivery at this very place, before a person had the
-    /// entity run again from there or further back.
+    /// Returns the delivery's receipt from before a rewind.
     pub fn before(&self, head: &Delivery) -> Option<&Receipt> {
         self.page.receipts.get(&head.identity_hash()).filter(|receipt| receipt.sequence == head.sequence())
     }
 
-    /// The token under which it was applied before a person had it run again: here,
-    /// or where it was parked then.
+    /// Returns the token under which the delivery was applied before a rewind, at this sequence
+    /// or at the one where it was parked since.
     pub fn run_before(&self, head: &Delivery) -> Option<FencingToken> {
         self.before(head).map(|before| before.token).or_else(|| head.run_before())
     }
@@ -353,14 +353,14 @@ impl Drain {
         let before = self.before(head);
         let source = match source {
             None => return Step::FindSource,
-            // Ingest may have learned of it before this instance did.
+            // Ingest may have read a newer sources document.
             Some(Found::Unknown) => return Step::HandOver(UNREADABLE, RequeueReason::UnknownSource),
             Some(Found::Gone) => None,
             Some(Found::Source(source)) if source.is_paused => return Step::HandOver(PAUSED, RequeueReason::Paused),
             Some(Found::Source(source)) => Some(source),
         };
         let is_given_up = match source {
-            // Its holders vanished: running it once more could take this worker too.
+            // Its holders crashed: another start could kill this worker too.
             Some(source) => state.retries.crashes >= source.retry.most_crashes() && !state.has_attempts_of_latest(),
             None => state.attempts > 0,
         };
@@ -369,36 +369,36 @@ impl Drain {
             return self.give_up(on_failure, state.attempts, state.last_error.clone().unwrap_or_default());
         }
         if head.entity() == &EntityKey::unrouted(head.source()) {
-            return set_aside(state.attempts, "its entity could not be found".into());
+            return park(state.attempts, "its entity could not be found".into());
         }
         let Some(source) = source else {
-            return set_aside(state.attempts, "its source is not configured any more".into());
+            return park(state.attempts, "its source is not configured any more".into());
         };
         if before.is_none() && is_stale(head, &state.newest_event_time, source) {
             return Step::Settle(Settlement::Superseded);
         }
         if moment.left < source.handler_timeout + MARGIN {
-            return Step::HandOver(HANDED_OVER, RequeueReason::OutOfTime);
+            return Step::HandOver(HANDOVER_DELAY, RequeueReason::OutOfTime);
         }
         if state.is_suspect() {
             if !moment.is_alone {
-                return Step::BeAlone(state.attempts + state.suspect);
+                return Step::AwaitIsolation(state.attempts + state.suspect);
             }
-            if moment.left < source.handler_timeout + MARKING + MARGIN {
-                return Step::HandOver(HANDED_OVER, RequeueReason::OutOfTime);
+            if moment.left < source.handler_timeout + MARK_TIMEOUT + MARGIN {
+                return Step::HandOver(HANDOVER_DELAY, RequeueReason::OutOfTime);
             }
         }
         if moment.is_spent {
-            return Step::HandOver(HANDED_OVER, RequeueReason::NoThread);
+            return Step::HandOver(HANDOVER_DELAY, RequeueReason::NoThread);
         }
-        Step::Start { is_written: state.is_suspect(), group: self.group(head, source) }
+        Step::Start { is_recorded: state.is_suspect(), group: self.group(head, source) }
     }
 
-    /// What a start of the delivery in front is about: it, and what follows it
-    /// without a hole and can be settled with it.
+    /// Returns the deliveries that a start covers: the one in front, and those directly
+    /// behind it that can be settled together with it.
     fn group(&self, front: &Delivery, source: &Source) -> Group {
         let is_latest = source.deliver == Deliver::Latest;
-        // An attempt at a group is no attempt at each of it, unless one stands for all.
+        // Attempts at a group do not count for its members, except where the latest supersedes them.
         let is_alone =
             self.state.is_one_by_one() || self.before(front).is_some() || self.state.attempts > 0 && !is_latest;
         let most = if is_alone { 1 } else { source.deliver.most().min(self.memory.capacity) };
@@ -406,14 +406,14 @@ impl Drain {
         let mut times = self.state.newest_event_time.clone();
         let mut newest = None;
         let mut bytes = 0_usize;
-        let fits = |place: &&Place| {
-            let Place::Delivery(waiting) = place else { return false };
+        let fits = |item: &&PageItem| {
+            let PageItem::Delivery(waiting) = item else { return false };
             let head = waiting.unpacked.head();
             bytes = bytes.saturating_add(waiting.unpacked.body_bytes());
             let is_due = head.source() == front.source()
                 && (!is_latest
                     || identities.is_empty()
-                    || head.family() == front.family() && may_stand_for(head, newest))
+                    || head.family() == front.family() && may_supersede(head, newest))
                 && !self.is_repeat(head)
                 && self.before(head).is_none()
                 && !is_stale(head, &times, source)
@@ -425,99 +425,98 @@ impl Drain {
             }
             is_due && bytes <= GROUP_BYTES
         };
-        let places = self.page.places.iter().take(most).take_while(fits).count();
-        // That in front is due, however large.
-        Group { places: places.max(1), is_latest }
+        let size = self.page.items.iter().take(most).take_while(fits).count();
+        // The delivery in front is due, however large.
+        Group { size: size.max(1), is_latest }
     }
 
-    /// Those of a group that its handler gets, the oldest first, as they were
-    /// read.
+    /// Returns the deliveries of a group that its handler gets, oldest first.
     pub fn members(&self, group: Group) -> impl Iterator<Item = &Waiting> {
-        let skipped = if group.is_latest { group.places - 1 } else { 0 };
-        let places = self.page.places.iter().take(group.places).skip(skipped);
-        places.filter_map(|place| match place {
-            Place::Delivery(waiting) => Some(&**waiting),
-            Place::Void(_) => None,
+        let skipped = if group.is_latest { group.size - 1 } else { 0 };
+        let items = self.page.items.iter().take(group.size).skip(skipped);
+        items.filter_map(|item| match item {
+            PageItem::Delivery(waiting) => Some(&**waiting),
+            PageItem::Tombstone(_) => None,
         })
     }
 
-    /// How often what `group` is about has failed. Attempts at the latest are none
-    /// at the one in front, should that be handled by itself after all.
+    /// Returns the failed attempts at `group`. Attempts at the latest do not count for the
+    /// delivery in front if that is handled by itself after all.
     pub fn tried(&self, group: Group) -> u32 {
         if self.state.has_attempts_of_latest() && !group.is_several() { 0 } else { self.state.attempts }
     }
 
-    /// Which attempt a start of `group` is, where a holder that vanished with it
-    /// counts as one that may have started it.
+    /// Returns the number of the attempt that a start of `group` is. A holder that crashed
+    /// with it may have started it, and counts.
     pub fn attempt(&self, group: Group) -> u32 {
         self.tried(group) + u32::from(self.state.is_suspect()) + 1
     }
 
-    /// What to do about a place that was not filled in time. Retention may have
-    /// deleted what stood there: then that is for a person to say.
-    pub fn gap_stays(&self, now: Timestamp, retention: Duration) -> Step {
+    /// Returns the step for a sequence that was not filled in time. If retention may have
+    /// deleted its delivery, an operator decides.
+    pub fn after_gap(&self, now: Timestamp, retention: Duration) -> Step {
         if self.state.pending_since.is_some_and(|since| now.since(since) > retention / 2) {
             return Step::Block(BlockReason::Expired);
         }
-        Step::Void(self.state.next())
+        Step::WriteTombstone(self.state.next())
     }
 
-    /// What settling the place in front decides, with its group. `seen_at` is when
-    /// the row was last seen; `not_before` when the next handler may start. Where
-    /// no delivery is in front, the next place is given up.
-    pub fn decision(&self, ending: Ending, seen_at: Timestamp, not_before: Option<Timestamp>) -> Decision {
+    /// Returns what settling the delivery in front writes, with its group. `seen_at` is when
+    /// the row was last read; `not_before` when the next handler may start. If no
+    /// delivery is in front, the next sequence is settled.
+    pub fn decision(&self, request: SettleRequest, seen_at: Timestamp, not_before: Option<Timestamp>) -> Decision {
         let first = self.front().map_or(self.state.next(), |waiting| waiting.unpacked.head().sequence());
         let mut recent = self.state.recent.clone();
         let mut times = self.state.newest_event_time.clone();
         let mut newest = None;
-        for (at, settlement) in ending.group.settlements(ending.settlement).enumerate() {
-            let head = self.page.places.get(at).and_then(Place::delivery);
+        for (at, settlement) in request.group.settlements(request.settlement).enumerate() {
+            let head = self.page.items.get(at).and_then(PageItem::delivery);
             let is_applied = settlement == Settlement::Applied;
             if let Some((family, time)) = head.and_then(|head| Some((head.family(), head.event_time()?)))
                 && is_applied
             {
                 times = times.applied(family, time);
             }
-            // One that the handler did not get has had no start.
-            let is_started = settlement == ending.settlement;
+            // The handler does not get superseded deliveries.
+            let is_started = settlement == request.settlement;
             let receipt = Receipt {
                 sequence: Sequence(first.0 + at as u64),
                 identity: head.map(Delivery::identity_hash),
                 settlement,
-                token: ending.token,
-                attempts: if is_started { ending.attempts } else { 0 },
-                settled_at: ending.at,
-                took: ending.took.filter(|_| is_started),
+                token: request.token,
+                attempts: if is_started { request.attempts } else { 0 },
+                settled_at: request.at,
+                took: request.took.filter(|_| is_started),
             };
             recent = recent.with(receipt, self.memory.retention);
             newest = head;
         }
-        let last = Sequence(first.0 + ending.group.places as u64 - 1);
+        let last = Sequence(first.0 + request.group.size as u64 - 1);
         Decision {
             first,
             dropped: recent.drop_beyond(self.memory.capacity),
             recent,
             newest_event_time: times,
-            pending_since: newest.map(|newest| match self.page.places.get(ending.group.places) {
-                Some(Place::Delivery(next)) => next.unpacked.head().appended_at(),
-                // What comes was claimed since.
+            pending_since: newest.map(|newest| match self.page.items.get(request.group.size) {
+                Some(PageItem::Delivery(next)) => next.unpacked.head().appended_at(),
+                // The next delivery will be claimed later than that.
                 _ if self.state.tail == last => seen_at,
                 _ => newest.appended_at(),
             }),
             not_before,
             ends_one_by_one: self.state.one_by_one.is_some_and(|until| until <= last),
-            carried: ending.carried,
+            carried: request.carried,
         }
     }
 
-    /// What is to be written elsewhere before `decision` is made: what leaves the
-    /// row with it, and has no row of its own yet.
+    /// Returns the receipts to write before `decision`: those that it drops from the row and
+    /// that have no row of their own yet.
     pub fn to_spill(&self, decision: &Decision) -> Vec<Receipt> {
         self.without_row(decision.dropped.iter())
     }
 
-    /// What may be written elsewhere beside `decision`: what will leave the row
-    /// with the next one, where one is sure to follow, and stands there now.
+    /// Returns the receipts to write concurrently with `decision`: those in the row that the
+    /// next decision will drop, if one is sure to follow.
     pub fn to_spill_ahead(&self, decision: &Decision) -> Vec<Receipt> {
         let waiting = self.state.tail.0.saturating_sub(decision.last().0);
         // The next group is likely to be as large as this one.
@@ -534,81 +533,80 @@ impl Drain {
         receipts.filter(has_none).cloned().collect()
     }
 
-    /// Whether a settle of `sequence` says that this drain is about to let go.
+    /// Returns whether settling `sequence` announces the hand-over.
     pub fn hands_over(&self, sequence: Sequence, slice_is_over: bool) -> bool {
         slice_is_over && !self.is_last(sequence)
     }
 
-    /// Whether nothing was claimed behind `sequence`.
+    /// Returns whether `sequence` is the last one claimed.
     pub fn is_last(&self, sequence: Sequence) -> bool {
         self.state.tail == sequence
     }
 
-    /// What may be read ahead while so many places in front are decided: from where
-    /// to where. `source` is what is known of theirs: the next group is to be
-    /// full.
+    /// Returns the range to read while the `in_front` deliveries are decided, so that the next
+    /// group of their source can be full.
     pub fn ahead(&self, in_front: usize, source: Option<&Found>) -> Option<(Sequence, Sequence)> {
         let most = match source {
             Some(Found::Source(source)) => source.deliver.most(),
             _ => 1,
         };
-        let read = self.page.places.len();
+        let read = self.page.items.len();
         let (from, to) = (Sequence(self.state.next().0 + read as u64), self.state.tail);
         (read < in_front + most && from <= to).then_some((from, to))
     }
 
-    /// When the first delivery behind the hole arrived at which the page ends.
+    /// Returns when the first delivery behind the gap at the page's end was appended.
     pub(super) fn behind(&self) -> Option<Timestamp> {
         self.page.behind
     }
 
-    /// The row was seen.
+    /// Replaces the row by a newer one.
     pub fn seen(&mut self, state: EntityState) {
         self.state = state;
     }
 
-    /// The delivery at this place, if it was read and is not settled.
+    /// Returns the delivery at `sequence`, if it was read and is not settled.
     pub fn read_at(&self, sequence: Sequence) -> Option<&Delivery> {
-        self.page.places.iter().filter_map(Place::delivery).find(|delivery| delivery.sequence() == sequence)
+        self.page.items.iter().filter_map(PageItem::delivery).find(|delivery| delivery.sequence() == sequence)
     }
 
-    /// Whether receipts are to be read with a page.
+    /// Returns whether a page is to be read with its receipts.
     pub fn has_spilled(&self) -> bool {
         self.has_spilled
     }
 
-    /// A page was read, and the receipts that were asked for.
+    /// Adds a page that was read from the next sequence on.
     pub fn read(&mut self, page: Page) {
-        self.is_at_gap = page.places.is_empty();
+        self.is_at_gap = page.items.is_empty();
         self.page = page;
     }
 
-    /// A page was read ahead.
+    /// Adds the page behind the last one.
     pub fn read_ahead(&mut self, page: Page) {
         self.page.extend(page);
     }
 
-    /// The receipts of these places have rows of their own.
+    /// Notes that these receipts have rows of their own.
     pub fn spilled(&mut self, receipts: Vec<Receipt>) {
         self.spilled.extend(receipts.into_iter().map(|receipt| receipt.sequence));
     }
 
-    /// The next place was filled after all.
+    /// Notes that the next sequence was filled after all.
     pub fn filled(&mut self) {
         self.page = Page::default();
         self.is_at_gap = false;
     }
 
-    /// The next place was given up.
-    pub fn voided(&mut self) {
-        self.page.places.push_front(Place::Void(self.state.next()));
+    /// Notes that the next sequence has a tombstone.
+    pub fn tombstone_written(&mut self) {
+        self.page.items.push_front(PageItem::Tombstone(self.state.next()));
         self.is_at_gap = false;
     }
 
-    /// The places in front were settled as decided. `state` is the row afterwards.
+    /// Notes that the items in front were settled as decided; `state` is the row afterwards.
     pub fn settled(&mut self, state: EntityState, decision: &Decision) {
         self.state = state;
-        self.page.places.drain(..decision.places().min(self.page.places.len()));
+        self.page.items.drain(..decision.places().min(self.page.items.len()));
         for receipt in &decision.dropped {
             self.spilled.remove(&receipt.sequence);
             self.dropped.extend(receipt.spills());
@@ -616,25 +614,24 @@ impl Drain {
     }
 }
 
-/// How a drain stops that cannot go on for the store's sake.
+/// The way in which a drain ends its lease when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// End the lease. A fresh wake-up is under way already, which does not say
-    /// this lease's token: nobody is to count on it as on one that does.
+    /// End the lease: a fresh wake-up is under way. Claims must not rely on it, since it
+    /// does not carry this lease's token.
     Release,
-    /// Say that the lease is about to end, send a wake-up under its token, hand
-    /// over.
+    /// Announce the hand-over, send a wake-up under the lease's token, hand over.
     HandOver,
 }
 
-/// How it stops; `is_replaced`: the wake-up it came for was replaced by a fresh
-/// one before.
+/// Returns how to stop; `is_replaced`: a fresh wake-up was sent in place of the one that
+/// led here.
 pub fn stop(is_replaced: bool) -> Stop {
     if is_replaced { Stop::Release } else { Stop::HandOver }
 }
 
-/// Whether a newer one was applied, and its source wants it left out for that.
-/// What a person put back is handled all the same.
+/// Returns whether the source skips the delivery because a newer one was applied; redriven
+/// deliveries are never skipped.
 fn is_stale(delivery: &Delivery, applied: &EventTimes, source: &Source) -> bool {
     source.stale == Stale::Skip && delivery.redrive() == 0 && delivery.age_beside(applied) == Age::Older
 }
@@ -642,14 +639,13 @@ fn is_stale(delivery: &Delivery, applied: &EventTimes, source: &Source) -> bool 
 /// Returns whether a delivery may supersede those in front of it, whose newest event
 /// time is `newest`. A redriven or deferred delivery may not: it was appended after
 /// deliveries that may have been received later.
-fn may_stand_for(delivery: &Delivery, newest: Option<Timestamp>) -> bool {
+fn may_supersede(delivery: &Delivery, newest: Option<Timestamp>) -> bool {
     let is_in_order = delivery.redrive() == 0 && delivery.deferred_until().is_none();
     is_in_order && delivery.event_time().is_none_or(|time| Some(time) >= newest)
 }
 
-/// Sets the delivery in front aside for its own sake.
-pub(super) fn set_aside(attempts: u32, error: String) -> Step {
-    Step::SetAside { attempts, error, carried: Retries::default() }
+pub(super) fn park(attempts: u32, error: String) -> Step {
+    Step::Park { attempts, error, carried: Retries::default() }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Suspects: deliveries whose last holder died with them. They run alone, after
-//! the rest of their batch, so that they take nobody with them.
+//! Suspects, deliveries whose last holder died with them, run one at a time after the
+//! rest of their batch, so that they take no other drain down with them.
 
 use std::{
     collections::BTreeSet,
@@ -8,91 +8,88 @@ use std::{
 
 use tokio::sync::watch;
 
-/// One batch's waiting room.
+/// Lets one suspect of a batch run at a time.
 #[derive(Debug)]
-pub struct SuspectGate(watch::Sender<Room>);
+pub struct SuspectGate(watch::Sender<Batch>);
 
 #[derive(Debug, Default)]
-struct Room {
-    /// How many drains of the batch are neither done nor waiting here.
+struct Batch {
+    /// Drains that have neither ended nor wait at the gate.
     busy: usize,
-    /// Who waits: how often it was charged, and its number.
+    /// The attempts and the numbers of the drains at the gate.
     waiting: BTreeSet<(u32, usize)>,
     drains: usize,
 }
 
-/// A drain that others' suspects wait for, until it is dropped.
+/// A drain of the batch. Suspects wait until it is dropped.
 #[derive(Debug)]
 pub(crate) struct DrainSlot<'a> {
     gate: &'a SuspectGate,
     number: usize,
-    is_alone: AtomicBool,
+    is_isolated: AtomicBool,
 }
 
 impl SuspectGate {
-    /// For a batch of `drains`, all of which count as busy from now on.
+    /// Creates a gate for a batch of `drains`, all of which count as busy.
     pub fn new(drains: usize) -> Self {
-        Self(watch::Sender::new(Room { busy: drains, ..Room::default() }))
+        Self(watch::Sender::new(Batch { busy: drains, ..Batch::default() }))
     }
 
-    /// One of the batch's drains.
     pub(crate) fn slot(&self) -> DrainSlot<'_> {
         let mut number = 0;
-        self.0.send_modify(|room| {
-            room.drains += 1;
-            number = room.drains;
+        self.0.send_modify(|batch| {
+            batch.drains += 1;
+            number = batch.drains;
         });
-        DrainSlot { gate: self, number, is_alone: AtomicBool::new(false) }
+        DrainSlot { gate: self, number, is_isolated: AtomicBool::new(false) }
     }
 }
 
 impl DrainSlot<'_> {
-    /// Whether it runs alone already.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.is_alone.load(Relaxed)
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.is_isolated.load(Relaxed)
     }
 
-    /// Waits until every other drain of the batch is done or waits here too.
-    /// From then on the others wait, until this one is dropped. Those charged
-    /// least go first: a delivery that kills its process each time is soon
-    /// behind all that only happened to be near it.
-    pub(crate) async fn alone(&self, charged: u32) {
-        if self.is_alone.load(Relaxed) {
+    /// Waits until every other drain of the batch has ended or waits here too; those
+    /// then wait until this slot is dropped. The fewest `attempts` go first: a delivery
+    /// that kills its process each time soon comes after those that were only near it.
+    pub(crate) async fn isolate(&self, attempts: u32) {
+        if self.is_isolated.load(Relaxed) {
             return;
         }
-        let mut room = self.gate.0.subscribe();
-        let me = (charged, self.number);
-        let _waiting = Waiting::enter(&self.gate.0, me);
-        let turn = room.wait_for(|room| room.busy == 0 && room.waiting.first() == Some(&me));
+        let mut batch = self.gate.0.subscribe();
+        let ticket = (attempts, self.number);
+        let _waiting = Waiting::enter(&self.gate.0, ticket);
+        let turn = batch.wait_for(|batch| batch.busy == 0 && batch.waiting.first() == Some(&ticket));
         turn.await.expect("the sender is borrowed");
-        self.is_alone.store(true, Relaxed);
+        self.is_isolated.store(true, Relaxed);
     }
 }
 
-/// A place in the room. Its drain counts as busy again however the wait ends.
-struct Waiting<'a>(&'a watch::Sender<Room>, (u32, usize));
+/// A drain at the gate; it counts as busy again once dropped.
+struct Waiting<'a>(&'a watch::Sender<Batch>, (u32, usize));
 
 impl<'a> Waiting<'a> {
-    fn enter(room: &'a watch::Sender<Room>, me: (u32, usize)) -> Self {
-        room.send_modify(|room| {
-            room.busy -= 1;
-            room.waiting.insert(me);
+    fn enter(batch: &'a watch::Sender<Batch>, ticket: (u32, usize)) -> Self {
+        batch.send_modify(|batch| {
+            batch.busy -= 1;
+            batch.waiting.insert(ticket);
         });
-        Self(room, me)
+        Self(batch, ticket)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|room| {
-            room.busy += 1;
-            room.waiting.remove(&self.1);
+        self.0.send_modify(|batch| {
+            batch.busy += 1;
+            batch.waiting.remove(&self.1);
         });
     }
 }
 
 impl Drop for DrainSlot<'_> {
     fn drop(&mut self) {
-        self.gate.0.send_modify(|room| room.busy -= 1);
+        self.gate.0.send_modify(|batch| batch.busy -= 1);
     }
 }

@@ -1,5 +1,4 @@
-//! Keeping what waits: rows that have waited for half the retention get their
-//! whole retention again.
+//! Extends the retention of deliveries that have waited for half of it.
 
 use crate::protocol::{
     delivery::Item,
@@ -13,7 +12,7 @@ use crate::protocol::{
 use super::{PATIENCE, Stop, Sweep};
 
 impl Sweep<'_> {
-    /// Gives the pending rows of an entity their whole retention again.
+    /// Gives the waiting deliveries of an entity their whole retention again.
     pub(super) async fn keep(&mut self, state: &EntityState) -> Result<(), Stop> {
         let (store, retention) = (&self.sweeper.store, self.sweeper.retention);
         let mut from = state.next();
@@ -42,8 +41,8 @@ impl Sweep<'_> {
     }
 }
 
-/// The row of a delivery, and those of its body; and its receipt, where it has one:
-/// what is to be run again must not look as if it had just come.
+/// Returns the rows of a delivery, its body and its receipts: without those a rewound
+/// delivery would look new.
 fn rows_of(state: &EntityState, row: &Row) -> Vec<Key> {
     let mut keys: Vec<_> = key_of(&TableName::Inbox, row).into_iter().collect();
     if let Ok(Item::Delivery(unpacked)) = Item::parse(&state.entity, row) {

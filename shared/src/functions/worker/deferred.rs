@@ -87,7 +87,7 @@ async fn take_up_one<'a>(
     if let Some(pause) = pauses.of(deferred.entity()) {
         return inbox.defer_again(deferred, pause.max(deferred.pause()), PATIENCE).await.is_ok();
     }
-    let appended = inbox.take_up(&incoming, stored, ANSWERED);
+    let appended = inbox.append_deferred(&incoming, stored, ANSWERED);
     match traces::append_deferred(&incoming, deferred.trace(), appended).await {
         Ok(_) => true,
         Err(error) => {

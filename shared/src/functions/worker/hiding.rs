@@ -42,18 +42,18 @@ impl Hiding<'_> {
     /// until dropped. A dead worker's messages come back at the soonest a second after its
     /// leases expire, and a fifth of a lease later at the latest.
     pub(super) async fn keep(&self, in_flight: &InFlight) -> Infallible {
-        in_flight.wanted().await;
+        in_flight.first_grant().await;
         let pause = (self.lease / 5).max(Duration::from_secs(1));
         let time = self.lease + pause + Duration::from_secs(1);
         loop {
             let receipts = self.receipts().clone();
             if receipts.is_empty() {
-                in_flight.hidden_until(None);
+                in_flight.extended(None);
                 return pending().await;
             }
-            let until = in_flight.asking(time);
+            let until = in_flight.extending(time);
             let hidden = self.hide(&receipts, time).await;
-            in_flight.hidden_until(hidden.then_some(until));
+            in_flight.extended(hidden.then_some(until));
             self.env.sleep(pause).await;
         }
     }

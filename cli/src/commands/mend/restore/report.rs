@@ -10,7 +10,7 @@ use serializer::{
 };
 use webhook_serializer::{
     functions::scheduler::SWEEP,
-    operator::{FoundByRestore, Newest, Operator, OperatorError, RESTORED, Restored, ToldOfJob, ToldOfRestored},
+    operator::{FoundByRestore, JobReport, Newest, Operator, OperatorError, RESTORED, RestoreReport, Restored},
     protocol::{entity::EntityKey, maintain::RestoreRecord},
     providers::rule_of,
     time::Timestamp,
@@ -57,8 +57,8 @@ impl Report {
         self.stay.insert(key.to_owned(), why.to_owned());
     }
 
-    fn raise(&mut self, key: &str, told: &ToldOfRestored) {
-        self.found.take_in(key, told);
+    fn raise(&mut self, key: &str, told: &RestoreReport) {
+        self.found.add(key, told);
         self.count(key, told);
     }
 
@@ -82,11 +82,11 @@ impl Report {
             // An earlier run saw the job before it changed the row.
             self.found.jobs.insert(key, job);
         }
-        self.found.take_in("", &ToldOfRestored { newest: earlier.newest, ..ToldOfRestored::default() });
+        self.found.add("", &RestoreReport { newest: earlier.newest, ..RestoreReport::default() });
         Ok(())
     }
 
-    fn count(&mut self, key: &str, told: &ToldOfRestored) {
+    fn count(&mut self, key: &str, told: &RestoreReport) {
         self.orders += u64::from(!key.starts_with("cron/"));
         self.set_aside += told.set_aside;
         self.set_aside_of += u64::from(told.set_aside > 0);
@@ -106,7 +106,7 @@ impl Report {
         self.orders + self.found.jobs.len() as u64
     }
 
-    fn jobs(&self) -> impl Iterator<Item = (&str, &ToldOfJob)> {
+    fn jobs(&self) -> impl Iterator<Item = (&str, &JobReport)> {
         self.found.jobs.iter().map(|(key, job)| (key.trim_start_matches("cron/"), job))
     }
 

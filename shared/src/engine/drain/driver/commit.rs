@@ -1,14 +1,14 @@
-//! A decision becomes the entity's with the handler's own writes, in one
+//! Settles the deliveries in front together with the handler's own writes, in one
 //! transaction.
 
 use std::time::Duration;
 
-use super::{Driver, GO_ON, Turn};
+use super::{CONTINUE, Driver, Flow, HandlerRun, Next};
 use crate::{
     engine::{
         drain::{
-            PATIENCE, Stopped,
-            plan::{Answered, Drain, Group, HANDED_OVER, Ran, Step},
+            DrainError, PATIENCE,
+            plan::{AnswerTiming, Drain, Group, HANDOVER_DELAY, Step},
         },
         store::StoreError,
     },
@@ -22,17 +22,16 @@ use crate::{
     telemetry::RequeueReason,
 };
 
-/// How long a worker goes by a row that it has not seen since. A commit does not
-/// bring it, and somebody may have asked to be let in.
-const SIGHT: Duration = Duration::from_secs(1);
+/// The time for which a drain relies on the row it last read. A commit does not return the row,
+/// and a caller may have asked the drain to yield.
+const ROW_MAX_AGE: Duration = Duration::from_secs(1);
 
 impl Driver<'_> {
-    /// Settle and the handler's writes, together or not at all.
-    pub(super) async fn commit(&mut self, ran: &Ran, writes: Vec<Write>) -> Result<Turn, Stopped> {
+    pub(super) async fn commit(&mut self, run: HandlerRun, writes: Vec<Write>) -> Result<Flow, DrainError> {
         let store = &self.drainer.store;
-        let decision = self.decide(Settlement::Applied, Some(ran), Retries::default()).await;
+        let decision = self.decide(Settlement::Applied, &run, Retries::default()).await;
         let lease = self.renewer.lease().clone();
-        // A second time only where deliveries have come meanwhile, a third where it was put on hold.
+        // Repeats only if deliveries have arrived since, or the entity was put on hold.
         loop {
             let settling = if self.drain.is_last(decision.last()) {
                 Settling::Releases(self.last_under(&lease, &decision))
@@ -49,49 +48,48 @@ impl Driver<'_> {
             self.drain.spilled(spilled);
             let committed = match answer {
                 Ok(answer) => commit.judge(answer)?,
-                // What the handler wants to write can never be written: its own failure.
+                // The handler's writes are invalid.
                 Err(StoreError::Invalid(reason)) => {
                     let follows = |drain: &Drain, group, source: &Source, answered| {
                         drain.failed(&reason, group, source, answered)
                     };
-                    return Ok(self.not_landed(ran, follows));
+                    return Ok(self.not_landed(run, follows));
                 }
                 Err(error) => return Err(error.into()),
             };
             match (committed, &commit.settling) {
                 (Committed::Landed(lease), Settling::GoesOn(settle)) => {
                     let state = settle.applied(self.drain.state());
-                    self.renewer.prolonged(lease, sent);
-                    self.told_settled(&decision, Some(ran));
+                    self.renewer.extended(lease, sent);
+                    self.observe_settled(&decision, &run);
                     self.settled(state, &decision);
                     break;
                 }
                 (Committed::Landed(_) | Committed::Released, _) => {
-                    self.told_settled(&decision, Some(ran));
-                    return Ok(Turn::Break(()));
+                    self.observe_settled(&decision, &run);
+                    return Ok(Flow::Break(()));
                 }
                 (Committed::Grown(state), _) => self.drain.seen(state),
-                (Committed::Refused, _) => return Ok(self.not_landed(ran, Drain::refused)),
-                (Committed::Lost, _) => return Err(Stopped::Lost),
+                (Committed::Refused, _) => return Ok(self.not_landed(run, Drain::refused)),
+                (Committed::Lost, _) => return Err(DrainError::Lost),
             }
         }
-        if self.monotonic().saturating_sub(self.seen) > SIGHT {
-            self.look_again().await?;
+        if self.monotonic().saturating_sub(self.seen) > ROW_MAX_AGE {
+            self.reread_row().await?;
         }
-        Ok(GO_ON)
+        Ok(CONTINUE)
     }
 
-    /// What follows, as the plan says for this source.
-    fn not_landed(&self, ran: &Ran, follows: impl FnOnce(&Drain, Group, &Source, Answered) -> Step) -> Turn {
-        let answered = self.answered(ran.took.unwrap_or_default());
-        Turn::Continue(Some(match &self.source {
-            Some(Found::Source(source)) => follows(&self.drain, ran.group, source, answered),
-            _ => Step::HandOver(HANDED_OVER, RequeueReason::UnknownSource),
-        }))
+    fn not_landed(&self, run: HandlerRun, follows: impl FnOnce(&Drain, Group, &Source, AnswerTiming) -> Step) -> Flow {
+        let answered = self.answered(run.took.unwrap_or_default());
+        let step = match &self.source {
+            Some(Found::Source(source)) => follows(&self.drain, run.group, source, answered),
+            _ => Step::HandOver(HANDOVER_DELAY, RequeueReason::UnknownSource),
+        };
+        Flow::Continue(Some(Next { step, run }))
     }
 
-    /// Reads the row, which a commit does not bring.
-    async fn look_again(&mut self) -> Result<(), Stopped> {
+    async fn reread_row(&mut self) -> Result<(), DrainError> {
         let read = self.drainer.store.entity(&self.drain.state().entity, PATIENCE);
         match self.renewer.hold(read).await?? {
             Some(state) if self.renewer.lease().is_mine(&state) => {
@@ -99,7 +97,7 @@ impl Driver<'_> {
                 self.seen = self.monotonic();
                 Ok(())
             }
-            _ => Err(Stopped::Lost),
+            _ => Err(DrainError::Lost),
         }
     }
 }

@@ -1,16 +1,12 @@
-//! A start that did not settle its delivery: tried again later, set aside, or the
-//! entity stopped.
+//! Records a start that did not settle its delivery: retry it, park it, or block the
+//! entity.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Driver, Turn};
+use super::{Driver, Flow, HandlerRun};
 use crate::{
     engine::{
-        drain::{
-            Stopped,
-            aside::Aside,
-            plan::{Group, Ran},
-        },
+        drain::{DrainError, park::Parking, plan::Group},
         queue::WakeUp,
     },
     protocol::{
@@ -25,12 +21,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// A destination that has kept one order waiting for so long is reported as
-/// unavailable, also where no breaker opens.
+/// A destination is reported as unavailable once one order has waited this long for it,
+/// even if no breaker opens.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
-/// What is recorded of a start that did not settle its delivery.
-pub(super) struct Count {
+/// The row's record of a start that did not settle its delivery.
+pub(super) struct Failure {
     pub(super) attempts: u32,
     pub(super) retries: Retries,
     pub(super) one_by_one: Option<Sequence>,
@@ -38,39 +34,44 @@ pub(super) struct Count {
 }
 
 impl Driver<'_> {
-    /// Records it, behind a wake-up for the next attempt. `ran`: the run that ended
-    /// so; else a breaker refused it.
-    pub(super) async fn retry(&mut self, count: &Count, wait: Duration, ran: Option<&Ran>) -> Result<Turn, Stopped> {
+    /// Sends the wake-up of the next attempt, then records the wait. An empty `run`: a
+    /// breaker refused the start.
+    pub(super) async fn retry(
+        &mut self,
+        failure: &Failure,
+        wait: Duration,
+        run: &HandlerRun,
+    ) -> Result<Flow, DrainError> {
         let retry_at = self.now() + wait;
         let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
-        if ran.is_some() {
-            self.renewer.hold(self.drainer.wake(&wake_up, wait)).await??;
-        } else {
+        if run.deliveries.is_empty() {
             self.renewer.hold(self.drainer.requeue(&wake_up, wait, RequeueReason::BreakerOpen)).await??;
+        } else {
+            self.renewer.hold(self.drainer.wake(&wake_up, wait)).await??;
         }
-        self.fail(count, Some(retry_at)).await?;
+        self.fail(failure, Some(retry_at)).await?;
         if let Some(Found::Source(source)) = &self.source
-            && count.retries.class != FailureClass::Failed
-            && count.retries.waited(count.retries.class) >= REPORTED_AFTER
+            && failure.retries.class != FailureClass::Failed
+            && failure.retries.waited(failure.retries.class) >= REPORTED_AFTER
         {
-            self.is_unavailable(&source.name, &count.error);
+            self.report_unavailable(&source.name, &failure.error);
         }
         let observer = &self.drainer.observer;
-        for delivery in ran.into_iter().flat_map(|ran| &ran.deliveries) {
-            observer.observe(&Event::Failed { delivery, retry_in: wait, error: &count.error });
+        for delivery in &run.deliveries {
+            observer.observe(&Event::Failed { delivery, retry_in: wait, error: &failure.error });
         }
-        Ok(Turn::Break(()))
+        Ok(Flow::Break(()))
     }
 
-    /// Counts the attempt and stops the entity.
-    pub(super) async fn give_up(&mut self, count: &Count) -> Result<Turn, Stopped> {
-        self.fail(count, None).await?;
+    /// Counts the attempt and blocks the entity.
+    pub(super) async fn give_up(&mut self, failure: &Failure) -> Result<Flow, DrainError> {
+        self.fail(failure, None).await?;
         self.blocked(BlockReason::Attempts, Some(self.head()))
     }
 
-    async fn fail(&mut self, count: &Count, retry_at: Option<Timestamp>) -> Result<(), Stopped> {
+    async fn fail(&mut self, failure: &Failure, retry_at: Option<Timestamp>) -> Result<(), DrainError> {
         let state = self.drain.state();
-        let Count { attempts, retries, one_by_one, error } = count;
+        let Failure { attempts, retries, one_by_one, error } = failure;
         let fail = Fail {
             lease: self.renewer.lease(),
             sequence: state.next(),
@@ -83,20 +84,20 @@ impl Driver<'_> {
         };
         match self.drainer.store.run(&fail, self.patience()).await? {
             Failed::Counted => Ok(()),
-            Failed::Lost => Err(Stopped::Lost),
+            Failed::Lost => Err(DrainError::Lost),
         }
     }
 
-    /// Sets the delivery aside, then settles it as parked.
-    pub(super) async fn set_aside(&mut self, attempts: u32, error: &str, carried: Retries) -> Result<Turn, Stopped> {
+    /// Parks the delivery, then settles it so.
+    pub(super) async fn park(&mut self, attempts: u32, error: &str, carried: Retries) -> Result<Flow, DrainError> {
         let store = &self.drainer.store;
-        let waiting = self.drain.front().expect("a delivery is set aside");
+        let waiting = self.drain.front().expect("the step is about a delivery");
         let mut delivery = waiting.unpacked.head().clone();
         let run_before = self.drain.run_before(&delivery);
-        let aside = Aside { error, run_before, kept_for: self.drainer.settings.parked_retention };
-        self.renewer.hold(aside.set(store, waiting)).await??;
+        let parking = Parking { error, run_before, kept_for: self.drainer.settings.parked_retention };
+        self.renewer.hold(parking.park(store, waiting)).await??;
         delivery.attempt = attempts.max(1);
-        let parked = Ran { deliveries: vec![Arc::new(delivery)], group: Group::ONE, took: None };
-        self.settle_carrying(Settlement::Parked, Some(parked), carried).await
+        let parked = HandlerRun { deliveries: vec![Arc::new(delivery)], group: Group::ONE, took: None };
+        self.settle(Settlement::Parked, &parked, carried).await
     }
 }

@@ -1,9 +1,9 @@
-//! What follows a start that did not settle its delivery, by the class of its
-//! answer: a wait, or the end that the source has chosen.
+//! Decides what follows a handler's answer: the settle, a wait for the next attempt, or
+//! the end that the source has configured.
 
 use std::time::Duration;
 
-use super::{Drain, Group, HANDED_OVER, Step, set_aside};
+use super::{Drain, Group, HANDOVER_DELAY, Step, park};
 use crate::{
     handler::Outcome,
     protocol::{
@@ -15,24 +15,24 @@ use crate::{
     time::Timestamp,
 };
 
-/// Clocks may be this far apart by which a delivery's age is known.
+/// The clock skew to allow for in a delivery's age.
 const CLOCKS_APART: Duration = Duration::from_secs(300);
 
-/// About how long a delivery waits whose handler finds no room.
+/// About how long a delivery waits whose handler answers `NotNow`.
 const NO_ROOM: Duration = Duration::from_secs(5);
 
-/// When and after how long a start was answered.
+/// The time of a handler's answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Answered {
-    /// When.
+pub struct AnswerTiming {
+    /// The wall clock.
     pub at: Timestamp,
-    /// How long the start took.
+    /// The duration of the start.
     pub took: Duration,
     /// The jitter of the wait that follows, 0.0 to 1.0.
     pub fraction: f64,
 }
 
-/// A start that did not settle what it was about, or that a breaker refused.
+/// A start that did not settle its deliveries, or that a breaker refused.
 struct Unsettled<'a> {
     class: FailureClass,
     error: String,
@@ -44,15 +44,15 @@ struct Unsettled<'a> {
 
 impl Drain {
     /// Returns the step after the handler's answer for `group`.
-    pub fn answered(&self, outcome: Outcome, group: Group, source: &Source, answered: Answered) -> Step {
+    pub fn answered(&self, outcome: Outcome, group: Group, source: &Source, answered: AnswerTiming) -> Step {
         let (class, asked, error) = match outcome {
             Outcome::Done => return Step::Apply,
             Outcome::Commit(writes) => return Step::Commit(writes),
             // A rejection does not say which delivery of the group it concerns.
             Outcome::Reject(error) if group.is_several() => {
-                return self.apart(group, HANDED_OVER, one_line(&error), source, Retries::default());
+                return self.apart(group, HANDOVER_DELAY, one_line(&error), source, Retries::default());
             }
-            Outcome::Reject(error) => return set_aside(self.tried(group) + 1, one_line(&error)),
+            Outcome::Reject(error) => return park(self.tried(group) + 1, one_line(&error)),
             Outcome::Retry { after, error } => (FailureClass::Failed, after, error),
             Outcome::Unanswered { after, error } => (FailureClass::Unanswered, after, error),
             Outcome::Unavailable { after, error } => (FailureClass::Unavailable, after, error),
@@ -67,12 +67,12 @@ impl Drain {
     }
 
     /// Returns the step after a failed start.
-    pub fn failed(&self, error: &str, group: Group, source: &Source, answered: Answered) -> Step {
+    pub fn failed(&self, error: &str, group: Group, source: &Source, answered: AnswerTiming) -> Step {
         self.after(FailureClass::Failed, None, error, group, source, answered)
     }
 
     /// Returns the step after a commit whose conditions did not hold.
-    pub fn refused(&self, group: Group, source: &Source, answered: Answered) -> Step {
+    pub fn refused(&self, group: Group, source: &Source, answered: AnswerTiming) -> Step {
         self.failed("a condition of the handler's own writes did not hold", group, source, answered)
     }
 
@@ -83,13 +83,13 @@ impl Drain {
         error: &str,
         group: Group,
         source: &Source,
-        Answered { at, took, fraction }: Answered,
+        AnswerTiming { at, took, fraction }: AnswerTiming,
     ) -> Step {
         let waited = self.retries(at).waited(class);
-        let doubled = source.retry.doubled(class, waited, fraction);
-        let wait = source.retry.wait(class, doubled, asked, took);
-        // A handler that asks for shorter waits is started no more often.
-        self.unsettled(Unsettled::of(class, error, group, source, at), wait, wait.max(doubled))
+        let backoff = source.retry.doubled(class, waited, fraction);
+        let wait = source.retry.wait(class, backoff, asked, took);
+        // A handler that asks for shorter waits gets no more attempts.
+        self.unsettled(Unsettled::of(class, error, group, source, at), wait, wait.max(backoff))
     }
 
     /// Returns the step for a delivery that a breaker holds back for at least `wait`: it
@@ -100,9 +100,9 @@ impl Drain {
         longest: Duration,
         error: &str,
         source: &Source,
-        answered: Answered,
+        answered: AnswerTiming,
     ) -> Step {
-        let Answered { at, fraction, .. } = answered;
+        let AnswerTiming { at, fraction, .. } = answered;
         let waited = self.retries(at).waited(FailureClass::Unavailable);
         let own = source.retry.doubled(FailureClass::Unavailable, waited, fraction).min(jittered(longest, fraction));
         let error = self.state.last_error.as_deref().unwrap_or(error);
@@ -111,11 +111,11 @@ impl Drain {
         self.unsettled(Unsettled { is_started: false, ..start }, wait, wait)
     }
 
-    /// `counted`: how much of its class's limit the wait uses up.
+    /// `counted`: how much of its class's limit the wait consumes.
     fn unsettled(&self, start: Unsettled<'_>, wait: Duration, counted: Duration) -> Step {
         let Unsettled { class, error, group, source, at, is_started } = start;
         let retries = self.retries(at);
-        // An unavailable destination began nothing: no attempt, and no reason to split a group.
+        // An unavailable destination began nothing: no attempt counts, and the group stays together.
         let is_charged = class != FailureClass::Unavailable;
         let attempts = if is_charged { self.tried(group) + 1 } else { self.state.attempts };
         // Retention deletes what waits for longer.
@@ -123,8 +123,8 @@ impl Drain {
         if is_over || source.retry.gives_up(class, attempts, retries.waited(class)) {
             let carried = if is_charged { Retries::default() } else { self.state.retries.carried() };
             return match (group.is_several(), source.on_failure) {
-                (true, _) => self.apart(group, HANDED_OVER, error, source, carried),
-                (_, OnFailure::Park) => Step::SetAside { attempts, error, carried },
+                (true, _) => self.apart(group, HANDOVER_DELAY, error, source, carried),
+                (_, OnFailure::Park) => Step::Park { attempts, error, carried },
                 (_, on_failure) => self.give_up(on_failure, attempts, error),
             };
         }
@@ -134,7 +134,7 @@ impl Drain {
         let one_by_one = match group.is_several() {
             _ if !is_charged => None,
             true => Some(self.state.head),
-            // From now on the attempts are its own.
+            // From now on the attempts are those of the delivery in front.
             false => self.state.has_attempts_of_latest().then(|| self.state.next()),
         };
         let wait = no_sooner(wait, source);
@@ -142,23 +142,23 @@ impl Drain {
         Step::Retry { is_started, attempts, retries, one_by_one, wait, error }
     }
 
-    /// How long the delivery in front has waited for its retries. What the one before
-    /// it has carried over counts only as far back as its own arrival.
+    /// Returns the waits of the delivery in front. Those carried over from the one before it
+    /// count only since its own arrival.
     fn retries(&self, now: Timestamp) -> Retries {
         let Some(front) = self.front() else { return self.state.retries };
         self.state.retries.at_most(now.since(front.unpacked.head().appended_at()) + CLOCKS_APART)
     }
 
-    /// Tries each of a group by itself from now on: which of them is at fault shows
-    /// then, and none is charged for another.
+    /// Tries each delivery of a group by itself from now on, to find the one at fault
+    /// without charging the others.
     fn apart(&self, group: Group, wait: Duration, error: String, source: &Source, retries: Retries) -> Step {
-        let one_by_one = Some(Sequence(self.state.head.0 + group.places as u64));
+        let one_by_one = Some(Sequence(self.state.head.0 + group.size as u64));
         Step::Retry { is_started: true, attempts: 0, retries, one_by_one, wait: no_sooner(wait, source), error }
     }
 
     pub(super) fn give_up(&self, on_failure: OnFailure, attempts: u32, error: String) -> Step {
         match on_failure {
-            OnFailure::Park => set_aside(attempts, error),
+            OnFailure::Park => park(attempts, error),
             OnFailure::Block => Step::GiveUp(attempts, self.state.retries, error),
         }
     }
@@ -170,7 +170,7 @@ impl<'a> Unsettled<'a> {
     }
 }
 
-/// Not before its source's rate allows another start.
+/// Returns `wait`, or longer if the source's rate does not allow a start before.
 fn no_sooner(wait: Duration, source: &Source) -> Duration {
     source.rate.map_or(wait, |rate| wait.max(rate.interval()))
 }

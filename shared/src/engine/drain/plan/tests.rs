@@ -23,7 +23,7 @@ use crate::{
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
-const STARTED: Step = Step::Start { is_written: false, group: Group::ONE };
+const STARTED: Step = Step::Start { is_recorded: false, group: Group::ONE };
 const SECOND: Duration = Duration::from_secs(1);
 const MOMENT: Moment = Moment { now: NOW, left: Duration::from_secs(100), is_alone: false, is_spent: false };
 
@@ -31,12 +31,11 @@ fn entity() -> EntityKey {
     EntityKey::parse("shop/order/1").unwrap()
 }
 
-/// The row of an entity of which 1 to `head` are settled and `head + 1` to `tail`
-/// wait.
 fn on_hold() -> Hold {
     Hold::parse(&Row::new().with(a::HOLD, 5_u32)).unwrap()
 }
 
+/// An entity with `head` settled deliveries; those up to `tail` wait.
 fn row(head: u64, tail: u64) -> EntityState {
     let row = Row::new()
         .with(a::ENTITY, entity().as_str())
@@ -61,20 +60,19 @@ fn incoming(id: &str, at: u64) -> Incoming {
     }
 }
 
-/// A delivery's row at `sequence`.
 fn stored(incoming: &Incoming, sequence: u64) -> Row {
     let envelope = Envelope::pack(incoming, &Nonce::from_parts(NOW, 1), NOW);
     let put = Put { envelope: &envelope, sequence: Sequence(sequence) };
     memory::evaluate(&put.write(), None).unwrap().unwrap()
 }
 
-/// What stands from 8 on: D8, D9, ….
+/// D8, D9, … from sequence 8 on.
 fn page(deliveries: u64) -> Page {
     let rows = (8..8 + deliveries).map(|at| stored(&incoming(&format!("D{at}"), at), at)).collect();
-    Page::of(&entity(), Sequence(8), rows).unwrap()
+    Page::parse(&entity(), Sequence(8), rows).unwrap()
 }
 
-/// One that has read `deliveries` of those that wait.
+/// A drain that has read this many deliveries.
 fn drain(state: EntityState, deliveries: u64) -> Drain {
     let mut drain = Drain::granted(state, MEMORY);
     drain.read(page(deliveries));
@@ -96,7 +94,7 @@ fn next(drain: &Drain, moment: Moment) -> Step {
     drain.next(&moment, found("").as_ref())
 }
 
-/// What comes next where `change` is made to a row with one delivery waiting.
+/// The next step after `change` to a row with one waiting delivery.
 fn after(change: impl FnOnce(&mut EntityState)) -> Step {
     let mut state = row(7, 8);
     change(&mut state);
@@ -105,21 +103,20 @@ fn after(change: impl FnOnce(&mut EntityState)) -> Step {
 
 const MEMORY: Memory = Memory { capacity: 3, retention: Duration::from_secs(1000) };
 
-fn ended(settlement: Settlement) -> Ending {
+fn ended(settlement: Settlement) -> SettleRequest {
     let (token, carried) = (FencingToken(70), Retries::default());
-    Ending { settlement, group: Group::ONE, token, attempts: 1, took: Some(SECOND), at: NOW, carried }
+    SettleRequest { settlement, group: Group::ONE, token, attempts: 1, took: Some(SECOND), at: NOW, carried }
 }
 
-/// A start of a second that is answered now, and the jitter of what follows.
-fn with(fraction: f64) -> Answered {
-    Answered { at: NOW, took: SECOND, fraction }
+fn with(fraction: f64) -> AnswerTiming {
+    AnswerTiming { at: NOW, took: SECOND, fraction }
 }
 
 fn aside(attempts: u32, error: &str) -> Step {
-    Step::SetAside { attempts, error: error.into(), carried: Retries::default() }
+    Step::Park { attempts, error: error.into(), carried: Retries::default() }
 }
 
-/// A retry behind the first answer of a class.
+/// The retry after the first answer of a class.
 fn retry(class: FailureClass, attempts: u32, wait: Duration, error: &str) -> Step {
     let retries = Retries::default().after(class, wait);
     Step::Retry { is_started: true, attempts, retries, one_by_one: None, wait, error: error.into() }
@@ -137,7 +134,7 @@ fn receipt_of(id: &str, sequence: u64, settlement: Settlement) -> Receipt {
     }
 }
 
-/// A row that remembers these, of the places up to 7.
+/// A row with the receipts of the sequences up to 7.
 fn remembering(receipts: &[(&str, Settlement)], tail: u64) -> EntityState {
     let first = 8 - receipts.len() as u64;
     let receipts = (first..).zip(receipts).map(|(at, (id, settlement))| receipt_of(id, at, *settlement));
@@ -149,12 +146,10 @@ fn identities(receipts: &[Receipt]) -> Vec<u64> {
     receipts.iter().map(|receipt| receipt.sequence.0).collect()
 }
 
-/// What is decided of one place.
-fn told(decision: &Decision) -> &Receipt {
+fn first_receipt(decision: &Decision) -> &Receipt {
     decision.receipts().next().expect("a decision is about a place")
 }
 
-/// Settles what is in front of it; the row that is left says so.
 fn settle(drain: &mut Drain, settlement: Settlement) -> Decision {
     let decision = drain.decision(ended(settlement), NOW, None);
     let state = EntityState { head: decision.last(), recent: decision.recent.clone(), ..drain.state.clone() };
@@ -163,26 +158,26 @@ fn settle(drain: &mut Drain, settlement: Settlement) -> Decision {
 }
 
 #[test]
-fn what_waits_is_started() {
+fn waiting_delivery_is_started() {
     assert_eq!(after(|_| {}), STARTED);
 }
 
 #[test]
-fn nothing_is_done_where_nothing_waits_or_the_entity_is_blocked() {
+fn empty_or_stopped_entity_is_released() {
     assert_eq!(next(&Drain::granted(row(7, 7), MEMORY), MOMENT), Step::ReleaseEmpty);
     assert_eq!(after(|state| state.blocked = Some(BlockReason::Attempts)), Step::Release);
     assert_eq!(after(|state| state.hold = on_hold()), Step::Release);
 }
 
 #[test]
-fn holders_that_vanish_again_and_again_before_they_start_block_the_entity() {
+fn repeated_crashes_before_start_block_the_entity() {
     let vanished = |times| after(|state| state.suspect = times);
     assert_eq!(vanished(VANISHED_BEFORE_START), Step::Block(BlockReason::Vanished));
-    assert_eq!(vanished(VANISHED_BEFORE_START - 1), Step::BeAlone(VANISHED_BEFORE_START - 1));
+    assert_eq!(vanished(VANISHED_BEFORE_START - 1), Step::AwaitIsolation(VANISHED_BEFORE_START - 1));
 }
 
 #[test]
-fn who_asked_to_be_let_in_goes_before_whatever_waits() {
+fn lease_request_precedes_waiting_deliveries() {
     let asked = |state: &mut EntityState| state.yield_until = Some(NOW + 3 * SECOND);
     assert_eq!(after(asked), Step::HandOver(3 * SECOND, RequeueReason::Yielding));
     let both = |state: &mut EntityState| {
@@ -193,11 +188,11 @@ fn who_asked_to_be_let_in_goes_before_whatever_waits() {
     assert_eq!(after(both), Step::HandOver(3 * SECOND, RequeueReason::Yielding));
     assert_eq!(after(|state| state.yield_until = Some(NOW)), STARTED);
     let far_ahead = |state: &mut EntityState| state.yield_until = Some(NOW + 3600 * SECOND);
-    assert_eq!(after(far_ahead), STARTED, "a clock that is far off wrote it");
+    assert_eq!(after(far_ahead), STARTED, "written by a clock far ahead");
 }
 
 #[test]
-fn a_wait_of_a_second_is_waited_out_and_a_longer_one_put_off() {
+fn longer_wait_is_handed_over() {
     let waits = |wait: Duration, left: Duration| {
         let state = EntityState { retry_at: Some(NOW + wait), ..row(7, 8) };
         next(&drain(state, 1), Moment { left, ..MOMENT })
@@ -212,7 +207,7 @@ fn a_wait_of_a_second_is_waited_out_and_a_longer_one_put_off() {
 }
 
 #[test]
-fn a_slice_that_is_over_goes_behind_the_others_at_once() {
+fn ended_slice_is_handed_over_at_once() {
     assert_eq!(after(|state| state.handover = Some(NOW)), Step::HandOver(Duration::ZERO, RequeueReason::Slice));
     let waits = |state: &mut EntityState| {
         state.handover = Some(NOW);
@@ -222,10 +217,10 @@ fn a_slice_that_is_over_goes_behind_the_others_at_once() {
 }
 
 #[test]
-fn nothing_is_begun_that_the_function_s_time_does_not_allow() {
+fn nothing_begins_without_enough_time() {
     let reads = |left| next(&Drain::granted(row(7, 8), MEMORY), Moment { left, ..MOMENT });
     let starts = |left| next(&drain(row(7, 8), 1), Moment { left, ..MOMENT });
-    let out_of_time = Step::HandOver(HANDED_OVER, RequeueReason::OutOfTime);
+    let out_of_time = Step::HandOver(HANDOVER_DELAY, RequeueReason::OutOfTime);
     let moment = Duration::from_millis(1);
     assert_eq!(reads(MARGIN), Step::ReadPage);
     assert_eq!(reads(MARGIN - moment), out_of_time);
@@ -234,48 +229,48 @@ fn nothing_is_begun_that_the_function_s_time_does_not_allow() {
 }
 
 #[test]
-fn a_suspect_starts_alone_and_with_time_to_write_that_down() {
+fn suspect_starts_isolated_and_recorded() {
     let suspect = || drain(EntityState { suspect: 2, attempts: 1, ..row(7, 8) }, 1);
     let alone = |left| next(&suspect(), Moment { left, is_alone: true, ..MOMENT });
-    assert_eq!(next(&suspect(), MOMENT), Step::BeAlone(3));
-    let enough = 10 * SECOND + MARKING + MARGIN;
-    assert_eq!(alone(enough), Step::Start { is_written: true, group: Group::ONE });
+    assert_eq!(next(&suspect(), MOMENT), Step::AwaitIsolation(3));
+    let enough = 10 * SECOND + MARK_TIMEOUT + MARGIN;
+    assert_eq!(alone(enough), Step::Start { is_recorded: true, group: Group::ONE });
     let short = enough - Duration::from_millis(1);
-    assert_eq!(alone(short), Step::HandOver(HANDED_OVER, RequeueReason::OutOfTime));
+    assert_eq!(alone(short), Step::HandOver(HANDOVER_DELAY, RequeueReason::OutOfTime));
 }
 
 #[test]
-fn a_process_without_threads_starts_nothing() {
+fn process_without_threads_starts_nothing() {
     let spent = Moment { is_spent: true, ..MOMENT };
-    assert_eq!(next(&drain(row(7, 8), 1), spent), Step::HandOver(HANDED_OVER, RequeueReason::NoThread));
+    assert_eq!(next(&drain(row(7, 8), 1), spent), Step::HandOver(HANDOVER_DELAY, RequeueReason::NoThread));
 }
 
 #[test]
-fn an_empty_place_is_waited_for_and_read_again_once_it_is_filled_or_settled_once_it_is_void() {
+fn gap_is_awaited_then_read_or_settled() {
     let gap = drain(row(7, 9), 0);
     assert_eq!(next(&gap, MOMENT), Step::AwaitGap);
     let (mut filled, mut void) = (gap.clone(), gap);
     filled.filled();
     assert_eq!(next(&filled, MOMENT), Step::ReadPage);
-    void.voided();
+    void.tombstone_written();
     assert_eq!(next(&void, MOMENT), Step::Settle(Settlement::Void));
     let decision = settle(&mut void, Settlement::Void);
-    assert_eq!((decision.last(), told(&decision).identity, decision.pending_since), (Sequence(8), None, None));
+    assert_eq!((decision.last(), first_receipt(&decision).identity, decision.pending_since), (Sequence(8), None, None));
     assert_eq!(next(&void, MOMENT), Step::ReadPage);
 }
 
 #[test]
-fn a_gap_older_than_half_the_retention_is_for_a_person_to_decide() {
+fn gap_past_half_the_retention_blocks() {
     let since = |pending_since| Drain::granted(EntityState { pending_since, ..row(7, 8) }, MEMORY);
     let retention = 100 * SECOND;
-    let at = |ago| since(Some(Timestamp::from_millis(NOW.as_millis() - ago))).gap_stays(NOW, retention);
-    assert_eq!(at(50_000), Step::Void(Sequence(8)));
+    let at = |ago| since(Some(Timestamp::from_millis(NOW.as_millis() - ago))).after_gap(NOW, retention);
+    assert_eq!(at(50_000), Step::WriteTombstone(Sequence(8)));
     assert_eq!(at(50_001), Step::Block(BlockReason::Expired));
-    assert_eq!(since(None).gap_stays(NOW, retention), Step::Void(Sequence(8)));
+    assert_eq!(since(None).after_gap(NOW, retention), Step::WriteTombstone(Sequence(8)));
 }
 
 #[test]
-fn what_the_row_remembers_as_anything_but_a_repeat_is_one() {
+fn delivery_remembered_in_the_row_is_a_repeat() {
     let comes_again =
         |id, settlement| next(&drain(remembering(&[("D1", Settlement::Void), (id, settlement)], 8), 1), MOMENT);
     let repeat = Step::Settle(Settlement::Repeat);
@@ -286,7 +281,7 @@ fn what_the_row_remembers_as_anything_but_a_repeat_is_one() {
 }
 
 #[test]
-fn what_has_a_receipt_of_its_own_is_a_repeat() {
+fn delivery_with_a_receipt_row_is_a_repeat() {
     let with = |id, at, settlement| {
         let mut drain = Drain::granted(EntityState { spilled: true, ..row(7, 8) }, MEMORY);
         assert!(drain.has_spilled());
@@ -298,26 +293,26 @@ fn what_has_a_receipt_of_its_own_is_a_repeat() {
     };
     assert_eq!(with("D8", 4, Settlement::Applied), Step::Settle(Settlement::Repeat));
     assert_eq!(with("D4", 4, Settlement::Applied), STARTED);
-    // Of its own place: a person has it run again, if it was applied.
+    // Rewound: an applied delivery runs again.
     assert_eq!(with("D8", 8, Settlement::Applied), STARTED);
     for settlement in [Settlement::Parked, Settlement::Superseded] {
         assert_eq!(with("D8", 8, settlement), Step::Settle(settlement));
     }
 }
 
-/// D8, D9, D10 settled behind three others of which none is remembered any more.
+/// D8, D9 and D10 have pushed three other receipts out of the row.
 #[test]
-fn what_has_left_the_row_since_the_grant_is_a_repeat_though_no_receipt_was_read() {
+fn receipt_dropped_since_the_grant_identifies_repeats() {
     let places = ["D8", "D9", "D10", "D8", "D6"];
     let rows = (8..).zip(places).map(|(at, id)| stored(&incoming(id, at), at)).collect();
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let mut drain = Drain::granted(remembering(&remembered, 12), MEMORY);
-    drain.read(Page::of(&entity(), Sequence(8), rows).unwrap());
+    drain.read(Page::parse(&entity(), Sequence(8), rows).unwrap());
     for _ in 0..3 {
         assert_eq!(next(&drain, MOMENT), STARTED);
         settle(&mut drain, Settlement::Applied);
     }
-    assert!(!drain.has_spilled(), "as it was granted");
+    assert!(!drain.has_spilled(), "as granted");
     assert_eq!(next(&drain, MOMENT), Step::Settle(Settlement::Repeat));
     settle(&mut drain, Settlement::Repeat);
     assert!(!drain.state.recent.holds(incoming("D6", 1).identity.hash()));
@@ -325,13 +320,13 @@ fn what_has_left_the_row_since_the_grant_is_a_repeat_though_no_receipt_was_read(
 }
 
 #[test]
-fn what_leaves_the_row_is_written_elsewhere_before_and_beside_the_settle_before_that() {
+fn dropped_receipts_are_spilled_before_or_ahead() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Repeat), ("D7", Settlement::Parked)];
     let mut drain = drain(remembering(&remembered, 12), 4);
     let decision = drain.decision(ended(Settlement::Applied), NOW, None);
     assert_eq!(identities(&decision.dropped), [5]);
     assert_eq!(identities(&drain.to_spill(&decision)), [5]);
-    // A repeat is remembered as what it repeats.
+    // A repeat has no receipt row of its own.
     assert_eq!(identities(&drain.to_spill_ahead(&decision)), [0; 0]);
     drain.spilled(decision.dropped.clone());
     assert_eq!(identities(&drain.to_spill(&decision)), [0; 0], "written already");
@@ -346,9 +341,9 @@ fn what_leaves_the_row_is_written_elsewhere_before_and_beside_the_settle_before_
     assert_eq!((identities(&decision.dropped), identities(&drain.to_spill(&decision))), (vec![7], vec![]));
 }
 
-/// What is not decided yet may come to nothing: nobody may be told of it.
+/// A decision that is not written yet may fail.
 #[test]
-fn only_what_stands_in_the_row_is_written_elsewhere() {
+fn undecided_receipts_are_not_spilled_ahead() {
     let one = Memory { capacity: 1, ..MEMORY };
     let mut drain = Drain::granted(remembering(&[("D7", Settlement::Applied)], 12), one);
     drain.read(page(4));
@@ -358,7 +353,7 @@ fn only_what_stands_in_the_row_is_written_elsewhere() {
 }
 
 #[test]
-fn nothing_is_written_ahead_of_a_decision_that_may_never_come() {
+fn nothing_is_spilled_ahead_of_the_last_delivery() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let ahead = |tail| {
         let drain = drain(remembering(&remembered, tail), 1);
@@ -369,7 +364,7 @@ fn nothing_is_written_ahead_of_a_decision_that_may_never_come() {
 }
 
 #[test]
-fn what_cannot_be_written_elsewhere_stays_in_the_row_until_it_can() {
+fn unspilled_receipts_stay_in_the_row() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let mut drain = drain(remembering(&remembered, 12), 4);
     let decision = drain.decision(ended(Settlement::Applied), NOW, None).dropping_nothing();
@@ -381,10 +376,10 @@ fn what_cannot_be_written_elsewhere_stays_in_the_row_until_it_can() {
 }
 
 #[test]
-fn a_repeat_on_the_same_page_is_seen_once_the_first_is_settled() {
+fn repeat_on_the_same_page_is_recognised() {
     let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("D9", 9), 9), stored(&incoming("D8", 8), 10)];
     let mut drain = Drain::granted(row(7, 10), MEMORY);
-    drain.read(Page::of(&entity(), Sequence(8), rows).unwrap());
+    drain.read(Page::parse(&entity(), Sequence(8), rows).unwrap());
     settle(&mut drain, Settlement::Applied);
     assert_eq!(next(&drain, MOMENT), STARTED);
     settle(&mut drain, Settlement::Applied);
@@ -392,7 +387,7 @@ fn a_repeat_on_the_same_page_is_seen_once_the_first_is_settled() {
 }
 
 #[test]
-fn a_delivery_waits_for_its_source_to_be_known_and_is_set_aside_where_that_is_gone() {
+fn delivery_of_a_removed_source_is_parked() {
     let of = |found: Option<Found>| drain(row(7, 8), 1).next(&MOMENT, found.as_ref());
     assert_eq!(of(None), Step::FindSource);
     assert_eq!(of(Some(Found::Unknown)), Step::HandOver(UNREADABLE, RequeueReason::UnknownSource));
@@ -400,16 +395,16 @@ fn a_delivery_waits_for_its_source_to_be_known_and_is_set_aside_where_that_is_go
 }
 
 #[test]
-fn one_without_an_order_is_set_aside_unstarted() {
+fn delivery_without_an_order_is_parked() {
     let unrouted = EntityKey::parse("shop/unrouted").unwrap();
     let incoming = Incoming { entity: unrouted.clone(), ..incoming("D8", 8) };
     let mut drain = Drain::granted(EntityState { entity: unrouted.clone(), ..row(7, 8) }, MEMORY);
-    drain.read(Page::of(&unrouted, Sequence(8), vec![stored(&incoming, 8)]).unwrap());
+    drain.read(Page::parse(&unrouted, Sequence(8), vec![stored(&incoming, 8)]).unwrap());
     assert_eq!(next(&drain, MOMENT), aside(0, "its entity could not be found"));
 }
 
 #[test]
-fn only_what_is_applied_moves_the_newest_event_time() {
+fn only_applied_deliveries_move_newest_event_time() {
     let drain = drain(row(7, 9), 2);
     let newest = |settlement| drain.decision(ended(settlement), NOW, None).newest_event_time.of("orders");
     assert_eq!(newest(Settlement::Applied), Some(Timestamp::from_millis(8)));
@@ -419,25 +414,25 @@ fn only_what_is_applied_moves_the_newest_event_time() {
 }
 
 #[test]
-fn what_waits_behind_a_settled_place_has_waited_since_it_came_as_far_as_is_known() {
+fn pending_since_follows_the_next_delivery() {
     let since = |tail, read| drain(row(7, tail), read).decision(ended(Settlement::Applied), NOW, None).pending_since;
-    // The next has been read; it has not; there is none yet.
+    // The next delivery was read; was not read; does not exist yet.
     assert_eq!(since(9, 2), Some(Timestamp::from_millis(9)));
     assert_eq!(since(9, 1), Some(Timestamp::from_millis(8)));
     assert_eq!(since(8, 1), Some(NOW));
 }
 
 #[test]
-fn a_decision_names_its_delivery_and_when_the_next_may_start() {
+fn decision_names_delivery_and_next_start() {
     let decision = drain(row(7, 9), 1).decision(ended(Settlement::Applied), NOW, Some(NOW + SECOND));
-    let told = Receipt { token: FencingToken(70), took: Some(SECOND), ..receipt_of("D8", 8, Settlement::Applied) };
-    assert_eq!((self::told(&decision), decision.last()), (&told, Sequence(8)));
+    let receipt = Receipt { token: FencingToken(70), took: Some(SECOND), ..receipt_of("D8", 8, Settlement::Applied) };
+    assert_eq!((first_receipt(&decision), decision.last()), (&receipt, Sequence(8)));
     assert_eq!(decision.recent.keep_until(), NOW + MEMORY.retention);
     assert_eq!(decision.not_before, Some(NOW + SECOND));
 }
 
 #[test]
-fn a_slice_ends_only_where_something_is_left() {
+fn slice_ends_only_with_deliveries_left() {
     let drain = drain(row(7, 9), 1);
     assert!(drain.hands_over(Sequence(8), true));
     assert!(!drain.hands_over(Sequence(8), false));
@@ -445,20 +440,20 @@ fn a_slice_ends_only_where_something_is_left() {
 }
 
 #[test]
-fn the_next_page_is_read_ahead_beside_the_last_of_this_one() {
+fn next_page_is_read_during_the_last_delivery() {
     assert_eq!(drain(row(7, 9), 1).ahead(1, None), Some((Sequence(9), Sequence(9))));
     assert_eq!(drain(row(7, 12), 1).ahead(1, None), Some((Sequence(9), Sequence(12))));
     assert_eq!(drain(row(7, 9), 2).ahead(1, None), None);
     assert_eq!(drain(row(7, 8), 1).ahead(1, None), None);
     let mut ahead = drain(row(7, 9), 1);
-    let rest = Page::of(&entity(), Sequence(9), vec![stored(&incoming("D9", 9), 9)]).unwrap();
+    let rest = Page::parse(&entity(), Sequence(9), vec![stored(&incoming("D9", 9), 9)]).unwrap();
     ahead.read_ahead(rest);
     settle(&mut ahead, Settlement::Applied);
     assert_eq!(ahead.front().unwrap().unpacked.head().sequence(), Sequence(9));
 }
 
 #[test]
-fn an_event_s_age_is_told_by_its_own_family() {
+fn age_is_compared_within_the_family() {
     let state = |newest| EntityState { newest_event_time: newest, ..row(7, 8) };
     let applied = |family: &str, at| row(7, 8).newest_event_time.applied(family, Timestamp::from_millis(at));
     let age = |newest| {
@@ -478,7 +473,7 @@ fn event_of_a_dropped_family_has_unknown_age() {
     let families = ["orders", "refunds", "returns", "disputes", "fulfillments", "carts"];
     let times =
         (3..).zip(families).fold(EventTimes::default(), |times, (time, family)| times.applied(family, at(time)));
-    let waiting = |time| Page::of(&entity(), Sequence(8), vec![stored(&incoming("D8", time), 8)]).unwrap();
+    let waiting = |time| Page::parse(&entity(), Sequence(8), vec![stored(&incoming("D8", time), 8)]).unwrap();
     for (time, age) in [(2, Age::Unknown), (4, Age::Unknown), (5, Age::Newer)] {
         let mut drain = Drain::granted(EntityState { newest_event_time: times.clone(), ..row(7, 8) }, MEMORY);
         drain.read(waiting(time));
@@ -488,26 +483,24 @@ fn event_of_a_dropped_family_has_unknown_age() {
 }
 
 #[test]
-fn a_page_ends_at_its_first_hole_and_tells_when_what_lies_behind_it_came() {
+fn page_ends_at_its_first_gap() {
     let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("DA", 77), 10)];
-    let page = Page::of(&entity(), Sequence(8), rows).unwrap();
-    assert_eq!(page.places.len(), 1);
+    let page = Page::parse(&entity(), Sequence(8), rows).unwrap();
+    assert_eq!(page.items.len(), 1);
     assert_eq!(page.behind, Some(Timestamp::from_millis(77)));
 }
 
 #[test]
-fn a_row_that_cannot_be_read_ends_its_page_and_is_an_error_at_its_head() {
+fn corrupt_row_ends_its_page() {
     let newer = |at| stored(&incoming("D", at), at).with(a::VERSION, FORMAT + 1);
-    let page = |rows| Page::of(&entity(), Sequence(8), rows);
-    assert_eq!(page(vec![stored(&incoming("D8", 8), 8), newer(9)]).unwrap().places.len(), 1);
+    let page = |rows| Page::parse(&entity(), Sequence(8), rows);
+    assert_eq!(page(vec![stored(&incoming("D8", 8), 8), newer(9)]).unwrap().items.len(), 1);
     assert!(page(vec![newer(8)]).is_err());
 }
 
 proptest! {
-    /// Whatever is known: a step that starts, settles or sets aside is about the
-    /// delivery in front, and nothing is begun without its time.
     #[test]
-    fn nothing_is_begun_out_of_turn(
+    fn nothing_begins_out_of_turn(
         (waiting, read) in (0_u64..4, 0_u64..4),
         (attempts, suspect, handover) in (0_u32..10, 0_u32..12, any::<bool>()),
         (blocked, holds) in (any::<bool>(), any::<bool>()),
@@ -530,41 +523,40 @@ proptest! {
         let step = next(&drain, moment);
         let is_free = retry == 0 && yields == 0 && !handover && !blocked && !holds && suspect < VANISHED_BEFORE_START;
         match step {
-            Step::Start { is_written, group } => {
-                prop_assert_eq!((is_written, group), (suspect > 0, Group::ONE));
+            Step::Start { is_recorded, group } => {
+                prop_assert_eq!((is_recorded, group), (suspect > 0, Group::ONE));
                 prop_assert!(is_free && !is_spent && waiting > 0 && read > 0);
                 prop_assert!(suspect == 0 || is_alone);
                 prop_assert!(moment.left >= 10 * SECOND + MARGIN);
             }
             Step::ReleaseEmpty => prop_assert_eq!(waiting, 0),
             Step::Release => prop_assert!(blocked || holds),
-            Step::Wait(wait) => prop_assert!(wait <= SHORT && yields == 0 && moment.left >= wait + MARGIN),
-            Step::HandOver(..) | Step::Block(_) | Step::BeAlone(_) | Step::AwaitGap => {}
+            Step::Wait(wait) => prop_assert!(wait <= SHORT_WAIT && yields == 0 && moment.left >= wait + MARGIN),
+            Step::HandOver(..) | Step::Block(_) | Step::AwaitIsolation(_) | Step::AwaitGap => {}
             other => prop_assert!(false, "{other:?}"),
         }
     }
 }
 
 #[test]
-fn a_drain_whose_wake_up_was_replaced_stops_without_another() {
+fn replaced_wake_up_is_not_sent_again() {
     assert_eq!((stop(true), stop(false)), (Stop::Release, Stop::HandOver));
 }
 
 #[test]
-fn what_a_paused_source_sent_is_put_off_uncharged_and_a_repeat_of_it_is_settled() {
+fn paused_source_requeues_without_an_attempt() {
     let paused = Found::Source(source("paused = true\n"));
     let requeue = Step::HandOver(PAUSED, RequeueReason::Paused);
     assert_eq!(drain(row(7, 9), 2).next(&MOMENT, Some(&paused)), requeue);
-    // As often as it may have failed: nobody gives it up meanwhile.
+    // A delivery with all its attempts used is not parked while paused.
     assert_eq!(drain(EntityState { attempts: 9, ..row(7, 9) }, 2).next(&MOMENT, Some(&paused)), requeue);
     let again = remembering(&[("D8", Settlement::Applied)], 9);
     let settled = drain(again, 2).next(&MOMENT, Some(&paused));
     assert_ne!(settled, requeue);
 }
 
-/// What a trace says of a run.
 #[test]
-fn what_becomes_of_a_run_is_known_where_nothing_is_left_to_decide() {
+fn settling_steps_name_their_outcome() {
     let held_back = drain(row(7, 9), 2).held_back(SECOND, SECOND, "no", &source(""), with(0.0));
     for (step, outcome) in [
         (Step::Settle(Settlement::Repeat), Some("repeat")),

@@ -1,4 +1,4 @@
-//! Several deliveries in one start, and those that a newer one makes needless.
+//! Groups, and deliveries that a newer one supersedes.
 
 use super::{
     retry::{crashed, waited},
@@ -9,21 +9,19 @@ const UP_TO_3: &str = "deliver = { up_to = 3 }\n";
 const LATEST: &str = "deliver = 'latest'\n";
 
 fn several(places: usize) -> Group {
-    Group { places, is_latest: false }
+    Group { size: places, is_latest: false }
 }
 
 fn latest(places: usize) -> Group {
-    Group { places, is_latest: true }
+    Group { size: places, is_latest: true }
 }
 
-/// With this much room in the row.
 fn roomy(state: EntityState, capacity: usize, page: Page) -> Drain {
     let mut drain = Drain::granted(state, Memory { capacity, ..MEMORY });
     drain.read(page);
     drain
 }
 
-/// What the start that comes next is about.
 fn group(drain: &Drain, options: &str) -> Group {
     match drain.next(&MOMENT, found(options).as_ref()) {
         Step::Start { group, .. } => group,
@@ -32,27 +30,27 @@ fn group(drain: &Drain, options: &str) -> Group {
 }
 
 fn of(rows: Vec<Row>) -> Page {
-    Page::of(&entity(), Sequence(8), rows).unwrap()
+    Page::parse(&entity(), Sequence(8), rows).unwrap()
 }
 
 #[test]
-fn as_many_as_the_source_says_of_those_that_were_read() {
+fn group_is_as_large_as_source_and_page_allow() {
     let state = row(7, 20);
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), UP_TO_3), several(3));
     assert_eq!(group(&roomy(state.clone(), 9, page(2)), UP_TO_3), several(2));
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), ""), Group::ONE);
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), LATEST), latest(5));
-    // No more than the row remembers.
+    // At most as many as the row can remember.
     assert_eq!(group(&roomy(state.clone(), 2, page(5)), UP_TO_3), several(2));
     assert_eq!(group(&roomy(state, 1, page(5)), UP_TO_3), Group::ONE);
 }
 
 #[test]
-fn a_group_ends_before_what_cannot_be_settled_with_it() {
+fn group_ends_before_an_unsuitable_delivery() {
     let start = |row_9: Row, state| group(&roomy(state, 9, of(vec![stored(&incoming("D8", 8), 8), row_9])), UP_TO_3);
     let with = |incoming: Incoming| start(stored(&incoming, 9), row(7, 9));
     assert_eq!(with(incoming("D9", 9)), several(2));
-    assert_eq!(with(incoming("D8", 9)), Group::ONE, "the same once more");
+    assert_eq!(with(incoming("D8", 9)), Group::ONE, "a repeat");
     let known = remembering(&[("D9", Settlement::Applied)], 9);
     assert_eq!(start(stored(&incoming("D9", 9), 9), known), Group::ONE, "settled before");
     let mut other = incoming("D9", 9);
@@ -60,30 +58,28 @@ fn a_group_ends_before_what_cannot_be_settled_with_it() {
     assert_eq!(with(other), Group::ONE, "of another source");
     let void =
         Row::new().with(a::ENTITY, entity().as_str()).with(a::ITEM, stored(&incoming("", 1), 9).text(a::ITEM).unwrap());
-    assert_eq!(start(void.with(a::VERSION, FORMAT).with(a::VOID, true), row(7, 9)), Group::ONE, "given up");
+    assert_eq!(start(void.with(a::VERSION, FORMAT).with(a::VOID, true), row(7, 9)), Group::ONE, "a tombstone");
     let large = |mut incoming: Incoming| {
         incoming.body = vec![b' '; GROUP_BYTES / 2 + 1].into();
         incoming
     };
     let rows = [large(incoming("D8", 8)), large(incoming("D9", 9))];
     let rows = (8..).zip(&rows).map(|(at, incoming)| stored(incoming, at)).collect();
-    assert_eq!(group(&roomy(row(7, 9), 9, of(rows)), UP_TO_3), Group::ONE, "more than a function takes");
+    assert_eq!(group(&roomy(row(7, 9), 9, of(rows)), UP_TO_3), Group::ONE, "too large to invoke a function");
 }
 
-/// The latest word on an order says nothing of its refunds.
 #[test]
-fn the_latest_stands_only_for_those_of_its_own_topic_family() {
+fn latest_supersedes_only_its_own_family() {
     let mut refund = incoming("D9", 9);
     refund.family = "refunds".into();
     let rows = || vec![stored(&incoming("D8", 8), 8), stored(&refund, 9), stored(&incoming("D10", 10), 10)];
-    assert_eq!(group(&roomy(row(7, 10), 9, of(rows())), LATEST).places, 1);
+    assert_eq!(group(&roomy(row(7, 10), 9, of(rows())), LATEST).size, 1);
     assert_eq!(group(&roomy(row(7, 10), 9, of(rows())), UP_TO_3), several(3));
 }
 
-/// Deliveries come out of order, too: what came last may be the older word, and
-/// its handler is to be told so.
+/// The last delivery may be older than one before it.
 #[test]
-fn the_latest_stands_for_none_that_happened_after_it() {
+fn latest_supersedes_no_newer_event() {
     let rows = |times: [Option<u64>; 4]| {
         let timed = |(at, time): (u64, Option<u64>)| {
             let event_time = time.map(Timestamp::from_millis);
@@ -91,21 +87,21 @@ fn the_latest_stands_for_none_that_happened_after_it() {
         };
         of((8..).zip(times).map(timed).collect())
     };
-    let start = |times| group(&roomy(row(7, 11), 9, rows(times)), LATEST).places;
+    let start = |times| group(&roomy(row(7, 11), 9, rows(times)), LATEST).size;
     assert_eq!(start([Some(6), Some(6), None, Some(7)]), 4);
     assert_eq!(start([Some(6), Some(9), Some(8), Some(9)]), 2);
     assert_eq!(start([Some(6), None, Some(5), Some(9)]), 2);
 }
 
 #[test]
-fn latest_stands_only_if_appended_on_arrival() {
+fn redriven_or_deferred_delivery_supersedes_none() {
     let places = |late: &dyn Fn(u64, &mut Row)| {
         let rows = (8..11).map(|at| {
             let mut row = stored(&incoming(&format!("D{at}"), at), at);
             late(at, &mut row);
             row
         });
-        group(&roomy(row(7, 10), 9, of(rows.collect())), LATEST).places
+        group(&roomy(row(7, 10), 9, of(rows.collect())), LATEST).size
     };
     assert_eq!(places(&|_, _| {}), 3);
     for mark in [a::APPENDED_AT, a::REDRIVE] {
@@ -118,18 +114,18 @@ fn latest_stands_only_if_appended_on_arrival() {
         };
         assert_eq!(places(&mark_at(9)), 1, "{mark}");
         assert_eq!(places(&mark_at(10)), 2, "{mark}");
-        assert_eq!(places(&mark_at(8)), 3, "{mark}: a newer one stands for it");
+        assert_eq!(places(&mark_at(8)), 3, "{mark}: a newer one supersedes it");
     }
 }
 
 #[test]
-fn what_failed_or_may_have_killed_its_holder_is_handled_by_itself() {
+fn failed_or_suspected_delivery_is_handled_alone() {
     let alone = Moment { is_alone: true, ..MOMENT };
     let start = |options: &str, change: &dyn Fn(&mut EntityState)| {
         let mut state = row(7, 12);
         change(&mut state);
         match roomy(state, 9, page(5)).next(&alone, found(options).as_ref()) {
-            Step::Start { group, .. } => group.places,
+            Step::Start { group, .. } => group.size,
             step => panic!("{step:?}"),
         }
     };
@@ -140,12 +136,12 @@ fn what_failed_or_may_have_killed_its_holder_is_handled_by_itself() {
         assert_eq!(start(options, &|state| state.one_by_one = Some(Sequence(7))), many);
     }
     assert_eq!(start(UP_TO_3, &|state| state.attempts = 1), 1);
-    // Its attempts are those of all for which the latest stands.
+    // The attempts are those of the whole group.
     assert_eq!(start(LATEST, &|state| state.attempts = 1), 5);
 }
 
 #[test]
-fn of_a_group_that_fails_each_is_tried_by_itself_and_none_is_charged() {
+fn failed_group_is_retried_one_by_one() {
     let drain = roomy(row(7, 20), 9, page(5));
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = { up_to = 3 }\n");
     let answered = |outcome| drain.answered(outcome, several(3), &source, with(1.0));
@@ -158,16 +154,16 @@ fn of_a_group_that_fails_each_is_tried_by_itself_and_none_is_charged() {
     assert_eq!(
         answered(Outcome::unavailable("later")),
         retry(FailureClass::Unavailable, 0, 4 * SECOND, "later"),
-        "it stays one"
+        "it stays together"
     );
-    assert_eq!(answered(Outcome::Reject("later".into())), apart(HANDED_OVER));
+    assert_eq!(answered(Outcome::Reject("later".into())), apart(HANDOVER_DELAY));
     assert_eq!(answered(Outcome::Done), Step::Apply);
     let refused = drain.refused(several(3), &source, with(1.0));
     assert!(matches!(refused, Step::Retry { attempts: 0, one_by_one: Some(Sequence(10)), .. }), "{refused:?}");
 }
 
 #[test]
-fn a_group_that_found_no_room_stays_one() {
+fn group_without_room_stays_together() {
     let requeue = |options: &str, group: Group, state: EntityState| {
         let drain = roomy(state, 9, page(5));
         match drain.answered(Outcome::not_now("full"), group, &source(options), with(0.5)) {
@@ -180,7 +176,7 @@ fn a_group_that_found_no_room_stays_one() {
 }
 
 #[test]
-fn the_latest_is_tried_as_often_as_any_and_then_each_by_itself() {
+fn failed_latest_is_retried_one_by_one() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n");
     let fails = |attempts| {
         let drain = roomy(EntityState { attempts, ..row(7, 20) }, 9, page(5));
@@ -189,25 +185,25 @@ fn the_latest_is_tried_as_often_as_any_and_then_each_by_itself() {
             step => panic!("{step:?}"),
         }
     };
-    // Until then the attempts are not those of the one in front.
+    // `one_by_one == head`: the attempts are those of the latest.
     assert_eq!(fails(0), (1, Some(Sequence(7))));
     assert_eq!(fails(1), (2, Some(Sequence(7))));
     assert_eq!(fails(2), (0, Some(Sequence(12))));
 }
 
-/// As where the document allows fewer by then.
+/// For example after the document allows fewer attempts.
 #[test]
-fn one_that_the_latest_stands_for_is_not_given_up_for_its_attempts() {
+fn attempts_at_latest_do_not_park_the_front() {
     let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
     let retries = crashed(3);
     let failed = |one_by_one| roomy(EntityState { attempts: 3, retries, one_by_one, ..row(7, 20) }, 9, page(5));
     assert_eq!(group(&failed(Some(Sequence(7))), options), latest(5));
-    assert!(matches!(failed(None).next(&MOMENT, found(options).as_ref()), Step::SetAside { attempts: 3, .. }));
+    assert!(matches!(failed(None).next(&MOMENT, found(options).as_ref()), Step::Park { attempts: 3, .. }));
 }
 
-/// Its source was told to deliver each, or those behind it cannot be read.
+/// For example after the source is set to deliver each.
 #[test]
-fn attempts_at_the_latest_are_none_at_one_that_is_handled_by_itself_after_all() {
+fn attempts_at_latest_do_not_count_for_one() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let stood_for = |one_by_one| EntityState { attempts: 2, one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) };
     let alone = roomy(stood_for(7), 9, page(5));
@@ -218,23 +214,23 @@ fn attempts_at_the_latest_are_none_at_one_that_is_handled_by_itself_after_all() 
     };
     assert_eq!((attempts, one_by_one), (1, Some(Sequence(8))));
     assert_eq!(answered(&alone, Outcome::Reject("no".into())), aside(1, "no"));
-    // Then they are its own.
+    // From now on the attempts are its own.
     let again = roomy(stood_for(8), 9, page(5));
     assert_eq!(again.attempt(Group::ONE), 3);
     assert_eq!(answered(&again, Outcome::retry("no")), aside(3, "no"));
 }
 
 #[test]
-fn a_group_is_settled_by_one_decision() {
+fn group_is_settled_by_one_decision() {
     let mut drain = roomy(remembering(&[("D6", Settlement::Applied), ("D7", Settlement::Applied)], 12), 3, page(4));
-    let ending = Ending { group: several(3), ..ended(Settlement::Applied) };
+    let ending = SettleRequest { group: several(3), ..ended(Settlement::Applied) };
     let decision = drain.decision(ending, NOW, None);
     assert_eq!((decision.first, decision.last(), decision.places()), (Sequence(8), Sequence(10), 3));
     assert_eq!(identities(&decision.dropped), [6, 7]);
-    let told: Vec<_> =
+    let receipts: Vec<_> =
         decision.receipts().map(|receipt| (receipt.identity, receipt.settlement, receipt.took)).collect();
     let applied = |id: &str| (Some(incoming(id, 1).identity.hash()), Settlement::Applied, Some(SECOND));
-    assert_eq!(told, ["D8", "D9", "D10"].map(applied));
+    assert_eq!(receipts, ["D8", "D9", "D10"].map(applied));
     assert_eq!(decision.newest_event_time.of("orders"), Some(Timestamp::from_millis(10)));
     assert_eq!(decision.pending_since, Some(Timestamp::from_millis(11)));
     let state = EntityState { head: decision.last(), recent: decision.recent.clone(), ..drain.state.clone() };
@@ -243,13 +239,13 @@ fn a_group_is_settled_by_one_decision() {
 }
 
 #[test]
-fn those_that_the_latest_stands_for_are_superseded_and_were_not_started() {
+fn superseded_deliveries_have_no_attempts() {
     let drain = roomy(row(7, 10), 9, page(3));
     assert_eq!(drain.members(latest(3)).map(|one| one.unpacked.head().sequence().0).collect::<Vec<_>>(), [10]);
-    let decision = drain.decision(Ending { group: latest(3), ..ended(Settlement::Applied) }, NOW, None);
-    let told: Vec<_> = decision.receipts().map(|one| (one.settlement, one.attempts, one.took)).collect();
+    let decision = drain.decision(SettleRequest { group: latest(3), ..ended(Settlement::Applied) }, NOW, None);
+    let receipts: Vec<_> = decision.receipts().map(|one| (one.settlement, one.attempts, one.took)).collect();
     let superseded = (Settlement::Superseded, 0, None);
-    assert_eq!(told, [superseded, superseded, (Settlement::Applied, 1, Some(SECOND))]);
+    assert_eq!(receipts, [superseded, superseded, (Settlement::Applied, 1, Some(SECOND))]);
 }
 
 #[test]
@@ -262,7 +258,7 @@ fn one_by_one_ends_with_the_settle_that_reaches_it() {
 }
 
 #[test]
-fn the_next_page_is_read_in_time_for_a_group_that_is_full() {
+fn next_page_is_read_for_a_full_group() {
     let drain = roomy(row(7, 20), 9, page(5));
     let source = found(UP_TO_3);
     assert_eq!(drain.ahead(3, source.as_ref()), Some((Sequence(13), Sequence(20))));
@@ -271,15 +267,15 @@ fn the_next_page_is_read_in_time_for_a_group_that_is_full() {
 }
 
 #[test]
-fn a_group_is_spilled_for_ahead_as_far_as_its_receipts_stand_in_the_row() {
+fn spill_ahead_covers_a_whole_group() {
     let receipts = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let drain = roomy(remembering(&receipts, 20), 4, page(5));
-    let decision = drain.decision(Ending { group: several(2), ..ended(Settlement::Applied) }, NOW, None);
+    let decision = drain.decision(SettleRequest { group: several(2), ..ended(Settlement::Applied) }, NOW, None);
     assert_eq!((identities(&decision.dropped), identities(&drain.to_spill_ahead(&decision))), (vec![5], vec![6, 7]));
 }
 
 #[test]
-fn one_older_than_what_was_applied_is_left_out_where_its_source_says_so() {
+fn stale_delivery_is_superseded_if_configured() {
     let applied = |at| EntityState {
         newest_event_time: row(7, 8).newest_event_time.applied("orders", Timestamp::from_millis(at)),
         ..row(7, 8)
@@ -291,13 +287,13 @@ fn one_older_than_what_was_applied_is_left_out_where_its_source_says_so() {
     };
     let skip = "stale = 'skip'\n";
     assert_eq!(step(skip, applied(9), 0), Step::Settle(Settlement::Superseded));
-    assert_eq!(step(skip, applied(8), 0), STARTED, "of the same moment");
+    assert_eq!(step(skip, applied(8), 0), STARTED, "at the same time");
     assert_eq!(step("", applied(9), 0), STARTED);
-    assert_eq!(step(skip, applied(9), 1), STARTED, "a person put it back");
+    assert_eq!(step(skip, applied(9), 1), STARTED, "redriven");
 }
 
 #[test]
-fn a_group_ends_before_one_that_its_own_members_make_stale() {
+fn group_ends_before_a_stale_member() {
     let rows = [("D8", 80), ("D9", 90), ("D10", 85)];
     let rows = || (8..).zip(rows).map(|(at, (id, time))| stored(&incoming(id, time), at)).collect();
     let start = |options: &str| group(&roomy(row(7, 10), 9, of(rows())), options);
@@ -305,13 +301,12 @@ fn a_group_ends_before_one_that_its_own_members_make_stale() {
     assert_eq!(start("deliver = { up_to = 3 }\nstale = 'skip'\n"), several(2));
 }
 
-/// Nobody begins to wait anew.
 #[test]
-fn group_keeps_its_wait_when_it_comes_apart_unavailable() {
+fn split_group_keeps_its_unavailable_wait() {
     let retries = waited(FailureClass::Unavailable, 300 * SECOND).retries;
     let drain = roomy(EntityState { retries, ..row(7, 20) }, 9, page(5));
     let source = source("retry = { unavailable_for = \"300s\" }\ndeliver = { up_to = 3 }\n");
     let step = drain.answered(Outcome::unavailable("no"), several(3), &source, with(0.5));
     let Step::Retry { attempts, retries: kept, one_by_one, wait, .. } = step else { panic!("{step:?}") };
-    assert_eq!((attempts, kept, one_by_one, wait), (0, retries.carried(), Some(Sequence(10)), HANDED_OVER));
+    assert_eq!((attempts, kept, one_by_one, wait), (0, retries.carried(), Some(Sequence(10)), HANDOVER_DELAY));
 }

@@ -1,4 +1,4 @@
-//! What follows a start that did not settle its delivery.
+//! The step after a start that did not settle its delivery.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn delivery_is_given_up_unstarted_after_its_crashes() {
 }
 
 #[test]
-fn an_answer_says_what_follows() {
+fn answer_decides_the_next_step() {
     let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let follows = |outcome| drain.answered(outcome, Group::ONE, &source, with(1.0));
@@ -42,7 +42,7 @@ fn an_answer_says_what_follows() {
 }
 
 #[test]
-fn shorter_asked_waits_use_up_the_limit_all_the_same() {
+fn shorter_requested_wait_consumes_the_full_backoff() {
     let step = drain(row(7, 8), 1).answered(
         Outcome::retry_after(Duration::ZERO, "soon"),
         Group::ONE,
@@ -54,14 +54,14 @@ fn shorter_asked_waits_use_up_the_limit_all_the_same() {
 }
 
 #[test]
-fn delivery_without_room_waits_five_seconds_uncharged() {
+fn delivery_without_room_waits_without_an_attempt() {
     let source = source("retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\n");
     let requeue = |attempts, outcome, fraction| {
         drain(EntityState { attempts, ..row(7, 8) }, 1).answered(outcome, Group::ONE, &source, with(fraction))
     };
     let step = |attempts, wait| retry(FailureClass::Unavailable, attempts, wait, "full");
     assert_eq!(requeue(0, Outcome::not_now("full"), 0.5), step(0, 5 * SECOND));
-    // However often: another failed one would be the last.
+    // Even where another failed attempt would be the last.
     assert_eq!(requeue(1, Outcome::not_now("full"), 0.0), step(1, 5 * SECOND / 2));
     assert_eq!(requeue(1, Outcome::not_now("full"), 1.0), step(1, 15 * SECOND / 2));
     let asked = |after| Outcome::NotNow { after: Some(after), error: "full".into() };
@@ -102,7 +102,7 @@ fn each_class_is_given_up_at_its_own_limit() {
         assert!(matches!(step(limit - SECOND, ""), Step::Retry { .. }), "{class:?}");
         let retries = waited(class, limit).retries;
         let carried = if class == FailureClass::Unavailable { retries.carried() } else { Retries::default() };
-        assert_eq!(step(limit, ""), Step::SetAside { attempts, error: "no".into(), carried }, "{class:?}");
+        assert_eq!(step(limit, ""), Step::Park { attempts, error: "no".into(), carried }, "{class:?}");
         assert_eq!(step(limit, "on_failure = \"block\"\n"), Step::GiveUp(attempts, retries, "no".into()), "{class:?}");
     }
 }
@@ -118,10 +118,10 @@ fn no_delivery_waits_beyond_half_of_the_retention() {
         )
     };
     assert!(matches!(step(MEMORY.retention / 2 - SECOND), Step::Retry { .. }));
-    assert!(matches!(step(MEMORY.retention / 2), Step::SetAside { .. }));
+    assert!(matches!(step(MEMORY.retention / 2), Step::Park { .. }));
 }
 
-/// The delivery in front is an hour old, and the one before it waited in vain.
+/// The delivery in front is an hour old; the one before it was given up.
 #[test]
 fn carried_wait_counts_as_far_as_the_age() {
     let (minute, hour) = (60 * SECOND, 3_600 * SECOND);
@@ -131,11 +131,11 @@ fn carried_wait_counts_as_far_as_the_age() {
     let source = source("retry = { unavailable_for = \"3h\" }\n");
     let step = |age| {
         let at = Timestamp::from_millis(8) + age;
-        drain.answered(Outcome::unavailable("no"), Group::ONE, &source, Answered { at, ..with(1.0) })
+        drain.answered(Outcome::unavailable("no"), Group::ONE, &source, AnswerTiming { at, ..with(1.0) })
     };
     let Step::Retry { retries, wait, .. } = step(hour) else { panic!("it has time left") };
     assert_eq!(retries.waited(FailureClass::Unavailable), hour + 5 * minute + wait, "clocks may be apart");
-    assert!(matches!(step(3 * hour), Step::SetAside { .. }));
+    assert!(matches!(step(3 * hour), Step::Park { .. }));
 }
 
 #[test]
@@ -162,13 +162,13 @@ fn held_back_delivery_backs_off_as_unavailable() {
         "at most five openings"
     );
     assert!(
-        matches!(held(waited(FailureClass::Unavailable, 500 * SECOND), SECOND), Step::SetAside { .. }),
+        matches!(held(waited(FailureClass::Unavailable, 500 * SECOND), SECOND), Step::Park { .. }),
         "half of the retention"
     );
 }
 
 #[test]
-fn an_error_is_one_line_whatever_a_handler_says() {
+fn handler_error_is_kept_on_one_line() {
     let drain = drain(row(7, 8), 1);
     let said = || "no\n\tsuch \u{1b}[31morder".to_owned();
     let one_line = "no  such  [31morder";
@@ -179,7 +179,7 @@ fn an_error_is_one_line_whatever_a_handler_says() {
 }
 
 #[test]
-fn the_last_attempt_that_fails_ends_as_the_source_says() {
+fn last_failed_attempt_parks_or_blocks() {
     let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
     let fails = |options| drain.failed("it broke", Group::ONE, &source(options), with(0.0));
     assert_eq!(fails("retry = { attempts = 2 }\n"), aside(2, "it broke"));
@@ -188,7 +188,7 @@ fn the_last_attempt_that_fails_ends_as_the_source_says() {
 }
 
 #[test]
-fn a_source_s_rate_holds_for_its_failures_too() {
+fn rate_limit_applies_to_retries() {
     let drain = drain(row(7, 8), 1);
     let waits = |outcome| drain.answered(outcome, Group::ONE, &source("rate = \"1/min\"\n"), with(0.0));
     assert_eq!(waits(Outcome::retry_after(SECOND, "no")), retry(FailureClass::Failed, 1, 60 * SECOND, "no"));
@@ -197,7 +197,7 @@ fn a_source_s_rate_holds_for_its_failures_too() {
 }
 
 #[test]
-fn a_commit_of_which_a_condition_does_not_hold_is_a_failed_attempt() {
+fn refused_commit_is_a_failed_attempt() {
     let refused = drain(row(7, 8), 1).refused(Group::ONE, &source("retry = { attempts = 1 }\n"), with(0.0));
     assert_eq!(refused, aside(1, "a condition of the handler's own writes did not hold"));
 }

@@ -1,5 +1,5 @@
-//! A delivery set aside, for a person to decide about: by a worker that gives it
-//! up, by somebody who skips it, by a restore.
+//! Parks a delivery: for a worker that gives it up, an operator who skips it, or a
+//! restore.
 
 use std::time::Duration;
 
@@ -16,35 +16,32 @@ use crate::{
     },
 };
 
-/// A body's parts outlive the row that names them: TTL deletes each in its own
-/// time, within days.
-pub(crate) const PARTS_LONGER: Duration = Duration::from_secs(7 * 86_400);
+/// The extra time for which a body's parts are kept after the row that names them: TTL deletes
+/// each row in its own time, within days.
+pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 
-/// How a delivery is set aside.
+/// The additions of a parked delivery's row.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Aside<'a> {
-    /// Why; cut at 1,000 characters.
+pub(crate) struct Parking<'a> {
+    /// Cut at 1,000 characters.
     pub error: &'a str,
-    /// The token under which it was applied where it stands, before a person had it
-    /// run again.
+    /// The token under which the delivery was applied before a rewind.
     pub run_before: Option<FencingToken>,
-    /// How long it is kept. `None`: until a person decides.
+    /// `None`: until an operator decides.
     pub kept_for: Option<Duration>,
 }
 
-impl Aside<'_> {
-    /// Sets the delivery aside. It is still to be settled as parked. Done twice, the
-    /// first time stands, and is kept for as long as the second.
-    ///
-    /// # Errors
-    ///
-    /// The store could not be reached in time.
-    pub(crate) async fn set(self, store: &Store, waiting: &Waiting) -> Result<(), StoreError> {
+impl Parking<'_> {
+    /// Parks the delivery, which is still to be settled as parked. A repeat keeps the
+    /// first row and extends its time.
+    pub(crate) async fn park(self, store: &Store, waiting: &Waiting) -> Result<(), StoreError> {
         let (head, now) = (waiting.unpacked.head(), store.env().now());
         let until = self.kept_for.map(|kept_for| now + kept_for);
         for part in head.part_keys() {
             match until {
-                Some(until) => store.run(&ExtendRetention { row: part, until: until + PARTS_LONGER }, PATIENCE).await?,
+                Some(until) => {
+                    store.run(&ExtendRetention { row: part, until: until + PARTS_OUTLIVE }, PATIENCE).await?
+                }
                 None => store.run(&KeepForever { part }, PATIENCE).await?,
             }
         }
@@ -52,7 +49,7 @@ impl Aside<'_> {
         let (entity, sequence) = (head.entity(), head.sequence());
         store.run(&Park { entity, sequence, row: &row }, PATIENCE).await?;
         if let Some(until) = until {
-            // Whoever set it aside before may have died weeks ago, and not have settled it.
+            // A worker may have parked it weeks ago and died before it settled it.
             store.run(&ExtendRetention { row: parked_row(entity, sequence), until }, PATIENCE).await?;
         }
         Ok(())
