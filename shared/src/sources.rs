@@ -634,7 +634,7 @@ mod tests {
             ),
             (
                 "generic = { header = 'x', hash = 'sha1', encoding = 'hex', signed = '{hush}' }",
-                "`signed` may hold {body}, {timestamp} and {header:…}; \"…\" is none of them".into(),
+                "`signed` may contain {body}, {timestamp} and {header:…}, but not \"…\"".into(),
             ),
         ] {
             assert_eq!(refused(field).trim_end(), format!("{cannot}{expected}"), "{field}");

@@ -359,7 +359,7 @@ fn public_key_file_replaces_adobes() {
     let other = key("public_key_file", "certificate.pem");
     let refused = ["--option", "client_id=CID", "--option", &other];
     let refused = verified("adobe-io-events", "ignored", &headers, &refused, body.as_bytes());
-    assert_eq!(reason(refused), "the public_key_file that was given cannot be used: it is no public key in PEM");
+    assert_eq!(reason(refused), "the public_key_file that was given cannot be used: it is not a public key in PEM");
 }
 
 #[test]

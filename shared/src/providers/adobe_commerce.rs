@@ -114,7 +114,7 @@ const FACTS: Facts = Facts {
 
 impl Provider for AdobeCommerce {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        key(secret).is_none().then_some("it is no RSA public key in PEM (`-----BEGIN PUBLIC KEY-----`)")
+        key(secret).is_none().then_some("it is not an RSA public key in PEM (`-----BEGIN PUBLIC KEY-----`)")
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
@@ -128,7 +128,7 @@ impl Provider for AdobeCommerce {
         tables::describe(&READS, LINES, request)
     }
 
-    /// `secret` is the private key here, which samples and tests have.
+    /// Expects the private key, which only samples and tests have.
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
         let encoded = Encoding::Base64.encode(body);
         let signature = public_key::sign_by_rsa(secret.expose(), encoded.as_bytes());

@@ -115,7 +115,7 @@ fn address(path: &str) -> Option<Address> {
 
 impl Provider for AdobeIoEvents {
     fn objection(&self, _secret: &Secret) -> Option<&'static str> {
-        Some("Adobe signs with keys of its own: leave `secrets` out and give the `client_id`")
+        Some("Adobe signs with its own keys: leave `secrets` out and set `client_id`")
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
@@ -179,7 +179,7 @@ impl Published for AdobeIoEvents {
             match RsaKey::in_pem(&pem) {
                 Some(key) if key.verifies(request.body, &signature) => return Ok(Verified::Delivery),
                 Some(_) => refuse(Unverified::Mismatch),
-                None => refuse(Unverified::Unusable(at, "it is no public key in PEM".into())),
+                None => refuse(Unverified::Unusable(at, "it is not a public key in PEM".into())),
             }
         }
         Err(refusal)

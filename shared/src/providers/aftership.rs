@@ -22,10 +22,6 @@ const TRACKING: &str = "aftership-hmac-sha256";
 const RETURNS: &str = "as-signature-hmac-sha256";
 const FORMER: &str = "am-webhook-signature";
 
-fn key(secret: &Secret) -> Option<Key> {
-    Key::new(secret.expose())
-}
-
 /// Returns the first of the three headers that is present, and the signatures it could mean.
 fn claimed(headers: &Headers) -> Option<(&'static str, Vec<Vec<u8>>)> {
     let both = |text: &str| [Encoding::Base64.decode(text), Encoding::Hex.decode(text)].into_iter().flatten().collect();
@@ -100,16 +96,12 @@ const FACTS: Facts = Facts {
 };
 
 impl Provider for AfterShip {
-    fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        key(secret).is_none().then_some(signature::EMPTY)
-    }
-
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
         let (name, claimed) = claimed(request.headers).ok_or_else(|| Unverified::Missing(TRACKING.into()))?;
         if claimed.is_empty() {
             return Err(Unverified::malformed(name));
         }
-        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &claimed)?;
+        signature::check(HashName::Sha256, secrets.iter().filter_map(Key::of), &[request.body], &claimed)?;
         Ok(Verified::Delivery)
     }
 
@@ -118,7 +110,7 @@ impl Provider for AfterShip {
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = key(secret) else { return Vec::new() };
+        let Some(key) = Key::of(secret) else { return Vec::new() };
         let signature = Encoding::Base64.encode(&HashName::Sha256.hmac(&key, &[body]));
         vec![match [TRACKING, RETURNS, FORMER].into_iter().find(|name| headers.get(name).is_some()) {
             Some(FORMER) => (FORMER.to_owned(), format!("hmac-sha256={signature}")),

@@ -19,7 +19,7 @@ use super::{
 pub(super) const BIGCOMMERCE: Scheme = Scheme { key, objection: |_| signature::EMPTY, reads: READS, lines: LINES };
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
-    Key::new(secret.expose()).map(SchemeKey::Shared)
+    Key::of(secret).map(SchemeKey::Shared)
 }
 
 /// From BigCommerce's table of events. A converted cart stays an entity of its

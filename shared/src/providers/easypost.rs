@@ -22,7 +22,7 @@ const SIGNATURE: &str = "x-hmac-signature";
 const PREFIX: &str = "hmac-sha256-hex=";
 
 fn key(secret: &Secret) -> Option<Key> {
-    secret.text().map_or_else(|| Key::new(secret.expose()), |text| Key::new(text.nfkd().collect::<String>()))
+    secret.text().map_or_else(|| Key::of(secret), |text| Key::new(text.nfkd().collect::<String>()))
 }
 
 const LINES: &[Line] = &[Line { families: &[], places: &["/result/id", "/result/tracking_code"], kind: Kind::Family }];

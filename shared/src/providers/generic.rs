@@ -20,7 +20,7 @@ use crate::{protocol::entity::DeliveryId, time::Timestamp};
 mod options;
 mod signed;
 
-pub use options::{GenericOptions, InvalidPlace, Place};
+pub use options::{GenericOptions, InvalidValueLocation, ValueLocation};
 use signed::{Part, Signed};
 
 /// An inconsistency in the options of a generic sender.
@@ -30,19 +30,21 @@ pub enum InvalidGeneric {
     #[error("{0:?} is not a header's name")]
     Header(String),
     /// `signed` contains an unknown placeholder.
-    #[error("`signed` may hold {{body}}, {{timestamp}} and {{header:…}}; {0:?} is none of them")]
+    #[error("`signed` may contain {{body}}, {{timestamp}} and {{header:…}}, but not {0:?}")]
     Placeholder(String),
     /// `signed` does not contain the body.
-    #[error("`signed` must hold {{body}}: what is not signed could be anybody's")]
+    #[error("`signed` must contain {{body}}; anybody could change an unsigned body")]
     BodyUnsigned,
     /// `signed` uses a timestamp that no option locates.
-    #[error("`signed` holds {{timestamp}}: `timestamp_header` or `timestamp_prefix` must say where it is")]
+    #[error("`signed` contains {{timestamp}}; locate it with `timestamp_header` or `timestamp_prefix`")]
     TimestampUnplaced,
     /// An option locates a timestamp that `signed` does not use.
-    #[error("`signed` does not hold {{timestamp}}: a time that is not signed proves nothing, so leave out where it is")]
+    #[error(
+        "`signed` does not contain {{timestamp}}, and an unsigned time proves nothing; remove `timestamp_header` and `timestamp_prefix`"
+    )]
     TimestampUnsigned,
     /// Two options locate the timestamp.
-    #[error("the timestamp is in `timestamp_header` or behind `timestamp_prefix`, not both")]
+    #[error("`timestamp_header` and `timestamp_prefix` exclude each other; remove one")]
     TimestampTwice,
     /// The timestamp is one of several entries, but no separator is given.
     #[error("`timestamp_prefix` needs a `separator` between the timestamp and the signature")]
@@ -58,23 +60,19 @@ pub enum InvalidGeneric {
 pub struct Generic {
     options: GenericOptions,
     signed: Signed,
-    time: Option<TimePlace>,
+    time: Option<TimeLocation>,
 }
 
 /// The location of the signed timestamp.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum TimePlace {
+enum TimeLocation {
     /// The value of this header.
     Header(String),
     /// The entry of the signature header with this prefix.
     Entry(String),
 }
 
-fn key(secret: &Secret) -> Option<Key> {
-    Key::new(secret.expose())
-}
-
-fn first<'a>(places: &[Place], request: Request<'a>) -> Option<Cow<'a, str>> {
+fn first<'a>(places: &[ValueLocation], request: Request<'a>) -> Option<Cow<'a, str>> {
     places.iter().find_map(|place| place.find(request))
 }
 
@@ -91,8 +89,8 @@ impl Generic {
     fn time<'a>(&'a self, headers: &'a Headers) -> Result<Option<(&'a str, &'a str)>, Unverified> {
         Ok(match &self.time {
             None => None,
-            Some(TimePlace::Header(name)) => Some((headers.required(name)?, name)),
-            Some(TimePlace::Entry(prefix)) => {
+            Some(TimeLocation::Header(name)) => Some((headers.required(name)?, name)),
+            Some(TimeLocation::Entry(prefix)) => {
                 let name = &self.options.header;
                 let found = self.entries(headers.required(name)?).find_map(|entry| entry.strip_prefix(prefix.as_str()));
                 Some((found.ok_or_else(|| Unverified::malformed(name))?, name))
@@ -113,10 +111,6 @@ impl Generic {
 }
 
 impl Provider for Generic {
-    fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        key(secret).is_none().then_some(signature::EMPTY)
-    }
-
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
         let GenericOptions { header, hash, encoding, prefix, .. } = &self.options;
         let value = request.headers.required(header)?;
@@ -131,7 +125,7 @@ impl Provider for Generic {
             return Err(Unverified::Malformed(header.clone()));
         }
         let parts = self.parts(time.map_or("", |(text, _)| text), request)?;
-        signature::check(*hash, secrets.iter().filter_map(key), &parts, &claimed)?;
+        signature::check(*hash, secrets.iter().filter_map(Key::of), &parts, &claimed)?;
         signed_at.map_or(Ok(()), |signed_at| signature::check_time(signed_at, now))?;
         Ok(Verified::Delivery)
     }
@@ -161,11 +155,11 @@ impl Provider for Generic {
 
     /// Signs a header that `headers` lacks as empty, and returns it empty.
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = key(secret) else { return Vec::new() };
+        let Some(key) = Key::of(secret) else { return Vec::new() };
         let GenericOptions { header, hash, encoding, prefix, separator, .. } = &self.options;
         let time = signature::seconds_text(now);
         let mut sent = Vec::new();
-        if let Some(TimePlace::Header(name)) = &self.time {
+        if let Some(TimeLocation::Header(name)) = &self.time {
             sent.push((name.clone(), time.clone()));
         }
         for part in self.signed.parts() {
@@ -181,7 +175,7 @@ impl Provider for Generic {
         let Ok(parts) = self.parts(&time, Request { headers: &with_sent, body }) else { return Vec::new() };
         let signature = format!("{prefix}{}", encoding.encode(&hash.hmac(&key, &parts)));
         let value = match (&self.time, separator) {
-            (Some(TimePlace::Entry(of_time)), Some(separator)) => format!("{of_time}{time}{separator}{signature}"),
+            (Some(TimeLocation::Entry(of_time)), Some(separator)) => format!("{of_time}{time}{separator}{signature}"),
             _ => signature,
         };
         sent.push((header.clone(), value));

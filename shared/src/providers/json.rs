@@ -93,7 +93,7 @@ impl<'de> Visitor<'de> for Child<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
-        while let Some(is_it) = members.next_key_seed(KeyIs(self.token))? {
+        while let Some(is_it) = members.next_key_seed(KeyMatch(self.token))? {
             if is_it {
                 found = Some(members.next_value()?);
             } else {
@@ -117,10 +117,10 @@ impl<'de> Visitor<'de> for Child<'_> {
     }
 }
 
-/// Deserializes a key as whether it equals this one, without allocating.
-struct KeyIs<'t>(&'t str);
+/// Compares a key with this one while deserializing it, without allocating.
+struct KeyMatch<'t>(&'t str);
 
-impl<'de> DeserializeSeed<'de> for KeyIs<'_> {
+impl<'de> DeserializeSeed<'de> for KeyMatch<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<bool, D::Error> {
@@ -128,7 +128,7 @@ impl<'de> DeserializeSeed<'de> for KeyIs<'_> {
     }
 }
 
-impl Visitor<'_> for KeyIs<'_> {
+impl Visitor<'_> for KeyMatch<'_> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

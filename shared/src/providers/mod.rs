@@ -4,7 +4,7 @@
 //! Each provider is a small module of pure functions over bytes, secrets and a
 //! time. Signatures are checked over the bytes as received, in constant time,
 //! against every configured secret. To add a provider, write its module,
-//! implement [`Provider`], and name it in [`by_name`], [`rule_of`] and [`NAMES`].
+//! implement [`Provider`], and add a line to `providers!`.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ mod woocommerce;
 mod tests;
 
 pub use facts::{Facts, IdPart, Payload, Reads, Resolution, Signed, UNDOCUMENTED_HORIZON};
-pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidPlace, Place};
+pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation, ValueLocation};
 pub use json::{is_pointer, pointer};
 pub use options::Options;
 pub use public_key::RsaKey;
@@ -213,21 +213,21 @@ pub enum Unverified {
     #[error("header {0} cannot be read")]
     Malformed(String),
     /// The URL lacks the secret that the provider sends in it.
-    #[error("the URL that was called has no `?token=`, which must hold the source's secret")]
+    #[error("the URL has no `?token=` with the source's secret")]
     NoToken,
     /// The signature is valid, but its time is too far from now.
-    #[error("the signature is of {0}, which is too far from now")]
+    #[error("the signature was made at {0}, too far from now")]
     Stale(Timestamp),
     /// None of the configured secrets or published keys made the signature, or it
     /// is meant for another recipient.
-    #[error("no configured secret makes this signature")]
+    #[error("no configured secret matches the signature")]
     Mismatch,
     /// The sender's published key must be fetched from this address first.
     #[error("the sender's key at {0} was not fetched")]
     Unfetched(Address),
     /// The document fetched from this address lacks the key. A cached document
     /// may be older than the key; a fresh one means that the sender has no such key.
-    #[error("there is no such key at {0}")]
+    #[error("the document at {0} does not contain the sender's key")]
     Outdated(Address),
     /// The published document holds no usable key. That is the sender's mistake
     /// or ours, and says nothing about the webhook.
@@ -284,8 +284,11 @@ pub enum Verified {
 pub trait Provider: Send + Sync + std::fmt::Debug {
     /// Returns why `secret` cannot be one of this provider's, or `None` if it can.
     /// No webhook can be verified with an empty secret or one of another kind, so
-    /// a configuration with one is refused at the start.
-    fn objection(&self, secret: &Secret) -> Option<&'static str>;
+    /// a configuration with one is refused at the start. The default refuses empty
+    /// secrets.
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        signature::objection(secret, &[], signature::EMPTY)
+    }
 
     /// Verifies that the sender signed the request with one of `secrets`. All of
     /// them are tried, in a time that does not reveal which one matched. The
@@ -365,72 +368,51 @@ pub(crate) fn standard_webhooks() -> &'static dyn Provider {
     &standard_webhooks::STANDARD_WEBHOOKS
 }
 
-/// Returns the provider called `name` in `provider = "…"`; `None` if there is
-/// none, or this build cannot verify. `generic` is not included: it is
-/// deserialized from its options.
-pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
-    if !VERIFIES {
-        return None;
-    }
-    Some(match name {
-        "adobe-commerce" => &adobe_commerce::AdobeCommerce,
-        "adobe-io-events" => &adobe_io_events::AdobeIoEvents,
-        "aftership" => &aftership::AfterShip,
-        "bigcommerce" => &bigcommerce::BIGCOMMERCE,
-        "easypost" => &easypost::EasyPost,
-        "etsy" => &etsy::ETSY,
-        "paypal" => &paypal::PayPal,
-        "shippo" => &shippo::Shippo,
-        "shipstation-v1" => &shipstation_v1::ShipStationV1,
-        "shipstation-v2" => &shipstation_v2::ShipStationV2,
-        "shopify" => &shopify::Shopify,
-        "square" => &square::WITHOUT_URL,
-        "standard-webhooks" => &standard_webhooks::STANDARD_WEBHOOKS,
-        "stripe" => &stripe::Stripe,
-        "woocommerce" => &woocommerce::WooCommerce,
-        _ => return None,
-    })
+/// Declares the providers: the name that sources use, the module, and the
+/// implementation. `generic` has none, because it is made from its options.
+macro_rules! providers {
+    ($($name:literal $(=> $module:ident::$provider:ident)?,)*) => {
+        /// The names that a source's `provider` may have.
+        pub const NAMES: [&str; [$($name),*].len()] = [$($name),*];
+
+        /// Returns the provider called `name`; `None` if there is none, or this build
+        /// cannot verify. `generic` is not included.
+        pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
+            if !VERIFIES {
+                return None;
+            }
+            match name {
+                $($($name => Some(&$module::$provider),)?)*
+                _ => None,
+            }
+        }
+
+        /// Returns the facts about the provider called `name`; `None` for unknown names
+        /// and for `generic`, whose options describe it.
+        pub fn rule_of(name: &str) -> Option<Rule> {
+            match name {
+                $($($name => Some($module::RULE),)?)*
+                _ => None,
+            }
+        }
+    };
 }
 
-/// Returns the facts about the provider called `name`; `None` for unknown names
-/// and for `generic`, whose options describe it.
-pub fn rule_of(name: &str) -> Option<Rule> {
-    Some(match name {
-        "adobe-commerce" => adobe_commerce::RULE,
-        "adobe-io-events" => adobe_io_events::RULE,
-        "aftership" => aftership::RULE,
-        "bigcommerce" => bigcommerce::RULE,
-        "easypost" => easypost::RULE,
-        "etsy" => etsy::RULE,
-        "paypal" => paypal::RULE,
-        "shippo" => shippo::RULE,
-        "shipstation-v1" => shipstation_v1::RULE,
-        "shipstation-v2" => shipstation_v2::RULE,
-        "shopify" => shopify::RULE,
-        "square" => square::RULE,
-        "standard-webhooks" => standard_webhooks::RULE,
-        "stripe" => stripe::RULE,
-        "woocommerce" => woocommerce::RULE,
-        _ => return None,
-    })
-}
-
-/// The names that [`by_name`] accepts, and `generic`.
-pub const NAMES: [&str; 16] = [
-    "adobe-commerce",
-    "adobe-io-events",
-    "aftership",
-    "bigcommerce",
-    "easypost",
-    "etsy",
+providers! {
+    "adobe-commerce" => adobe_commerce::AdobeCommerce,
+    "adobe-io-events" => adobe_io_events::AdobeIoEvents,
+    "aftership" => aftership::AfterShip,
+    "bigcommerce" => bigcommerce::BIGCOMMERCE,
+    "easypost" => easypost::EasyPost,
+    "etsy" => etsy::ETSY,
     "generic",
-    "paypal",
-    "shippo",
-    "shipstation-v1",
-    "shipstation-v2",
-    "shopify",
-    "square",
-    "standard-webhooks",
-    "stripe",
-    "woocommerce",
-];
+    "paypal" => paypal::PayPal,
+    "shippo" => shippo::Shippo,
+    "shipstation-v1" => shipstation_v1::ShipStationV1,
+    "shipstation-v2" => shipstation_v2::ShipStationV2,
+    "shopify" => shopify::Shopify,
+    "square" => square::WITHOUT_URL,
+    "standard-webhooks" => standard_webhooks::STANDARD_WEBHOOKS,
+    "stripe" => stripe::Stripe,
+    "woocommerce" => woocommerce::WooCommerce,
+}

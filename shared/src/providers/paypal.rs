@@ -134,7 +134,7 @@ pub(super) fn crc32(bytes: &[u8]) -> u32 {
 
 impl Provider for PayPal {
     fn objection(&self, _secret: &Secret) -> Option<&'static str> {
-        Some("PayPal signs with a key of its own: leave `secrets` out and give the `webhook_id`")
+        Some("PayPal signs with its own key: leave `secrets` out and set `webhook_id`")
     }
 
     fn describe(&self, request: Request<'_>) -> Described {

@@ -56,16 +56,16 @@ impl std::fmt::Display for Address {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Uncertified {
     /// There is no certificate, it cannot be parsed, or its key is not RSA.
-    #[error("it is no certificate of an RSA key")]
+    #[error("it is not a certificate with an RSA key")]
     Unreadable,
     /// It has expired or is not valid yet.
     #[error("it has expired, or is not valid yet")]
     Expired,
     /// It was issued for another name.
-    #[error("it is for another name")]
+    #[error("it was issued for another name")]
     Name,
     /// No trusted authority issued it.
-    #[error("no known authority stands behind it")]
+    #[error("no trusted authority issued it")]
     Issuer,
 }
 

@@ -20,10 +20,6 @@ pub(super) struct Shippo;
 
 const SIGNATURE: &str = "shippo-auth-signature";
 
-fn key(secret: &Secret) -> Option<Key> {
-    Key::new(secret.expose())
-}
-
 /// A parcel whose label was bought elsewhere has no transaction.
 const LINES: &[Line] = &[
     Line { families: &["transaction"], places: &["/data/object_id"], kind: Kind::Named("transaction") },
@@ -82,10 +78,8 @@ const FACTS: Facts = Facts {
 
 impl Provider for Shippo {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        if ["shippo_live_", "shippo_test_"].iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes())) {
-            return Some("it is an API token; Shippo signs with an HMAC secret that it gives you on request");
-        }
-        key(secret).is_none().then_some(signature::EMPTY)
+        let reason = "it is an API token; Shippo signs with an HMAC secret that it gives you on request";
+        signature::objection(secret, &["shippo_live_", "shippo_test_"], reason)
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
@@ -94,7 +88,7 @@ impl Provider for Shippo {
             token::is_sent(request.headers).then_some(()).ok_or_else(missing)?;
             return token::check(request.headers, secrets).map(|()| Verified::Delivery);
         };
-        signature::check_stamp((SIGNATURE, value), secrets.iter().filter_map(key), request.body, now)?;
+        signature::check_stamp((SIGNATURE, value), secrets.iter().filter_map(Key::of), request.body, now)?;
         Ok(Verified::Delivery)
     }
 
@@ -103,7 +97,7 @@ impl Provider for Shippo {
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        key(secret).map(|key| (SIGNATURE.to_owned(), signature::stamp(&key, body, now))).into_iter().collect()
+        Key::of(secret).map(|key| (SIGNATURE.to_owned(), signature::stamp(&key, body, now))).into_iter().collect()
     }
 }
 

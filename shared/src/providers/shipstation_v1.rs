@@ -9,7 +9,7 @@ use super::{
     Described, Provider, Request, Secret, Unverified, Verified,
     facts::{Facts, IdPart, Payload, Reads, Signed},
     rule::{Example, Kind, Line, Rule},
-    signature, tables, token,
+    tables, token,
 };
 use crate::time::Timestamp;
 
@@ -74,10 +74,6 @@ const FACTS: Facts = Facts {
 };
 
 impl Provider for ShipStationV1 {
-    fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        (!token::is_usable(secret)).then_some(signature::EMPTY)
-    }
-
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
         token::check(request.headers, secrets).map(|()| Verified::Delivery)
     }

@@ -100,7 +100,7 @@ fn key(set: &[u8], id: &str) -> Option<RsaKey> {
 
 impl Provider for ShipStationV2 {
     fn objection(&self, _secret: &Secret) -> Option<&'static str> {
-        Some("ShipStation signs with a key of its own: leave `secrets` out")
+        Some("ShipStation signs with its own key: leave `secrets` out")
     }
 
     fn describe(&self, request: Request<'_>) -> Described {

@@ -29,10 +29,6 @@ fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
     headers.get(&format!("shopify-{name}")).or_else(|| headers.get(&format!("x-shopify-{name}")))
 }
 
-fn key(secret: &Secret) -> Option<Key> {
-    Key::new(secret.expose())
-}
-
 /// `orders/edited` holds only the edit; a return holds its order. Privacy requests
 /// name the customer and the shop only inside the body.
 const LINES: &[Line] = &[
@@ -157,17 +153,15 @@ impl Provider for Shopify {
     }
 
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        if secret.expose().starts_with(b"shpat_") {
-            return Some("it is an access token; webhooks are signed with the app's client secret, or the admin's");
-        }
-        key(secret).is_none().then_some(signature::EMPTY)
+        let reason = "it is an access token; use the app's client secret, or the secret shown in the admin";
+        signature::objection(secret, &["shpat_"], reason)
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
         let sent = SIGNATURES.iter().find_map(|name| Some((*name, request.headers.get(name)?)));
         let (name, claimed) = sent.ok_or_else(|| Unverified::Missing(SIGNATURES[1].into()))?;
         let claimed = Encoding::Base64.read(name, claimed)?;
-        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &[claimed])?;
+        signature::check(HashName::Sha256, secrets.iter().filter_map(Key::of), &[request.body], &[claimed])?;
         Ok(Verified::Delivery)
     }
 
@@ -188,7 +182,7 @@ impl Provider for Shopify {
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = key(secret) else { return Vec::new() };
+        let Some(key) = Key::of(secret) else { return Vec::new() };
         let is_newer = headers.iter().any(|(name, _)| name.starts_with("shopify-"));
         let name = SIGNATURES[if is_newer { 0 } else { 1 }];
         vec![(name.to_owned(), Encoding::Base64.encode(&HashName::Sha256.hmac(&key, &[body])))]

@@ -17,7 +17,7 @@ use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::{TOLERANCE, Unverified};
+use super::{Secret, TOLERANCE, Unverified};
 use crate::time::Timestamp;
 
 /// The hash function of an HMAC.
@@ -105,7 +105,21 @@ pub(super) struct Key(Vec<u8>);
 
 pub(super) const EMPTY: &str = "it is empty";
 
+/// Returns why `secret` cannot be an HMAC key: it begins with one of `prefixes`, for
+/// the given `reason`, or is empty.
+pub(super) fn objection(secret: &Secret, prefixes: &[&str], reason: &'static str) -> Option<&'static str> {
+    if prefixes.iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes())) {
+        return Some(reason);
+    }
+    Key::of(secret).is_none().then_some(EMPTY)
+}
+
 impl Key {
+    /// Creates a key from a secret's bytes; `None` if it is empty.
+    pub(super) fn of(secret: &Secret) -> Option<Self> {
+        Self::new(secret.expose())
+    }
+
     /// Creates a key; `None` if `bytes` is empty or all zeros. HMAC pads keys with
     /// zeros, so these are equivalent.
     pub(super) fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {

@@ -25,10 +25,6 @@ pub(super) static WITHOUT_URL: Square = Square { url: String::new() };
 
 const SIGNATURE: &str = "x-square-hmacsha256-signature";
 
-fn key(secret: &Secret) -> Option<Key> {
-    Key::new(secret.expose())
-}
-
 /// An object without an order, such as a payment taken without one, is its own entity.
 const LINES: &[Line] = &[
     Line { families: &["order", "order.fulfillment"], places: &["/data/id"], kind: Kind::Named("order") },
@@ -102,13 +98,9 @@ const FACTS: Facts = Facts {
 };
 
 impl Provider for Square {
-    fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        key(secret).is_none().then_some(signature::EMPTY)
-    }
-
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
         let claimed = Encoding::Base64.read(SIGNATURE, request.headers.required(SIGNATURE)?)?;
-        let keys = secrets.iter().filter_map(key).filter(|_| !self.url.is_empty());
+        let keys = secrets.iter().filter_map(Key::of).filter(|_| !self.url.is_empty());
         signature::check(HashName::Sha256, keys, &[self.url.as_bytes(), request.body], &[claimed])?;
         Ok(Verified::Delivery)
     }
@@ -118,7 +110,7 @@ impl Provider for Square {
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = key(secret).filter(|_| !self.url.is_empty()) else { return Vec::new() };
+        let Some(key) = Key::of(secret).filter(|_| !self.url.is_empty()) else { return Vec::new() };
         let mac = HashName::Sha256.hmac(&key, &[self.url.as_bytes(), body]);
         vec![(SIGNATURE.to_owned(), Encoding::Base64.encode(&mac))]
     }

@@ -37,7 +37,7 @@ pub(super) const STANDARD_WEBHOOKS: Scheme = Scheme {
     key,
     objection: |secret| {
         let is_public = ["whpk_", "whsk_"].iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes()));
-        if is_public { "it is no Ed25519 key in base64 behind `whpk_`" } else { NO_KEY }
+        if is_public { "it is not `whpk_` and an Ed25519 key in base64" } else { NO_KEY }
     },
     reads: READS,
     lines: LINES,
@@ -53,7 +53,7 @@ pub(super) enum SchemeKey {
 /// Parses the key in `secret`; as in the specification's libraries the prefix
 /// `whsec_` is optional. `whsk_…`, the private key, is for samples and tests.
 pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
-    let Some(secret) = secret.text() else { return Key::new(secret.expose()).map(SchemeKey::Shared) };
+    let Some(secret) = secret.text() else { return Key::of(secret).map(SchemeKey::Shared) };
     let bytes = |text| STANDARD.decode(text).ok();
     if let Some(public) = secret.strip_prefix("whpk_") {
         return Ed25519::public(bytes(public)?).map(SchemeKey::Pair);

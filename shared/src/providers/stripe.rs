@@ -26,10 +26,6 @@ const SIGNATURE: &str = "stripe-signature";
 /// The prefixes of secret, restricted and publishable API keys.
 const API_KEYS: [&str; 3] = ["sk_", "rk_", "pk_"];
 
-fn key(secret: &Secret) -> Option<Key> {
-    Key::new(secret.expose())
-}
-
 /// The test event of a thin event destination.
 const PING: &str = "v2.core.event_destination.ping";
 
@@ -106,15 +102,13 @@ pub(super) const RULE: Rule = Rule {
 
 impl Provider for Stripe {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        if API_KEYS.iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes())) {
-            return Some("it is an API key; the signing secret of a webhook begins with `whsec_`");
-        }
-        key(secret).is_none().then_some(signature::EMPTY)
+        let reason = "it is an API key; the signing secret of a webhook begins with `whsec_`";
+        signature::objection(secret, &API_KEYS, reason)
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
         let value = request.headers.required(SIGNATURE)?;
-        signature::check_stamp((SIGNATURE, value), secrets.iter().filter_map(key), request.body, now)?;
+        signature::check_stamp((SIGNATURE, value), secrets.iter().filter_map(Key::of), request.body, now)?;
         let is_ping = pointer(request.body, "/type").is_some_and(|topic| topic == PING);
         Ok(if is_ping { Verified::Ping } else { Verified::Delivery })
     }
@@ -124,7 +118,7 @@ impl Provider for Stripe {
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        key(secret).map(|key| (SIGNATURE.to_owned(), signature::stamp(&key, body, now))).into_iter().collect()
+        Key::of(secret).map(|key| (SIGNATURE.to_owned(), signature::stamp(&key, body, now))).into_iter().collect()
     }
 }
 

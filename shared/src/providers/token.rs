@@ -6,7 +6,7 @@
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::{Headers, Secret, Unverified};
+use super::{Headers, Secret, Unverified, signature::Key};
 
 const NAME: &str = "token";
 
@@ -20,14 +20,10 @@ pub(super) fn check(headers: &Headers, secrets: &[Secret]) -> Result<(), Unverif
     // Hashes have equal lengths, so the time does not reveal the secret's length.
     let sent = Sha256::digest(&sent);
     let mut matches = Choice::from(0);
-    for secret in secrets.iter().filter(|secret| is_usable(secret)) {
+    for secret in secrets.iter().filter(|secret| Key::of(secret).is_some()) {
         matches |= Sha256::digest(secret.expose()).as_slice().ct_eq(sent.as_slice());
     }
     if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
-}
-
-pub(super) fn is_usable(secret: &Secret) -> bool {
-    secret.expose().iter().any(|byte| *byte != 0)
 }
 
 /// Returns the query that carries `secret`.
@@ -39,7 +35,7 @@ pub(super) fn query(secret: &Secret) -> Option<String> {
             _ => query.push_str(&format!("%{byte:02X}")),
         }
     }
-    is_usable(secret).then_some(query)
+    Key::of(secret).map(|_| query)
 }
 
 /// Returns the query's first token, unescaped.

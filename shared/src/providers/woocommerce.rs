@@ -25,7 +25,7 @@ pub(super) struct WooCommerce;
 const SIGNATURE: &str = "x-wc-webhook-signature";
 
 fn key(secret: &Secret) -> Option<Key> {
-    secret.text().map_or_else(|| Key::new(secret.expose()), |text| Key::new(decoded(text).into_owned()))
+    secret.text().map_or_else(|| Key::of(secret), |text| Key::new(decoded(text).into_owned()))
 }
 
 /// Decodes HTML entities as WordPress' `wp_specialchars_decode` does with

@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use serde::Deserialize;
 
 use super::{
-    Generic, InvalidGeneric, TimePlace,
+    Generic, InvalidGeneric, TimeLocation,
     signed::{Signed, header_name},
 };
 use crate::{
@@ -62,26 +62,26 @@ pub struct GenericOptions {
     /// The id that all retries of a delivery share. If it is not given or not
     /// found, the body's hash is used for the time of `retried_for`.
     #[serde(default, deserialize_with = "one_or_more")]
-    pub delivery_id: Vec<Place>,
+    pub delivery_id: Vec<ValueLocation>,
     /// The time over which the sender retries. Without an id, an equal body
     /// within this time is a repeat, and a later one another delivery.
     #[serde(default, deserialize_with = "duration")]
     pub retried_for: Option<Duration>,
     /// The topic, such as `order.updated`.
     #[serde(default, deserialize_with = "one_or_more")]
-    pub topic: Vec<Place>,
+    pub topic: Vec<ValueLocation>,
     /// The shop or account.
     #[serde(default, deserialize_with = "one_or_more")]
-    pub account: Vec<Place>,
+    pub account: Vec<ValueLocation>,
     /// The id of the entity: the first non-empty of these locations.
     #[serde(default, deserialize_with = "one_or_more")]
-    pub entity: Vec<Place>,
+    pub entity: Vec<ValueLocation>,
     /// The kind of entity, which precedes its id in the entity key.
     pub entity_kind: Option<String>,
     /// The time of the event: seconds, milliseconds or RFC 3339. Not the time of
     /// the attempt, which changes with every retry.
     #[serde(default, deserialize_with = "one_or_more")]
-    pub event_time: Vec<Place>,
+    pub event_time: Vec<ValueLocation>,
 }
 
 fn body_alone() -> String {
@@ -91,7 +91,7 @@ fn body_alone() -> String {
 /// The location of a value in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub enum Place {
+pub enum ValueLocation {
     /// The header of this name, in lower case.
     Header(String),
     /// This JSON pointer into the body.
@@ -101,16 +101,16 @@ pub enum Place {
 /// The text is neither a header's name nor a JSON pointer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a header's name, such as `x-acme-topic`, nor a JSON pointer, such as `/event/type`")]
-pub struct InvalidPlace(String);
+pub struct InvalidValueLocation(String);
 
-impl Place {
+impl ValueLocation {
     /// Parses a location: a leading `/` makes it a JSON pointer, otherwise it is a
     /// header's name.
-    pub fn parse(text: &str) -> Result<Self, InvalidPlace> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValueLocation> {
         if text.starts_with('/') && is_pointer(text) {
             Ok(Self::Pointer(text.to_owned()))
         } else {
-            header_name(text).map(Self::Header).ok_or_else(|| InvalidPlace(text.to_owned()))
+            header_name(text).map(Self::Header).ok_or_else(|| InvalidValueLocation(text.to_owned()))
         }
     }
 
@@ -124,26 +124,26 @@ impl Place {
     }
 }
 
-impl TryFrom<String> for Place {
-    type Error = InvalidPlace;
+impl TryFrom<String> for ValueLocation {
+    type Error = InvalidValueLocation;
     fn try_from(text: String) -> Result<Self, Self::Error> {
         Self::parse(&text)
     }
 }
 
 /// Deserializes one text or a list of them.
-fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<Place>, D::Error> {
+fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<ValueLocation>, D::Error> {
     struct OneOrMore;
 
     impl<'de> serde::de::Visitor<'de> for OneOrMore {
-        type Value = Vec<Place>;
+        type Value = Vec<ValueLocation>;
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str("a header's name, a JSON pointer, or a list of them")
         }
 
         fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-            Ok(vec![Place::parse(text).map_err(E::custom)?])
+            Ok(vec![ValueLocation::parse(text).map_err(E::custom)?])
         }
 
         fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
@@ -177,9 +177,9 @@ impl TryFrom<GenericOptions> for Generic {
         let time = match (&options.timestamp_header, &options.timestamp_prefix) {
             (None, None) => None,
             (Some(_), Some(_)) => return Err(InvalidGeneric::TimestampTwice),
-            (Some(name), None) => Some(TimePlace::Header(named(name)?)),
+            (Some(name), None) => Some(TimeLocation::Header(named(name)?)),
             (None, Some(_)) if options.separator.is_none() => return Err(InvalidGeneric::TimestampInseparable),
-            (None, Some(prefix)) => Some(TimePlace::Entry(prefix.clone())),
+            (None, Some(prefix)) => Some(TimeLocation::Entry(prefix.clone())),
         };
         match (signed.has_timestamp(), &time) {
             (true, None) => Err(InvalidGeneric::TimestampUnplaced),
@@ -249,10 +249,10 @@ mod tests {
 
     #[test]
     fn place_is_header_or_pointer() {
-        assert_eq!(Place::parse("X-Topic"), Ok(Place::Header("x-topic".into())));
-        assert_eq!(Place::parse("/a~1b/0"), Ok(Place::Pointer("/a~1b/0".into())));
+        assert_eq!(ValueLocation::parse("X-Topic"), Ok(ValueLocation::Header("x-topic".into())));
+        assert_eq!(ValueLocation::parse("/a~1b/0"), Ok(ValueLocation::Pointer("/a~1b/0".into())));
         for text in ["", "a/b", "x topic", "/a~2", "é"] {
-            assert_eq!(Place::parse(text), Err(InvalidPlace(text.into())));
+            assert_eq!(ValueLocation::parse(text), Err(InvalidValueLocation(text.into())));
         }
         let misplaced = error(&format!("{LEAST}topic = ['event/type']"));
         assert!(misplaced.contains("\"event/type\" is neither a header's name"), "{misplaced}");

@@ -1,4 +1,4 @@
-//! What every provider believes and refuses: one list of cases, for every row.
+//! Cases that hold for every provider, run over its rows.
 
 use crate::{
     providers::{
@@ -12,13 +12,13 @@ use crate::{
 
 const BODY: &[u8] = br#"{"id":"evt_1","type":"order.updated","data":{"id":9007199254740993}}"#;
 
-const BELIEVED: Result<Verified, Unverified> = Ok(Verified::Delivery);
+const ACCEPTED: Result<Verified, Unverified> = Ok(Verified::Delivery);
 
 fn secrets(row: &Row) -> [Secret; 2] {
     row.secrets.map(Secret::new)
 }
 
-/// The rows, each with the headers of a request that it signed.
+/// Returns the rows, each with the headers of a signed request.
 fn signed() -> impl Iterator<Item = (&'static Row, Headers, [Secret; 2])> {
     ROWS.iter().map(|row| {
         let secrets = secrets(row);
@@ -26,7 +26,7 @@ fn signed() -> impl Iterator<Item = (&'static Row, Headers, [Secret; 2])> {
     })
 }
 
-/// Those whose signature is in a header, with that header's name and value.
+/// Returns the rows with a signature header, with its name and value.
 fn in_a_header() -> impl Iterator<Item = (&'static Row, Headers, &'static str, String, [Secret; 2])> {
     signed().filter_map(|(row, headers, secrets)| {
         let name = row.header?;
@@ -35,13 +35,12 @@ fn in_a_header() -> impl Iterator<Item = (&'static Row, Headers, &'static str, S
     })
 }
 
-/// `headers` with another value of `name`.
 fn with(headers: &Headers, name: &str, value: &str) -> Headers {
     let others = headers.iter().filter(|(held, _)| *held != name);
     others.chain([(name, value)]).collect::<Headers>().with_query(headers.query())
 }
 
-/// The signature of a header's value, and what stands in front of it.
+/// Splits a header's value before its last signature.
 fn split<'a>(row: &Row, value: &'a str) -> (&'a str, &'a str) {
     let at = if row.mark.is_empty() { 0 } else { value.rfind(row.mark).expect("the mark is there") };
     value.split_at(at + row.mark.len())
@@ -51,7 +50,7 @@ fn split<'a>(row: &Row, value: &'a str) -> (&'a str, &'a str) {
 fn each_configured_secret_verifies() {
     for (row, headers, [own, other]) in signed() {
         for secrets in [&[own.clone()][..], &[own.clone(), other.clone()], &[other.clone(), own.clone()]] {
-            assert_eq!(row.verify(&headers, BODY, secrets), BELIEVED, "{}", row.name);
+            assert_eq!(row.verify(&headers, BODY, secrets), ACCEPTED, "{}", row.name);
         }
     }
 }
@@ -63,16 +62,16 @@ fn other_secret_or_none_is_refused() {
         assert_eq!(row.verify(&headers, BODY, &[]), Err(Mismatch), "{}", row.name);
         let nearly = Secret::new(format!("{}A", own.text().expect("a text")));
         let refused = row.verify(&headers, BODY, std::slice::from_ref(&nearly));
-        // Behind the end of a key in PEM stands nothing that counts.
+        // Text after the end of a PEM block is ignored.
         let is_the_same = row.secrets[0].contains("-----END ");
-        assert_eq!(refused, if is_the_same { BELIEVED } else { Err(Mismatch) }, "{}", row.name);
+        assert_eq!(refused, if is_the_same { ACCEPTED } else { Err(Mismatch) }, "{}", row.name);
     }
 }
 
 #[test]
 fn changed_body_is_refused_where_signed() {
     for (row, headers, secrets) in signed() {
-        let expected = if row.signs_body { Err(Mismatch) } else { BELIEVED };
+        let expected = if row.signs_body { Err(Mismatch) } else { ACCEPTED };
         let mut changed = BODY.to_vec();
         changed[BODY.len() / 2] ^= 1;
         for body in [&changed[..], &BODY[1..], &BODY[..BODY.len() - 1], &[BODY, b"\n"].concat(), b""] {
@@ -87,8 +86,8 @@ fn stale_or_future_time_is_refused_where_signed() {
         let request = Request { headers: &headers, body: BODY };
         let seconds = NOW.as_millis() / 1000;
         let at = |now| row.provider().verify(request, &secrets, Timestamp::from_secs(now));
-        assert_eq!([at(seconds - 300), at(seconds + 300)], [BELIEVED, BELIEVED], "{}", row.name);
-        let expected = if row.signs_time { Err(Stale(NOW)) } else { BELIEVED };
+        assert_eq!([at(seconds - 300), at(seconds + 300)], [ACCEPTED, ACCEPTED], "{}", row.name);
+        let expected = if row.signs_time { Err(Stale(NOW)) } else { ACCEPTED };
         assert_eq!([at(seconds - 301), at(seconds + 301)], [expected.clone(), expected], "{}", row.name);
     }
 }
@@ -99,7 +98,7 @@ fn badly_encoded_signature_is_malformed() {
         let (front, signature) = split(row, &value);
         for bad in ["", "%%%%", "é", "AAA", &format!("{signature}!"), &signature.replacen(&signature[4..5], "*", 1)] {
             let refused = row.verify(&with(&headers, name, &format!("{front}{bad}")), BODY, &secrets);
-            // `AAA` is base64 without its padding.
+            // `AAA` is unpadded base64.
             let is_readable = bad == "AAA" && row.more == "AAAA";
             let expected = if is_readable { Mismatch } else { Malformed(name.into()) };
             assert_eq!(refused, Err(expected), "{} {bad:?}", row.name);
@@ -148,9 +147,8 @@ fn missing_signed_header_is_named() {
     }
 }
 
-/// Where a server hands over equal headers one by one, the first counts, so
-/// that nobody can add one behind it; where a gateway joins them with a comma,
-/// only what is a list anyway can still be read.
+/// A server may keep repeated headers apart: then nobody can add one after the first.
+/// A gateway may join them with commas: then only lists remain readable.
 #[test]
 fn first_of_repeated_headers_counts() {
     for (row, headers, name, value, secrets) in in_a_header() {
@@ -160,7 +158,7 @@ fn first_of_repeated_headers_counts() {
         };
         let (front, signature) = split(row, &value);
         let wrong = format!("{front}{}", row.more.repeat(signature.len() / row.more.len()));
-        assert_eq!(row.verify(&all([&value, &wrong]), BODY, &secrets), BELIEVED, "{}", row.name);
+        assert_eq!(row.verify(&all([&value, &wrong]), BODY, &secrets), ACCEPTED, "{}", row.name);
         assert_eq!(row.verify(&all([&wrong, &value]), BODY, &secrets), Err(Mismatch), "{}", row.name);
         let joined = with(&headers, name, &format!("{value},{value}"));
         assert_eq!(row.verify(&joined, BODY, &secrets).is_ok(), row.is_list, "{}", row.name);
@@ -173,7 +171,7 @@ fn header_names_ignore_case() {
         for change in [str::to_uppercase, str::to_lowercase] as [fn(&str) -> String; 2] {
             let changed: Headers = headers.iter().map(|(name, value)| (change(name), value)).collect();
             let changed = changed.with_query(headers.query());
-            assert_eq!(row.verify(&changed, BODY, &secrets), BELIEVED, "{}", row.name);
+            assert_eq!(row.verify(&changed, BODY, &secrets), ACCEPTED, "{}", row.name);
         }
     }
 }
@@ -184,7 +182,7 @@ fn empty_or_binary_body_verifies_without_entity() {
         let secrets = secrets(row);
         for body in [&b""[..], b"\xff\xfe{\"id\":1}", b"[]", b"null", b"{\"id\":1"] {
             let headers = row.signed(body, &secrets[0]);
-            assert_eq!(row.verify(&headers, body, &secrets), BELIEVED, "{} {body:?}", row.name);
+            assert_eq!(row.verify(&headers, body, &secrets), ACCEPTED, "{} {body:?}", row.name);
             let described = row.provider().describe(Request { headers: &headers, body });
             assert_eq!(described.entity, None, "{} {body:?}", row.name);
             assert!(!described.delivery_id.as_str().is_empty(), "{} {body:?}", row.name);
@@ -192,7 +190,6 @@ fn empty_or_binary_body_verifies_without_entity() {
     }
 }
 
-/// As a Function URL hands it over.
 #[cfg(feature = "ingest")]
 #[test]
 fn function_event_verifies_as_text_or_base64() {
@@ -211,10 +208,10 @@ fn function_event_verifies_as_text_or_base64() {
                 "isBase64Encoded": is_base64_encoded,
             }))
             .unwrap();
-            let believed = row.verify(&event.headers(), &event.bytes().unwrap(), &secrets);
-            assert_eq!(believed, BELIEVED, "{}", row.name);
+            let accepted = row.verify(&event.headers(), &event.bytes().unwrap(), &secrets);
+            assert_eq!(accepted, ACCEPTED, "{}", row.name);
         }
-        let told_wrong = Event { body: Some(text), is_base64_encoded: true, ..Event::default() };
-        assert_eq!(told_wrong.bytes(), None);
+        let mislabelled = Event { body: Some(text), is_base64_encoded: true, ..Event::default() };
+        assert_eq!(mislabelled.bytes(), None);
     }
 }

@@ -1,11 +1,11 @@
-//! What each sample in `events/` is about.
+//! The expected descriptions of the samples in `events/`.
 
-/// A file and what it describes: the delivery id, topic, family, account, event
-/// time in milliseconds, entity.
+/// A file and its delivery id, topic, family, account, event time in milliseconds,
+/// and entity.
 pub type Expected =
     (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, Option<u64>, &'static str);
 
-/// Those that are a sender's check whether anybody is there.
+/// The samples of senders' liveness checks.
 pub const PINGS: [&str; 2] = ["stripe-thin-ping.json", "woocommerce-ping.json"];
 
 #[rustfmt::skip]

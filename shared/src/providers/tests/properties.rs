@@ -1,4 +1,4 @@
-//! What holds for every provider, whatever the bytes.
+//! Properties that hold for every provider and any bytes.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -57,9 +57,9 @@ fn failure_limits_match_the_page() {
     let mut known = 0;
     for name in NAMES {
         let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
-        let told = rule.facts.switches_off.contains("failures in a row");
+        let is_documented = rule.facts.switches_off.contains("failures in a row");
         let limit = provider.failures_in_a_row();
-        assert_eq!(told, limit.is_some(), "{name}");
+        assert_eq!(is_documented, limit.is_some(), "{name}");
         if let Some(limit) = limit {
             assert!(rule.facts.switches_off.contains(&format!("{limit} failures in a row")), "{name}: {limit}");
             known += 1;
@@ -84,9 +84,9 @@ fn challenge_parameters_match_the_page() {
     let mut asked = Vec::new();
     for name in NAMES {
         let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
-        let told = rule.facts.checks.starts_with("a GET with a `challenge`");
-        assert_eq!(provider.challenge(), told.then_some("challenge"), "{name}");
-        asked.extend(told.then_some(name));
+        let is_documented = rule.facts.checks.starts_with("a GET with a `challenge`");
+        assert_eq!(provider.challenge(), is_documented.then_some("challenge"), "{name}");
+        asked.extend(is_documented.then_some(name));
     }
     assert_eq!(asked, ["adobe-io-events"]);
 }
@@ -104,7 +104,6 @@ fn published_key_provider_refuses_secrets() {
         let document = format!("[sources.a]\nprovider = '{name}'\nsecrets = 'secret'\nhandler = 'h'\n");
         let objection = Sources::parse(&document).expect_err("it has no secret").to_string();
         assert!(objection.contains("leave `secrets` out"), "{name}: {objection}");
-        // And what is to be given in its place.
         assert!(own.recipient().is_none_or(|field| objection.contains(&format!("`{field}`"))), "{name}: {objection}");
         published.push(name);
     }
@@ -126,7 +125,7 @@ fn empty_secret_neither_signs_nor_verifies() {
     }
 }
 
-/// Every header that a provider of the registry reads.
+/// Returns every header that a provider reads.
 fn known_headers() -> Vec<&'static str> {
     let of_tables = NAMES.into_iter().filter_map(rule_of).flat_map(|rule| {
         let of_ids = rule.reads.delivery_id.iter().flat_map(|part| match part {
@@ -140,12 +139,12 @@ fn known_headers() -> Vec<&'static str> {
     of_tables.chain(ROWS.iter().filter_map(|row| row.header)).chain(others).collect()
 }
 
-/// The rows whose secret may be any bytes.
+/// Returns the rows whose secret may be any bytes.
 fn of_any_secret() -> impl Iterator<Item = (&'static Row, fn(&[u8]) -> Secret)> {
     ROWS.iter().filter_map(|row| Some((row, row.secret_of?)))
 }
 
-/// Header values as a forger might send them: nearly right, or anything.
+/// Header values of a forger: nearly right, or arbitrary.
 fn any_value() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -164,7 +163,7 @@ fn any_query() -> impl Strategy<Value = String> {
     prop_oneof![any::<String>(), "(token=|&|%|[a-z0-9]){0,20}"]
 }
 
-/// Bodies that are anything, or JSON with the members that are looked for.
+/// Arbitrary bodies, or JSON with members that providers read.
 fn any_body() -> impl Strategy<Value = Vec<u8>> {
     let member = (prop::sample::select(vec!["id", "order_id", "type", "created", "updated_at", "a"]), any_value());
     prop_oneof![
@@ -182,10 +181,10 @@ fn any_body() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// These bytes are published everywhere.
-struct Whatever(Vec<u8>);
+/// The same document at every address.
+struct SameEverywhere(Vec<u8>);
 
-impl Keys for Whatever {
+impl Keys for SameEverywhere {
     fn find(&self, _: &Address) -> Option<Bytes> {
         Some(self.0.clone().into())
     }
@@ -315,7 +314,7 @@ proptest! {
         for provider in NAMES.into_iter().filter_map(by_name) {
             let Some(published) = provider.published() else { continue };
             let request = Request { headers: &headers, body: &body };
-            for keys in [&Whatever(key.clone()) as &dyn Keys, &NoKeys] {
+            for keys in [&SameEverywhere(key.clone()) as &dyn Keys, &NoKeys] {
                 let verified = published.verify(request, &["ours".into()], keys, Timestamp::from_millis(now));
                 prop_assert!(verified.is_err(), "{:?}", verified);
             }

@@ -1,5 +1,4 @@
-//! One row for each provider: all that the shared cases need to know of it. A
-//! provider without one fails them.
+//! The rows of the shared cases: each provider with its form of signature.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
@@ -13,30 +12,26 @@ use crate::{
 
 pub const NOW: Timestamp = Timestamp::from_secs(1_767_621_700);
 
-/// A provider, and how its signature looks in a request.
 pub struct Row {
-    /// Its name in the registry.
+    /// The provider's name.
     pub name: &'static str,
     /// The `generic` table, in TOML; empty for the others.
     pub generic: &'static str,
-    /// What its source says besides.
+    /// The option `url` of its source.
     pub url: Option<&'static str>,
-    /// Two secrets of its form.
+    /// Two valid secrets.
     pub secrets: [&'static str; 2],
-    /// The secret that is made of any bytes, if it may have any.
+    /// Creates a secret from any bytes, if that is possible.
     pub secret_of: Option<fn(&[u8]) -> Secret>,
-    /// The header that its signature is in; `None`: it is known by its URL.
+    /// The signature header; `None` if the secret is in the URL.
     pub header: Option<&'static str>,
-    /// What stands in front of the last signature of that header.
+    /// The text before the last signature in that header.
     pub mark: &'static str,
-    /// What makes the signature longer and leaves it readable.
+    /// Text that lengthens the signature and keeps it decodable.
     pub more: &'static str,
-    /// Whether the body is signed.
     pub signs_body: bool,
-    /// Whether a time is signed.
     pub signs_time: bool,
-    /// Whether the header may list several signatures with commas between, so
-    /// that two headers which a gateway joins are one that can be read.
+    /// Whether the header is a comma-separated list of signatures.
     pub is_list: bool,
 }
 
@@ -48,7 +43,7 @@ fn encoded(bytes: &[u8]) -> Secret {
     Secret::new(format!("whsec_{}", STANDARD.encode(bytes)))
 }
 
-/// What most providers are like: base64 of the body's HMAC.
+/// The most common form: base64 of the body's HMAC.
 const PLAIN: Row = Row {
     name: "",
     generic: "",
@@ -63,12 +58,11 @@ const PLAIN: Row = Row {
     is_list: false,
 };
 
-/// What Standard Webhooks and those who use it are like.
+/// The form of Standard Webhooks.
 const SCHEME: Row = Row { header: Some("webhook-signature"), mark: "v1,", signs_time: true, ..PLAIN };
 
-/// What those are like who publish their keys: in place of a secret stand both
-/// halves of the key, with which a [`Sender`] signs, and of which it publishes the
-/// public one.
+/// The form of providers that publish their key. The secret is the private key with
+/// which [`Sender`] signs.
 const PUBLISHED: Row =
     Row { secrets: [include_str!("rsa-private.pem"), include_str!("rsa-another.pem")], secret_of: None, ..PLAIN };
 
@@ -157,15 +151,15 @@ pub const ROWS: &[Row] = &[
     Row { name: "woocommerce", header: Some("x-wc-webhook-signature"), ..PLAIN },
 ];
 
-/// Providers that the shared cases do not fit, and why.
+/// Providers that the shared cases do not fit, each with the reason.
 const APART: [(&str, &str); 1] = [(
     "adobe-io-events",
-    "a body is believed only if it names the source's client id, and those of the cases name nobody: what its own \
-     tests believe and refuse is in `vectors.rs` and in the tests of `ingest::keys`",
+    "the body must contain the source's client id, which the cases' body lacks; `vectors.rs` and the tests of \
+     `ingest::keys` test it",
 )];
 
 impl Row {
-    /// The provider, as its source would have it.
+    /// Returns the provider as a source configures it.
     pub fn provider(&self) -> Box<dyn Provider> {
         let options = Options { url: self.url.map(str::to_owned) };
         match by_name(self.name) {
@@ -175,20 +169,20 @@ impl Row {
         }
     }
 
-    /// The request's headers and query, signed at [`NOW`].
+    /// Returns the headers and query of a request signed at [`NOW`].
     pub fn signed(&self, body: &[u8], secret: &Secret) -> Headers {
         let provider = self.provider();
         let headers: Headers = provider.sign(&Headers::default(), body, secret, NOW).into_iter().collect();
         headers.with_query(provider.query(secret).unwrap_or_default())
     }
 
-    /// Whether the request is believed at [`NOW`].
+    /// Verifies a request at [`NOW`].
     pub fn verify(&self, headers: &Headers, body: &[u8], secrets: &[Secret]) -> Result<Verified, Unverified> {
         self.provider().verify(Request { headers, body }, secrets, NOW)
     }
 }
 
-/// A provider that is the same for all sources, in a box.
+/// A built-in provider that can be boxed.
 #[derive(Debug)]
 struct BuiltIn(&'static dyn Provider);
 

@@ -1,5 +1,5 @@
-//! Every sample in `events/` is what its sender would send: signed with the
-//! secrets in `sources.toml`, at the time that it says.
+//! Every sample in `events/` is signed with the secrets in `sources.toml`, at its own
+//! time.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The parts of a Function URL event that are looked at here.
+/// The fields of a Function URL event that these tests read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct FunctionUrlEvent {
@@ -57,7 +57,7 @@ impl Sample {
     }
 
     fn verify_with(&self, headers: &Headers, body: &[u8], at: Timestamp) -> Result<Verified, Unverified> {
-        self.source.verify_with(Request { headers, body }, &Development, at)
+        self.source.verify_with(Request { headers, body }, &SampleKeys, at)
     }
 
     fn describe(&self) -> Described {
@@ -68,8 +68,7 @@ impl Sample {
         }
     }
 
-    /// As [`verify`](Self::verify), by secrets of all kinds that did not sign it,
-    /// or for somebody else.
+    /// Verifies the sample with other secrets of all kinds, or for another recipient.
     fn verify_with_others(&self) -> Result<Verified, Unverified> {
         let others = [
             "another",
@@ -81,7 +80,7 @@ impl Sample {
         let request = Request { headers: &self.headers, body: &self.body };
         match by_name(&self.source.provider_name) {
             Some(provider) => match provider.published() {
-                Some(published) => published.verify(request, &["another".to_owned()], &Development, self.at),
+                Some(published) => published.verify(request, &["another".to_owned()], &SampleKeys, self.at),
                 None => provider.verify(request, &others, self.at),
             },
             None => generic().verify(request, &others, self.at),
@@ -131,13 +130,13 @@ fn sample(name: &str) -> Sample {
     }
 }
 
-/// The key that signed the samples of senders that publish theirs, as they would.
-struct Development;
+/// The published keys of the samples.
+struct SampleKeys;
 
-impl Keys for Development {
+impl Keys for SampleKeys {
     fn find(&self, at: &Address) -> Option<Bytes> {
         let name = match at.file() {
-            // In place of the certificate.
+            // The public key replaces the certificate.
             "cert_file" | "public_key_file" => "keys/public.pem",
             "jwks_file" => "keys/jwks.json",
             other => panic!("{other}"),
@@ -152,7 +151,7 @@ impl Keys for Development {
 
 const OTHER_TRIGGERS: [&str; 2] = ["schedule.json", "wake-up.json"];
 
-/// The webhooks among the files.
+/// Returns the files with webhooks.
 fn webhooks() -> Vec<String> {
     let entries = fs::read_dir(path("")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> =
@@ -161,12 +160,12 @@ fn webhooks() -> Vec<String> {
     names
 }
 
-/// Those of them that are deliveries.
+/// Returns the files with deliveries.
 fn deliveries() -> Vec<String> {
     webhooks().into_iter().filter(|name| !PINGS.contains(&name.as_str())).collect()
 }
 
-/// All places that a table names.
+/// Returns all locations of a table.
 fn places(reads: &Reads) -> Vec<&'static str> {
     let of_ids = reads.delivery_id.iter().flat_map(|part| match part {
         IdPart::At(places) | IdPart::Maybe(places) => *places,
@@ -215,46 +214,46 @@ fn every_sample_is_described_as_expected() {
     }
 }
 
-/// The samples were signed by other means than this code.
+/// The samples were not signed by this code.
 #[test]
 fn signing_each_sample_reproduces_its_headers() {
     for name in deliveries() {
         let Sample { source, headers, body, at } = sample(&name);
         assert_eq!(source.query().unwrap_or_else(|| headers.query().to_owned()), headers.query(), "{name}");
-        // This one is known by its URL; its sender can do both.
+        // Shippo either signs or puts a token into the URL, as in this sample.
         if name == "shippo-track-updated-token.json" {
             continue;
         }
         for (header, value) in source.sign(&headers, &body, at) {
             let sent = headers.get(&header).unwrap_or_else(|| panic!("{name} has no {header}"));
-            // Stripe's test mode adds a v0 signature to the one that counts.
+            // Stripe's test mode adds a v0 signature.
             let sent = if header == "stripe-signature" { sent.split(",v0=").next().unwrap() } else { sent };
             assert_eq!(sent, value, "{name}: {header}");
         }
     }
 }
 
-/// What the tables say is signed is what a change of makes a request refused,
-/// and what they do not is what anybody can change.
+/// Changing a field is refused if the facts describe it as signed, and accepted
+/// otherwise.
 #[test]
 fn fields_described_as_signed_are_tamperproof() {
-    // Beyond any tolerance that a source of the samples has.
+    // More than the tolerance of any sample source.
     let long = Duration::from_secs(200 * 365 * 86_400).as_millis() as u64;
     let mut unsigned_headers = 0;
     for name in deliveries() {
         let sample = sample(&name);
         let Some(rule) = rule_of(&sample.source.provider_name) else { continue };
-        // This one is known by its URL instead, which the tables say of it in words.
+        // This one has a token in the URL instead of a signature.
         if name == "shippo-track-updated-token.json" {
             continue;
         }
         let signed = rule.facts.signed;
-        let spoilt = [&sample.body[..], b" "].concat();
-        let believed = sample.verify_with(&sample.headers, &spoilt, sample.at).is_ok();
-        assert_eq!(believed, !signed.body, "{name}: the body");
+        let changed_body = [&sample.body[..], b" "].concat();
+        let is_accepted = sample.verify_with(&sample.headers, &changed_body, sample.at).is_ok();
+        assert_eq!(is_accepted, !signed.body, "{name}: the body");
         let later = Timestamp::from_millis(sample.at.as_millis() + long);
-        let believed = sample.verify_with(&sample.headers, &sample.body, later).is_ok();
-        assert_eq!(believed, !signed.time, "{name}: the time");
+        let is_accepted = sample.verify_with(&sample.headers, &sample.body, later).is_ok();
+        assert_eq!(is_accepted, !signed.time, "{name}: the time");
         for place in places(&rule.reads).into_iter().chain(signed.headers.iter().copied()) {
             let Some(value) = sample.headers.get(place).filter(|_| !place.starts_with('/')) else { continue };
             let changed = sample.headers.iter().map(|(held, value)| match held == place {
@@ -262,9 +261,9 @@ fn fields_described_as_signed_are_tamperproof() {
                 false => (held, value.to_owned()),
             });
             let changed = changed.collect::<Headers>().with_query(sample.headers.query());
-            let believed = sample.verify_with(&changed, &sample.body, sample.at).is_ok();
-            assert_eq!(believed, !signed.headers.contains(&place), "{name}: {place}: {value}");
-            unsigned_headers += usize::from(believed);
+            let is_accepted = sample.verify_with(&changed, &sample.body, sample.at).is_ok();
+            assert_eq!(is_accepted, !signed.headers.contains(&place), "{name}: {place}: {value}");
+            unsigned_headers += usize::from(is_accepted);
         }
     }
     assert!(unsigned_headers > 50, "{unsigned_headers}");
@@ -274,7 +273,7 @@ fn fields_described_as_signed_are_tamperproof() {
 fn no_sample_verifies_under_other_secrets() {
     for name in deliveries() {
         let sample = sample(&name);
-        // What this one signs says for nobody whom it is for.
+        // Its signature names no recipient.
         let expected = match sample.source.provider_name.as_str() {
             "shipstation-v2" => Ok(Verified::Delivery),
             _ => Err(Unverified::Mismatch),

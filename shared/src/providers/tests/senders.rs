@@ -1,5 +1,5 @@
-//! Senders that publish their keys, with the half of the key that they keep to
-//! themselves, so that the cases of all providers are theirs too.
+//! Providers that publish their key, with a private key, so that the shared cases can
+//! sign for them.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -12,22 +12,21 @@ use crate::{
     time::Timestamp,
 };
 
-/// The provider that this sender is. In place of a secret stands its private key,
-/// in PEM.
+/// A provider whose secrets are its private keys, in PEM.
 #[derive(Debug)]
 pub struct Sender(pub &'static dyn Provider);
 
 const WEBHOOK_ID: &str = "ours";
 
-/// What it publishes of a key.
-struct Publishes(RsaKey);
+/// The published form of a key.
+struct PublishedKey(RsaKey);
 
-impl Keys for Publishes {
+impl Keys for PublishedKey {
     fn find(&self, at: &Address) -> Option<Bytes> {
         let (modulus, exponent) = self.0.numbers();
         let [n, e] = [modulus, exponent].map(|number| URL_SAFE_NO_PAD.encode(number));
         let set = serde_json::json!({ "keys": [{ "kid": "own", "kty": "RSA", "n": n, "e": e }] });
-        // What stands in a certificate is for `certified` to say.
+        // `certified` ignores the content of a certificate.
         Some(if at.file() == "jwks_file" { set.to_string().into() } else { Bytes::new() })
     }
 
@@ -41,10 +40,10 @@ impl Provider for Sender {
         RsaKey::in_pem(secret.expose()).is_none().then_some("it is no key")
     }
 
-    /// By each of the keys in turn; without any, by one that signs nothing.
+    /// Tries each key; without any, one that matches no signature.
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
         let published = self.0.published().expect("it publishes its keys");
-        let by = |key| published.verify(request, &[WEBHOOK_ID.to_owned()], &Publishes(key), now);
+        let by = |key| published.verify(request, &[WEBHOOK_ID.to_owned()], &PublishedKey(key), now);
         let keys = secrets.iter().filter_map(|secret| RsaKey::in_pem(secret.expose()));
         let refused = by(RsaKey::of_numbers(&[1], &[3]));
         keys.map(by).find(|verified| *verified != Err(Unverified::Mismatch)).unwrap_or(refused)

@@ -1,4 +1,4 @@
-//! What senders really signed, as they or their SDKs publish it.
+//! Signatures that senders or their SDKs have published.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -8,10 +8,10 @@ use crate::{
     time::Timestamp,
 };
 
-/// Keys by the paths that they are published at; a certificate's by none.
-struct Known(Vec<(&'static str, String)>, Option<RsaKey>);
+/// Published keys by path, and the key of any certificate.
+struct KnownKeys(Vec<(&'static str, String)>, Option<RsaKey>);
 
-impl Keys for Known {
+impl Keys for KnownKeys {
     fn find(&self, at: &Address) -> Option<Bytes> {
         let found = self.0.iter().find(|(path, _)| *path == at.path()).map(|(_, key)| Bytes::from(key.clone()));
         found.or_else(|| self.1.as_ref().map(|_| Bytes::new()))
@@ -25,7 +25,7 @@ impl Keys for Known {
 fn verify(
     provider: &str,
     recipient: &str,
-    keys: &Known,
+    keys: &KnownKeys,
     headers: &[(&str, &str)],
     body: &str,
 ) -> Result<Verified, Unverified> {
@@ -35,17 +35,16 @@ fn verify(
     published.verify(webhook, &[recipient.to_owned()], keys, Timestamp::from_secs(1_767_621_700))
 }
 
-/// The modulus of the key that PayPal's sandbox signed with in 2015, under the
-/// certificate CERT-360caa42-fca2a594-a5cafa77. It is the one number of that size
-/// that divides what both signatures leave: signature^65537 less what was signed.
+/// The modulus of the key of PayPal's sandbox in 2015, certificate
+/// CERT-360caa42-fca2a594-a5cafa77. It was derived from the two signatures: it is the
+/// only number of that size that divides signature^65537 − message for both.
 const PAYPAL: &str = "yF4MCY9RPrzzizQO3t5xbEaUKuxtQhXKAjXkYBSBkX3eIrbdowUT3x139Xnlzg0OlcEzD+q1WKyNxwULuUmUWSjt4ACz4gVk3M+R\
      YVaL2A8/3fw7WrAOS+5dcZkTPhhjxHvw9xEz3sspuhkwLiM0dY7tQbkkJVZyK3CCwx6xWaNEcqhR9XjS96GH4M/mQr/lh+ua4Uut\
      FaMIiwG9pbAEXJCdj/MCiKbN2FMQKlRuUifR+PbngQyNNcBMxP/ufSfLPRk4ZmzE6j+seDJ3gHBjdUz4phnfcGZW8MKwmA7QqKhQ\
      3MTFYLw/N7j6yIpxcEyDl8Ot0Er/P/gDbmsAXDSQ6w==";
 
-/// The examples of PayPal's SDKs: of the one for Python,
-/// `samples/notification/webhook-events/verify_webhook_events.py`, and of the one
-/// for Java, `ValidateCert.java`.
+/// The examples of PayPal's SDKs: `verify_webhook_events.py` in
+/// `samples/notification/webhook-events` (Python) and `ValidateCert.java` (Java).
 const TRANSMISSIONS: [[&str; 5]; 2] = [
     [
         "dfb3be50-fd74-11e4-8bf3-77339302725b",
@@ -72,7 +71,7 @@ const TRANSMISSIONS: [[&str; 5]; 2] = [
 #[test]
 fn paypal_sandbox_signature_is_accepted() {
     let key = RsaKey::of_numbers(&STANDARD.decode(PAYPAL).unwrap(), &[1, 0, 1]);
-    let keys = Known(Vec::new(), Some(key));
+    let keys = KnownKeys(Vec::new(), Some(key));
     for [id, time, webhook_id, body, signature] in TRANSMISSIONS {
         let headers = [
             ("PAYPAL-TRANSMISSION-ID", id),
@@ -118,7 +117,7 @@ const ADOBE_SIGNATURES: [&str; 2] = [
 fn adobe_test_signature_is_accepted() {
     let pem = |key: &str| format!("-----BEGIN PUBLIC KEY-----\n{key}\n-----END PUBLIC KEY-----\n");
     let paths = ["/junit/pub-key-1.pem", "/junit/pub-key-2.pem"];
-    let keys = Known(paths.into_iter().zip(ADOBE_KEYS.map(pem)).collect(), None);
+    let keys = KnownKeys(paths.into_iter().zip(ADOBE_KEYS.map(pem)).collect(), None);
     let both = [
         ("x-adobe-digital-signature-1", ADOBE_SIGNATURES[0]),
         ("x-adobe-public-key1-path", paths[0]),

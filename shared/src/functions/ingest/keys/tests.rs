@@ -219,14 +219,14 @@ async fn paypal_certificate_needs_name_validity_and_trusted_issuer() {
     };
     let refused = |refusal: Unverified| Err(refusal.to_string());
     let unusable = |reason: &str| Err(format!("the sender's key at {CERTIFICATE} cannot be used: {reason}"));
-    let no_certificate = || unusable("it is no certificate of an RSA key");
+    let no_certificate = || unusable("it is not a certificate with an RSA key");
     for (pem, expected) in [
         (certificate(&known, LIVE, -1, 30), Ok(Verified::Delivery)),
         (certificate(&known, "messageverificationcerts.sandbox.paypal.com", -1, 30), Ok(Verified::Delivery)),
         (certificate(&known, LIVE, -30, -1), refused(Unverified::Certificate(Uncertified::Expired))),
         (certificate(&known, LIVE, 1, 30), refused(Unverified::Certificate(Uncertified::Expired))),
         (certificate(&known, "www.paypal.com", -1, 30), refused(Unverified::Certificate(Uncertified::Name))),
-        (certificate(&unknown, LIVE, -1, 30), unusable("no known authority stands behind it")),
+        (certificate(&unknown, LIVE, -1, 30), unusable("no trusted authority issued it")),
         (other_key, no_certificate()),
         (public().to_vec(), no_certificate()),
         (b"<html>".to_vec(), no_certificate()),
