@@ -270,44 +270,18 @@ mod tests {
     }
 
     #[test]
-    fn each_verification_failure_has_its_own_error() {
-        let generic = generic(STAMPED);
-        let at = 1_767_621_700;
-        let sent = |headers: &[(&str, &str)]| verify(&generic, headers, "{}", &["secret"], at);
-        let good = [
-            ("x-id", "msg_1"),
-            ("x-time", "1767621700"),
-            (
-                "x-signature",
-                "v1,WUb/UboQJtD8hPBb2UCe1C30hGhPBgdRQu5B9pWUz1/enALSrTV+PUJFSeJELnBjEghNGdPIsZeAKbUN7an5iA==",
-            ),
-        ];
-        for (index, (name, _)) in good.iter().enumerate() {
-            let mut headers = good.to_vec();
-            headers.remove(index);
-            assert_eq!(sent(&headers), Err(Unverified::Missing((*name).into())));
-        }
-        let undated = [good[0], ("x-time", "soon"), good[2]];
-        assert_eq!(sent(&undated), Err(Unverified::Malformed("x-time".into())));
+    fn unreadable_header_is_malformed() {
+        let refused = |options: &str, headers: &[(&str, &str)]| {
+            verify(&generic(options), headers, "{}", &["secret"], 1_767_621_700).unwrap_err()
+        };
+        let undated = [("x-id", "msg_1"), ("x-time", "soon"), ("x-signature", "v1,AAAA")];
+        assert_eq!(refused(STAMPED, &undated), Unverified::Malformed("x-time".into()));
         for signature in ["", "v1,", "v1,%%", "v2,AAAA", "AAAA"] {
-            let unreadable = [good[0], good[1], ("x-signature", signature)];
-            assert_eq!(sent(&unreadable), Err(Unverified::Malformed("x-signature".into())), "{signature:?}");
+            let headers = [("x-id", "msg_1"), ("x-time", "1767621700"), ("x-signature", signature)];
+            assert_eq!(refused(STAMPED, &headers), Unverified::Malformed("x-signature".into()), "{signature:?}");
         }
-        for secret in ["another", "", "\0"] {
-            assert_eq!(verify(&generic, &good, "{}", &[secret], at), Err(Unverified::Mismatch), "{secret:?}");
-        }
-        assert_eq!(verify(&generic, &good, "{}", &[], at), Err(Unverified::Mismatch));
-        for now in [at - 301, at + 301] {
-            let stale = Err(Unverified::Stale(Timestamp::from_secs(at)));
-            assert_eq!(verify(&generic, &good, "{}", &["secret"], now), stale);
-        }
-    }
-
-    #[test]
-    fn signature_header_without_time_is_malformed() {
-        let headers = [("x-signature", "v1=2006471a8557144b3bd48dc69b48e101dfba60af")];
-        let refused = verify(&generic(STAMPED_INSIDE), &headers, "{}", &["secret"], 1_767_621_700);
-        assert_eq!(refused, Err(Unverified::Malformed("x-signature".into())));
+        let without_time = [("x-signature", "v1=2006471a8557144b3bd48dc69b48e101dfba60af")];
+        assert_eq!(refused(STAMPED_INSIDE, &without_time), Unverified::Malformed("x-signature".into()));
     }
 
     #[test]
@@ -320,18 +294,6 @@ mod tests {
             assert_eq!(verify(&generic, &headers, "{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery), "{time}");
             let stale = Err(Unverified::Stale(Timestamp::from_secs(1_767_621_700)));
             assert_eq!(verify(&generic, &headers, "{}", &["secret"], 1_767_631_700), stale, "{time}");
-        }
-    }
-
-    #[test]
-    fn signed_sample_verifies() {
-        let now = Timestamp::from_secs(1_767_621_700);
-        for options in [LIKE_GITHUB, STAMPED, STAMPED_INSIDE] {
-            let generic = generic(options);
-            let signed = generic.sign(&Headers::default(), b"body", &Secret::new("secret"), now);
-            let headers = signed.into_iter().collect();
-            let request = Request { headers: &headers, body: b"body" };
-            assert_eq!(generic.verify(request, &[Secret::new("secret")], now), Ok(Verified::Delivery), "{options}");
         }
     }
 

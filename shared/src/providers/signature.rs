@@ -224,16 +224,6 @@ mod tests {
     }
 
     #[test]
-    fn one_matching_signature_and_key_suffices() {
-        let keys = || ["old", "new"].into_iter().filter_map(Key::new);
-        let good = HashName::Sha256.hmac(&Key::new("new").unwrap(), &[b"body"]);
-        assert_eq!(check(HashName::Sha256, keys(), &[b"body"], &[vec![0; 32], good.clone()]), Ok(()));
-        assert_eq!(check(HashName::Sha256, keys(), &[b"body"], &[good[..31].to_vec()]), Err(Unverified::Mismatch));
-        assert_eq!(check(HashName::Sha256, keys(), &[b"body"], &[]), Err(Unverified::Mismatch));
-        assert_eq!(check(HashName::Sha256, keys().take(0), &[b"body"], &[good]), Err(Unverified::Mismatch));
-    }
-
-    #[test]
     fn hexadecimal_is_decoded_in_either_case() {
         assert_eq!(Encoding::Hex.decode("00fFA0"), Some(vec![0, 0xff, 0xa0]));
         for text in ["", "0", "0g", "é0", "+1"] {
@@ -248,15 +238,6 @@ mod tests {
         }
         for text in ["", "=", "a", "+/8 =", "é"] {
             assert_eq!(Encoding::Base64.decode(text), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn signed_time_may_differ_by_five_minutes() {
-        let at = Timestamp::from_secs(1000);
-        let stale = Err(Unverified::Stale(at));
-        for (now, expected) in [(700, Ok(())), (1300, Ok(())), (699, stale.clone()), (1301, stale)] {
-            assert_eq!(check_time(at, Timestamp::from_secs(now)), expected, "{now}");
         }
     }
 

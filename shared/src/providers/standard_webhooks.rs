@@ -260,32 +260,20 @@ mod tests {
     }
 
     #[test]
-    fn each_verification_failure_has_its_own_error() {
+    fn unreadable_header_is_malformed() {
         let good = [("webhook-id", ID), ("webhook-timestamp", "1614265330"), ("webhook-signature", GOOD)];
-        for (index, (name, _)) in good.iter().enumerate() {
-            let mut headers = good.to_vec();
-            headers.remove(index);
-            let missing = Err(Unverified::Missing((*name).into()));
-            assert_eq!(verify_at(&headers, &[SECRET], SIGNED_AT), missing);
+        for (headers, name) in [
+            (vec![good[0], ("webhook-timestamp", "2021-02-25"), good[2]], "webhook-timestamp"),
+            (vec![("webhook-id", " "), good[1], good[2], ("svix-id", "svix")], "webhook-id"),
+        ] {
+            let malformed = Err(Unverified::Malformed(name.into()));
+            assert_eq!(verify_at(&headers, &[SECRET], SIGNED_AT), malformed);
         }
-        let undated = [good[0], ("webhook-timestamp", "2021-02-25"), good[2]];
-        let malformed = Err(Unverified::Malformed("webhook-timestamp".into()));
-        assert_eq!(verify_at(&undated, &[SECRET], SIGNED_AT), malformed);
         for signature in ["", "v1,", "v1a,", "v2,hnO3", "g0hM9SsE"] {
             let malformed = Err(Unverified::Malformed("webhook-signature".into()));
             assert_eq!(verify(signature, &[SECRET]), malformed, "{signature:?}");
         }
-        let unnamed = [("webhook-id", " "), good[1], good[2], ("svix-id", "svix")];
-        let malformed = Err(Unverified::Malformed("webhook-id".into()));
-        assert_eq!(verify_at(&unnamed, &[SECRET], SIGNED_AT), malformed);
         assert_eq!(verify("v1a,hnO3", &[SECRET]), Err(Unverified::Mismatch));
-        let stale = Err(Unverified::Stale(Timestamp::from_secs(SIGNED_AT)));
-        assert_eq!(verify_at(&good, &[SECRET], SIGNED_AT + 301), stale);
-        assert_eq!(verify_at(&good, &[SECRET], SIGNED_AT - 301), stale);
-        for secret in ["whsec_AAAB", "whsec_", "whsec_not base64", ""] {
-            assert_eq!(verify(GOOD, &[secret]), Err(Unverified::Mismatch), "{secret:?}");
-        }
-        assert_eq!(verify(GOOD, &[]), Err(Unverified::Mismatch));
     }
 
     /// The seed and the public key of RFC 8032, section 7.1, test 2.

@@ -134,23 +134,14 @@ mod tests {
     const GOOD: &str = "ff87c35ab3a194aab049c820cedc0f7e6e8f05336b1074c1119f49340709d251";
     const BAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-    fn verify_at(value: &str, secrets: &[&str], now: u64) -> Result<Verified, Unverified> {
-        let headers = [("Stripe-Signature", value)].into_iter().collect();
-        let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
-        Stripe.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
-    }
-
     fn verify(value: &str) -> Result<Verified, Unverified> {
-        verify_at(value, &["whsec_rolled", SECRET], SIGNED_AT)
+        let headers = [("Stripe-Signature", value)].into_iter().collect();
+        let secrets = ["whsec_rolled", SECRET].map(Secret::new);
+        Stripe.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(SIGNED_AT))
     }
 
     fn described(body: &str) -> Described {
         Stripe.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
-    }
-
-    #[test]
-    fn known_signature_is_accepted() {
-        assert_eq!(verify(&format!("t={SIGNED_AT},v1={GOOD}")), Ok(Verified::Delivery));
     }
 
     #[test]
@@ -180,25 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn each_verification_failure_has_its_own_error() {
-        let good = format!("t={SIGNED_AT},v1={GOOD}");
-        let no_headers = Request { headers: &Headers::default(), body: BODY };
-        let missing = Stripe.verify(no_headers, &[Secret::new(SECRET)], Timestamp::from_secs(SIGNED_AT));
-        assert_eq!(missing, Err(Unverified::Missing(SIGNATURE.into())));
+    fn unreadable_header_is_malformed() {
         for value in ["", "t=", &format!("v1={GOOD}"), &format!("t=now,v1={GOOD}"), &format!("t={SIGNED_AT},v1=x")] {
             assert_eq!(verify(value), Err(Unverified::Malformed(SIGNATURE.into())), "{value:?}");
         }
-        assert_eq!(
-            verify_at(&good, &[SECRET], SIGNED_AT + 301),
-            Err(Unverified::Stale(Timestamp::from_secs(SIGNED_AT)))
-        );
-        assert_eq!(
-            verify_at(&good, &[SECRET], SIGNED_AT - 301),
-            Err(Unverified::Stale(Timestamp::from_secs(SIGNED_AT)))
-        );
-        assert_eq!(verify_at(&good, &["another"], SIGNED_AT), Err(Unverified::Mismatch));
-        assert_eq!(verify_at(&good, &[""], SIGNED_AT), Err(Unverified::Mismatch));
-        assert_eq!(verify_at(&good, &[], SIGNED_AT), Err(Unverified::Mismatch));
     }
 
     #[test]

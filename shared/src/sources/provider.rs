@@ -72,9 +72,4 @@ mod tests {
             assert!(refused.starts_with("source `shop`: there is no such provider; there are "), "{refused}");
         }
     }
-
-    #[test]
-    fn every_provider_name_has_an_implementation() {
-        assert!(NAMES.iter().all(|name| *name == "generic" || (Registry::THIS_BUILD.by_name)(name).is_some()));
-    }
 }

@@ -83,11 +83,6 @@ mod tests {
     }
 
     #[test]
-    fn answer_410_is_rejected() {
-        assert_eq!(judged(410, Some("60")), Outcome::Reject("the endpoint answered 410 Gone".into()));
-    }
-
-    #[test]
     fn any_other_answer_is_retried() {
         for status in [300, 304, 400, 401, 404, 409, 413, 422, 500, 501, 599, 999] {
             let Outcome::Retry { after: None, error } = judged(status, None) else { panic!("{status}") };
