@@ -96,21 +96,21 @@ pub struct Source {
     pub handler: String,
     /// The time limit of one handler start.
     pub handler_timeout: Duration,
-    /// When and for how long a delivery is retried.
+    /// The retry policy of its deliveries.
     pub retry: RetryPolicy,
     /// The reaction to a delivery whose retries are used up.
     pub on_failure: OnFailure,
     /// The most handler starts for one entity in a time; `None` for no limit.
     pub rate: Option<Rate>,
-    /// How many deliveries of an entity one handler start gets.
+    /// The number of deliveries that one handler start gets.
     pub deliver: Deliver,
-    /// How long to wait for more deliveries; `None` for not at all.
+    /// The wait for more deliveries, if any.
     pub linger: Option<Linger>,
     /// The reaction to a delivery that is older than an applied one.
     pub stale: Stale,
     #[cfg(any(test, feature = "verify"))]
     on_outage: Option<OnOutage>,
-    /// Whether its deliveries are accepted without being handled.
+    /// Its deliveries are accepted, but not handled.
     pub is_paused: bool,
     forward: Option<Destination>,
     invoke: Option<Function>,

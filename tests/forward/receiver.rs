@@ -1,4 +1,4 @@
-//! A receiver or function in another language, in a process of its own.
+//! A receiver or function in another language, in a separate process.
 
 use std::{path::Path, process::Stdio};
 

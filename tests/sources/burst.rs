@@ -54,9 +54,9 @@ impl Document for Throttling {
 
 /// The result of instances that started at the same moment.
 struct Burst {
-    /// How long each instance took to get its sources, in ascending order.
+    /// The time in which each instance got its sources, in ascending order.
     started: Vec<Duration>,
-    /// How often an instance gave up, so that Lambda started it again.
+    /// The number of times that an instance gave up, so that Lambda restarted it.
     given_up: usize,
     reads: usize,
 }

@@ -53,7 +53,7 @@ on_failure = "block"
 pub struct Shop {
     /// The deployment.
     pub deployment: LocalDeployment,
-    /// What happened.
+    /// The recorded events.
     pub story: Story,
     /// The console of the deployment.
     pub console: Console,

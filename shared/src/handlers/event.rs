@@ -89,7 +89,7 @@ impl<'a> EventDelivery<'a> {
     }
 }
 
-/// Returns the id by which a receiver recognises repeats. It is a hash, because
+/// Returns the id that lets a receiver recognise repeats. It is a hash, because
 /// senders' ids are unique within a source only and may contain any character. A
 /// redrive keeps it: the delivery may have been applied although its answers were
 /// lost. A rewind changes it, so that the delivery has its effect again.

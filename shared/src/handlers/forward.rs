@@ -40,7 +40,7 @@ use crate::{
     config::{InvalidConfig, Variables},
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::delivery::Delivery,
-    sources::{FORWARD, LiveSources, deliver::Deliver, destination::Reach},
+    sources::{FORWARD, LiveSources, deliver::Deliver, destination::AddressScope},
     time::Env,
     tls::Roots,
 };
@@ -91,8 +91,8 @@ impl Forward {
         let tls = roots.trusted();
         Self {
             sources: sources.into(),
-            public: Client::new(Reach::Public, &tls),
-            anywhere: Client::new(Reach::Anywhere, &tls),
+            public: Client::new(AddressScope::Public, &tls),
+            anywhere: Client::new(AddressScope::Any, &tls),
         }
     }
 
@@ -104,9 +104,9 @@ impl Forward {
         let Some((source, destination)) = source.and_then(|source| Some((source, source.forward()?))) else {
             return Outcome::retry("the source has no table `forward`");
         };
-        let client = match destination.reach() {
-            Reach::Public => &self.public,
-            Reach::Anywhere => &self.anywhere,
+        let client = match destination.scope() {
+            AddressScope::Public => &self.public,
+            AddressScope::Any => &self.anywhere,
         };
         let env = context.env();
         let time = context.time_left();

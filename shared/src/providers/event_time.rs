@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 use crate::time::Timestamp;
 
 /// Parses a time to the millisecond: a number since the epoch in seconds (with
-/// an optional fraction), milli-, micro- or nanoseconds, told apart by size; or a
+/// an optional fraction), milli-, micro- or nanoseconds, distinguished by size; or a
 /// date such as `2026-01-05T09:00:00.5-05:00`. A date without a zone is UTC.
 /// Returns `None` for anything else, and for times outside the years 1970 to 9999.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {

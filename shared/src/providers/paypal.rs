@@ -4,7 +4,7 @@
 //! The certificate is fetched from PayPal's hosts only, whatever the header says,
 //! and must be PayPal's, valid, and issued by a known authority. The webhook id
 //! is ours; without it, an event of any other shop would be accepted. Only the
-//! body's CRC-32 is signed: whoever has seen one transmission can construct
+//! body's CRC-32 is signed: anybody who has seen one transmission can construct
 //! another body with the same checksum, and only TLS keeps transmissions
 //! confidential. PayPal does not document whether a transmission that is resent
 //! days later has a new time, so age is not checked: repeats are recognised by

@@ -57,8 +57,8 @@ pub struct Example {
 pub struct Rule {
     /// The lines of the rule.
     pub lines: &'static [Line],
-    /// Events of which several concern one entity, and others an entity of another
-    /// kind with the same number. Empty where senders differ too much.
+    /// Events: several of one entity, and some of an entity of another kind with the
+    /// same number. Empty where senders differ too much.
     pub examples: &'static [Example],
     /// The locations of an event's other fields.
     pub reads: Reads,

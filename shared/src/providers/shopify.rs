@@ -1,7 +1,7 @@
 //! Shopify: base64 HMAC-SHA256 of the body under the app's client secret.
 //!
 //! Only the body is signed. Topic, shop, webhook id and time are unsigned
-//! headers, and no time is signed: whoever has seen a request can replay its body
+//! headers, and no time is signed: anybody who has seen a request can replay its body
 //! under any topic and id. Only TLS keeps requests confidential.
 //!
 //! Headers have two families: `X-Shopify-…`, and `Shopify-…` for newer events.

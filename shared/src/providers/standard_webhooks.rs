@@ -1,6 +1,6 @@
 //! Standard Webhooks (standardwebhooks.com) over `id.timestamp.body`: base64
 //! HMAC-SHA256 under the bytes that a `whsec_…` secret encodes (`v1`), or Ed25519
-//! (`v1a`), for which the source has the public key, `whpk_…`.
+//! (`v1a`); then the source has the public key, `whpk_…`.
 //!
 //! The signature header lists several signatures while a key is rolled; unknown
 //! versions are ignored. The `svix-…` aliases of the three headers are accepted.

@@ -1,4 +1,4 @@
-//! How many deliveries one handler start gets: one, several, or the latest.
+//! The deliveries of one handler start: one, several, or the latest.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 
-/// How many deliveries of an entity one handler start gets.
+/// The number of deliveries of an entity that one handler start gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Deliver {
     /// One.

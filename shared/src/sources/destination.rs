@@ -24,12 +24,12 @@ pub(crate) struct Entry {
 
 /// The addresses that may be connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reach {
+pub enum AddressScope {
     /// Addresses that are reachable from the whole internet, over TLS.
     Public,
     /// All addresses, including this machine, private networks and the cloud's
     /// metadata service.
-    Anywhere,
+    Any,
 }
 
 /// A checked destination of the `forward` handler.
@@ -37,18 +37,18 @@ pub enum Reach {
 pub struct Destination {
     url: Uri,
     secrets: Vec<Secret>,
-    reach: Reach,
+    scope: AddressScope,
 }
 
 impl Destination {
     pub(crate) fn check(entry: Entry) -> Result<Self, String> {
-        let reach = if entry.allow_private { Reach::Anywhere } else { Reach::Public };
-        let url = url(&entry.url, reach).map_err(|reason| format!("`forward.url` {reason}"))?;
+        let scope = if entry.allow_private { AddressScope::Any } else { AddressScope::Public };
+        let url = url(&entry.url, scope).map_err(|reason| format!("`forward.url` {reason}"))?;
         let secrets = Vec::from(entry.secret);
         if secrets.is_empty() || !secrets.iter().all(is_usable) {
             return Err("`forward.secret` must be `whsec_` and the key's bytes in base64".into());
         }
-        Ok(Self { url, secrets, reach })
+        Ok(Self { url, secrets, scope })
     }
 
     /// Creates a destination from a URL given on the command line, which may lead
@@ -58,9 +58,9 @@ impl Destination {
     ///
     /// The URL or a secret is invalid. The message does not repeat it.
     pub fn elsewhere(to: &str, secrets: Vec<Secret>) -> Result<Self, String> {
-        let url = url(to, Reach::Anywhere).map_err(|reason| format!("the URL {reason}"))?;
+        let url = url(to, AddressScope::Any).map_err(|reason| format!("the URL {reason}"))?;
         match secrets.iter().all(is_usable) {
-            true => Ok(Self { url, secrets, reach: Reach::Anywhere }),
+            true => Ok(Self { url, secrets, scope: AddressScope::Any }),
             false => Err("a secret to sign with must be `whsec_` and the key's bytes in base64".into()),
         }
     }
@@ -82,8 +82,8 @@ impl Destination {
     }
 
     /// Returns the addresses that the host may resolve to.
-    pub fn reach(&self) -> Reach {
-        self.reach
+    pub fn scope(&self) -> AddressScope {
+        self.scope
     }
 }
 
@@ -97,7 +97,7 @@ fn is_usable(secret: &Secret) -> bool {
     secret.text().is_some_and(|text| text.starts_with("whsec_")) && rules().objection(secret).is_none()
 }
 
-fn url(text: &str, reach: Reach) -> Result<Uri, String> {
+fn url(text: &str, scope: AddressScope) -> Result<Uri, String> {
     let url: Uri = text.parse().map_err(|error| format!("cannot be read: {error}"))?;
     let host = url.host().filter(|host| !host.is_empty());
     let (Some(scheme), Some(authority), Some(host)) = (url.scheme(), url.authority(), host) else {
@@ -106,13 +106,13 @@ fn url(text: &str, reach: Reach) -> Result<Uri, String> {
     if authority.as_str().contains('@') {
         return Err("must not contain a user name, which is not sent; receivers check the signature".into());
     }
-    match reach {
-        Reach::Anywhere if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => {}
-        Reach::Anywhere => return Err("must start with https:// or http://".into()),
-        Reach::Public if *scheme == Scheme::HTTPS => {}
-        Reach::Public => return Err("must start with https://; http:// needs allow_private = true".into()),
+    match scope {
+        AddressScope::Any if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => {}
+        AddressScope::Any => return Err("must start with https:// or http://".into()),
+        AddressScope::Public if *scheme == Scheme::HTTPS => {}
+        AddressScope::Public => return Err("must start with https://; http:// needs allow_private = true".into()),
     }
-    if reach == Reach::Public && is_known_private(host) {
+    if scope == AddressScope::Public && is_known_private(host) {
         return Err(format!("leads to {host}, which is not public; that needs allow_private = true"));
     }
     Ok(url)
@@ -133,7 +133,7 @@ fn is_known_private(host: &str) -> bool {
 
 impl fmt::Debug for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Destination").field("host", &self.host()).field("reach", &self.reach).finish_non_exhaustive()
+        f.debug_struct("Destination").field("host", &self.host()).field("scope", &self.scope).finish_non_exhaustive()
     }
 }
 

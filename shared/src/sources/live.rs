@@ -144,7 +144,7 @@ impl LiveSources {
         let give_up = origin.env.monotonic() + origin.document.patience();
         let mut wait = PATIENCE;
         loop {
-            let begun = Begun::now(&origin.env);
+            let begun = ReadStart::now(&origin.env);
             let refused = match origin.read().await {
                 Ok(text) => {
                     let sources = Sources::parse(&text).map_err(|error| error.to_string())?;
@@ -279,7 +279,7 @@ impl LiveSources {
     async fn read_again(&self, asked: Duration, cause: Cause) {
         let Some(origin) = &self.0.origin else { return };
         let _turn = origin.reading.lock().await;
-        let begun = Begun::now(&origin.env);
+        let begun = ReadStart::now(&origin.env);
         {
             let mut state = self.0.lock();
             if state.tried >= asked {
@@ -340,12 +340,12 @@ enum Judged {
 }
 
 /// The start of a read, by both clocks.
-struct Begun {
+struct ReadStart {
     monotonic: Duration,
     at: Timestamp,
 }
 
-impl Begun {
+impl ReadStart {
     fn now(env: &Env) -> Self {
         Self { monotonic: env.monotonic(), at: env.now() }
     }
@@ -372,7 +372,7 @@ impl State {
         }
     }
 
-    fn take(&mut self, sources: Sources, text: String, begun: Begun) {
+    fn take(&mut self, sources: Sources, text: String, begun: ReadStart) {
         self.sources = Arc::new(sources);
         self.text = text;
         (self.read, self.read_at, self.tried) = (begun.monotonic, begun.at, begun.monotonic);

@@ -44,11 +44,11 @@ const RETENTION: Duration = Duration::from_secs(30 * 86_400);
 /// The default time of the first event: a day before it arrives.
 const HAPPENED: Timestamp = Timestamp::from_millis(START.as_millis() - 86_400_000);
 
-/// How long a replaced handler may take to finish.
+/// The time for a replaced handler to finish.
 const FROZEN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The most polls of a run. The kit's retry policy needs fewer, so a handler that has
-/// not finished by then never does.
+/// The most polls of a run. The kit's retry policy needs fewer, so a handler that
+/// needs more never finishes.
 const POLLS: u32 = 500;
 
 /// The shortest time between two polls; a crashed worker's lease expires within it.
@@ -143,7 +143,7 @@ pub(super) fn run<H: Handler>(
 ) -> RunResult {
     let external = ExternalSystem::default();
     let handler = handler(&external);
-    // On a thread of its own, because the caller may be inside a runtime.
+    // A separate thread, because the caller may be inside a runtime.
     std::thread::scope(|scope| {
         let run = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

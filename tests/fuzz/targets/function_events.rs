@@ -1,5 +1,5 @@
 #![no_main]
-//! Function events: whatever Lambda hands over is read or refused.
+//! Function events: any input is parsed or refused.
 
 use libfuzzer_sys::fuzz_target;
 use webhook_serializer::functions::{
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         let count = messages.len();
         let batch = Batch::sort(messages);
         assert!(batch.jobs().len() + batch.unreadable().len() <= count);
-        // Nothing is known of any job: every message that could be read is kept.
+        // Without results, every readable message stays on the queue.
         assert_eq!(batch.failures(&Default::default()).len() + batch.unreadable().len(), count);
     }
 });

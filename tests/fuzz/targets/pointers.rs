@@ -1,5 +1,5 @@
 #![no_main]
-//! JSON pointers into raw bodies: they find what serde_json finds.
+//! JSON pointers into raw bodies agree with serde_json.
 
 use libfuzzer_sys::fuzz_target;
 use webhook_serializer::providers::pointer;

@@ -1,5 +1,5 @@
 #![no_main]
-//! Stored rows: whatever stands in the tables is read or refused.
+//! Stored rows: any content is parsed or refused.
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
@@ -56,7 +56,7 @@ const NAMES: [&str; 39] = [
 ];
 
 fuzz_target!(|fields: Vec<(u8, Field)>| {
-    // A row that is nearly right, so that the fuzzer gets past the first check.
+    // A nearly valid row, so that the fuzzer gets past the first check.
     let mut row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "n/a").with(a::ITEM, "d#00000000000000000007");
     for (name, field) in fields {
         let value = match field {

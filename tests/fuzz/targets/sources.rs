@@ -1,6 +1,5 @@
 #![no_main]
-//! The sources document and entity keys: read, or refused with a reason that
-//! shows no secret.
+//! Sources documents and entity keys: any text is parsed, or refused with a reason.
 
 use libfuzzer_sys::fuzz_target;
 use webhook_serializer::{protocol::entity::EntityKey, sources::Sources};

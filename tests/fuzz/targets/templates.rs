@@ -1,6 +1,5 @@
 #![no_main]
-//! Entity key templates: one that is taken is filled with whatever its fields
-//! come to, or has no field and is a key.
+//! Entity key templates: a valid one contains its fields' values, or is a constant key.
 
 use std::{borrow::Cow, cell::Cell};
 

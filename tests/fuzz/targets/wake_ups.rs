@@ -1,6 +1,5 @@
 #![no_main]
-//! Messages of the queue: a wake-up is read as it was written, anything else is
-//! refused.
+//! Queue messages: a wake-up survives a round trip, anything else is refused.
 
 use libfuzzer_sys::fuzz_target;
 use webhook_serializer::{
@@ -19,7 +18,7 @@ fuzz_target!(|input: (String, u32)| {
     let batch = Batch::sort([Message { id: "1".into(), body: text.clone(), times }]);
     assert_eq!(batch.jobs().len(), usize::from(read.is_ok()));
     assert!(batch.jobs().iter().all(|job| job.times == times));
-    // Any key is read back from the message that it is sent in.
+    // Any key survives a round trip.
     if let Ok(entity) = EntityKey::parse(&text) {
         let sent = WakeUp::of(&entity);
         let body = serde_json::to_string(&sent).expect("it can be written");

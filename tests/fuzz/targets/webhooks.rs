@@ -1,9 +1,10 @@
 #![no_main]
-//! Webhooks of every provider, written as a request is: `SOURCE SECONDS QUERY`,
-//! lines of headers, an empty line, the body. None makes anything panic; under
-//! another secret than it was signed with it is never believed, and signed by us
-//! always. `FUZZ_SOURCE` feeds one source only. `.ci/fuzz` makes the samples of
-//! `events/` requests to begin with.
+//! Webhooks of every provider: nothing panics, a foreign signature is never accepted,
+//! and our own always.
+//!
+//! The input is `SOURCE SECONDS QUERY`, lines of headers, an empty line, the body.
+//! `FUZZ_SOURCE` restricts the run to one source. `.ci/fuzz` turns the samples of
+//! `events/` into the first inputs.
 
 use std::sync::LazyLock;
 
@@ -20,7 +21,7 @@ const DOCUMENT: &str = include_str!("../../../events/sources.toml");
 
 static SOURCES: LazyLock<Sources> = LazyLock::new(|| Sources::parse(DOCUMENT).expect("the samples' own"));
 
-/// The same senders, whose secrets and ids nobody has used.
+/// The same sources with unused secrets and ids.
 static STRANGERS: LazyLock<Sources> = LazyLock::new(|| {
     let another_id = DOCUMENT.replace("0DEVELOPMENT00001", "another").replace("development-client-id", "another");
     let mut secrets = false;
@@ -45,7 +46,7 @@ static STRANGERS: LazyLock<Sources> = LazyLock::new(|| {
     Sources::parse(&given).expect("the samples' own but for the secrets")
 });
 
-/// What senders publish, if the samples' keys were theirs.
+/// The published keys of the samples.
 struct Published;
 
 const CERTIFICATE: &[u8] = include_bytes!("../../../events/keys/certificate.pem");
@@ -64,10 +65,10 @@ impl Keys for Published {
     }
 }
 
-/// The request's own body is published everywhere.
-struct Whatever(Bytes);
+/// The same document at every address.
+struct SameEverywhere(Bytes);
 
-impl Keys for Whatever {
+impl Keys for SameEverywhere {
     fn find(&self, _: &Address) -> Option<Bytes> {
         Some(self.0.clone())
     }
@@ -77,7 +78,7 @@ impl Keys for Whatever {
     }
 }
 
-/// The source, the time, the headers and the body.
+/// Parses the source, the time, the headers and the body.
 fn read(input: &[u8]) -> (&'static Source, Timestamp, Headers, &[u8]) {
     let head_ends = input.windows(2).position(|two| two == b"\n\n");
     let (head, body) = head_ends.map_or((input, &b""[..]), |at| (&input[..at], &input[at + 2..]));
@@ -100,17 +101,17 @@ fuzz_target!(|input: &[u8]| {
 
     let request = Request { headers: &headers, body };
     let _ = source.verify_with(request, &Published, now);
-    let _ = source.verify_with(request, &Whatever(Bytes::copy_from_slice(body)), now);
+    let _ = source.verify_with(request, &SameEverywhere(Bytes::copy_from_slice(body)), now);
     let incoming = source.delivery(request, now);
     assert!(incoming.entity.as_str().len() <= 512);
 
-    // ShipStation says of nothing for whom it is.
+    // ShipStation's signatures name no recipient.
     if source.provider_name != "shipstation-v2" {
-        let believed = stranger.verify_with(request, &Published, now);
-        assert_ne!(believed, Ok(Verified::Delivery), "{name} believes what was signed with another secret");
+        let accepted = stranger.verify_with(request, &Published, now);
+        assert_ne!(accepted, Ok(Verified::Delivery), "{name} accepts a signature of another secret");
     }
 
-    // One that signs with a key of its own signs nothing here.
+    // We cannot sign for providers that publish their key.
     let signed = source.sign(&headers, body, now);
     if signed.is_empty() && source.query().is_none() {
         return;
@@ -121,5 +122,5 @@ fuzz_target!(|input: &[u8]| {
     let query = source.query().unwrap_or_else(|| headers.query().to_owned());
     let own = all.into_iter().collect::<Headers>().with_query(query);
     let verified = source.verify(Request { headers: &own, body }, now);
-    assert!(verified.is_ok() || body.is_empty(), "{name} does not believe its own signature: {verified:?}");
+    assert!(verified.is_ok() || body.is_empty(), "{name} refuses its own signature: {verified:?}");
 });

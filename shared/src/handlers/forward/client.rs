@@ -33,13 +33,13 @@ use hyper_util::{
 use rustls::ClientConfig;
 use tower_service::Service;
 
-use crate::sources::destination::{Reach, address};
+use crate::sources::destination::{AddressScope, address};
 
 /// The timeout for connecting to one address.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// How long idle connections are kept: less than the five seconds of Node, uvicorn
-/// and Apache, so that no request meets a connection that is being closed.
+/// The lifetime of idle connections: less than the five seconds of Node, uvicorn and
+/// Apache, so that no request meets a connection that is being closed.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
 /// An HTTP client that connects only to allowed addresses.
@@ -47,15 +47,15 @@ const IDLE_TIME: Duration = Duration::from_secs(4);
 pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>);
 
 impl Client {
-    pub(super) fn new(reach: Reach, tls: &ClientConfig) -> Self {
-        let mut tcp = HttpConnector::new_with_resolver(Resolver { reach, names: GaiResolver::new() });
+    pub(super) fn new(scope: AddressScope, tls: &ClientConfig) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(Resolver { scope, names: GaiResolver::new() });
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIME));
         let tls = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls.clone());
-        let schemes = match reach {
-            Reach::Public => tls.https_only(),
-            Reach::Anywhere => tls.https_or_http(),
+        let schemes = match scope {
+            AddressScope::Public => tls.https_only(),
+            AddressScope::Any => tls.https_or_http(),
         };
         let client = legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_TIME)
@@ -98,7 +98,7 @@ impl Error for Unsent {}
 /// The system's resolver, filtered by the allowed addresses.
 #[derive(Clone)]
 struct Resolver {
-    reach: Reach,
+    scope: AddressScope,
     names: GaiResolver,
 }
 
@@ -117,8 +117,8 @@ impl fmt::Display for NotPublic {
 
 impl Error for NotPublic {}
 
-fn within(reach: Reach, addresses: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, NotPublic> {
-    let may = |found: &SocketAddr| reach == Reach::Anywhere || address::is_public(found.ip());
+fn within(scope: AddressScope, addresses: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, NotPublic> {
+    let may = |found: &SocketAddr| scope == AddressScope::Any || address::is_public(found.ip());
     let (allowed, refused): (Vec<_>, Vec<_>) = addresses.partition(may);
     if allowed.is_empty() { Err(NotPublic(refused.first().copied())) } else { Ok(allowed) }
 }
@@ -134,8 +134,8 @@ impl Service<Name> for Resolver {
 
     fn call(&mut self, name: Name) -> Self::Future {
         let found = self.names.call(name);
-        let reach = self.reach;
-        Box::pin(async move { Ok(within(reach, found.await?)?.into_iter()) })
+        let scope = self.scope;
+        Box::pin(async move { Ok(within(scope, found.await?)?.into_iter()) })
     }
 }
 
@@ -143,9 +143,9 @@ impl Service<Name> for Resolver {
 mod tests {
     use super::*;
 
-    fn found(reach: Reach, addresses: &[&str]) -> Result<Vec<String>, String> {
+    fn found(scope: AddressScope, addresses: &[&str]) -> Result<Vec<String>, String> {
         let addresses = addresses.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 0));
-        match within(reach, addresses) {
+        match within(scope, addresses) {
             Ok(allowed) => Ok(allowed.iter().map(|address| address.ip().to_string()).collect()),
             Err(refused) => Err(refused.to_string()),
         }
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn private_addresses_of_a_host_are_skipped() {
         let mixed = ["10.0.0.1", "8.8.8.8", "::1", "2606:4700::1"];
-        assert_eq!(found(Reach::Public, &mixed).unwrap(), ["8.8.8.8", "2606:4700::1"]);
-        assert_eq!(found(Reach::Anywhere, &mixed).unwrap(), mixed);
+        assert_eq!(found(AddressScope::Public, &mixed).unwrap(), ["8.8.8.8", "2606:4700::1"]);
+        assert_eq!(found(AddressScope::Any, &mixed).unwrap(), mixed);
     }
 
     #[test]
     fn host_with_only_private_addresses_is_refused() {
-        let refused = found(Reach::Public, &["169.254.169.254", "::1"]).unwrap_err();
+        let refused = found(AddressScope::Public, &["169.254.169.254", "::1"]).unwrap_err();
         assert_eq!(refused, "169.254.169.254 is not public, and allow_private is not set");
-        assert_eq!(found(Reach::Anywhere, &[]).unwrap_err(), "the host has no address");
+        assert_eq!(found(AddressScope::Any, &[]).unwrap_err(), "the host has no address");
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn excerpt(body: &[u8], destination: &Destination) -> String {
 
 const PREFIX: &str = "whsec_";
 
-/// The length, in bytes, from which a path segment may be a token and is hidden.
+/// The shortest path segment, in bytes, that may be a token and is hidden.
 const TOKEN: usize = 16;
 
 /// Replaces `begins` and the base64 that follows it by `…`.

@@ -194,7 +194,7 @@ impl Keys for SameEverywhere {
     }
 }
 
-/// What may be published: anything, or nearly a key.
+/// Arbitrary published documents, or nearly keys.
 fn any_published() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         any::<Vec<u8>>(),

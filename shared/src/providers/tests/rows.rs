@@ -31,7 +31,7 @@ pub struct Row {
     pub more: &'static str,
     pub signs_body: bool,
     pub signs_time: bool,
-    /// Whether the header is a comma-separated list of signatures.
+    /// The header is a comma-separated list of signatures.
     pub is_list: bool,
 }
 
