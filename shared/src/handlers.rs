@@ -73,6 +73,14 @@ impl Handler for Handlers {
     }
 }
 
+/// Returns the timeout of a call to a destination. It ends shortly before the
+/// handler's, so that the error names the destination.
+#[cfg(any(feature = "forward", feature = "invoke"))]
+fn call_timeout(context: &Context) -> std::time::Duration {
+    let time = context.time_left();
+    time.saturating_sub(std::time::Duration::from_millis(100).min(time / 10))
+}
+
 fn no_handler(context: &Context) -> Outcome {
     Outcome::retry(format!("there is no handler `{}` in this worker", context.handler()))
 }

@@ -27,7 +27,7 @@ use crate::{
         entity::{EntityKey, SourceName},
         rate::Rate,
     },
-    providers::{self, Generic, Options, Provider, Secret, Secrets},
+    providers::{self, Generic, Provider, Secret, Secrets},
     sources::{
         deliver::{Deliver, Linger, Stale},
         destination::Destination,
@@ -315,7 +315,7 @@ fn without_values(message: &str) -> String {
 
 impl Source {
     fn check(name: SourceName, entry: Entry, registry: Registry) -> Result<Self, String> {
-        let provider = provider(&entry.provider, entry.generic, Options { url: entry.url }, registry)?;
+        let provider = provider(&entry.provider, entry.generic, entry.url.as_deref(), registry)?;
         #[cfg(any(test, feature = "verify"))]
         if let Some(objection) = entry.topics.as_ref().and_then(Topics::objection) {
             return Err(objection);
@@ -399,7 +399,12 @@ impl Source {
     }
 }
 
-fn provider(name: &str, generic: Option<Generic>, options: Options, registry: Registry) -> Result<AnyProvider, String> {
+fn provider(
+    name: &str,
+    generic: Option<Generic>,
+    url: Option<&str>,
+    registry: Registry,
+) -> Result<AnyProvider, String> {
     let provider = match (name, generic) {
         ("generic", Some(generic)) => (registry.by_options)(generic),
         ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
@@ -410,7 +415,7 @@ fn provider(name: &str, generic: Option<Generic>, options: Options, registry: Re
         }
         (name, None) => (registry.by_name)(name).map_or(AnyProvider::NotInThisBuild, AnyProvider::BuiltIn),
     };
-    let configured = provider.as_dyn().map(|provider| provider.with(&options)).transpose()?.flatten();
+    let configured = provider.as_dyn().map(|provider| provider.with_url(url)).transpose()?.flatten();
     Ok(configured.map(AnyProvider::Configured).unwrap_or(provider))
 }
 

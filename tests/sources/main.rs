@@ -15,6 +15,7 @@ use script::{ScriptedDocument, document};
 use serializer::local::samples::Webhook;
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
+    handlers::Done,
     webhooks::{request, signed, update},
     world::World,
 };
@@ -22,9 +23,8 @@ use webhook_serializer::{
     config::FileDocument,
     engine::drain::{Acknowledgement, Drainer, Received, SuspectGate},
     functions::ingest::{Ingest, Request},
-    handler::{Context, Handler, HandlerError, Isolation, Outcome},
+    handler::Isolation,
     protocol::{
-        delivery::Delivery,
         entity::{EntityKey, SourceName},
         state::HolderInfo,
         table::{Action, Write},
@@ -396,14 +396,6 @@ async fn document_can_be_a_file() {
     assert_eq!(read(file).await.unwrap().current().iter().count(), 1);
     let missing = read(directory.path().join("none")).await.unwrap_err();
     assert!(missing.contains("none cannot be read"), "{missing}");
-}
-
-struct Done;
-
-impl Handler for Done {
-    async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
-        Ok(Outcome::Done)
-    }
 }
 
 /// Drains the order of `second` once.

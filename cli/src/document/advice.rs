@@ -33,7 +33,7 @@ pub enum Weight {
 pub fn of(source: &Source) -> Vec<Advice> {
     let warning = entities(source).map(|text| Advice { weight: Weight::Warning, text });
     let nothing = finds_nothing(source).map(|text| Advice { weight: Weight::Note, text });
-    let note = source.awaited().map(|field| Advice { weight: Weight::Note, text: without(source, field) });
+    let note = source.missing_field().map(|field| Advice { weight: Weight::Note, text: without(source, field) });
     let doubtful = source.doubtful_secrets().into_iter().map(|(number, what)| Advice {
         weight: Weight::Note,
         text: format!("source `{}`: `secrets`, number {number}: it {what}, so no signature will match it", source.name),
@@ -158,7 +158,7 @@ fn finds_nothing(source: &Source) -> Option<String> {
 }
 
 fn route(source: &Source, example: &'static Example) -> Routed {
-    let headers = example.headers.iter().copied().collect();
+    let headers = example.header.into_iter().collect();
     let request = providers::Request { headers: &headers, body: example.body.as_bytes() };
     Routed { example, delivery: source.delivery(request, Timestamp::from_millis(0)) }
 }

@@ -83,7 +83,7 @@ fn malformed(claim: &Claim, name: &str) -> String {
 }
 
 fn mismatch(claim: &Claim, source: &Source) -> String {
-    match source.awaited() {
+    match source.missing_field() {
         Some("secrets") => return "there is no --secret to verify it with".to_owned(),
         Some(field) => return format!("there is no --option {field}=… to verify it with"),
         None => {}

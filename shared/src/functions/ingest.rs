@@ -145,7 +145,7 @@ impl Ingest {
             source: source.map(|source| &source.name),
             refusal: refused.refusal,
             reason: &refused.reason,
-            limit: source.and_then(|source| source.failures_in_a_row()),
+            limit: source.and_then(|source| source.failure_limit()),
         });
         refused.response
     }

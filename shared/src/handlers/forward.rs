@@ -39,16 +39,13 @@ use hyper::body::Incoming;
 use crate::{
     config::{InvalidConfig, Variables},
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
+    handlers::call_timeout,
     protocol::delivery::Delivery,
     sources::{FORWARD, LiveSources, deliver::Deliver, destination::AddressScope},
     time::Env,
     tls::Roots,
 };
 use client::Client;
-
-/// The endpoint's timeout ends this long before the handler's, so that the error
-/// names the endpoint.
-const HEADROOM: Duration = Duration::from_millis(100);
 
 /// The most of an answer's body that is read, for an excerpt and so that the
 /// connection can be reused. Beyond that, a new connection is cheaper.
@@ -109,8 +106,7 @@ impl Forward {
             AddressScope::Any => &self.anywhere,
         };
         let env = context.env();
-        let time = context.time_left();
-        let limit = time.saturating_sub(HEADROOM.min(time / 10));
+        let limit = call_timeout(context);
         // An endpoint of groups gets single deliveries as lists too, so that it reads one form.
         let request = if deliveries.len() > 1 || matches!(source.deliver, Deliver::UpTo(_)) {
             headers::together(destination, deliveries, context.token(), env.now())

@@ -13,7 +13,7 @@ mod answer;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use crate::{
     aws::{
@@ -22,15 +22,11 @@ use crate::{
         signed::{Call, Signed},
     },
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
-    handlers::event,
+    handlers::{call_timeout, event},
     protocol::delivery::Delivery,
     sources::{INVOKE, LiveSources, invocation::Function},
     time::Env,
 };
-
-/// The call's timeout ends this long before the handler's, so that the error names
-/// the function.
-const HEADROOM: Duration = Duration::from_millis(100);
 
 /// Lambda's limit for the event of a synchronous call, in bytes (exclusive).
 const LIMIT: usize = 6 * 1024 * 1024;
@@ -62,8 +58,7 @@ impl Invoke {
             // After a rejected group, each delivery is tried alone.
             return Outcome::Reject(format!("the event has {} bytes; Lambda accepts less than {LIMIT}", event.len()));
         }
-        let time = context.time_left();
-        let limit = time.saturating_sub(HEADROOM.min(time / 10));
+        let limit = call_timeout(context);
         let path = self.path(function);
         let asked = Call {
             method: "POST",
@@ -71,7 +66,7 @@ impl Invoke {
             headers: &[("content-type", "application/json"), ("x-amz-invocation-type", "RequestResponse")],
             body: &event,
         };
-        match context.env().within(limit, self.lambda.send(asked, time)).await {
+        match context.env().within(limit, self.lambda.send(asked, context.time_left())).await {
             Some(Ok(answer)) => answer::judge(&answer),
             Some(Err(NoAnswer { is_sent: true, cause })) => Outcome::unanswered(format!("no answer: {cause}")),
             Some(Err(NoAnswer { cause, .. })) => {

@@ -50,26 +50,22 @@ const LINES: &[Line] = &[
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"eventName":"observer.sales_order_save_after","data":{"order":{"entity_id":"7","increment_id":"000000007"}}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"eventName":"observer.sales_order_shipment_save_after","data":{"shipment":{"entity_id":"3","order_id":"7"}}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"eventName":"observer.sales_order_creditmemo_save_after","data":{"creditmemo":{"entity_id":"4","order_id":"7"}}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"eventName":"observer.sales_order_save_after","data":{"order":{"entity_id":"8","increment_id":"000000008"}}}"#,
-            entity: "order/8",
-        },
+        Example::new(
+            r#"{"eventName":"observer.sales_order_save_after","data":{"order":{"entity_id":"7","increment_id":"000000007"}}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"eventName":"observer.sales_order_shipment_save_after","data":{"shipment":{"entity_id":"3","order_id":"7"}}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"eventName":"observer.sales_order_creditmemo_save_after","data":{"creditmemo":{"entity_id":"4","order_id":"7"}}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"eventName":"observer.sales_order_save_after","data":{"order":{"entity_id":"8","increment_id":"000000008"}}}"#,
+            "order/8",
+        ),
     ],
     reads: READS,
     facts: FACTS,
@@ -135,7 +131,7 @@ impl Provider for AdobeCommerce {
         signature.map(|signature| (SIGNATURE.to_owned(), Encoding::Base64.encode(&signature))).into_iter().collect()
     }
 
-    fn tries_again(&self) -> bool {
+    fn has_retries(&self) -> bool {
         false
     }
 

@@ -49,21 +49,18 @@ const LINES: &[Line] = &[
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"type":"com.adobe.commerce.observer.sales_order_save_commit_after","data":{"value":{"entity_id":"7","increment_id":"000000007"}}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"com.adobe.commerce.observer.sales_order_shipment_save_commit_after","data":{"value":{"entity_id":"1","order_id":"7"}}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"com.adobe.commerce.observer.catalog_product_save_commit_after","data":{"value":{"entity_id":"7","sku":"pot"}}}"#,
-            entity: "catalog_product/7",
-        },
+        Example::new(
+            r#"{"type":"com.adobe.commerce.observer.sales_order_save_commit_after","data":{"value":{"entity_id":"7","increment_id":"000000007"}}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"type":"com.adobe.commerce.observer.sales_order_shipment_save_commit_after","data":{"value":{"entity_id":"1","order_id":"7"}}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"type":"com.adobe.commerce.observer.catalog_product_save_commit_after","data":{"value":{"entity_id":"7","sku":"pot"}}}"#,
+            "catalog_product/7",
+        ),
     ],
     reads: READS,
     facts: FACTS,

@@ -45,21 +45,18 @@ const LINES: &[Line] = &[
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"event":"tracking_update","event_id":"1","msg":{"id":"5b7658cec7c33c0e007de3c5","tracking_number":"9400","order_id":"7"}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"event":"edd_revise","event_id":"2","msg":{"id":"5b7658cec7c33c0e007de3c5","tracking_number":"9400","order_id":"7"}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"event":"tracking_update","event_id":"3","msg":{"id":"5b7658cec7c33c0e007de3c6","tracking_number":"9401","order_id":null}}"#,
-            entity: "tracking/9401",
-        },
+        Example::new(
+            r#"{"event":"tracking_update","event_id":"1","msg":{"id":"5b7658cec7c33c0e007de3c5","tracking_number":"9400","order_id":"7"}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"event":"edd_revise","event_id":"2","msg":{"id":"5b7658cec7c33c0e007de3c5","tracking_number":"9400","order_id":"7"}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"event":"tracking_update","event_id":"3","msg":{"id":"5b7658cec7c33c0e007de3c6","tracking_number":"9401","order_id":null}}"#,
+            "tracking/9401",
+        ),
     ],
     reads: READS,
     facts: FACTS,
@@ -122,14 +119,14 @@ impl Provider for AfterShip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::tests;
 
     /// printf '{}' | openssl dgst -sha256 -hmac secret, in base64 and in hexadecimal
     const BASE64: &str = "dzJZAsrKgS3CWXM6rNBGtzgXNyx3e42VtAJkdHRRbhM=";
     const HEX: &str = "77325902caca812dc259733aacd046b73817372c777b8d95b402647474516e13";
 
     fn verify(headers: &[(&str, &str)]) -> Result<Verified, Unverified> {
-        let headers = headers.iter().copied().collect();
-        AfterShip.verify(Request { headers: &headers, body: b"{}" }, &[Secret::new("secret")], Timestamp::from_secs(0))
+        tests::verify(&AfterShip, headers, b"{}", &["secret"], 0)
     }
 
     #[test]

@@ -39,41 +39,25 @@ const LINES: &[Line] = &[
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"scope":"store/order/updated","data":{"type":"order","id":7}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"scope":"store/order/statusUpdated","data":{"type":"order","id":7,"status":{"previous_status_id":0,"new_status_id":10}}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"scope":"store/order/refund/created","data":{"type":"order","id":7,"refund":{"refund_id":3}}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"scope":"store/order/transaction/created","data":{"type":"transaction","order_id":7,"transaction_id":"176342342"}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"scope":"store/order/metafield/created","data":{"metafield_id":14,"resource_id":"7"}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"scope":"store/shipment/created","data":{"type":"shipment","id":3,"orderId":7}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"scope":"store/product/updated","data":{"type":"product","id":7}}"#,
-            entity: "product/7",
-        },
+        Example::new(r#"{"scope":"store/order/updated","data":{"type":"order","id":7}}"#, "order/7"),
+        Example::new(
+            r#"{"scope":"store/order/statusUpdated","data":{"type":"order","id":7,"status":{"previous_status_id":0,"new_status_id":10}}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"scope":"store/order/refund/created","data":{"type":"order","id":7,"refund":{"refund_id":3}}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"scope":"store/order/transaction/created","data":{"type":"transaction","order_id":7,"transaction_id":"176342342"}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"scope":"store/order/metafield/created","data":{"metafield_id":14,"resource_id":"7"}}"#,
+            "order/7",
+        ),
+        Example::new(r#"{"scope":"store/shipment/created","data":{"type":"shipment","id":3,"orderId":7}}"#, "order/7"),
+        Example::new(r#"{"scope":"store/product/updated","data":{"type":"product","id":7}}"#, "product/7"),
     ],
     reads: READS,
     facts: FACTS,
@@ -113,13 +97,9 @@ const FACTS: Facts = Facts {
 mod tests {
     use super::*;
     use crate::{
-        providers::{Described, Headers, Provider, Request, Unverified, Verified},
+        providers::{Unverified, Verified, tests},
         time::Timestamp,
     };
-
-    fn described(body: &str) -> Described {
-        BIGCOMMERCE.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
-    }
 
     /// The vector of the Standard Webhooks libraries cannot be used: its key is not text.
     /// Python: base64(hmac(b"secret", b'msg_1.1767621700.{"data":1}', sha256))
@@ -130,19 +110,16 @@ mod tests {
             ("webhook-timestamp", "1767621700"),
             ("webhook-signature", "v1,GE2IfJwxenbcQ9YhW6iejqFUIyvy4hP1/Qs13p7qrSQ="),
         ];
-        let headers = headers.into_iter().collect();
-        let request = Request { headers: &headers, body: br#"{"data":1}"# };
-        let verify = |secret| BIGCOMMERCE.verify(request, &[Secret::new(secret)], Timestamp::from_secs(1_767_621_700));
+        let verify = |secret| tests::verify(&BIGCOMMERCE, &headers, br#"{"data":1}"#, &[secret], 1_767_621_700);
         assert_eq!(verify("secret"), Ok(Verified::Delivery));
         assert_eq!(verify("c2VjcmV0"), Err(Unverified::Mismatch), "base64 of it is another secret");
     }
 
     #[test]
     fn updates_in_one_second_are_separate_deliveries() {
-        let body = br#"{"scope":"store/order/updated","hash":"3f9e","created_at":1767621600,"data":{"id":7}}"#;
+        let body = r#"{"scope":"store/order/updated","hash":"3f9e","created_at":1767621600,"data":{"id":7}}"#;
         let id = |id| {
-            let headers = [("webhook-id", id)].into_iter().collect();
-            let described = BIGCOMMERCE.describe(Request { headers: &headers, body });
+            let described = tests::describe(&BIGCOMMERCE, &[("webhook-id", id)], body);
             (described.delivery_id.to_string(), described.repeated_within)
         };
         assert_eq!(id("msg_1"), ("msg_1".to_owned(), None));
@@ -153,7 +130,7 @@ mod tests {
     fn store_is_the_account() {
         let converted = r#"{"scope":"store/cart/converted","producer":"stores/abcde","created_at":1561486893,
                             "data":{"type":"cart","id":"d300","orderId":252}}"#;
-        let described = described(converted);
+        let described = tests::describe(&BIGCOMMERCE, &[], converted);
         assert_eq!(described.account.as_deref(), Some("stores/abcde"));
         assert_eq!(described.entity.as_deref(), Some("cart/d300"));
         assert_eq!(described.event_time, Some(Timestamp::from_secs(1_561_486_893)));

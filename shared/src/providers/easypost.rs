@@ -30,31 +30,26 @@ const LINES: &[Line] = &[Line { families: &[], places: &["/result/id", "/result/
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"object":"Event","id":"evt_1","description":"tracker.created","result":{"id":"trk_7","object":"Tracker","tracking_code":"9400","shipment_id":"shp_1"}}"#,
-            entity: "tracker/trk_7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"object":"Event","id":"evt_2","description":"tracker.updated","result":{"id":"trk_7","object":"Tracker","tracking_code":"9400","shipment_id":"shp_1"}}"#,
-            entity: "tracker/trk_7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"object":"Event","id":"evt_3","description":"tracker.updated","result":{"id":"trk_8","object":"Tracker","tracking_code":"9401","shipment_id":"shp_1"}}"#,
-            entity: "tracker/trk_8",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"object":"Event","id":"evt_4","description":"insurance.purchased","result":{"id":"ins_7","object":"Insurance","reference":"7","tracking_code":"9400"}}"#,
-            entity: "insurance/ins_7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"object":"Event","id":"evt_5","description":"batch.updated","result":{"id":"batch_7","object":"Batch","reference":"7","state":"purchased"}}"#,
-            entity: "batch/batch_7",
-        },
+        Example::new(
+            r#"{"object":"Event","id":"evt_1","description":"tracker.created","result":{"id":"trk_7","object":"Tracker","tracking_code":"9400","shipment_id":"shp_1"}}"#,
+            "tracker/trk_7",
+        ),
+        Example::new(
+            r#"{"object":"Event","id":"evt_2","description":"tracker.updated","result":{"id":"trk_7","object":"Tracker","tracking_code":"9400","shipment_id":"shp_1"}}"#,
+            "tracker/trk_7",
+        ),
+        Example::new(
+            r#"{"object":"Event","id":"evt_3","description":"tracker.updated","result":{"id":"trk_8","object":"Tracker","tracking_code":"9401","shipment_id":"shp_1"}}"#,
+            "tracker/trk_8",
+        ),
+        Example::new(
+            r#"{"object":"Event","id":"evt_4","description":"insurance.purchased","result":{"id":"ins_7","object":"Insurance","reference":"7","tracking_code":"9400"}}"#,
+            "insurance/ins_7",
+        ),
+        Example::new(
+            r#"{"object":"Event","id":"evt_5","description":"batch.updated","result":{"id":"batch_7","object":"Batch","reference":"7","state":"purchased"}}"#,
+            "batch/batch_7",
+        ),
     ],
     reads: READS,
     facts: FACTS,
@@ -117,6 +112,7 @@ impl Provider for EasyPost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::tests;
 
     /// The event in the tests of EasyPost's client libraries (easypost-python, `tests/conftest.py`).
     const BODY: &str = concat!(
@@ -130,14 +126,12 @@ mod tests {
     const GOOD: &str = "hmac-sha256-hex=e93977c8ccb20363d51a62b3fe1fc402b7829be1152da9e88cf9e8d07115a46b";
 
     fn verify(secret: &str) -> Result<Verified, Unverified> {
-        let headers = [("X-Hmac-Signature", GOOD)].into_iter().collect();
-        let request = Request { headers: &headers, body: BODY.as_bytes() };
-        EasyPost.verify(request, &[Secret::new(secret)], Timestamp::from_secs(0))
+        tests::verify(&EasyPost, &[("X-Hmac-Signature", GOOD)], BODY.as_bytes(), &[secret], 0)
     }
 
     #[test]
     fn published_event_belongs_to_a_batch() {
-        let described = EasyPost.describe(Request { headers: &Headers::default(), body: BODY.as_bytes() });
+        let described = tests::describe(&EasyPost, &[], BODY);
         assert_eq!((described.topic.as_str(), described.delivery_id.as_str()), ("batch.created", "evt_123..."));
         assert_eq!(described.entity.as_deref(), Some("batch/batch_123..."));
     }

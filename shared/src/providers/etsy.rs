@@ -25,21 +25,18 @@ const LINES: &[Line] =
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"event_type":"order.paid","resource_url":"https://api.etsy.com/v3/application/shops/1/receipts/7","shop_id":1}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"event_type":"order.shipped","resource_url":"https://api.etsy.com/v3/application/shops/1/receipts/7","shop_id":1}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"event_type":"order.paid","resource_url":"https://api.etsy.com/v3/application/shops/1/receipts/8","shop_id":1}"#,
-            entity: "order/8",
-        },
+        Example::new(
+            r#"{"event_type":"order.paid","resource_url":"https://api.etsy.com/v3/application/shops/1/receipts/7","shop_id":1}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"event_type":"order.shipped","resource_url":"https://api.etsy.com/v3/application/shops/1/receipts/7","shop_id":1}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"event_type":"order.paid","resource_url":"https://api.etsy.com/v3/application/shops/1/receipts/8","shop_id":1}"#,
+            "order/8",
+        ),
     ],
     reads: READS,
     facts: FACTS,
@@ -76,13 +73,13 @@ const FACTS: Facts = Facts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::{Headers, Provider, Request};
+    use crate::providers::tests;
 
     #[test]
     fn receipt_in_resource_url_is_the_order() {
         let described = |url: &str| {
             let body = format!(r#"{{"event_type":"order.paid","resource_url":"{url}","shop_id":9007199254740993}}"#);
-            ETSY.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+            tests::describe(&ETSY, &[], &body)
         };
         let base = "https://api.etsy.com/v3/application/shops/1";
         for behind in ["", "?includes=Transactions", "/payments"] {

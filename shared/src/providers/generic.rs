@@ -130,7 +130,7 @@ impl Provider for Generic {
         Ok(Verified::Delivery)
     }
 
-    fn tries_again(&self) -> bool {
+    fn has_retries(&self) -> bool {
         self.options.retried_for != Some(Duration::ZERO)
     }
 
@@ -186,26 +186,10 @@ impl Provider for Generic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::tests::{describe, verify};
 
     fn generic(toml: &str) -> Generic {
         toml::from_str(toml).unwrap()
-    }
-
-    fn verify(
-        generic: &Generic,
-        headers: &[(&str, &str)],
-        body: &str,
-        secrets: &[&str],
-        now: u64,
-    ) -> Result<Verified, Unverified> {
-        let headers = headers.iter().copied().collect();
-        let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
-        generic.verify(Request { headers: &headers, body: body.as_bytes() }, &secrets, Timestamp::from_secs(now))
-    }
-
-    fn described(generic: &Generic, headers: &[(&str, &str)], body: &str) -> Described {
-        let headers = headers.iter().copied().collect();
-        generic.describe(Request { headers: &headers, body: body.as_bytes() })
     }
 
     const LIKE_GITHUB: &str = r#"header = "X-Hub-Signature-256"
@@ -235,7 +219,7 @@ mod tests {
         let headers =
             [("X-Hub-Signature-256", "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17")];
         let secrets = ["old", "It's a Secret to Everybody"];
-        assert_eq!(verify(&generic(LIKE_GITHUB), &headers, "Hello, World!", &secrets, 0), Ok(Verified::Delivery));
+        assert_eq!(verify(&generic(LIKE_GITHUB), &headers, b"Hello, World!", &secrets, 0), Ok(Verified::Delivery));
     }
 
     /// Python: hmac.new(b"secret", b"msg_1.1767621700.{}", hashlib.sha512)
@@ -243,7 +227,7 @@ mod tests {
     fn signature_over_headers_time_and_body_is_accepted() {
         let list = "v2,AAAA v1,WUb/UboQJtD8hPBb2UCe1C30hGhPBgdRQu5B9pWUz1/enALSrTV+PUJFSeJELnBjEghNGdPIsZeAKbUN7an5iA== v1,AAAA";
         let headers = [("x-id", "msg_1"), ("x-time", "1767621700"), ("x-signature", list)];
-        assert_eq!(verify(&generic(STAMPED), &headers, "{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery));
+        assert_eq!(verify(&generic(STAMPED), &headers, b"{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery));
     }
 
     /// Python: hmac.new(b"secret", b"1767621700.{}", hashlib.sha1)
@@ -251,7 +235,7 @@ mod tests {
     fn time_inside_signature_header_is_used() {
         let headers = [("x-signature", "t=1767621700, v1=2006471a8557144b3bd48dc69b48e101dfba60af")];
         assert_eq!(
-            verify(&generic(STAMPED_INSIDE), &headers, "{}", &["secret"], 1_767_621_700),
+            verify(&generic(STAMPED_INSIDE), &headers, b"{}", &["secret"], 1_767_621_700),
             Ok(Verified::Delivery)
         );
     }
@@ -266,13 +250,13 @@ mod tests {
             signed = "https://hooks.example.com/webhooks/square{body}""#,
         );
         let headers = [("x-square-hmacsha256-signature", "aaRCf+buZF7kNGF8LbF5zho5AfAsuR3rp6XqkKK63gg=")];
-        assert_eq!(verify(&square, &headers, "{}", &["secret"], 0), Ok(Verified::Delivery));
+        assert_eq!(verify(&square, &headers, b"{}", &["secret"], 0), Ok(Verified::Delivery));
     }
 
     #[test]
     fn unreadable_header_is_malformed() {
         let refused = |options: &str, headers: &[(&str, &str)]| {
-            verify(&generic(options), headers, "{}", &["secret"], 1_767_621_700).unwrap_err()
+            verify(&generic(options), headers, b"{}", &["secret"], 1_767_621_700).unwrap_err()
         };
         let undated = [("x-id", "msg_1"), ("x-time", "soon"), ("x-signature", "v1,AAAA")];
         assert_eq!(refused(STAMPED, &undated), Unverified::Malformed("x-time".into()));
@@ -291,9 +275,9 @@ mod tests {
             let mac = generic.options.hash.hmac(&Key::new("secret").unwrap(), &[b"msg_1.", time.as_bytes(), b".{}"]);
             let signature = format!("v1,{}", generic.options.encoding.encode(&mac));
             let headers = [("x-id", "msg_1"), ("x-time", time), ("x-signature", signature.as_str())];
-            assert_eq!(verify(&generic, &headers, "{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery), "{time}");
+            assert_eq!(verify(&generic, &headers, b"{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery), "{time}");
             let stale = Err(Unverified::Stale(Timestamp::from_secs(1_767_621_700)));
-            assert_eq!(verify(&generic, &headers, "{}", &["secret"], 1_767_631_700), stale, "{time}");
+            assert_eq!(verify(&generic, &headers, b"{}", &["secret"], 1_767_631_700), stale, "{time}");
         }
     }
 
@@ -309,7 +293,7 @@ mod tests {
             event_time = ["/order/updated_at", "x-sent-at"]"#
         ));
         let body = r#"{"event":{"id":"e1","type":"order.updated"},"order_id":18446744073709551617}"#;
-        let described = described(&generic, &[("x-sent-at", "1767621600"), ("x-shop", "7")], body);
+        let described = describe(&generic, &[("x-sent-at", "1767621600"), ("x-shop", "7")], body);
         assert_eq!(
             described,
             Described {
@@ -326,7 +310,7 @@ mod tests {
 
     #[test]
     fn missing_options_have_defaults() {
-        let described = described(&generic(LIKE_GITHUB), &[], "{}");
+        let described = describe(&generic(LIKE_GITHUB), &[], "{}");
         assert_eq!(
             described,
             Described {

@@ -21,7 +21,6 @@ mod event_time;
 mod facts;
 mod generic;
 mod json;
-mod options;
 mod paypal;
 mod public_key;
 mod published;
@@ -44,7 +43,6 @@ mod tests;
 pub use facts::{Facts, IdPart, Payload, Reads, Resolution, Signed, UNDOCUMENTED_HORIZON};
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation, ValueLocation};
 pub use json::{is_pointer, pointer};
-pub use options::Options;
 pub use public_key::RsaKey;
 pub use published::{Address, Keys, NoKeys, Published, Uncertified};
 pub use rule::{Example, Kind, Line, Rule};
@@ -317,13 +315,13 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
 
     /// Returns the number of consecutive failures after which the provider
     /// disables an endpoint; `None` if it is not documented.
-    fn failures_in_a_row(&self) -> Option<u32> {
+    fn failure_limit(&self) -> Option<u32> {
         None
     }
 
     /// Returns whether the provider retries a delivery that was not answered 2xx.
     /// Assumed where its documentation does not say.
-    fn tries_again(&self) -> bool {
+    fn has_retries(&self) -> bool {
         true
     }
 
@@ -333,14 +331,14 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Returns this provider with `options` applied, or `None` if they change
-    /// nothing.
+    /// Returns this provider for the `url` registered with it, byte for byte; `None`
+    /// if it does not sign the URL.
     ///
     /// # Errors
     ///
-    /// Names the option that is missing or not applicable.
-    fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
-        match options.url {
+    /// The URL is missing or not applicable.
+    fn with_url(&self, url: Option<&str>) -> Result<Option<Box<dyn Provider>>, String> {
+        match url {
             None => Ok(None),
             Some(_) => Err("`url` is only for providers that sign the URL they call; remove it".into()),
         }

@@ -53,26 +53,22 @@ const LINES: &[Line] = &[
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"event_type":"CHECKOUT.ORDER.APPROVED","resource_type":"checkout-order","resource":{"id":"5O190127TN364715T"}}"#,
-            entity: "order/5O190127TN364715T",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"event_type":"PAYMENT.CAPTURE.COMPLETED","resource_type":"capture","resource":{"id":"42311647XV020574X","supplementary_data":{"related_ids":{"order_id":"5O190127TN364715T"}}}}"#,
-            entity: "order/5O190127TN364715T",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"event_type":"CUSTOMER.DISPUTE.CREATED","resource_type":"dispute","resource":{"dispute_id":"PP-D-4012"}}"#,
-            entity: "dispute/PP-D-4012",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"event_type":"BILLING.SUBSCRIPTION.ACTIVATED","resource_type":"subscription","resource":{"id":"I-BW452GLLEP1G"}}"#,
-            entity: "subscription/I-BW452GLLEP1G",
-        },
+        Example::new(
+            r#"{"event_type":"CHECKOUT.ORDER.APPROVED","resource_type":"checkout-order","resource":{"id":"5O190127TN364715T"}}"#,
+            "order/5O190127TN364715T",
+        ),
+        Example::new(
+            r#"{"event_type":"PAYMENT.CAPTURE.COMPLETED","resource_type":"capture","resource":{"id":"42311647XV020574X","supplementary_data":{"related_ids":{"order_id":"5O190127TN364715T"}}}}"#,
+            "order/5O190127TN364715T",
+        ),
+        Example::new(
+            r#"{"event_type":"CUSTOMER.DISPUTE.CREATED","resource_type":"dispute","resource":{"dispute_id":"PP-D-4012"}}"#,
+            "dispute/PP-D-4012",
+        ),
+        Example::new(
+            r#"{"event_type":"BILLING.SUBSCRIPTION.ACTIVATED","resource_type":"subscription","resource":{"id":"I-BW452GLLEP1G"}}"#,
+            "subscription/I-BW452GLLEP1G",
+        ),
     ],
     reads: READS,
     facts: FACTS,

@@ -44,12 +44,18 @@ pub enum Kind {
 /// the provider's own rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Example {
-    /// The headers.
-    pub headers: &'static [(&'static str, &'static str)],
+    /// The header that matters, if any.
+    pub header: Option<(&'static str, &'static str)>,
     /// The body.
     pub body: &'static str,
     /// The entity, without the source's prefix.
     pub entity: &'static str,
+}
+
+impl Example {
+    pub(super) const fn new(body: &'static str, entity: &'static str) -> Self {
+        Self { header: None, body, entity }
+    }
 }
 
 /// A provider's rule and facts, for documentation.

@@ -31,21 +31,18 @@ const LINES: &[Line] = &[
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"event":"transaction_created","data":{"object_id":"t1","tracking_number":"9205","status":"SUCCESS"}}"#,
-            entity: "transaction/t1",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"event":"track_updated","data":{"carrier":"usps","tracking_number":"9205","transaction":"t1"}}"#,
-            entity: "transaction/t1",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"event":"track_updated","data":{"carrier":"usps","tracking_number":"9206","transaction":null}}"#,
-            entity: "tracking/9206",
-        },
+        Example::new(
+            r#"{"event":"transaction_created","data":{"object_id":"t1","tracking_number":"9205","status":"SUCCESS"}}"#,
+            "transaction/t1",
+        ),
+        Example::new(
+            r#"{"event":"track_updated","data":{"carrier":"usps","tracking_number":"9205","transaction":"t1"}}"#,
+            "transaction/t1",
+        ),
+        Example::new(
+            r#"{"event":"track_updated","data":{"carrier":"usps","tracking_number":"9206","transaction":null}}"#,
+            "tracking/9206",
+        ),
     ],
     reads: READS,
     facts: FACTS,
@@ -104,6 +101,7 @@ impl Provider for Shippo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::tests;
 
     fn verify(signature: Option<&str>, query: &str) -> Result<Verified, Unverified> {
         let headers: Headers = signature.map(|value| (SIGNATURE, value)).into_iter().collect();
@@ -135,7 +133,7 @@ mod tests {
     fn transaction_and_parcel_topics_have_one_family() {
         let family = |event| {
             let body = format!(r#"{{"event":"{event}"}}"#);
-            Shippo.describe(Request { headers: &Headers::default(), body: body.as_bytes() }).family
+            tests::describe(&Shippo, &[], &body).family
         };
         assert_eq!(family("transaction_created"), family("transaction_updated"));
         assert_eq!((family("track_updated").as_str(), family("batch_purchased").as_str()), ("track", "batch"));

@@ -25,21 +25,18 @@ const LINES: &[Line] = &[Line {
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"resource_url":"https://ssapi.shipstation.com/shipments?storeID=1&batchId=7&includeShipmentItems=False","resource_type":"SHIP_NOTIFY"}"#,
-            entity: "batch/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"resource_url":"https://ssapi.shipstation.com/shipments?storeID=1&batchId=7&includeShipmentItems=True","resource_type":"ITEM_SHIP_NOTIFY"}"#,
-            entity: "batch/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"resource_url":"https://ssapi.shipstation.com/orders?storeID=1&importBatch=8","resource_type":"ORDER_NOTIFY"}"#,
-            entity: "batch/8",
-        },
+        Example::new(
+            r#"{"resource_url":"https://ssapi.shipstation.com/shipments?storeID=1&batchId=7&includeShipmentItems=False","resource_type":"SHIP_NOTIFY"}"#,
+            "batch/7",
+        ),
+        Example::new(
+            r#"{"resource_url":"https://ssapi.shipstation.com/shipments?storeID=1&batchId=7&includeShipmentItems=True","resource_type":"ITEM_SHIP_NOTIFY"}"#,
+            "batch/7",
+        ),
+        Example::new(
+            r#"{"resource_url":"https://ssapi.shipstation.com/orders?storeID=1&importBatch=8","resource_type":"ORDER_NOTIFY"}"#,
+            "batch/8",
+        ),
     ],
     reads: READS,
     facts: FACTS,

@@ -38,21 +38,18 @@ const LINES: &[Line] = &[
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"resource_type":"API_TRACK","data":{"tracking_number":"1Z932R800390810600","status_code":"DE"}}"#,
-            entity: "tracking/1Z932R800390810600",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"resource_type":"API_TRACK","data":{"tracking_number":"1Z932R800390810601","status_code":"IT"}}"#,
-            entity: "tracking/1Z932R800390810601",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"resource_type":"API_BATCH","resource_url":"https://api.shipstation.com/v2/batches/se-7","batch_id":"se-7"}"#,
-            entity: "batch/se-7",
-        },
+        Example::new(
+            r#"{"resource_type":"API_TRACK","data":{"tracking_number":"1Z932R800390810600","status_code":"DE"}}"#,
+            "tracking/1Z932R800390810600",
+        ),
+        Example::new(
+            r#"{"resource_type":"API_TRACK","data":{"tracking_number":"1Z932R800390810601","status_code":"IT"}}"#,
+            "tracking/1Z932R800390810601",
+        ),
+        Example::new(
+            r#"{"resource_type":"API_BATCH","resource_url":"https://api.shipstation.com/v2/batches/se-7","batch_id":"se-7"}"#,
+            "batch/se-7",
+        ),
     ],
     reads: READS,
     facts: FACTS,

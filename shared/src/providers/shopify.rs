@@ -51,44 +51,40 @@ const LINES: &[Line] = &[
     Line { families: &[], places: &["/id"], kind: Kind::Family },
 ];
 
+const fn example(topic: &'static str, body: &'static str, entity: &'static str) -> Example {
+    Example { header: Some(("x-shopify-topic", topic)), body, entity }
+}
+
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[("x-shopify-topic", "orders/updated")],
-            body: r##"{"id":7,"order_number":1007,"name":"#1007","admin_graphql_api_id":"gid://shopify/Order/7"}"##,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[("x-shopify-topic", "orders/edited")],
-            body: r#"{"order_edit":{"id":1,"order_id":7}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[("x-shopify-topic", "fulfillments/create")],
-            body: r##"{"id":2,"order_id":7,"name":"#1007.1","admin_graphql_api_id":"gid://shopify/Fulfillment/2"}"##,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[("x-shopify-topic", "refunds/create")],
-            body: r#"{"id":3,"order_id":7,"admin_graphql_api_id":"gid://shopify/Refund/3"}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[("x-shopify-topic", "order_transactions/create")],
-            body: r#"{"id":4,"order_id":7,"admin_graphql_api_id":"gid://shopify/OrderTransaction/4"}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[("x-shopify-topic", "returns/approve")],
-            body: r#"{"id":5,"admin_graphql_api_id":"gid://shopify/Return/5","order":{"id":7,"admin_graphql_api_id":"gid://shopify/Order/7"}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[("x-shopify-topic", "products/update")],
-            body: r#"{"id":7,"admin_graphql_api_id":"gid://shopify/Product/7"}"#,
-            entity: "products/7",
-        },
+        example(
+            "orders/updated",
+            r##"{"id":7,"order_number":1007,"name":"#1007","admin_graphql_api_id":"gid://shopify/Order/7"}"##,
+            "order/7",
+        ),
+        example("orders/edited", r#"{"order_edit":{"id":1,"order_id":7}}"#, "order/7"),
+        example(
+            "fulfillments/create",
+            r##"{"id":2,"order_id":7,"name":"#1007.1","admin_graphql_api_id":"gid://shopify/Fulfillment/2"}"##,
+            "order/7",
+        ),
+        example(
+            "refunds/create",
+            r#"{"id":3,"order_id":7,"admin_graphql_api_id":"gid://shopify/Refund/3"}"#,
+            "order/7",
+        ),
+        example(
+            "order_transactions/create",
+            r#"{"id":4,"order_id":7,"admin_graphql_api_id":"gid://shopify/OrderTransaction/4"}"#,
+            "order/7",
+        ),
+        example(
+            "returns/approve",
+            r#"{"id":5,"admin_graphql_api_id":"gid://shopify/Return/5","order":{"id":7,"admin_graphql_api_id":"gid://shopify/Order/7"}}"#,
+            "order/7",
+        ),
+        example("products/update", r#"{"id":7,"admin_graphql_api_id":"gid://shopify/Product/7"}"#, "products/7"),
     ],
     reads: READS,
     facts: FACTS,
@@ -148,7 +144,7 @@ fn bare(id: &str) -> &str {
 }
 
 impl Provider for Shopify {
-    fn failures_in_a_row(&self) -> Option<u32> {
+    fn failure_limit(&self) -> Option<u32> {
         Some(8)
     }
 
@@ -192,20 +188,18 @@ impl Provider for Shopify {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::tests;
 
     const BODY: &[u8] = br#"{"id":450789469}"#;
     /// printf '{"id":450789469}' | openssl dgst -sha256 -hmac shopify-development-secret -binary | base64
     const SIGNATURE: &str = "moNkC93zLeKKw+xXQ+WB/eO2g7KH7eH+mw1PkrxVPsw=";
 
     fn verify(headers: &[(&str, &str)], secrets: &[&str]) -> Result<Verified, Unverified> {
-        let headers = headers.iter().copied().collect();
-        let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
-        Shopify.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(0))
+        tests::verify(&Shopify, headers, BODY, secrets, 0)
     }
 
     fn described(headers: &[(&str, &str)], body: &str) -> Described {
-        let headers = headers.iter().copied().collect();
-        Shopify.describe(Request { headers: &headers, body: body.as_bytes() })
+        tests::describe(&Shopify, headers, body)
     }
 
     fn entity_of(topic: &str, body: &str) -> Option<String> {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::{
-    Described, Encoding, HashName, Headers, Options, Provider, Request, Secret, Unverified, Verified, describe,
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key},
@@ -37,31 +37,26 @@ const LINES: &[Line] = &[
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"type":"order.updated","data":{"type":"order_updated","id":"o7","object":{"order_updated":{"order_id":"o7","version":2}}}}"#,
-            entity: "order/o7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"order.fulfillment.updated","data":{"type":"order_fulfillment_updated","id":"o7","object":{"order_fulfillment_updated":{"order_id":"o7"}}}}"#,
-            entity: "order/o7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"payment.updated","data":{"type":"payment","id":"p1","object":{"payment":{"id":"p1","order_id":"o7"}}}}"#,
-            entity: "order/o7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"refund.updated","data":{"type":"refund","id":"p1_r1","object":{"refund":{"id":"p1_r1","payment_id":"p1","order_id":"o7"}}}}"#,
-            entity: "order/o7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"customer.updated","data":{"type":"customer","id":"c1","object":{"customer":{"id":"c1"}}}}"#,
-            entity: "customer/c1",
-        },
+        Example::new(
+            r#"{"type":"order.updated","data":{"type":"order_updated","id":"o7","object":{"order_updated":{"order_id":"o7","version":2}}}}"#,
+            "order/o7",
+        ),
+        Example::new(
+            r#"{"type":"order.fulfillment.updated","data":{"type":"order_fulfillment_updated","id":"o7","object":{"order_fulfillment_updated":{"order_id":"o7"}}}}"#,
+            "order/o7",
+        ),
+        Example::new(
+            r#"{"type":"payment.updated","data":{"type":"payment","id":"p1","object":{"payment":{"id":"p1","order_id":"o7"}}}}"#,
+            "order/o7",
+        ),
+        Example::new(
+            r#"{"type":"refund.updated","data":{"type":"refund","id":"p1_r1","object":{"refund":{"id":"p1_r1","payment_id":"p1","order_id":"o7"}}}}"#,
+            "order/o7",
+        ),
+        Example::new(
+            r#"{"type":"customer.updated","data":{"type":"customer","id":"c1","object":{"customer":{"id":"c1"}}}}"#,
+            "customer/c1",
+        ),
     ],
     reads: READS,
     facts: FACTS,
@@ -115,17 +110,18 @@ impl Provider for Square {
         vec![(SIGNATURE.to_owned(), Encoding::Base64.encode(&mac))]
     }
 
-    fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
+    fn with_url(&self, url: Option<&str>) -> Result<Option<Box<dyn Provider>>, String> {
         const NEEDED: &str = "provider = \"square\" needs `url`: the notification URL of the subscription, exactly as \
                               it stands there, because Square signs it";
-        let url = options.url.as_ref().filter(|url| !url.is_empty()).ok_or(NEEDED)?;
-        Ok(Some(Box::new(Self { url: url.clone() })))
+        let url = url.filter(|url| !url.is_empty()).ok_or(NEEDED)?;
+        Ok(Some(Box::new(Self { url: url.to_owned() })))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::tests;
 
     /// The sample in Square's documentation and SDKs (square-nodejs-sdk, `WebhooksHelper`).
     const URL: &str = "https://example.com/webhook";
@@ -133,9 +129,7 @@ mod tests {
     const GOOD: &str = "2kRE5qRU2tR+tBGlDwMEw2avJ7QM4ikPYD/PJ3bd9Og=";
 
     fn verify(url: &str, secret: &str) -> Result<Verified, Unverified> {
-        let headers = [("X-Square-HmacSha256-Signature", GOOD)].into_iter().collect();
-        let square = Square { url: url.into() };
-        square.verify(Request { headers: &headers, body: BODY }, &[Secret::new(secret)], Timestamp::from_secs(0))
+        tests::verify(&Square { url: url.into() }, &[("X-Square-HmacSha256-Signature", GOOD)], BODY, &[secret], 0)
     }
 
     #[test]
@@ -149,21 +143,16 @@ mod tests {
     /// Python: base64(hmac(b"asdf1234", b'{"hello":"world"}', sha256))
     #[test]
     fn signature_over_body_alone_is_refused() {
-        let headers = [(SIGNATURE, "lKwOczI1TtKJsEXnCxx9TBMNBOHvuhU848A7Sa64ia8=")].into_iter().collect();
-        let request = Request { headers: &headers, body: BODY };
+        let headers = [(SIGNATURE, "lKwOczI1TtKJsEXnCxx9TBMNBOHvuhU848A7Sa64ia8=")];
         let square = Square { url: String::new() };
-        let secrets = [Secret::new("asdf1234")];
-        assert_eq!(square.verify(request, &secrets, Timestamp::from_secs(0)), Err(Unverified::Mismatch));
-        assert!(square.with(&Options::default()).unwrap_err().contains("needs `url`"));
-        assert!(square.with(&Options { url: Some(String::new()) }).is_err());
+        assert_eq!(tests::verify(&square, &headers, BODY, &["asdf1234"], 0), Err(Unverified::Mismatch));
+        assert!(square.with_url(None).unwrap_err().contains("needs `url`"));
+        assert!(square.with_url(Some("")).is_err());
     }
 
     #[test]
     fn object_without_order_is_its_own_entity() {
-        let entity = |body: &str| {
-            let square = Square { url: URL.into() };
-            square.describe(Request { headers: &Headers::default(), body: body.as_bytes() }).entity
-        };
+        let entity = |body: &str| tests::describe(&Square { url: URL.into() }, &[], body).entity;
         let payment =
             r#"{"type":"payment.created","data":{"type":"payment","id":"p1","object":{"payment":{"id":"p1"}}}}"#;
         assert_eq!(entity(payment).as_deref(), Some("payment/p1"));

@@ -201,6 +201,7 @@ impl Provider for Scheme {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::tests;
 
     // The vector that the specification's own libraries are tested with.
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -211,9 +212,7 @@ mod tests {
     const BAD: &str = "v1,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
     fn verify_at(headers: &[(&str, &str)], secrets: &[&str], now: u64) -> Result<Verified, Unverified> {
-        let headers = headers.iter().copied().collect();
-        let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
-        STANDARD_WEBHOOKS.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
+        tests::verify(&STANDARD_WEBHOOKS, headers, BODY, secrets, now)
     }
 
     fn verify(signature: &str, secrets: &[&str]) -> Result<Verified, Unverified> {
@@ -222,8 +221,7 @@ mod tests {
     }
 
     fn described(headers: &[(&str, &str)], body: &str) -> Described {
-        let headers = headers.iter().copied().collect();
-        STANDARD_WEBHOOKS.describe(Request { headers: &headers, body: body.as_bytes() })
+        tests::describe(&STANDARD_WEBHOOKS, headers, body)
     }
 
     #[test]

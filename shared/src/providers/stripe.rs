@@ -65,36 +65,30 @@ const LINES: &[Line] = &[
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[],
-            body: r#"{"type":"payment_intent.succeeded","data":{"object":{"id":"pi_1","object":"payment_intent"}}}"#,
-            entity: "payment_intent/pi_1",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"charge.refunded","data":{"object":{"id":"ch_1","object":"charge","payment_intent":"pi_1"}}}"#,
-            entity: "payment_intent/pi_1",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"charge.dispute.created","data":{"object":{"id":"dp_1","object":"dispute","charge":"ch_1","payment_intent":"pi_1"}}}"#,
-            entity: "payment_intent/pi_1",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"payment_intent.succeeded","data":{"object":{"id":"pi_2","object":"payment_intent","metadata":{"order_id":"7"}}}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"charge.succeeded","data":{"object":{"id":"ch_2","object":"charge","payment_intent":"pi_2","metadata":{"order_id":"7"}}}}"#,
-            entity: "order/7",
-        },
-        Example {
-            headers: &[],
-            body: r#"{"type":"customer.updated","data":{"object":{"id":"cus_1","object":"customer"}}}"#,
-            entity: "customer/cus_1",
-        },
+        Example::new(
+            r#"{"type":"payment_intent.succeeded","data":{"object":{"id":"pi_1","object":"payment_intent"}}}"#,
+            "payment_intent/pi_1",
+        ),
+        Example::new(
+            r#"{"type":"charge.refunded","data":{"object":{"id":"ch_1","object":"charge","payment_intent":"pi_1"}}}"#,
+            "payment_intent/pi_1",
+        ),
+        Example::new(
+            r#"{"type":"charge.dispute.created","data":{"object":{"id":"dp_1","object":"dispute","charge":"ch_1","payment_intent":"pi_1"}}}"#,
+            "payment_intent/pi_1",
+        ),
+        Example::new(
+            r#"{"type":"payment_intent.succeeded","data":{"object":{"id":"pi_2","object":"payment_intent","metadata":{"order_id":"7"}}}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"type":"charge.succeeded","data":{"object":{"id":"ch_2","object":"charge","payment_intent":"pi_2","metadata":{"order_id":"7"}}}}"#,
+            "order/7",
+        ),
+        Example::new(
+            r#"{"type":"customer.updated","data":{"object":{"id":"cus_1","object":"customer"}}}"#,
+            "customer/cus_1",
+        ),
     ],
     reads: READS,
     facts: FACTS,
@@ -125,7 +119,7 @@ impl Provider for Stripe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::entity::DeliveryId;
+    use crate::{protocol::entity::DeliveryId, providers::tests};
 
     const SECRET: &str = "whsec_stripe-development-secret";
     const BODY: &[u8] = br#"{"id":"evt_1"}"#;
@@ -135,13 +129,11 @@ mod tests {
     const BAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
     fn verify(value: &str) -> Result<Verified, Unverified> {
-        let headers = [("Stripe-Signature", value)].into_iter().collect();
-        let secrets = ["whsec_rolled", SECRET].map(Secret::new);
-        Stripe.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(SIGNED_AT))
+        tests::verify(&Stripe, &[("Stripe-Signature", value)], BODY, &["whsec_rolled", SECRET], SIGNED_AT)
     }
 
     fn described(body: &str) -> Described {
-        Stripe.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+        tests::describe(&Stripe, &[], body)
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Properties of every provider, and of every sample in `events/`.
 
+use super::{Described, Provider, Request, Secret, Unverified, Verified};
+use crate::time::Timestamp;
+
 mod cases;
 mod described;
 mod properties;
@@ -7,3 +10,21 @@ mod rows;
 mod samples;
 mod senders;
 mod vectors;
+
+/// Verifies a request at `seconds`.
+pub(super) fn verify(
+    provider: &dyn Provider,
+    headers: &[(&str, &str)],
+    body: &[u8],
+    secrets: &[&str],
+    seconds: u64,
+) -> Result<Verified, Unverified> {
+    let headers = headers.iter().copied().collect();
+    let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
+    provider.verify(Request { headers: &headers, body }, &secrets, Timestamp::from_secs(seconds))
+}
+
+pub(super) fn describe(provider: &dyn Provider, headers: &[(&str, &str)], body: &str) -> Described {
+    let headers = headers.iter().copied().collect();
+    provider.describe(Request { headers: &headers, body: body.as_bytes() })
+}

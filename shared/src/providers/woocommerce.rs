@@ -108,18 +108,18 @@ const FACTS: Facts = Facts {
     ],
 };
 
+const fn example(topic: &'static str, body: &'static str, entity: &'static str) -> Example {
+    Example { header: Some(("x-wc-webhook-topic", topic)), body, entity }
+}
+
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
-        Example {
-            headers: &[("x-wc-webhook-topic", "order.created")],
-            body: r#"{"id":7,"number":"7"}"#,
-            entity: "order/7",
-        },
-        Example { headers: &[("x-wc-webhook-topic", "order.deleted")], body: r#"{"id":7}"#, entity: "order/7" },
-        Example { headers: &[("x-wc-webhook-topic", "order.updated")], body: r#"{"id":8}"#, entity: "order/8" },
-        Example { headers: &[("x-wc-webhook-topic", "product.updated")], body: r#"{"id":7}"#, entity: "product/7" },
-        Example { headers: &[("x-wc-webhook-topic", "customer.updated")], body: r#"{"id":7}"#, entity: "customer/7" },
+        example("order.created", r#"{"id":7,"number":"7"}"#, "order/7"),
+        example("order.deleted", r#"{"id":7}"#, "order/7"),
+        example("order.updated", r#"{"id":8}"#, "order/8"),
+        example("product.updated", r#"{"id":7}"#, "product/7"),
+        example("customer.updated", r#"{"id":7}"#, "customer/7"),
     ],
     reads: READS,
     facts: FACTS,
@@ -131,11 +131,11 @@ fn is_ping(body: &[u8]) -> bool {
 }
 
 impl Provider for WooCommerce {
-    fn failures_in_a_row(&self) -> Option<u32> {
+    fn failure_limit(&self) -> Option<u32> {
         Some(5)
     }
 
-    fn tries_again(&self) -> bool {
+    fn has_retries(&self) -> bool {
         false
     }
 
@@ -166,21 +166,18 @@ impl Provider for WooCommerce {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::entity::DeliveryId;
+    use crate::{protocol::entity::DeliveryId, providers::tests};
 
     const BODY: &[u8] = br#"{"id":727}"#;
     /// printf '{"id":727}' | openssl dgst -sha256 -hmac "a&b<'>\"" -binary | base64
     const OF_DECODED: &str = "wBAXaOWupFxxMi3KCPYCU3l1y04YfN4sOWM4NzNbrDM=";
 
     fn verify(headers: &[(&str, &str)], body: &[u8], secrets: &[&str]) -> Result<Verified, Unverified> {
-        let headers = headers.iter().copied().collect();
-        let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
-        WooCommerce.verify(Request { headers: &headers, body }, &secrets, Timestamp::from_secs(0))
+        tests::verify(&WooCommerce, headers, body, secrets, 0)
     }
 
     fn described(headers: &[(&str, &str)], body: &str) -> Described {
-        let headers = headers.iter().copied().collect();
-        WooCommerce.describe(Request { headers: &headers, body: body.as_bytes() })
+        tests::describe(&WooCommerce, headers, body)
     }
 
     #[test]

@@ -15,12 +15,12 @@ impl Source {
     /// Returns whether webhooks can be verified. Many senders create the secret only
     /// for a URL that exists, so a source may be deployed before its secret is known.
     pub fn has_secret(&self) -> bool {
-        self.awaited().is_none()
+        self.missing_field().is_none()
     }
 
     /// Returns the field that must be filled in before webhooks can be verified.
-    pub fn awaited(&self) -> Option<&'static str> {
-        self.known_by().filter(|field| match *field {
+    pub fn missing_field(&self) -> Option<&'static str> {
+        self.credential_field().filter(|field| match *field {
             "secrets" => self.secrets.is_empty(),
             _ => self.recipients.is_empty(),
         })
@@ -28,7 +28,7 @@ impl Source {
 
     /// Returns the field that holds what webhooks are verified with; `None` if the
     /// provider's published key suffices.
-    pub fn known_by(&self) -> Option<&'static str> {
+    pub fn credential_field(&self) -> Option<&'static str> {
         self.provider().published().map_or(Some("secrets"), |published| published.recipient())
     }
 
@@ -39,14 +39,14 @@ impl Source {
 
     /// Returns the number of consecutive failures after which the provider disables
     /// the endpoint; `None` if it is not documented.
-    pub fn failures_in_a_row(&self) -> Option<u32> {
-        self.provider().failures_in_a_row()
+    pub fn failure_limit(&self) -> Option<u32> {
+        self.provider().failure_limit()
     }
 
     /// Returns the reaction to a delivery that cannot be stored. By default it is
     /// queued if its provider does not retry.
     pub fn on_outage(&self) -> OnOutage {
-        let default = if self.provider().tries_again() { OnOutage::Refuse } else { OnOutage::Queue };
+        let default = if self.provider().has_retries() { OnOutage::Refuse } else { OnOutage::Queue };
         self.on_outage.unwrap_or(default)
     }
 

@@ -160,7 +160,7 @@ fn print(advice: &[Advice]) {
 
 /// Returns the field with which a source's webhooks are verified.
 fn known_by(source: &Source) -> Result<&'static str> {
-    source.known_by().with_context(|| {
+    source.credential_field().with_context(|| {
         format!(
             "{} signs for all its customers alike: there is nothing of source `{}` to roll",
             source.provider_name, source.name

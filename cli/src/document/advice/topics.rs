@@ -60,7 +60,7 @@ fn known_topics(source: &Source) -> BTreeSet<String> {
     let mut topics: BTreeSet<String> = examples
         .iter()
         .map(|example| {
-            let headers = example.headers.iter().copied().collect();
+            let headers = example.header.into_iter().collect();
             source.describe(providers::Request { headers: &headers, body: example.body.as_bytes() }).topic
         })
         .collect();

@@ -1,5 +1,7 @@
 //! Calls to scripted endpoints.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 

@@ -189,29 +189,3 @@ fn empty_or_binary_body_verifies_without_entity() {
         }
     }
 }
-
-#[cfg(feature = "ingest")]
-#[test]
-fn function_event_verifies_as_text_or_base64() {
-    use base64::{Engine, engine::general_purpose::STANDARD};
-
-    use crate::functions::ingest::Request as Event;
-
-    for (row, headers, secrets) in signed() {
-        let text = std::str::from_utf8(BODY).unwrap().to_owned();
-        for (body, is_base64_encoded) in [(text.clone(), false), (STANDARD.encode(BODY), true)] {
-            let headers: serde_json::Map<_, _> =
-                headers.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-            let query = row.signed(BODY, &secrets[0]).query().to_owned();
-            let event: Event = serde_json::from_value(serde_json::json!({
-                "rawPath": "/webhooks/shop", "rawQueryString": query, "headers": headers, "body": body,
-                "isBase64Encoded": is_base64_encoded,
-            }))
-            .unwrap();
-            let accepted = row.verify(&event.headers(), &event.bytes().unwrap(), &secrets);
-            assert_eq!(accepted, ACCEPTED, "{}", row.name);
-        }
-        let mislabelled = Event { body: Some(text), is_base64_encoded: true, ..Event::default() };
-        assert_eq!(mislabelled.bytes(), None);
-    }
-}

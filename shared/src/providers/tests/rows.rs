@@ -4,8 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 
 use crate::{
     providers::{
-        Generic, Headers, NAMES, Options, Provider, Request, Secret, Unverified, Verified, by_name,
-        tests::senders::Sender,
+        Generic, Headers, NAMES, Provider, Request, Secret, Unverified, Verified, by_name, tests::senders::Sender,
     },
     time::Timestamp,
 };
@@ -161,11 +160,10 @@ const APART: [(&str, &str); 1] = [(
 impl Row {
     /// Returns the provider as a source configures it.
     pub fn provider(&self) -> Box<dyn Provider> {
-        let options = Options { url: self.url.map(str::to_owned) };
         match by_name(self.name) {
             None => Box::new(toml::from_str::<Generic>(self.generic).unwrap()),
             Some(provider) if provider.published().is_some() => Box::new(Sender(provider)),
-            Some(provider) => provider.with(&options).unwrap().unwrap_or_else(|| Box::new(BuiltIn(provider))),
+            Some(provider) => provider.with_url(self.url).unwrap().unwrap_or_else(|| Box::new(BuiltIn(provider))),
         }
     }
 

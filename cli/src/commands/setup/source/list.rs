@@ -50,12 +50,12 @@ impl List {
             let (take, ignore) = (patterns(true), patterns(false));
             let host = source.forward().map(|destination| destination.host().to_owned());
             let function = source.invoke().map(ToString::to_string);
-            let known_by = source.known_by();
+            let known_by = source.credential_field();
             if self.json {
                 print_json(&json!({
                     "source": source.name.as_str(), "provider": source.provider_name, "entity": templates,
                     "handler": source.handler, "forwards_to": host, "invokes": function, "take": take, "ignore": ignore,
-                    "secrets": source.secrets(), "known_by": known_by, "awaits": source.awaited(),
+                    "secrets": source.secrets(), "known_by": known_by, "awaits": source.missing_field(),
                     "attempts": source.retry.attempts,
                     "unanswered_for_ms": source.retry.unanswered_for.as_millis() as u64,
                     "unavailable_for_ms": source.retry.unavailable_for.as_millis() as u64,
@@ -77,7 +77,7 @@ impl List {
                 if said.is_empty() { "all".to_owned() } else { said.join(", ") },
                 match known_by {
                     Some("secrets") => source.secrets().to_string(),
-                    Some(field) if source.awaited().is_some() => format!("no {field}"),
+                    Some(field) if source.missing_field().is_some() => format!("no {field}"),
                     Some(field) => field.to_owned(),
                     None => "none needed".to_owned(),
                 },

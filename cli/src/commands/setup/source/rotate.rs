@@ -69,7 +69,7 @@ impl Rotate {
         });
         let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
         let wait = output::duration(REFRESH);
-        if source.awaited().is_some() {
+        if source.missing_field().is_some() {
             let words =
                 [format!("what is signed with it is accepted from now on; functions at work know it within {wait}")];
             let more = json!({ "wait_seconds": 0, "next": null });

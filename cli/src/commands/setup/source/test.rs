@@ -70,7 +70,7 @@ impl Test {
         ensure!(
             source.has_secret(),
             "`{name}` has no `{}` yet: its deliveries are answered 503",
-            source.awaited().unwrap_or_default()
+            source.missing_field().unwrap_or_default()
         );
         let (sample, webhook) = self.webhook(source, &sources)?;
         if self.dry_run {
