@@ -94,12 +94,12 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(5)),
     retries: Some(0),
-    switches_off: "nothing; but a hook that is `required` stops the checkout or the save that triggered it when it \
-                   fails or takes too long",
-    checks: "none. A delivery is answered exactly `{\"op\":\"success\"}`",
-    care: "Commerce calls while its customer waits: use hooks that are not required, `after` the event. What a payload \
-           holds is what the hook's fields say: without `eventName` and `data` as in the samples, use templates. \
-           The deadline is the hook's `timeout`.",
+    switches_off: "nothing. But a failing or slow hook that is `required` stops the checkout or the save that \
+                   triggered it",
+    checks: "none. Every delivery must be answered exactly `{\"op\":\"success\"}`",
+    care: "The customer waits for the answer, so use hooks that are not required, `after` the event. The payload \
+           consists of the hook's fields: either include `eventName` and `data` as in the samples, or use entity \
+           templates. The deadline is the hook's `timeout`.",
     sources: &[
         "https://developer.adobe.com/commerce/extensibility/webhooks/signature-verification/",
         "https://developer.adobe.com/commerce/extensibility/webhooks/responses/",

@@ -81,7 +81,7 @@ const FACTS: Facts = Facts {
     deadline: None,
     retries: Some(14),
     switches_off: "not documented",
-    checks: "none. *Send test webhook* is signed, and a delivery like others; it must be answered 2xx",
+    checks: "none. *Send test webhook* sends a signed, normal delivery, which must be answered 2xx",
     care: "The wait before the n-th retry is 2ⁿ times 30 s, according to AfterShip's page on retries. A tracking knows \
            its order only if you told AfterShip its `order_id`.",
     sources: &[

@@ -74,19 +74,19 @@ const READS: Reads = Reads {
 
 const FACTS: Facts = Facts {
     secret: "the client secret of the API account or app that made the webhook",
-    signature: "Standard Webhooks: `webhook-signature`, `v1,` and base64 HMAC-SHA256 over id, time and body with dots \
-                between them",
+    signature: "Standard Webhooks: `webhook-signature`, `v1,` and base64 HMAC-SHA256 of id, time and body, separated \
+                by dots",
     signed: scheme::SIGNED,
     payload: Payload::Reference,
     resolution: Some(Resolution::Seconds),
     deadline: None,
     retries: Some(11),
-    switches_off: "the last retry failed: that webhook is deactivated, and an e-mail says so. If fewer than 90 % of a \
-                   domain's webhooks within two minutes (of at least 100) are answered 2xx, all of that domain wait \
-                   for three minutes",
+    switches_off: "the last retry fails: BigCommerce deactivates the webhook and sends an e-mail. If fewer than 90 % \
+                   of a domain's webhooks within two minutes (of at least 100) are answered 2xx, all webhooks of that \
+                   domain pause for three minutes",
     checks: "none",
-    care: "The order is to be fetched; what is fetched is its state by then. Several stores of one app have orders of \
-           the same number: `entity = \"{source}/{account}/{entity}\"` keeps them apart.",
+    care: "The event holds only the order's id. Fetch the order, and you get its current state. Several stores of one \
+           app may use the same order numbers: `entity = \"{source}/{account}/{entity}\"` keeps them apart.",
     sources: &[
         "https://developer.bigcommerce.com/docs/integrations/webhooks/https-webhook-overview",
         "https://developer.bigcommerce.com/docs/integrations/webhooks/events",

@@ -67,17 +67,16 @@ const READS: Reads = Reads {
 const FACTS: Facts = Facts {
     secret: "the `webhook_secret` that you chose when the webhook was created or updated",
     signature: "`X-Hmac-Signature: hmac-sha256-hex=…`: hexadecimal HMAC-SHA256 of the body, under the secret in \
-                Unicode's form NFKD",
+                Unicode normal form NFKD",
     signed: Signed::BODY,
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(7)),
     retries: Some(6),
-    switches_off: "failing repeatedly; it is enabled again with the webhook's *update*",
+    switches_off: "repeated failures. The webhook's *update* enables it again",
     checks: "none",
-    care: "Of deadline and retries only secondary sources tell. An order is known to EasyPost by what you told it: \
-           an insurance has the `reference` that you gave it, a tracker has none \
-           ([one order, several providers](one-order.md)).",
+    care: "Deadline and retries are from secondary sources. EasyPost knows only what you told it of an order: an \
+           insurance has your `reference`, a tracker has none ([one order, several providers](one-order.md)).",
     sources: &[
         "https://docs.easypost.com/docs/webhooks",
         "https://docs.easypost.com/guides/webhooks-guide",

@@ -53,17 +53,17 @@ const READS: Reads = Reads {
 
 const FACTS: Facts = Facts {
     secret: "the endpoint's signing secret, `whsec_…`, shown in the app's webhook portal",
-    signature: "Standard Webhooks: `webhook-signature`, `v1,` and base64 HMAC-SHA256 over id, time and body with dots \
-                between them",
+    signature: "Standard Webhooks: `webhook-signature`, `v1,` and base64 HMAC-SHA256 of id, time and body, separated \
+                by dots",
     signed: scheme::SIGNED,
     payload: Payload::Reference,
     resolution: None,
     deadline: None,
     retries: Some(7),
-    switches_off: "not documented; a disabled endpoint gets nothing until it is enabled in the portal",
-    checks: "none. The portal's test message is signed, and a delivery like others",
-    care: "For commercial apps only. The receipt is to be fetched; what is fetched is its state by then. The payload \
-           has no time of its own, so events are not told apart by age.",
+    switches_off: "not documented. A disabled endpoint gets nothing until you enable it in the portal",
+    checks: "none. The portal's test message is a signed, normal delivery",
+    care: "For commercial apps only. The event holds only the receipt's URL. Fetch the receipt, and you get its \
+           current state. Events have no time, so their age is unknown.",
     sources: &[
         "https://developers.etsy.com/documentation/essentials/webhooks",
         "https://github.com/etsy/open-api/discussions/1564",

@@ -84,10 +84,10 @@ const READS: Reads = Reads {
 };
 
 const FACTS: Facts = Facts {
-    secret: "none. The source has the `webhook_id`, which PayPal shows beside the webhook",
-    signature: "`paypal-transmission-sig`: base64 RSA-SHA256, under the key of the certificate that `paypal-cert-url` \
-                names, of transmission id, transmission time, webhook id and the CRC-32 of the body in decimal, with \
-                vertical bars between them. The certificate is fetched from PayPal's hosts only",
+    secret: "none. The source has the `webhook_id`, which PayPal shows next to the webhook",
+    signature: "`paypal-transmission-sig`: base64 RSA-SHA256 of transmission id, transmission time, webhook id and the \
+                body's CRC-32 in decimal, separated by vertical bars, under the key of the certificate that \
+                `paypal-cert-url` names. The certificate is fetched from PayPal's hosts only",
     signed: Signed { headers: &[ID, TIME], by_checksum: true, ..Signed::BODY },
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
@@ -95,9 +95,9 @@ const FACTS: Facts = Facts {
     retries: Some(25),
     switches_off: "not documented",
     checks: "none",
-    care: "A CRC-32 is no protection: whoever has seen one transmission can make another body that fits its signature. \
-           Let the handler look up at PayPal what an irreversible effect rests on. The time that is signed is not \
-           compared with ours: PayPal does not say whether a retry has a new one.",
+    care: "A CRC-32 is no protection: anybody who has seen one transmission can construct another body for its \
+           signature. Before an irreversible effect, let the handler look the facts up at PayPal. The signed time is \
+           not checked, because PayPal does not document whether a retry has a new one.",
     sources: &["https://developer.paypal.com/api/rest/webhooks", "https://developer.paypal.com/api/rest/webhooks/rest"],
 };
 

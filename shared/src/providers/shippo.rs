@@ -58,8 +58,7 @@ const READS: Reads = Reads {
 };
 
 const FACTS: Facts = Facts {
-    secret: "the HMAC secret that Shippo gives you on request; or a token that you choose and put behind the URL, \
-             `?token=…`",
+    secret: "the HMAC secret that Shippo gives you on request, or a token of your own in the URL, `?token=…`",
     signature: "`Shippo-Auth-Signature: t=…,v1=…`: hexadecimal HMAC-SHA256 of the time, a dot and the body. With a \
                 token in the URL instead, nothing is signed",
     signed: Signed { time: true, ..Signed::BODY },
@@ -69,7 +68,8 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "not documented",
     checks: "none. The portal's test events are deliveries with `\"test\": true`",
-    care: "An event has no id, so its body names it. With the token, whoever learns the URL can send anything.",
+    care: "An event has no id, so its body's hash identifies it. With a token, anybody who learns the URL can send \
+           anything.",
     sources: &["https://docs.goshippo.com/tracking/webhook-security", "https://docs.goshippo.com/tracking/webhooks"],
 };
 

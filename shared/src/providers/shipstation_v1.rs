@@ -52,7 +52,7 @@ const READS: Reads = Reads {
 };
 
 const FACTS: Facts = Facts {
-    secret: "a token that you choose and put behind the URL, `…/webhooks/NAME?token=…`",
+    secret: "a token of your own in the URL, `…/webhooks/NAME?token=…`",
     signature: "none; the token in the URL",
     signed: Signed { body: false, ..Signed::BODY },
     payload: Payload::Reference,
@@ -61,8 +61,8 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "not documented",
     checks: "none",
-    care: "Whoever learns the URL can send anything: keep it out of logs and tickets, and fetch what the payload names \
-           from ShipStation's own host only, with your own credentials. One webhook stands for all orders of an import \
+    care: "Anybody who learns the URL can send anything: keep it out of logs and tickets. Fetch what the payload names \
+           from ShipStation's own host only, with your own credentials. One webhook is about all orders of an import \
            or a batch of labels. For new integrations, use V2, which signs.",
     sources: &[
         "https://docs.shipstation.com/apis/shipstation-v1/docs/models/webhook",

@@ -67,7 +67,7 @@ const READS: Reads = Reads {
 };
 
 const FACTS: Facts = Facts {
-    secret: "none, and nothing that says for whom a webhook is",
+    secret: "none. The signature names no recipient",
     signature: "`x-shipengine-rsa-sha256-signature`: base64 RSA-SHA256 of `x-shipengine-timestamp`, a dot and the \
                 body, under the key of `api.shipengine.com/jwks` that `x-shipengine-rsa-sha256-key-id` names",
     signed: Signed { headers: &[TIME], time: true, ..Signed::BODY },
@@ -77,9 +77,9 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "not documented",
     checks: "none",
-    care: "The same keys sign for every account: another account's event that somebody sends here looks like yours. \
-           Keep the URL to yourself, and let the handler look up what it is told. An event has no id, so its body names \
-           it. Only tracking events tell a time.",
+    care: "ShipStation uses the same keys for all accounts: another account's event that somebody sends here looks \
+           like yours. Keep the URL confidential, and let the handler look up the objects that events name. An event \
+           has no id, so its body's hash identifies it. Only tracking events have a time.",
     sources: &["https://docs.shipstation.com/apis/shipstation-v2/docs/guides/webhooks"],
 };
 

@@ -105,18 +105,18 @@ const READS: Reads = Reads {
 };
 
 const FACTS: Facts = Facts {
-    secret: "the app's client secret; for webhooks that were made in the admin, the one shown under *Settings → \
-             Notifications → Webhooks*. A new client secret is used up to an hour after it was made",
-    signature: "`X-Shopify-Hmac-Sha256`, or `Shopify-Hmac-Sha256` of newer events: base64 HMAC-SHA256 of the body",
+    secret: "the app's client secret; for webhooks created in the admin, the secret shown under *Settings → \
+             Notifications → Webhooks*. Shopify may take up to an hour to use a new client secret",
+    signature: "`X-Shopify-Hmac-Sha256`, or `Shopify-Hmac-Sha256` for newer events: base64 HMAC-SHA256 of the body",
     signed: Signed::BODY,
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(5)),
     retries: Some(8),
-    switches_off: "8 failures in a row: a subscription that was made through the API is deleted",
-    checks: "none. The privacy topics `customers/data_request`, `customers/redact` and `shop/redact` are deliveries \
-             like others; Shopify demands that they are answered 401 when the signature is wrong, and they are",
-    care: "Shopify also gives up when a connection takes more than 1 s. A retry has the payload of the first attempt. \
+    switches_off: "8 failures in a row: Shopify deletes a subscription that was created through the API",
+    checks: "none. The privacy topics `customers/data_request`, `customers/redact` and `shop/redact` are normal \
+             deliveries. Shopify demands 401 for a wrong signature, and gets it",
+    care: "Shopify also gives up when connecting takes more than 1 s. A retry has the payload of the first attempt. \
            Shopify does not promise order.",
     sources: &[
         "https://shopify.dev/docs/apps/build/webhooks/verify-deliveries",

@@ -74,17 +74,16 @@ const READS: Reads = Reads {
 
 const FACTS: Facts = Facts {
     secret: "the subscription's signature key: *Webhooks → Subscriptions → Endpoint details → Signature key*",
-    signature: "`x-square-hmacsha256-signature`: base64 HMAC-SHA256 of the notification URL and the body, one behind \
-                the other",
+    signature: "`x-square-hmacsha256-signature`: base64 HMAC-SHA256 of the notification URL followed by the body",
     signed: Signed { url: true, ..Signed::BODY },
     payload: Payload::Depends,
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(10)),
     retries: Some(11),
     switches_off: "no 2xx within three weeks; an e-mail after each of them comes before",
-    checks: "none. The console's test event is signed, and a delivery like others",
-    care: "The source needs `url`, exactly as the subscription has it. Payments and refunds come whole; an order's \
-           events hold its id, `state` and `version`, and the rest is to be fetched. Square does not promise order.",
+    checks: "none. The console's test event is a signed, normal delivery",
+    care: "The source needs `url`, exactly as in the subscription. Payments and refunds come whole. An order's events \
+           hold only its id, `state` and `version`; fetch the rest. Square does not promise order.",
     sources: &[
         "https://developer.squareup.com/docs/webhooks/step3validate",
         "https://developer.squareup.com/docs/webhooks/overview",

@@ -162,19 +162,19 @@ const READS: Reads = Reads {
 };
 
 const FACTS: Facts = Facts {
-    secret: "`whsec_` and the key's bytes in base64; or, for senders that sign with a key of their own (`v1a`), their \
-             public key, `whpk_…`",
-    signature: "`webhook-signature`, a list of `v1,` and base64 HMAC-SHA256 or `v1a,` and base64 Ed25519, over id, \
-                time and body with dots between them. Also under the names `svix-…`",
+    secret: "`whsec_` and the key's bytes in base64; or, for senders with a key pair (`v1a`), their public key, \
+             `whpk_…`",
+    signature: "`webhook-signature`, a list of `v1,` and base64 HMAC-SHA256 or `v1a,` and base64 Ed25519, of id, time \
+                and body, separated by dots. The header names `svix-…` are accepted too",
     signed: SIGNED,
     payload: Payload::Depends,
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(15)),
     retries: None,
-    switches_off: "an answer of 410, which is never given here; failing for a long time",
+    switches_off: "an answer of 410, which we never give; failing for a long time",
     checks: "none",
-    care: "This is what the specification recommends; senders differ. The id stays the same over all retries, and is \
-           signed: a request that is sent again is recognised as a repeat.",
+    care: "The specification recommends this; senders differ. The id is the same for all retries, and signed, so a \
+           replayed request is recognised as a repeat.",
     sources: &["https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md"],
 };
 

@@ -39,17 +39,17 @@ const READS: Reads = Reads {
 };
 
 const FACTS: Facts = Facts {
-    secret: "the endpoint's signing secret, `whsec_…` and all: *Developers → Webhooks*, or the CLI's `stripe listen`",
+    secret: "the endpoint's signing secret, including `whsec_`: *Developers → Webhooks*, or the CLI's `stripe listen`",
     signature: "`Stripe-Signature: t=…,v1=…`: hexadecimal HMAC-SHA256 of the time, a dot and the body; several `v1` \
-                while a secret is rolled",
+                during a rotation",
     signed: Signed { time: true, ..Signed::BODY },
     payload: Payload::Depends,
     resolution: Some(Resolution::Seconds),
     deadline: None,
     retries: None,
-    switches_off: "failing for several days; an e-mail comes before",
-    checks: "`v2.core.event_destination.ping`, a signed thin event: 200 and `{}`, nothing is kept",
-    care: "A snapshot event holds its object as it was; a thin event only names it, and it is to be fetched. The \
+    switches_off: "failing for several days; Stripe sends an e-mail first",
+    checks: "`v2.core.event_destination.ping`, a signed thin event: answered 200 and `{}`, not stored",
+    care: "A snapshot event holds its object at the time of the event. A thin event only names it; fetch it. The \
            `created` of thin events has milliseconds. Stripe does not promise order.",
     sources: &["https://docs.stripe.com/webhooks", "https://docs.stripe.com/event-destinations"],
 };

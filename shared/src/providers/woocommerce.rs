@@ -98,10 +98,10 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(60)),
     retries: Some(0),
-    switches_off: "more than 5 failures in a row: the webhook is *disabled* until somebody sets it to *active*",
-    checks: "`webhook_id=N`, an unsigned form, when a webhook is saved: exactly 200, nothing is kept",
-    care: "What fails is lost. The payload is made when it is sent, so that two webhooks of one event can tell the \
-           same, later state, and both are handled.",
+    switches_off: "more than 5 failures in a row: the webhook is *disabled* until you set it to *active*",
+    checks: "`webhook_id=N`, an unsigned form, when a webhook is saved: answered exactly 200, not stored",
+    care: "A failed delivery is lost. The payload is built when it is sent, so two webhooks may hold the same, later \
+           state, and both are handled.",
     sources: &[
         "https://woocommerce.com/document/webhooks/",
         "https://github.com/woocommerce/woocommerce/blob/trunk/plugins/woocommerce/includes/class-wc-webhook.php",
