@@ -462,6 +462,14 @@ fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -
     }
 }
 
+/// Parses a source with these fields besides provider and handler.
+#[cfg(test)]
+fn shop(fields: &str) -> Result<Arc<Source>, String> {
+    let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n{fields}");
+    let sources = Sources::parse(&document).map_err(|error| error.to_string())?;
+    Ok(sources.get("shop").expect("it is configured").clone())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -115,13 +115,7 @@ pub(super) fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::{Source, Sources};
-
-    fn shop(options: &str) -> Result<std::sync::Arc<Source>, String> {
-        let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n{options}");
-        let sources = Sources::parse(&document).map_err(|error| error.to_string())?;
-        Ok(sources.get("shop").expect("it is configured").clone())
-    }
+    use crate::sources::shop;
 
     #[test]
     fn deliver_and_linger_are_parsed() {

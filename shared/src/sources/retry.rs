@@ -55,12 +55,10 @@ impl Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::Sources;
+    use crate::sources::shop;
 
     fn policy(retry: &str) -> Result<RetryPolicy, String> {
-        let document = format!("[sources.shop]\nprovider = 'stripe'\nhandler = 'h'\nretry = {{ {retry} }}\n");
-        let sources = Sources::parse(&document).map_err(|error| error.to_string())?;
-        Ok(sources.get("shop").unwrap().retry)
+        shop(&format!("retry = {{ {retry} }}")).map(|shop| shop.retry)
     }
 
     #[test]

@@ -125,7 +125,7 @@ pub(super) fn fits(pattern: &str, topic: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::{Source, Sources};
+    use crate::sources::shop;
 
     #[test]
     fn star_matches_any_text() {
@@ -143,12 +143,6 @@ mod tests {
             assert!(fit.iter().all(|topic| fits(pattern, topic)), "{pattern}");
             assert!(!other.iter().any(|topic| fits(pattern, topic)), "{pattern}");
         }
-    }
-
-    fn shop(topics: &str) -> Result<std::sync::Arc<Source>, String> {
-        let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n{topics}");
-        let sources = Sources::parse(&document).map_err(|error| error.to_string())?;
-        Ok(sources.get("shop").expect("it is configured").clone())
     }
 
     #[test]

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use crate::{
     protocol::entity::{DeliveryId, EntityKey},
     providers::{
-        Address, Described, Generic, Headers, IdPart, Keys, NAMES, Provider, Reads, Request, RsaKey, Secret,
-        Uncertified, Unverified, Verified, by_name, rule_of,
+        Address, Described, Generic, Headers, IdPart, Keys, NAMES, Provider, Reads, Request, RsaKey, Uncertified,
+        Unverified, Verified, by_name, rule_of,
         tests::described::{DESCRIBED, PINGS},
     },
     sources::{Source, Sources},
