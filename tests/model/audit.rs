@@ -22,7 +22,7 @@ pub const PENDING: &str = "`pending_since` is the age of the front";
 pub const HOLD: &str = "nothing starts on hold, and holds are as reported";
 pub const SKIPPED: &str = "a skip parks the delivery that the operator saw";
 pub const REWOUND: &str = "a rewind runs what was applied, once per request";
-pub const DECIDED_ONCE: &str = "a sequence is decision once";
+pub const DECIDED_ONCE: &str = "a sequence is decided once";
 
 pub fn properties() -> Vec<Property<Protocol>> {
     macro_rules! always {
