@@ -14,10 +14,14 @@ use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH}
 /// Metrics that the template's alarms look at, each billed as an alarm. The alarm
 /// on each source comes on top, once a source.
 pub const ALARMED_METRICS: f64 = 22.0;
+/// Logs Insights queries that the dashboard runs each time it is opened.
+const DASHBOARD_QUERIES: f64 = 5.0;
+/// The dashboard is opened once a day and shows three hours.
+const DASHBOARD_HOURS: f64 = DAYS * 3.0;
 
 const DAYS: f64 = 30.0;
 const MINUTES: f64 = DAYS * 24.0 * 60.0;
-const RETENTION_DAYS: f64 = 30.0;
+pub(crate) const RETENTION_DAYS: f64 = 30.0;
 const MEMORY_GB: f64 = 0.25;
 /// The stored size of a JSON body, relative to its own.
 const COMPRESSION: f64 = 0.25;
@@ -27,10 +31,10 @@ const ROW_KB: f64 = 0.35;
 const RECEIPT_KB: f64 = 0.025;
 const ENTITY_KB: f64 = 0.3;
 /// Two waits for the store, in ms.
-const INGEST_MS: f64 = 15.0;
+pub(crate) const INGEST_MS: f64 = 15.0;
 /// A worker's own time, in ms.
 const WORKER_MS_PER_BURST: f64 = 10.0;
-const WORKER_MS_PER_START: f64 = 6.0;
+pub(crate) const WORKER_MS_PER_START: f64 = 6.0;
 /// A look at the jobs' rows, the sweep as one of them, and its record, in ms.
 const SCHEDULER_MS: f64 = 55.0;
 /// Wake-ups of a burst that are sent before the lease is taken.
@@ -40,6 +44,10 @@ const IDLE_RECEIVES_PER_MINUTE: f64 = 15.0;
 const LOG_BYTES: f64 = 800.0;
 /// Metrics that are always counted, without detail; one more for each source.
 const METRICS: f64 = 9.0;
+/// DynamoDB asks KMS for a table's key every five minutes on each connection that it
+/// serves: <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.howitworks.html>
+const KEY_MINUTES: f64 = 5.0;
+const TABLES: f64 = 2.0;
 
 mod price {
     pub(super) const WRITE_UNIT: f64 = 0.625e-6;
@@ -51,10 +59,12 @@ mod price {
     pub(super) const INVOCATION: f64 = 0.20e-6;
     pub(super) const GB_SECOND: f64 = 0.0000133334;
     pub(super) const LOG_GB: f64 = 0.50;
+    pub(super) const LOG_SCAN_GB: f64 = 0.005;
     pub(super) const METRIC_MONTH: f64 = 0.30;
     pub(super) const ALARM_MONTH: f64 = 0.10;
     pub(super) const DASHBOARD_MONTH: f64 = 3.00;
     pub(super) const KEY_REQUEST: f64 = 0.03 / 10_000.0;
+    pub(super) const KEY_MONTH: f64 = 1.00;
 }
 
 /// Returns what is free each month, in every account, of a unit.
@@ -92,6 +102,9 @@ pub struct Load {
     /// Configured sources: each has a metric and an alarm
     #[arg(long, value_name = "N", default_value = "2", value_parser = positive)]
     sources: f64,
+    /// The tables have a KMS key of yours: the parameter `TableKeyArn`
+    #[arg(long)]
+    own_key: bool,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -173,6 +186,47 @@ impl Bill {
 }
 
 impl Load {
+    /// Returns a load of `per_second` deliveries of 4 KB from two sources, one in each
+    /// handler start.
+    pub(crate) fn each_second(per_second: f64, burst: f64, handler_ms: f64) -> Self {
+        Self { per_day: per_second * 86_400.0, burst, up_to: 1, body_kb: 4.0, handler_ms, sources: 2.0, own_key: false }
+    }
+
+    /// Returns the dollars of a month.
+    pub(crate) fn dollars(&self) -> f64 {
+        self.serializer().dollars()
+    }
+
+    /// Returns the GB that the tables hold.
+    pub(crate) fn table_gb(&self) -> f64 {
+        let rows = self.per_day * RETENTION_DAYS;
+        (rows * (self.row_kb() + RECEIPT_KB) + self.orders() * ENTITY_KB) / 1e6
+    }
+
+    /// Returns the orders that the tables hold, if each has one burst.
+    pub(crate) fn orders(&self) -> f64 {
+        self.per_day * RETENTION_DAYS / self.burst
+    }
+
+    /// Returns a worker's time for one burst.
+    pub(crate) fn worker_ms(&self) -> f64 {
+        let k = self.burst.round().max(1.0) as u64;
+        let starts = self.burst / self.up_to.clamp(1, k) as f64;
+        WORKER_MS_PER_BURST + starts * (WORKER_MS_PER_START + self.handler_ms)
+    }
+
+    pub(crate) fn row_units(&self) -> u64 {
+        self.row_kb().ceil().max(1.0) as u64
+    }
+
+    /// Returns the write units that a burst costs in the entities table after its
+    /// appends.
+    pub(crate) fn drain_units(&self) -> f64 {
+        let k = self.burst.round().max(1.0) as u64;
+        // A wake-up that comes too late finds its burst drained: a refused acquire.
+        budget::group_drain_writes(k, self.up_to) as f64 + WAKE_UPS_PER_BURST - 1.0
+    }
+
     fn deliveries(&self) -> f64 {
         self.per_day * DAYS
     }
@@ -196,28 +250,42 @@ impl Load {
         Item::new("KMS, sources read", reads, "key requests", price::KEY_REQUEST)
     }
 
+    /// Returns what a key of one's own for the tables costs, if there is one.
+    fn table_key(&self, wake_ups: f64) -> Vec<Item> {
+        if !self.own_key {
+            return Vec::new();
+        }
+        let periods = MINUTES / KEY_MINUTES;
+        let asked = |invocations: f64, ms_each: f64| {
+            let environments = (invocations * ms_each / (MINUTES * 60_000.0)).ceil();
+            invocations.min(periods * environments)
+        };
+        let connections = asked(self.deliveries(), INGEST_MS)
+            + asked(wake_ups, self.worker_ms() / WAKE_UPS_PER_BURST)
+            + asked(MINUTES, SCHEDULER_MS);
+        vec![
+            Item::new("KMS, tables", TABLES * connections, "key requests", price::KEY_REQUEST),
+            Item::new("KMS, the tables' key", 1.0, "keys", price::KEY_MONTH),
+        ]
+    }
+
     fn serializer(&self) -> Bill {
         let k = self.burst.round().max(1.0) as u64;
-        let row_units = self.row_kb().ceil().max(1.0) as u64;
         let page_units = (self.row_kb() * self.burst / 4.0).ceil().max(1.0) as u64;
         let wake_ups = self.bursts() * WAKE_UPS_PER_BURST;
-        let writes = self.deliveries() * budget::append_writes(row_units) as f64
-            + self.bursts() * budget::group_drain_writes(k, self.up_to) as f64
-            // A wake-up that comes too late finds its burst drained: a refused acquire.
-            + self.bursts() * (WAKE_UPS_PER_BURST - 1.0);
+        let writes =
+            self.deliveries() * budget::append_writes(self.row_units()) as f64 + self.bursts() * self.drain_units();
         let reads = self.bursts() * budget::drain_reads(k, page_units, false) as f64;
-        let rows = self.per_day * RETENTION_DAYS;
-        let entities = rows / self.burst;
-        let swept = (entities * 24.0 * DAYS).min(SWEEP_ROWS as f64 * MINUTES);
+        let swept = (self.orders() * 24.0 * DAYS).min(SWEEP_ROWS as f64 * MINUTES);
         let sweep_reads = swept * ENTITY_KB / 4.0 / 2.0;
         let tick_writes = (budget::TICK_WRITES + budget::SWEEP_WRITES) as f64;
         let tick_reads = (budget::JOB_MINUTE_READS + budget::SWEEP_READS) as f64;
-        let gb = (rows * (self.row_kb() + RECEIPT_KB) + entities * ENTITY_KB) / 1e6;
-        let starts_per_burst = self.burst / self.up_to.clamp(1, k) as f64;
-        let worker_ms = WORKER_MS_PER_BURST + starts_per_burst * (WORKER_MS_PER_START + self.handler_ms);
+        let gb = self.table_gb();
+        let log_gb = self.deliveries() * LOG_BYTES / 1e9;
+        let scanned_gb = log_gb / (DAYS * 24.0) * DASHBOARD_HOURS * DASHBOARD_QUERIES;
         let mut items = vec![self.front_door()];
         items.extend(function("ingest", self.deliveries(), INGEST_MS));
-        items.extend(function("worker", wake_ups, worker_ms / WAKE_UPS_PER_BURST));
+        items.extend(function("worker", wake_ups, self.worker_ms() / WAKE_UPS_PER_BURST));
         items.extend(function("scheduler", MINUTES, SCHEDULER_MS));
         items.extend([
             Item::new("table writes", writes, "write units", price::WRITE_UNIT),
@@ -231,10 +299,14 @@ impl Load {
             Item::new("queue", 3.0 * wake_ups + self.bursts(), "queue requests", price::SQS_REQUEST),
             idle_receives(price::SQS_REQUEST),
             self.key_requests(wake_ups),
-            Item::observation("logs", self.deliveries() * LOG_BYTES / 1e9, "log GB", price::LOG_GB),
+        ]);
+        items.extend(self.table_key(wake_ups));
+        items.extend([
+            Item::observation("logs", log_gb, "log GB", price::LOG_GB),
             Item::observation("metrics", METRICS + self.sources, "metrics", price::METRIC_MONTH),
             Item::observation("alarms", ALARMED_METRICS + self.sources, "alarms", price::ALARM_MONTH),
             Item::observation("dashboard", 1.0, "dashboards", price::DASHBOARD_MONTH),
+            Item::observation("  its log queries", scanned_gb, "log GB", price::LOG_SCAN_GB),
         ]);
         Bill::new("this project", items)
     }
@@ -316,7 +388,7 @@ impl Load {
         say!(
             "us-east-1, arm64, on demand. Free: AWS's monthly free tier that does not end. Assumed: bodies shrink to \
              {:.0} %, functions have {:.0} MB, rows are kept {RETENTION_DAYS} days, every metric has a value each hour, \
-             and the alarms have a topic.",
+             the alarms have a topic, and the dashboard is opened once a day.",
             COMPRESSION * 100.0,
             MEMORY_GB * 1024.0,
         );
@@ -344,7 +416,8 @@ fn count(count: f64) -> String {
 mod tests {
     use super::*;
 
-    const LOAD: Load = Load { per_day: 10_000.0, burst: 3.0, up_to: 1, body_kb: 4.0, handler_ms: 50.0, sources: 2.0 };
+    const LOAD: Load =
+        Load { per_day: 10_000.0, burst: 3.0, up_to: 1, body_kb: 4.0, handler_ms: 50.0, sources: 2.0, own_key: false };
 
     fn table_writes(load: Load) -> f64 {
         load.serializer().items.iter().find(|item| item.name == "table writes").expect("the item").count
@@ -396,6 +469,21 @@ mod tests {
         let many = Load { per_day: 1e6, burst: 1.0, ..LOAD }.serializer();
         let taken = many.items.iter().filter(|item| item.unit == "queue requests").map(|item| item.free).sum::<f64>();
         assert!((taken - 1e6 * price::SQS_REQUEST).abs() < 1e-9, "{taken}");
+    }
+
+    #[test]
+    fn own_key_is_billed_for_its_calls() {
+        let bill = Load { own_key: true, ..LOAD }.serializer();
+        // Three functions, two tables, every five minutes.
+        assert_eq!(bill.dollars_for("KMS, tables"), 3.0 * 2.0 * 8_640.0 * price::KEY_REQUEST);
+        let more = bill.dollars() - LOAD.serializer().dollars();
+        assert!((more - price::KEY_MONTH - bill.dollars_for("KMS, tables")).abs() < 1e-9, "{more}");
+    }
+
+    #[test]
+    fn assumed_queries_are_those_of_the_dashboard() {
+        let template = include_str!("../../templates/observability.yaml");
+        assert_eq!(template.matches(r#""type": "log""#).count() as f64, DASHBOARD_QUERIES);
     }
 
     #[test]

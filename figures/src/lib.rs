@@ -1,3 +1,5 @@
-//! Figures for `docs/figures.md`. The benchmarks are in the binary.
+//! Figures for `docs/figures.md` and `docs/scaling.md`. The benchmarks are in the binary.
 
 pub mod bill;
+mod peak;
+pub mod scaling;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use distance::Distance;
-use figures::bill::Load;
+use figures::{bill::Load, scaling};
 use serializer::{
     output::{self, Table},
     say,
@@ -24,6 +24,8 @@ enum Command {
     Bench(Bench),
     /// Estimate a month's bill, item by item, beside SQS FIFO
     Bill(Load),
+    /// Compute which of AWS's limits a rate meets, and what an hour of ten times the rate does
+    Scaling,
 }
 
 #[derive(Debug, clap::Args)]
@@ -48,6 +50,10 @@ async fn main() -> ExitCode {
         Command::Bench(bench) => bench,
         Command::Bill(load) => {
             load.print();
+            return ExitCode::SUCCESS;
+        }
+        Command::Scaling => {
+            output::print(scaling::report());
             return ExitCode::SUCCESS;
         }
     };

@@ -1,0 +1,175 @@
+//! A simulated hour in which the rate rises tenfold within five minutes, second by
+//! second, under the limits of Lambda, SQS and DynamoDB.
+
+use std::collections::VecDeque;
+
+use crate::scaling::{BURST, limit, load, workers};
+
+const RAMP: usize = 5 * 60;
+const HOUR: usize = 60 * 60;
+const DAY: usize = 24 * HOUR;
+const TENFOLD: f64 = 10.0;
+
+/// A stack and its usual rate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stack {
+    /// Webhooks a second before the peak.
+    pub(crate) usual: f64,
+    /// The parameter `WorkerConcurrency`.
+    pub(crate) workers: f64,
+    /// Functions that the account may run at once.
+    pub(crate) account: f64,
+    /// Write units a second that each table takes from the start.
+    pub(crate) warm: f64,
+}
+
+/// What became of the hour's webhooks.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) sent: f64,
+    /// Refused by Lambda: 429.
+    pub(crate) refused: f64,
+    /// Not taken by a table: 503, or deferred.
+    pub(crate) not_stored: f64,
+    /// The longest time from an order's arrival to its worker's start, in seconds.
+    pub(crate) longest_wait: usize,
+    /// The most deliveries that waited at once.
+    pub(crate) most_waiting: f64,
+    /// When nothing waited any more, in seconds after the hour; none within a day.
+    pub(crate) caught_up: Option<usize>,
+}
+
+/// A table's capacity: its warm throughput, or double the peak that is at least half
+/// an hour old.
+#[derive(Debug)]
+struct OnDemand {
+    capacity: f64,
+    recent: VecDeque<f64>,
+}
+
+impl OnDemand {
+    fn new(warm: f64, usual: f64) -> Self {
+        Self { capacity: warm.max(2.0 * usual).min(limit::TABLE_WRITES), recent: VecDeque::new() }
+    }
+
+    fn consume(&mut self, units: f64) {
+        self.recent.push_back(units);
+        if self.recent.len() > limit::DOUBLING_SECONDS {
+            let peak = self.recent.pop_front().unwrap_or_default();
+            self.capacity = self.capacity.max(2.0 * peak).min(limit::TABLE_WRITES);
+        }
+    }
+}
+
+/// Returns the share of `demand` that `capacity` serves.
+fn share(capacity: f64, demand: f64) -> f64 {
+    if demand > capacity { capacity / demand } else { 1.0 }
+}
+
+fn rate(usual: f64, second: usize) -> f64 {
+    match second {
+        ..RAMP => usual * (1.0 + (TENFOLD - 1.0) * second as f64 / RAMP as f64),
+        RAMP..HOUR => usual * TENFOLD,
+        _ => usual,
+    }
+}
+
+/// Simulates the hour, and then the usual rate until nothing waits.
+pub(crate) fn simulate(stack: Stack) -> Outcome {
+    let load = load(stack.usual);
+    let (row, drain) = (load.row_units() as f64, load.drain_units());
+    let burst_seconds = load.worker_ms() / 1000.0;
+    let orders_a_second = limit::BATCH / burst_seconds;
+    let mut entities = OnDemand::new(stack.warm, stack.usual * (1.0 + drain / BURST));
+    let mut inbox = OnDemand::new(stack.warm, stack.usual * row);
+    let mut environments = stack.usual / limit::REQUESTS_EACH;
+    let mut pollers = limit::FIRST_POLLERS.max(workers(stack.usual, limit::BATCH));
+    let mut queue: VecDeque<(usize, f64)> = VecDeque::new();
+    let mut waiting = 0.0;
+    let mut outcome = Outcome::default();
+    for second in 0..HOUR + DAY {
+        let sent = rate(stack.usual, second);
+        let workers = pollers.min(stack.workers).min(stack.account);
+        // An order is taken in the second after its arrival.
+        let wanted = f64::min(waiting, workers * orders_a_second);
+        // At worst each worker has one order, and ingest gets what the workers leave.
+        let busy = workers.min(wanted * burst_seconds);
+        let room = (stack.account - busy).max(0.0);
+        environments = (environments + limit::ENVIRONMENTS_A_SECOND).min(room);
+        let answered = sent.min(environments * limit::REQUESTS_EACH);
+
+        let entity_share = share(entities.capacity, answered + wanted * drain);
+        let stored = answered * entity_share.min(share(inbox.capacity, answered * row));
+        let drained = wanted * entity_share;
+        entities.consume(answered * entity_share + drained * drain);
+        inbox.consume(stored * row);
+
+        let mut taken = drained;
+        while let Some((arrived, orders)) = queue.front_mut().filter(|_| taken > 0.0) {
+            outcome.longest_wait = outcome.longest_wait.max(second - *arrived);
+            let now = taken.min(*orders);
+            taken -= now;
+            *orders -= now;
+            if *orders <= 1e-9 {
+                queue.pop_front();
+            }
+        }
+        queue.push_back((second, stored / BURST));
+        waiting += stored / BURST - drained;
+        let is_behind = waiting > stored / BURST + 1e-6;
+        if is_behind {
+            pollers = (pollers + limit::POLLERS_A_SECOND).min(limit::POLLERS);
+        }
+        outcome.most_waiting = outcome.most_waiting.max(waiting * BURST);
+        if second < HOUR {
+            outcome.sent += sent;
+            outcome.refused += sent - answered;
+            outcome.not_stored += answered - stored;
+        } else if !is_behind {
+            outcome.caught_up = Some(second - HOUR);
+            break;
+        }
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AMPLE: Stack = Stack { usual: 1_000.0, workers: 1_000.0, account: 10_000.0, warm: 40_000.0 };
+
+    #[test]
+    fn ample_limits_refuse_nothing() {
+        let outcome = simulate(AMPLE);
+        assert_eq!((outcome.refused, outcome.not_stored), (0.0, 0.0));
+        assert!(outcome.longest_wait < 10, "{outcome:?}");
+        assert_eq!(outcome.caught_up, Some(0));
+    }
+
+    #[test]
+    fn small_account_refuses_above_ten_requests_each() {
+        let outcome = simulate(Stack { usual: 10.0, workers: 5.0, account: 10.0, warm: 4_000.0 });
+        // Five workers leave five functions for ingest, thus 50 of 100 a second.
+        let share = outcome.refused / outcome.sent;
+        assert!((0.45..0.50).contains(&share), "{share}");
+        assert_eq!(outcome.not_stored, 0.0);
+    }
+
+    #[test]
+    fn cold_table_takes_double_its_usual_rate() {
+        let outcome = simulate(Stack { warm: 4_000.0, ..AMPLE });
+        let share = outcome.not_stored / outcome.sent;
+        assert!((0.5..0.9).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn few_workers_build_a_backlog() {
+        let outcome = simulate(Stack { usual: 100.0, workers: 5.0, ..AMPLE });
+        assert_eq!((outcome.refused, outcome.not_stored), (0.0, 0.0));
+        // 806 of 1,000 a second wait, for the 55 minutes after the ramp.
+        assert!((2.6e6..2.8e6).contains(&outcome.most_waiting), "{outcome:?}");
+        assert!(outcome.longest_wait > HOUR, "{outcome:?}");
+        assert!(outcome.caught_up.is_some_and(|seconds| seconds > 6 * HOUR), "{outcome:?}");
+    }
+}

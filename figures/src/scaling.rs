@@ -1,0 +1,239 @@
+//! Which of AWS's documented limits a rate of webhooks meets.
+
+use serializer::output::Table;
+use webhook_serializer::config::SWEEP_ROWS;
+
+use crate::{
+    bill::{INGEST_MS, Load, RETENTION_DAYS, WORKER_MS_PER_START},
+    peak::{Outcome, Stack, simulate},
+};
+
+pub(crate) const BURST: f64 = 5.0;
+const HANDLER_MS: f64 = 250.0;
+const RATES: [f64; 4] = [1.0, 100.0, 1_000.0, 10_000.0];
+
+/// AWS's limits, and what the template sets. `docs/scaling.md` has each one's source.
+pub(crate) mod limit {
+    /// Write units a second of one partition.
+    pub(crate) const PARTITION_WRITES: f64 = 1_000.0;
+    /// Write units a second of a new on-demand table.
+    pub(crate) const NEW_TABLE_WRITES: f64 = 4_000.0;
+    /// Write units a second of any table, before a quota is raised.
+    pub(crate) const TABLE_WRITES: f64 = 40_000.0;
+    /// A table may throttle above double the peak of the last half-hour.
+    pub(crate) const DOUBLING_SECONDS: usize = 30 * 60;
+    /// Functions that an account runs at once, before the quota is raised.
+    pub(crate) const ACCOUNT: f64 = 1_000.0;
+    /// Requests a second for each function that may run.
+    pub(crate) const REQUESTS_EACH: f64 = 10.0;
+    /// 1,000 every ten seconds.
+    pub(crate) const ENVIRONMENTS_A_SECOND: f64 = 100.0;
+    /// Batches that the event source begins with.
+    pub(crate) const FIRST_POLLERS: f64 = 5.0;
+    /// 300 a minute.
+    pub(crate) const POLLERS_A_SECOND: f64 = 5.0;
+    /// The highest maximum concurrency.
+    pub(crate) const POLLERS: f64 = 1_000.0;
+    /// Of the template: wake-ups, and thus orders, in one worker.
+    pub(crate) const BATCH: f64 = 10.0;
+    pub(crate) const IN_FLIGHT: f64 = 120_000.0;
+}
+
+pub(crate) fn load(rate: f64) -> Load {
+    Load::each_second(rate, BURST, HANDLER_MS)
+}
+
+/// Returns the write units a second in the entities and the inbox table.
+fn writes(rate: f64) -> [f64; 2] {
+    let load = load(rate);
+    [rate * (1.0 + load.drain_units() / BURST), rate * load.row_units() as f64]
+}
+
+/// Returns the workers that run at once if each has `orders` of them.
+pub(crate) fn workers(rate: f64, orders: f64) -> f64 {
+    (rate / BURST * load(rate).worker_ms() / 1000.0 / orders).ceil()
+}
+
+/// Returns the seconds until the event source runs that many workers.
+fn seconds_to_add(workers: f64) -> f64 {
+    (workers - limit::FIRST_POLLERS).max(0.0) / limit::POLLERS_A_SECOND
+}
+
+fn sweep_hours(rate: f64) -> f64 {
+    (load(rate).orders() / SWEEP_ROWS as f64 / 60.0).max(1.0)
+}
+
+/// Returns the deliveries a second of one order, handled in groups of `group`, each in
+/// `handler_ms`.
+fn order_rate(group: f64, handler_ms: f64) -> f64 {
+    group * 1000.0 / (handler_ms + WORKER_MS_PER_START)
+}
+
+/// Returns the deliveries a second of one order at which its partition throttles, in
+/// the entities or in the inbox table.
+fn order_limit(group: f64) -> f64 {
+    let entities = 1.0 + 1.0 / group;
+    // Once an order has had about twenty deliveries, each moves a receipt there.
+    let inbox = load(1.0).row_units() as f64 + 1.0;
+    limit::PARTITION_WRITES / entities.max(inbox)
+}
+
+/// Returns the tables of `docs/scaling.md`.
+pub fn report() -> String {
+    let throttles_at = |capacity: f64| number((capacity / writes(1.0)[0]).floor());
+    let throttling = format!(
+        "Entities table throttles at, webhooks a second: new {}, grown {}",
+        throttles_at(limit::NEW_TABLE_WRITES),
+        throttles_at(limit::TABLE_WRITES)
+    );
+    format!("{}{throttling}\n\n{}\n{}", by_rate(), by_group(), by_stack()).trim_end().to_owned()
+}
+
+fn by_rate() -> Table {
+    let mut table = Table::new(&["webhooks a second", ">1", ">100", ">1,000", ">10,000", ">limit"]);
+    let mut row = |name: &str, value: &dyn Fn(f64) -> f64, limit: &str| {
+        table.row([name.into()].into_iter().chain(RATES.map(|rate| number(value(rate)))).chain([limit.into()]));
+    };
+    let new_table = number(limit::NEW_TABLE_WRITES);
+    let account = number(limit::ACCOUNT);
+    row("entities table, write units a second", &|rate| writes(rate)[0], &new_table);
+    row("inbox table, write units a second", &|rate| writes(rate)[1], &new_table);
+    row("ingest at once", &|rate| (rate * INGEST_MS / 1000.0).ceil(), &account);
+    row("  needed for a Function URL's rate", &|rate| (rate / limit::REQUESTS_EACH).ceil(), &account);
+    row("workers at once, ten orders each", &|rate| workers(rate, limit::BATCH), "5");
+    row("  one order each", &|rate| workers(rate, 1.0), &account);
+    row("seconds to add them, ten orders each", &|rate| seconds_to_add(workers(rate, limit::BATCH)), "");
+    row(
+        "messages in flight, at most",
+        &|rate| workers(rate, 1.0).min(limit::POLLERS) * limit::BATCH,
+        &number(limit::IN_FLIGHT),
+    );
+    row("hours of a sweep's round", &sweep_hours, "1");
+    row("rows that expire a second", &|rate| rate * (1.0 + 1.0 / BURST), "");
+    row("GB stored", &|rate| load(rate).table_gb(), "");
+    row("dollars a month", &|rate| load(rate).dollars(), "");
+    row("dollars a million", &|rate| load(rate).dollars() / (rate * 0.0864 * RETENTION_DAYS), "");
+    table
+}
+
+fn by_group() -> Table {
+    const GROUPS: [f64; 3] = [1.0, 10.0, 25.0];
+    let mut table = Table::new(&["one order, deliveries a second", ">alone", ">groups of 10", ">groups of 25"]);
+    let mut row = |name: &str, value: &dyn Fn(f64) -> f64| {
+        table.row([name.into()].into_iter().chain(GROUPS.map(|group| number(value(group)))));
+    };
+    row("handlers of 250 ms", &|group| order_rate(group, HANDLER_MS));
+    row("handlers of 10 ms", &|group| order_rate(group, 10.0));
+    row("its partition throttles at", &order_limit);
+    table
+}
+
+fn by_stack() -> Table {
+    let mut table = Table::new(&[
+        ">usual",
+        ">peak",
+        ">workers",
+        ">account",
+        ">warm",
+        ">429",
+        ">503 or deferred",
+        ">longest wait",
+        ">most waiting",
+        ">caught up after",
+    ]);
+    let new_table = limit::NEW_TABLE_WRITES;
+    for (usual, workers, account, warm) in [
+        (10.0, 5.0, 10.0, new_table),
+        (10.0, 5.0, limit::ACCOUNT, new_table),
+        (100.0, 5.0, limit::ACCOUNT, new_table),
+        (100.0, 50.0, limit::ACCOUNT, new_table),
+        (1_000.0, 500.0, limit::ACCOUNT, new_table),
+        (1_000.0, 500.0, 3_000.0, new_table),
+        (1_000.0, 500.0, 3_000.0, 30_000.0),
+    ] {
+        let Outcome { sent, refused, not_stored, longest_wait, most_waiting, caught_up } =
+            simulate(Stack { usual, workers, account, warm });
+        let percent = |part: f64| format!("{:.0} %", part / sent * 100.0);
+        table.row([
+            number(usual),
+            number(usual * 10.0),
+            number(workers),
+            number(account),
+            number(warm),
+            percent(refused),
+            percent(not_stored),
+            time(longest_wait),
+            number(most_waiting.round()),
+            caught_up.map_or("over a day".into(), time),
+        ]);
+    }
+    table
+}
+
+fn time(seconds: usize) -> String {
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}
+
+/// Writes a number with one decimal below ten, and thousands apart.
+fn number(number: f64) -> String {
+    if number < 9.95 {
+        let text = format!("{number:.1}");
+        return text.strip_suffix(".0").map(str::to_owned).unwrap_or(text);
+    }
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_of_a_burst_match_the_budget() {
+        // Five claims, one acquire, five settles, half a refused acquire; five rows of two units.
+        assert_eq!(writes(5.0), [11.5, 10.0]);
+    }
+
+    #[test]
+    fn workers_follow_the_time_of_a_burst() {
+        // 200 orders a second, 1.29 s each.
+        assert_eq!((workers(1_000.0, 1.0), workers(1_000.0, 10.0)), (258.0, 26.0));
+        assert_eq!((seconds_to_add(5.0), seconds_to_add(305.0)), (0.0, 60.0));
+    }
+
+    #[test]
+    fn sweep_takes_longer_than_an_hour_above_six_million_orders() {
+        assert_eq!(sweep_hours(1.0), 1.0);
+        assert!((sweep_hours(100.0) - 8.64).abs() < 1e-9);
+    }
+
+    #[test]
+    fn order_is_bounded_by_its_handler_or_its_partition() {
+        assert!((order_rate(1.0, 250.0) - 3.9).abs() < 0.01);
+        assert!((order_limit(1.0) - 1000.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([0.0, 2.3, 9.97, 1_000.0, 1_234_567.0].map(number), ["0", "2.3", "10", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn page_shows_the_report() {
+        let page = include_str!("../../docs/scaling.md");
+        assert!(page.contains(&report()), "put this into docs/scaling.md:\n{}", report());
+        let words = page.split_whitespace().count();
+        assert!(words <= 700, "{words} words");
+    }
+}
