@@ -55,40 +55,40 @@ pub fn controls() -> Vec<Control> {
             "A is repeated and applied again",
             with_repeat { deliver: UpTo(2) } may {};
         GroupSpansGap "a group includes deliveries after a gap", NO_LOSS in 8:
-            "the delivery that later fills the gap is already settled as another",
+            "what fills the gap later is already settled as another",
             two { deliver: UpTo(2) } may {};
         ReleaseWithoutTail "release without `head = tail`", NO_LOSS in 8:
             "a delivery was claimed under the lease, without a wake-up: stuck",
             two {} may {};
         StepOverGaps "step over gaps", ORDER in 8:
-            "the sequence was empty when it was read; B is applied before A, although A was answered first",
+            "B is applied before A, which was answered first",
             two {} may {};
         VoidUnconditionally "tombstone without put-if-absent", DECIDED_ONCE in 6:
-            "the tombstone overwrites a delivery: one sequence is decided twice",
+            "the tombstone overwrites a delivery",
             one {} may {};
         DeleteAtExpiredEmptyLease "delete a wake-up at a drain's expired, empty lease", NO_LOSS in 12:
-            "a worker took the lease over from an exclusive holder and died; a claim with a slow clock relies on that lease and sends no wake-up: stuck",
+            "a claim with a slow clock relies on a dead worker's lease and sends no wake-up: stuck",
             one { stray: true } may { exclusive_leases: 1, exclusive_crashes: 1, worker_crashes: 1, take_overs: 2 };
         DropWhileDrained "drop a wake-up because another worker drains", NO_LOSS in 11:
-            "the other worker's message was a copy of the dropped one, and it crashes: stuck",
+            "the other's message was a copy, and it crashes: stuck",
             one { workers: 2 } may { copies: 1, worker_crashes: 1 };
         ForgetOwedAfterVoid "forget an owed wake-up after a tombstone", NO_LOSS in 7:
-            "the second claim relies on a worker whose message was a deleted one's copy without a receive count; it crashes: stuck",
+            "the second claim relies on a worker with a deleted message's copy, which crashes: stuck",
             one { stray: true, counts_are_shown: false } may { voids: 1, worker_crashes: 1 };
         RetryClaimWithoutDoubt "retry a claim whose reply was lost like a first try", NO_LOSS in 5:
-            "the retry relies on such a worker and sends no wake-up, although the first try owed one: stuck",
+            "the retry relies on such a worker and sends no wake-up: stuck",
             one { stray: true, counts_are_shown: false } may { lost_replies: 1, worker_crashes: 1 };
         ReleaseRecognisedWithoutToken "recognise a release without the token", NO_LOSS in 13:
             "a paused holder takes another's release for its own and deletes the only wake-up: stuck",
             one {} may { exclusive_leases: 1, take_overs: 1 };
         FailKeepsItsMessage "`fail` keeps its message instead of sending a new one", NO_LOSS in 9:
-            "the message was an unrecognised copy of a deleted one; the ingest that owed a wake-up died: stuck",
+            "the message was a deleted one's copy, and the ingest that owed a wake-up died: stuck",
             two { stray: true, counts_are_shown: false } may { failures: 1, ingest_crashes: 1 };
         RedeliveryAcquiresAtOnce "a message received again acquires without sending a new one", NO_LOSS in 6:
-            "a copy, an ingest crash and a worker crash together: stuck",
+            "a copy, and an ingest and a worker crash: stuck",
             two { stray: true } may { worker_crashes: 1, ingest_crashes: 1 };
         AcquireAfterVisibilityTimeout "acquire although the message may be visible again", NO_LOSS in 6:
-            "another worker has finished with the message; an ingest crash and a worker crash: stuck",
+            "another worker is done with the message; an ingest and a worker crash: stuck",
             two { stray: true, may_be_back: true } may { worker_crashes: 1, ingest_crashes: 1 };
         FailWithoutHead "`fail` without `head` = sequence - 1, if settles keep the token and a commit in doubt counts as failed", CHARGED in 9:
             "a commit that landed unseen is charged to the next delivery",
@@ -97,10 +97,10 @@ pub fn controls() -> Vec<Control> {
             "a repeated request takes another's grant for its own: two holders",
             one { workers: 2 } may { copies: 1, take_overs: 1 };
         ReleaseRecognisedWithoutHead "recognise settle-and-release by the token alone", NO_LOSS in 13:
-            "an exclusive holder took over and released, so the entity is free under the next token; the paused worker believes its delivery settled and deletes the only wake-up: stuck",
+            "after an exclusive holder's release, the paused worker believes its delivery settled and deletes the only wake-up: stuck",
             one {} may { exclusive_leases: 1, take_overs: 1 };
         RedriveWithoutLookup "redrive without checking the settlement", ONCE in 22:
-            "the holder that parked it died or lost its lease before settling; the next one applied it, and the redrive applies it again",
+            "the holder that parked it lost its lease before settling; the next one applied it, and the redrive does again",
             one {} may { worker_crashes: 1, take_overs: 1, rejections: 1, redrives: 1 };
         SettleRemembersNothing "a settle leaves no receipt", ONCE in 8:
             "a repeat runs again",
@@ -112,10 +112,10 @@ pub fn controls() -> Vec<Control> {
             "another holder runs a repeat whose receipt has left the row",
             with_repeat { capacity: 1 } may {};
         HolderForgetsDrops "a drain forgets the receipts that left the row since its grant", ONCE in 12:
-            "it has read no receipts and runs a repeat of one that it dropped itself",
+            "it runs a repeat of one that it dropped itself",
             with_repeat { capacity: 1 } may {};
         PurgedBeforeItIsForgotten "an idle row is deleted before its receipts may be forgotten", ONCE in 15:
-            "an exclusive holder with a short retention released it; a repeat runs again",
+            "a holder with a short retention released it; a repeat runs again",
             repeated {} may { exclusive_leases: 1, purges: 1 };
         RedriveKeepsItsNumber "a redrive keeps its number", NO_LOSS in 14:
             "it is settled as a repeat of the parked delivery and lost",
@@ -127,28 +127,28 @@ pub fn controls() -> Vec<Control> {
             "the wake-up that found the block was deleted: stuck",
             one { attempts: 1, block: true } may { failures: 1, unblocks: 1 };
         HandOverWithoutWakeUp "hand over without a wake-up", NO_LOSS in 8:
-            "the old wake-up is deleted when the function ends: stuck",
+            "the old wake-up is deleted: stuck",
             one {} may { overruns: 1 };
         AnswerBeforeWakeUp "answer before the owed wake-up is sent", NO_LOSS in 2:
             "the instance is frozen or dies: stuck",
             one {} may {};
         RecreatedRowsReuseNumbers "a purged row starts again at its old numbers", EXCLUSION in 11:
-            "tokens repeat: a receiver refuses the current holder or accepts an old one",
+            "tokens repeat: a receiver refuses the current holder",
             two {} may { purges: 1 };
         ClaimKeepsPurgeAt "a claim keeps `purge_at`", NO_LOSS in 10:
             "TTL deletes a row whose deliveries wait",
             two {} may { purges: 1 };
         NoWakeUpInRateWait "a claim owes no wake-up while a rate limit delays the next start", NO_LOSS in 8:
-            "the inbox was empty, so nobody looks when the wait ends: stuck",
+            "nobody looks when the wait ends: stuck",
             two { rated: true } may {};
         CountAttemptWithoutStart "a take-over counts an attempt even without a recorded start", CHARGED in 10:
-            "a holder that vanished before any start costs the delivery an attempt",
+            "a start that never was costs an attempt",
             one {} may { worker_crashes: 1, take_overs: 1 };
         EveryReleaseSaysHandedOver "an exclusive release claims that a wake-up is on its way", NO_LOSS in 8:
-            "the holder dies before it sends one, and later claims send none: stuck",
+            "the holder dies before it sends one: stuck",
             two {} may { exclusive_leases: 1, exclusive_crashes: 1, ingest_crashes: 1 };
         HoldsUnnumbered "begin and end of a hold check only whether it is on", HOLD in 6:
-            "a late first try begins an ended hold again: stuck, and nobody knows",
+            "a late first try begins an ended hold again: stuck",
             one {} may { holds: 1, late_writes: 1 };
         PurgedOnHold "an idle row on hold may be deleted", HOLD in 9:
             "TTL deletes the hold, and the next delivery is handled",
@@ -160,10 +160,10 @@ pub fn controls() -> Vec<Control> {
             "deliveries that arrived on hold owed none: stuck",
             one {} may { holds: 1 };
         SkipTakesAnyHead "a skip takes any delivery in front", SKIPPED in 10:
-            "the delivery that the operator saw is applied, and the next one is parked",
+            "another delivery than the operator saw is parked",
             two {} may { skips: 1 };
         RewindWithoutLease "a rewind checks only `head`", REWOUND in 19:
-            "a late first try runs everything again, which nobody requested",
+            "a late first try runs everything again",
             one {} may { rewinds: 1, late_writes: 1 };
         RewindWithoutReceipts "a rewind leaves receipts without rows of their own", REWOUND in 18:
             "a parked delivery is run",
@@ -175,7 +175,7 @@ pub fn controls() -> Vec<Control> {
             "a delivery parked by its second run counts as applied and is not redriven",
             two { capacity: 1, attempts: 1 } may { rewinds: 1, failures: 1, redrives: 1 };
         PendingOutlivesTheDrain "`pending_since` survives a drain", PENDING in 6:
-            "the next delivery looks as old as the first, to the alarm and to retention",
+            "the next delivery looks as old as the first",
             two {} may {};
     }
 }
