@@ -277,7 +277,7 @@ async fn parking_writes_the_row_again() {
 }
 
 fn counting(context: &Delivery) -> Outcome {
-    let key = Key::named("orders", "order", context.entity().as_str());
+    let key = Key::named("totals", "order", context.entity().as_str());
     Outcome::Commit(vec![Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }])])
 }
 

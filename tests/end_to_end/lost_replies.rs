@@ -443,7 +443,7 @@ async fn lost_reply_is_absorbed_by_commit_on_dynamodb() {
         }
         world.work(&[world.drainer(answering(counting))]).await;
         assert_eq!(world.applied(), ["1", "2"]);
-        let key = Key::named("orders", "order", order);
+        let key = Key::named("totals", "order", order);
         let row = testbed.table().get(&key).await.expect("the store answers").expect("there is such an order");
         assert_eq!(row.number("n"), Some(2), "write {n}");
         assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0));
@@ -454,7 +454,7 @@ async fn lost_reply_is_absorbed_by_commit_on_dynamodb() {
 }
 
 fn counting(delivery: &Delivery, _: &Context) -> Outcome {
-    let key = Key::named("orders", "order", delivery.entity().as_str());
+    let key = Key::named("totals", "order", delivery.entity().as_str());
     Outcome::Commit(vec![Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }])])
 }
 

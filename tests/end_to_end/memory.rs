@@ -215,7 +215,7 @@ async fn commit_holds_ninety_nine_writes() {
     }
     let commits = answering(|delivery, _| {
         let count: u64 = delivery.delivery_id().as_str().parse().unwrap();
-        let write = |number| Write::update(Key::named("orders", "order", number), [Change::add("n", 1)]);
+        let write = |number| Write::update(Key::named("totals", "order", number), [Change::add("n", 1)]);
         Outcome::commit((0..count).map(|number| write(number.to_string())))
     });
     world.work(&[world.drainer(commits)]).await;
@@ -234,7 +234,7 @@ async fn commit_beside_new_deliveries_lands_once() {
     let handler = Scripted(move |delivery: &Delivery, _: &Context| {
         let (inbox, late) = (inbox.clone(), late.clone());
         let is_first = delivery.delivery_id().as_str() == "1";
-        let key = Key::named("orders", "order", delivery.entity().as_str());
+        let key = Key::named("totals", "order", delivery.entity().as_str());
         let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
             if is_first {
                 inbox.append(&late).await?;

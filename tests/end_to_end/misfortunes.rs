@@ -131,7 +131,7 @@ async fn impossible_commit_fails_its_handler() {
     };
     world.break_table(plan);
     let twice = answering(|delivery, _| {
-        let key = Key::named("orders", "order", delivery.entity().as_str());
+        let key = Key::named("totals", "order", delivery.entity().as_str());
         let count = Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }]);
         Outcome::Commit(vec![count.clone(), count])
     });
@@ -216,7 +216,7 @@ async fn drain_of_commits_yields_on_request() {
     let asking = Scripted(move |delivery: &Delivery, context: &Context| {
         let (store, env) = (store.clone(), context.env().clone());
         let first = delivery.delivery_id().as_str() == "0";
-        let key = Key::named("orders", "order", delivery.delivery_id().as_str());
+        let key = Key::named("totals", "order", delivery.delivery_id().as_str());
         let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
             env.sleep(HANDLER).await;
             if first {
