@@ -90,7 +90,7 @@ async fn run(
         held: state.held.is_some(),
         committed: world
             .memory
-            .rows(&TableName::Named("orders".into()))
+            .rows(&TableName::Named("totals".into()))
             .first()
             .and_then(|row| row.number("n"))
             .unwrap_or_default(),

@@ -219,7 +219,7 @@ async fn commit_holds_ninety_nine_writes() {
         Outcome::commit((0..count).map(|number| write(number.to_string())))
     });
     world.work(&[world.drainer(commits)]).await;
-    assert_eq!(world.memory.rows(&TableName::Named("orders".into())).len(), 99);
+    assert_eq!(world.memory.rows(&TableName::Named("totals".into())).len(), 99);
     let parked = world.operator().parked(&entity("test/a")).await.unwrap();
     assert_eq!(parked.iter().map(|one| one.delivery().delivery_id().as_str()).collect::<Vec<_>>(), ["100"]);
 }
@@ -246,7 +246,7 @@ async fn commit_beside_new_deliveries_lands_once() {
     let drainer = world.drainer(handler);
     assert_eq!(world.process(&drainer, "test/a").await, Acknowledgement::Delete);
     assert_eq!(world.started(), ["1", "2"]);
-    let kept = world.memory.rows(&TableName::Named("orders".into())).remove(0);
+    let kept = world.memory.rows(&TableName::Named("totals".into())).remove(0);
     assert_eq!(kept.number("n"), Some(2));
     let state = world.state("test/a").await;
     assert!(state.is_empty() && state.held.is_none() && state.pending_since.is_none());
