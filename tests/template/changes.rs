@@ -121,7 +121,7 @@ fn changed_parameter_replaces_only_listed_resources() {
             for (before, after) in all.iter().flat_map(|before| all.iter().map(move |after| (before, after))) {
                 let replaced = replaced(before, after);
                 let named = |resource: &&str| name == "Sources" && resource.ends_with("Sources");
-                assert!(replaced.iter().all(|resource| named(resource)), "{name} replaces {replaced:?}");
+                assert!(replaced.iter().all(named), "{name} replaces {replaced:?}");
                 let gone = before.all().map(|(name, _)| name).filter(|name| after.at(name).is_null());
                 found.extend(replaced.iter().copied().chain(gone).map(str::to_owned));
             }
