@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_short() {
+    fn durations_are_printed_in_short_form() {
         let shown: Vec<String> = [20, 3400, 300_000, 7_200_000].map(|ms| duration(Duration::from_millis(ms))).into();
         assert_eq!(shown, ["20 ms", "3.4 s", "5 min", "2 h"]);
     }

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn own_key_is_billed_for_its_calls() {
+    fn customer_managed_key_is_billed_per_call() {
         let bill = Load { own_key: true, ..LOAD }.serializer();
         // Three functions, two tables, every five minutes.
         assert_eq!(bill.dollars_for("KMS, tables"), 3.0 * 2.0 * 8_640.0 * price::KEY_REQUEST);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn small_account_refuses_above_ten_requests_each() {
+    fn small_account_refuses_half_of_the_burst() {
         let outcome = simulate(Stack { usual: 10.0, workers: 5.0, account: 10.0, warm: 4_000.0 });
         // Five workers leave five functions for ingest, thus 50 of 100 a second.
         let share = outcome.refused / outcome.sent;

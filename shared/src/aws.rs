@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn variant_applies_without_an_endpoint() {
+    fn endpoint_variant_applies_without_an_explicit_endpoint() {
         let given = |more: &[(&str, &str)]| {
             let account = account(&[BASE.as_slice(), more].concat()).unwrap();
             let http = account.http_client();

@@ -145,7 +145,7 @@ fn commit_cannot_name_the_serializers_own_tables() {
 }
 
 #[test]
-fn skipped_names_are_rules() {
+fn skipped_names_name_existing_rules() {
     for name in skipped() {
         let is_rule =
             [TWO_ABSENT, NULL, TYPES].contains(&&*name) || RULES.iter().any(|(rule, _)| rule.replace('_', "-") == name);

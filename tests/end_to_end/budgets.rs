@@ -282,7 +282,7 @@ fn counting(context: &Delivery) -> Outcome {
 }
 
 #[tokio::test]
-async fn commit_doubles_write_units_and_releases_at_last() {
+async fn commit_doubles_write_units_and_includes_the_release() {
     let scale = Scale::start().await;
     scale.append("1").await;
     let one = scale.weigh_drain(answering(|delivery, _| counting(delivery))).await;

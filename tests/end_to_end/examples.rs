@@ -24,7 +24,7 @@ async fn append(world: &World, id: &str, happened: u64, body: &str) {
 /// Each write in turn lands and loses its reply. Two deliveries are sent twice, and the last
 /// one is older than the one before.
 #[tokio::test(start_paused = true)]
-async fn totals_stay_right_whichever_reply_is_lost() {
+async fn totals_are_correct_whichever_reply_is_lost() {
     for lost in 1..=24 {
         let mut world = World::new();
         let plan = move |call: &Call<'_>| if call.write == lost { Fault::ReplyLost } else { Fault::None };

@@ -272,7 +272,7 @@ async fn linger_ends_once_the_group_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn linger_ends_once_the_row_remembers_no_more() {
+async fn linger_ends_once_the_row_is_full() {
     let key = format!("test/{}", "x".repeat(251));
     let capacity = Recent::capacity(&entity(&key));
     assert_eq!(capacity, 9);
@@ -293,7 +293,7 @@ async fn linger_ends_once_the_row_remembers_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn linger_ends_where_each_is_tried_alone() {
+async fn linger_ends_for_deliveries_handled_alone() {
     let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
     let linger = world.sources().get("test").unwrap().linger;
     let comes = async |id: &str| {

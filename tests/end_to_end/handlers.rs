@@ -123,7 +123,7 @@ async fn late_commit_does_not_land() {
 
 /// One batch in one process: `killer` ends the process each time, the others only the first time.
 #[tokio::test(start_paused = true)]
-async fn suspect_pays_for_no_other_death() {
+async fn suspect_counts_only_its_own_crashes() {
     let world = World::new();
     for (entity, id) in [("test/a", "killer"), ("test/a", "after"), ("test/b", "b"), ("test/c", "c")] {
         world.append(entity, id).await;

@@ -462,7 +462,7 @@ async fn drain_reports_waiting_for_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_grow_even_over_the_rows_deletion() {
+async fn tokens_grow_across_deletion_of_the_row() {
     let world = World::new();
     let leases = world.leases("a test");
     let mut tokens = Vec::new();
@@ -488,7 +488,7 @@ async fn tokens_grow_even_over_the_rows_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_lookup_hides_names() {
+async fn lease_lookup_hashes_names_on_request() {
     let world = World::new();
     let leases = world.leases("invoices of Jane");
     let guard = leases.acquire(&subscription(), Terms::default().lease(Duration::from_secs(9))).await.unwrap();

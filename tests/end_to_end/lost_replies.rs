@@ -377,7 +377,7 @@ async fn lost_reply_is_absorbed_by_a_tombstone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_reply_is_absorbed_while_parking_parts() {
+async fn lost_reply_is_absorbed_while_parking_large_body() {
     let outcomes = every_fault_is_absorbed(|world| {
         Box::pin(async move {
             let mut incoming = world.incoming("test/a", "1");

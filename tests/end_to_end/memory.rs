@@ -208,7 +208,7 @@ async fn history_lists_each_receipt_once() {
 
 /// The settle is the hundredth write.
 #[tokio::test(start_paused = true)]
-async fn commit_holds_ninety_nine_writes() {
+async fn commit_accepts_ninety_nine_writes() {
     let world = World::new();
     for id in ["99", "100"] {
         world.append("test/a", id).await;

@@ -236,7 +236,7 @@ async fn redrive_into_a_job_is_refused() {
 
 /// A worker parked the delivery and lost its lease; another one applied it.
 #[tokio::test(start_paused = true)]
-async fn removed_left_over_keeps_the_applied_body() {
+async fn removing_an_unsettled_parked_copy_keeps_the_body() {
     for is_discarded in [false, true] {
         let world = World::new();
         let long = long(&world, "test/a", "long");

@@ -187,7 +187,7 @@ async fn redrive_beside_erase_appends_or_finds_nothing() {
 
 /// Once its receipt is erased, a stale list must not apply the delivery again.
 #[tokio::test(start_paused = true)]
-async fn redrive_beside_erase_keeps_an_applied_delivery_applied() {
+async fn redrive_beside_erase_keeps_delivery_applied() {
     let check = async |world: World,
                        redriven: Result<(), OperatorError>,
                        erased: Result<Erased, OperatorError>,
@@ -420,7 +420,7 @@ async fn unblock_rereads_a_row_that_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unblock_puts_one_tombstone_at_an_expired_place() {
+async fn unblock_puts_one_tombstone_at_an_expired_sequence() {
     let world = World::new();
     world.claim("test/a").await;
     tokio::time::advance(20 * DAY).await;

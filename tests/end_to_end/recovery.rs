@@ -227,7 +227,7 @@ async fn unattended_message_does_not_wait_for_its_batch() {
 /// While a suspect waits for its batch, its message may reappear and another worker delete it. A lease taken
 /// then would have no wake-up.
 #[tokio::test(start_paused = true)]
-async fn message_that_may_be_back_takes_no_lease() {
+async fn possibly_redelivered_message_takes_no_lease() {
     suspect_beside(30 * SECOND, Duration::ZERO).await;
 }
 

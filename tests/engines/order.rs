@@ -80,7 +80,7 @@ async fn wake_up_received_twice_starts_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_lease_handlers_overlap() {
+async fn handlers_overlap_without_the_lease() {
     let mut testbed = TestBed::start().await;
     for _ in 0..WORKERS {
         let Parts { store, waker, .. } = testbed.parts();

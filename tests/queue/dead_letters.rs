@@ -54,7 +54,7 @@ async fn waiting_receive_gets_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn receipt_handle_does_not_follow_its_message() {
+async fn receipt_handle_ends_when_its_message_moves() {
     let queue = Fixture::with(0, 1).await;
     queue.send("poison").await;
     let alive = queue.receive_one().await;

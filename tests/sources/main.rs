@@ -129,7 +129,7 @@ async fn frozen_read_is_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_is_in_time_whatever_is_slow() {
+async fn answer_is_in_time_with_slow_dependencies() {
     // The put and the wake-up get no answer, and take the time that these leave.
     for (silent, slow) in [(0, 0), (0, 1100), (1, 0), (1, 700), (2, 0), (2, 300), (2, 400)] {
         let (mut world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
@@ -410,7 +410,7 @@ async fn drain(world: &World, script: &ScriptedDocument, live: &LiveSources) -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn worker_with_a_fast_clock_finds_an_added_source() {
+async fn worker_with_fast_clock_notices_an_added_source() {
     for ahead in [2, 59] {
         let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
         pass(Duration::from_secs(3600)).await;
@@ -427,7 +427,7 @@ async fn worker_with_a_fast_clock_finds_an_added_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn worker_with_a_slow_clock_finds_a_removed_source_gone() {
+async fn worker_with_slow_clock_notices_a_removed_source() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;

@@ -132,7 +132,7 @@ fn changed_parameter_replaces_only_listed_resources() {
 }
 
 #[test]
-fn changed_sources_keep_the_old_right_until_functions_are_updated() {
+fn functions_keep_old_sources_permission_until_updated() {
     let names = ["", "/shop/sources", "/shop-sources", crate::SECRET].map(|sources| {
         let deployed = core().deployed(&[("Sources", sources)]);
         for function in ["Ingest", "Worker"] {

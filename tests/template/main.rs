@@ -32,7 +32,7 @@ fn file(path: &str) -> String {
 }
 
 #[test]
-fn stack_has_the_outputs_and_parameters_that_the_command_reads() {
+fn stack_has_outputs_and_parameters_the_command_reads() {
     let template = core();
     let deployed = template.deployed(&[]);
     let stack = Stack { outputs: deployed.outputs.clone(), ..Stack::default() };

@@ -24,7 +24,7 @@ fn published(name: &str) -> Option<&Metric> {
 }
 
 #[test]
-fn every_alarm_watches_a_published_metric_and_has_a_page() {
+fn alarm_watches_a_published_metric_and_has_a_page() {
     let deployed = deployed();
     let topic = json!(["Topic"]);
     let namespace = format!("{NAMESPACE}/webhook-serializer");
@@ -70,7 +70,7 @@ fn rings(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> bool {
 }
 
 #[test]
-fn alarms_ring_when_they_should_and_not_before() {
+fn alarm_fires_at_its_threshold_and_not_before() {
     let deployed = deployed();
     let rings = |alarm: &str, values: &[Option<f64>]| rings(&deployed, alarm, values);
     let rest = |value: f64, count: usize| vec![Some(value); count];

@@ -44,7 +44,7 @@ fn no_script_passes_an_empty_parameter() {
 }
 
 #[test]
-fn deployers_are_told_every_right_that_creation_needs() {
+fn deploying_page_lists_every_permission_to_deploy() {
     let page = file("docs/deploying.md");
     for action in ["kms:CreateGrant", "kms:DescribeKey", "iam:PassRole", "lambda:PutFunctionRecursionConfig"] {
         assert!(page.contains(action), "{action}");
@@ -73,7 +73,7 @@ fn terraform_follows_the_template_and_keeps_old_code() {
 }
 
 #[test]
-fn pages_count_what_deferred_deliveries_and_regions_need() {
+fn pages_name_regions_without_function_urls() {
     let data = file("docs/data.md");
     assert!(!data.contains("as long again"), "SQS counts a dead letter's retention from the first send");
     let (page, command) = (file("docs/deploying.md"), file("cli/src/commands/setup/doctor/stack.rs"));

@@ -28,7 +28,7 @@ fn set<'a>(name: &str, text: &'a str) -> &'a str {
 }
 
 #[test]
-fn a_project_is_deployed_and_built_as_this_one_is() {
+fn project_template_deploys_and_builds_like_this_project() {
     for same in ["template.yaml", "templates/observability.yaml", "templates/domain.yaml", "rustfmt.toml"] {
         assert!(read(same) == read(&format!("templates/rust/{same}")), "{same}");
     }

@@ -16,7 +16,7 @@ use crate::{
 type Grant = (String, String, String);
 
 #[tokio::test(start_paused = true)]
-async fn each_role_grants_what_its_function_asks_and_no_more() {
+async fn role_grants_exactly_what_its_function_requests() {
     let asked = asked().await;
     let functions = "arn:aws:lambda:eu-central-1:123456789012:function:orders:live,arn:aws:lambda:eu-central-1:123456789012:function:mails";
     for given in [

@@ -417,7 +417,7 @@ async fn sender_is_answered_before_spans_are_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_endpoint_nothing_is_traced() {
+async fn nothing_is_traced_without_an_endpoint() {
     let collector = Collector::start().await;
     for off in [&[][..], &[("OTEL_SDK_DISABLED", "true")], &[("OTEL_TRACES_EXPORTER", "none")]] {
         let mut variables = off.to_vec();

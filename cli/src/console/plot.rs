@@ -177,12 +177,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axis_ends_at_a_round_number() {
+    fn chart_axis_ends_at_a_round_number() {
         assert_eq!([0.03, 1.0, 1.2, 4.9, 51.0, 230.0].map(rounded_up), [0.05, 1.0, 2.0, 5.0, 100.0, 500.0]);
     }
 
     #[test]
-    fn line_stops_without_data() {
+    fn chart_line_stops_where_data_is_missing() {
         let line = Line { name: String::new(), values: vec![Some(1.0), Some(2.0), None, Some(3.0)] };
         let path = path(&line, |step| step as f64, |value| value);
         assert_eq!(path, "M0.0 1.0L1.0 2.0h0.1M3.0 3.0h0.1");

@@ -257,7 +257,7 @@ retry = { attempts = 3, first = \"2s\" }
     }
 
     #[test]
-    fn secret_and_source_are_added_to_empty_ones() {
+    fn first_source_and_first_secret_are_added() {
         let fields = [("provider".to_owned(), json!("shopify")), ("handler".to_owned(), json!("h"))];
         let first = edited("", |text| text.insert("shop", &fields));
         assert_eq!(first, "[sources.shop]\nprovider = \"shopify\"\nhandler = \"h\"\n");
@@ -289,7 +289,7 @@ retry = { attempts = 3, first = \"2s\" }
     }
 
     #[test]
-    fn json_is_refused_with_what_to_do() {
+    fn json_document_is_refused_with_advice() {
         let refused = Text::parse(r#"{"sources":{}}"#).unwrap_err().to_string();
         assert!(refused.contains("change it by hand") && refused.contains("serializer check"), "{refused}");
     }

@@ -215,12 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_sent_at_the_same_time_may_run_in_either_order() {
+    fn simultaneous_deliveries_may_run_in_either_order() {
         assert!(verdict(&[sent("1", 0), sent("2", 0)], &[run("2", 10, 20), run("1", 20, 30)]).is_clean());
     }
 
     #[test]
-    fn unapplied_is_lost_and_reapplied_is_repeated() {
+    fn unapplied_delivery_is_lost_and_reapplied_is_repeated() {
         let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("2", 10, 20), run("2", 20, 30)]);
         assert_eq!((verdict.lost.as_slice(), verdict.repeated.as_slice()), (&["1".into()][..], &["2".into()][..]));
     }

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_cannot_be_read_hides_no_other() {
+    fn unreadable_row_hides_no_other_order() {
         let mut seen = Overview::default();
         seen.order(&order("shop/order/1").with(a::VERSION, FORMAT + 1), NOW);
         seen.order(&order("shop/order/2"), NOW);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_timeout_is_kept() {
+    async fn read_timeout_is_kept() {
         let endpoint = Endpoint::start(|_| Reply::Never).await;
         let account = Account::local(endpoint.url(), endpoint.url());
         let limits = TimeoutConfig::builder().read_timeout(Duration::from_millis(20)).build();

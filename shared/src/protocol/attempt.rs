@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_start_waits_as_long_as_asked() {
+    fn failed_start_waits_the_requested_time() {
         let wait = |policy: RetryPolicy, asked| policy.wait(FailureClass::Failed, 40 * SECOND, asked, HOUR);
         let policy = RetryPolicy::default();
         assert_eq!([None, Some(SECOND)].map(|asked| wait(policy, asked)), [40 * SECOND, SECOND]);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn asked_wait_only_lengthens_the_others() {
+    fn requested_wait_only_lengthens_the_backoff() {
         for class in [FailureClass::Unanswered, FailureClass::Unavailable] {
             let wait = |asked| RetryPolicy::default().wait(class, 40 * SECOND, asked, SECOND);
             let waits = [None, Some(SECOND), Some(HOUR)].map(wait);
@@ -327,14 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn answer_ends_a_row_of_crashes() {
+    fn answer_resets_the_crash_count() {
         let crashed = Retries::default().crashed().crashed();
         assert_eq!(crashed.crashes, 2);
         assert_eq!(crashed.after(FailureClass::Unavailable, SECOND).crashes, 0);
     }
 
     #[test]
-    fn carried_wait_is_cut_to_the_age() {
+    fn carried_wait_is_limited_to_the_age() {
         let carried =
             Retries::default().after(FailureClass::Failed, SECOND).after(FailureClass::Unavailable, 3 * DAY).carried();
         assert_eq!(

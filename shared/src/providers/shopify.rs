@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_headers_win() {
+    fn newer_header_family_takes_precedence() {
         let headers = [("x-shopify-hmac-sha256", SIGNATURE), ("shopify-hmac-sha256", "AAAA")];
         assert_eq!(verify(&headers, &["shopify-development-secret"]), Err(Unverified::Mismatch));
         let headers = [("x-shopify-topic", "orders/create"), ("shopify-topic", "refunds/create")];

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn either_origin_secret_admits_a_request_and_nothing_else_does() {
+    fn request_needs_one_of_the_origin_secrets() {
         let origin = origin(&[NEW, OLD]).unwrap();
         for (sent, is_admitted) in
             [(Some(NEW), true), (Some(OLD), true), (Some("x"), false), (Some(""), false), (None, false)]

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_replace_the_default_limit_in_time() {
+    fn attempts_limit_replaces_the_default_time_limit() {
         let hour = Duration::from_secs(3_600);
         let failed = |retry| policy(retry).map(|policy| (policy.attempts, policy.failed_for)).unwrap();
         assert_eq!(policy(""), Ok(RetryPolicy::default()));

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_names_hide_no_configured_source() {
+    fn unknown_source_names_hide_no_configured_source() {
         let mut refusals = Refusals::default();
         for _ in 0..1000 {
             refusals.refused(None, Refusal::UnknownSource, None, at(0));

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn known_issuer_asks_no_other_roots() {
+    async fn known_issuer_loads_no_other_roots() {
         let own = certificate();
         let server = Endpoint::start_tls(&own, |_| Reply::status(200)).await;
         let config = Arc::new(trusting(store(&own), || panic!("the others are asked")));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_certificate_errors_ask_no_other_roots() {
+    async fn other_certificate_errors_load_no_other_roots() {
         let elsewhere = rcgen::generate_simple_self_signed(["aws.example".to_owned()]).unwrap();
         let server = Endpoint::start_tls(&elsewhere, |_| Reply::status(200)).await;
         let config = Arc::new(trusting(store(&elsewhere), || panic!("the others are asked")));

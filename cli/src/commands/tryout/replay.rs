@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequence_ranges_include_their_last() {
+    fn sequence_range_includes_its_last() {
         assert_eq!(places("41"), Ok(41..=41));
         assert_eq!(places("41..45"), Ok(41..=45));
         assert_eq!(places("41..=45"), Ok(41..=45));

@@ -97,7 +97,7 @@ fn answered_failure_opens_no_breaker() {
 }
 
 #[test]
-fn one_probe_starts_when_the_time_is_over() {
+fn breaker_admits_one_probe_after_its_wait() {
     let mut clocked = Clocked::opened();
     clocked.pass(5.0);
     let probe = clocked.start(4);
@@ -219,7 +219,7 @@ fn slow_successful_handler_is_not_refused() {
 }
 
 #[test]
-fn timeout_after_a_freeze_does_not_count() {
+fn timeout_after_a_freeze_is_not_counted() {
     let mut clocked = Clocked::default();
     for number in 1..=5 {
         assert_eq!(clocked.run(number, 60.0, StartResult::Unwell), Change::None);

@@ -156,7 +156,7 @@ fn lost_last_settle_is_recognised_by_the_settled_delivery() {
 }
 
 #[test]
-fn commit_is_repeated_only_for_a_new_hold() {
+fn refused_commit_is_retried_only_for_a_hold() {
     let (lease, seen, row) = held(LeaseKind::Drain, 3);
     let decision = decision(&seen, &lease);
     let settle = Settle { lease: &lease, decision: &decision, now: NOW, length: LENGTH, hands_over: false };

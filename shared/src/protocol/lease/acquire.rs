@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_of_a_clock_a_minute_ahead_is_not_taken_over() {
+    fn lease_of_clock_a_minute_ahead_is_respected() {
         let minute = Duration::from_secs(60);
         let taken_over = |ahead: Duration| {
             let row = held(LeaseKind::Drain, 3).with(a::EXPIRES_AT, (NOW + LONGEST_LEASE + ahead).as_millis());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn yield_of_a_clock_far_ahead_keeps_no_drain_off() {
+    fn yield_request_dated_far_ahead_is_ignored() {
         let (request, farthest) = (request(LeaseKind::Drain, 11, NOW), LONGEST_YIELD + Duration::from_secs(60));
         let asked = |until: Timestamp| claimed(1).with(a::YIELD_UNTIL, until.as_millis());
         let drains = |until| evaluate(&request.write(), Some(&asked(until))).is_ok();

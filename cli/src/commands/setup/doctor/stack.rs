@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_over_half_the_quota_are_warned_of() {
+    fn reads_over_half_the_quota_get_a_warning() {
         assert_eq!(throughput(false, Some(499)).verdict, Verdict::Ok);
         assert_eq!(throughput(false, Some(500)).verdict, Verdict::Warning, "they may start at once");
         let stack = |ingest: &str| Stack {
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn region_without_function_urls_is_warned_of() {
+    fn region_without_function_urls_gets_a_warning() {
         let stack =
             |door: &str| Stack { parameters: [("FrontDoor".to_owned(), door.to_owned())].into(), ..Stack::default() };
         assert_eq!(door("eu-central-2", &stack("function-url")).verdict, Verdict::Warning);

@@ -203,7 +203,7 @@ fn attempts_at_latest_do_not_park_the_front() {
 
 /// For example after the source is set to deliver each.
 #[test]
-fn attempts_at_latest_do_not_count_for_one() {
+fn attempts_at_latest_do_not_count_for_front() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let stood_for = |one_by_one| EntityState { attempts: 2, one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) };
     let alone = roomy(stood_for(7), 9, page(5));

@@ -123,7 +123,7 @@ fn no_delivery_waits_beyond_half_of_the_retention() {
 
 /// The delivery in front is an hour old; the one before it was given up.
 #[test]
-fn carried_wait_counts_as_far_as_the_age() {
+fn carried_wait_counts_up_to_the_age() {
     let (minute, hour) = (60 * SECOND, 3_600 * SECOND);
     let carried = EntityState { retries: waited(FailureClass::Unavailable, 3 * hour).retries.carried(), ..row(7, 9) };
     let mut drain = Drain::granted(carried, Memory { retention: 1_000 * hour, ..MEMORY });
@@ -139,7 +139,7 @@ fn carried_wait_counts_as_far_as_the_age() {
 }
 
 #[test]
-fn held_back_delivery_backs_off_as_unavailable() {
+fn refused_start_backs_off_as_unavailable() {
     let held = |state: EntityState, longest| {
         drain(state, 2).held_back(
             2 * SECOND,
