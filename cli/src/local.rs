@@ -138,7 +138,7 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// As [`Local::start`].
+    /// Those of [`Local::start`].
     pub async fn start_without_functions(
         options: Options,
         observer: Arc<dyn Observer>,

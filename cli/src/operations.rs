@@ -38,7 +38,7 @@ pub enum Verb {
     Hold,
 }
 
-/// The reasons for which an order is stopped.
+/// The reasons why an order is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     Any,

@@ -2,7 +2,7 @@
 //! control, and what each delivery costs.
 //!
 //! Counts (units, requests, sends) are exact and repeat. Times are this machine's
-//! at this moment, so each run has a control of its own.
+//! at this moment, so each run has its own control.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -58,7 +58,7 @@ pub(crate) struct Scenario {
     pub(crate) deliveries: u32,
     /// Deliveries go to these orders round-robin.
     pub(crate) orders: u32,
-    /// Each worker has clients of its own.
+    /// Each worker has its own clients.
     workers: u32,
     /// Concurrent appends.
     senders: usize,
@@ -144,8 +144,8 @@ pub(crate) struct Measured {
     control: Duration,
     /// Without the event source's own requests: receives and deletes.
     reading: Reading,
-    /// Sorted times between a handler's end and the next start of its order, if
-    /// the next delivery was waiting by then.
+    /// Sorted times between a handler's end and the next start of its order, where
+    /// the next delivery was already waiting.
     hand_overs: Vec<Duration>,
     cpu: Option<Cpu>,
     pub(crate) verdict: Verdict,
@@ -234,11 +234,11 @@ impl Handler for Task {
     }
 }
 
-/// Runs `scenario` on engines of its own.
+/// Runs `scenario` on fresh engines.
 pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measured> {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let control = control(&scenario).await;
-    // The engines have threads of their own, so that their processor time can be told apart.
+    // The engines run on separate threads, so that their processor time can be measured apart.
     let threads = format!("{}-{}", cpu::ENGINE, RUNS.fetch_add(1, Relaxed));
     let engine_runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name(&threads).enable_all().build()?;

@@ -1,5 +1,5 @@
-//! Processor time of the program and of the engines, told apart by thread names.
-//! Linux only: elsewhere there is no figure.
+//! Measures the processor time of the program and of the engines, by thread names.
+//! Linux only: elsewhere the figure is missing.
 
 use std::{fs, time::Duration};
 

@@ -31,7 +31,7 @@ use crate::{
 
 pub(crate) const NAME: &str = "leases";
 
-/// The time for which a caller holds its lease.
+/// How long a caller holds its lease.
 const WORK: Duration = Duration::from_millis(50);
 
 const LONGEST_WAIT: Duration = Duration::from_secs(2);

@@ -23,7 +23,7 @@ pub(crate) struct Stack {
     pub(crate) warm: f64,
 }
 
-/// What became of the hour's webhooks.
+/// The outcome of the hour's webhooks.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) sent: f64,
@@ -35,7 +35,7 @@ pub(crate) struct Outcome {
     pub(crate) longest_wait: usize,
     /// The most deliveries that waited at once.
     pub(crate) most_waiting: f64,
-    /// When nothing waited any more, in seconds after the hour; none within a day.
+    /// The first second after the hour with an empty backlog; `None` if a day did not suffice.
     pub(crate) caught_up: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Which of AWS's documented limits a rate of webhooks meets.
+//! Finds the documented AWS limits that a rate of webhooks meets.
 
 use serializer::output::Table;
 use webhook_serializer::config::SWEEP_ROWS;

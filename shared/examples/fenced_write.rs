@@ -1,5 +1,5 @@
 //! A store that refuses late effects: it remembers the newest fencing token of each key.
-//! A map in memory stands in for it.
+//! Here it is a map in memory.
 //!
 //! While `cargo run -- local --env-file .env.local` runs in another terminal:
 //!

@@ -163,7 +163,7 @@ impl From<String> for SourcesOrigin {
     }
 }
 
-/// As `SOURCES` is written.
+/// Formats the origin as the variable `SOURCES` holds it.
 impl fmt::Display for SourcesOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -260,9 +260,9 @@ impl WorkerConfig {
     }
 }
 
-/// Returns when an invocation that begins at `now` ends. `told` is the deadline
-/// that the runtime gave; one in the past means nothing (`cargo lambda watch`
-/// gives one in 1970), and the function's timeout applies.
+/// Returns the end of an invocation that begins at `now`. `told` is the runtime's
+/// deadline; one in the past (`cargo lambda watch` gives one in 1970) is replaced by
+/// the function's timeout.
 pub fn deadline(told: Timestamp, now: Timestamp, function_timeout: Duration) -> Timestamp {
     if told > now { told } else { now + function_timeout }
 }

@@ -366,12 +366,11 @@ impl<H: Handler> AnyHandler for H {
     }
 }
 
-/// The thread on which a handler runs.
+/// The choice of a handler's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// A thread of its own, so that a handler that blocks it prevents neither the
-    /// renewal of its lease nor the work on other entities. Its awaits still use
-    /// the caller's runtime.
+    /// A separate thread. A handler that blocks it prevents neither the renewal of its
+    /// lease nor the work on other entities. Its awaits still use the caller's runtime.
     #[default]
     Thread,
     /// The caller's task, for simulations in which one thread decides everything.

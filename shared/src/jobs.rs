@@ -284,7 +284,7 @@ struct Planned {
 /// The reason for rejecting a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidJob {
-    /// The name is part of a row's key and shown to people.
+    /// The name has other characters or is too long; it is part of a row's key.
     #[error("a job's name is 1 to {LONGEST_NAME} of a-z, 0-9, '-' and '_'")]
     Name,
     /// Another job has this name.

@@ -115,7 +115,7 @@ pub use protocol::{
 };
 pub use time::{Clock, Env, Random, Timestamp};
 
-// What a commit is made of.
+// The parts of a commit.
 pub use protocol::table::{Action, Attribute, Change, Comparison, Condition, Key, Operand, Row, Value, Write};
 
 // Leases.

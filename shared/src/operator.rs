@@ -182,7 +182,7 @@ pub enum ParkedOutcome {
     Undecided,
     /// It was settled.
     Settled(Settlement),
-    /// The row has dropped its receipt, which may have a row of its own.
+    /// The entity's row has dropped the receipt, which may be stored as a separate row.
     InReceiptRow,
     /// The entity has no row.
     Forgotten,
@@ -240,7 +240,7 @@ impl Operator {
 
     /// Reads all receipts of an entity's settled deliveries, in order.
     pub async fn receipts(&self, entity: &EntityKey) -> Result<Vec<Receipt>, OperatorError> {
-        // The row first: a receipt that leaves it later has a row of its own by then.
+        // Read the entity's row first: a receipt that leaves it later already has a separate row.
         let state = self.store.entity(entity, PATIENCE).await?;
         let mut receipts: BTreeMap<Sequence, Receipt> = BTreeMap::new();
         let mut after = None;

@@ -378,8 +378,8 @@ impl Source {
         self.secrets.len()
     }
 
-    /// Returns its entity templates as written; if there are none, the provider's
-    /// own rule applies.
+    /// Returns its entity templates as written. If the list is empty, the provider's
+    /// rule applies.
     pub fn entity_templates(&self) -> impl Iterator<Item = String> {
         self.entity.iter().map(ToString::to_string)
     }

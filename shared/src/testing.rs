@@ -2,9 +2,9 @@
 //! table and a paused clock: first without faults, then once for each requested
 //! fault, and reports how the handler's effects differ.
 //!
-//! A handler's effects are its commits and its writes to [`ExternalSystem`], which
-//! stands for the systems that it calls. Implement your own port on it, or make the
-//! handler generic over its client.
+//! A handler's effects are its commits and its writes to [`ExternalSystem`], a substitute
+//! for the systems that it calls. Implement your own port on it, or make the handler
+//! generic over its client.
 //!
 //! ```
 //! use webhook_serializer::{
@@ -72,7 +72,7 @@ impl Event {
     }
 
     /// Sets the provider that [`Delivery::provider`](crate::Delivery::provider)
-    /// returns; by default there is none.
+    /// returns; the default is `None`.
     #[must_use]
     pub fn provider(self, name: impl Into<String>) -> Self {
         Self { provider: Some(name.into()), ..self }

@@ -256,9 +256,9 @@ impl fmt::Debug for Env {
     }
 }
 
-/// A unique id for one claim or one request for a lease, by which its author
-/// recognises its own write after a lost reply. It is a ULID: the sweep reads its
-/// time, and no decision depends on that.
+/// A unique id for one claim or one request for a lease. Its author recognises its own
+/// write by it after a lost reply. It is a ULID: the sweep reads its time, but no
+/// decision depends on that.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Nonce(String);
 

@@ -5,7 +5,7 @@
 //! POST /webhooks/shopify          its parent: the request's traceparent, or none
 //! ├ verify
 //! ├ append
-//! └ process shopify               in the worker; linked to `drain`, a trace of its own
+//! └ process shopify               in the worker; linked to `drain`, a separate trace
 //!   ├ run log                     the handler; `forward` and `invoke` pass this span on
 //!   └ settle
 //! ```

@@ -58,7 +58,7 @@ async fn paused_lanes_stand_still_until_followed() {
     browser.press(" ").await;
     browser.until("document.getElementById('follow').textContent === 'Follow'").await;
     let before = browser.run(shift).await;
-    // Thirty polls, in each of which a moving page would have moved.
+    // A page that is not paused would move in each of these thirty polls.
     browser.until("(window.looks = (window.looks ?? 0) + 1) > 30").await;
     assert_eq!(browser.run(shift).await, before, "paused");
     browser.press("+").await;

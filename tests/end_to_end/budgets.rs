@@ -415,7 +415,7 @@ async fn slow_handler_renews_each_third_of_a_lease() {
     assert_eq!(table.writes(), 2 + 41 / 5);
 }
 
-/// The one wait is for the settle, with the spilled receipt and the next page beside it.
+/// The settle, the spilled receipt and the next page are requested in parallel.
 #[tokio::test(start_paused = true)]
 async fn backlog_waits_one_round_trip_between_deliveries() {
     const LATENCY: Duration = Duration::from_millis(100);

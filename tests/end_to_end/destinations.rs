@@ -86,7 +86,7 @@ fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl
     })
 }
 
-/// As [`World::work`], but each `dies`th wake-up kills its process half a second later.
+/// Works like [`World::work`], but each `dies`th wake-up kills its process half a second later.
 async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: usize) {
     let received = AtomicUsize::new(1);
     join_all(processes.iter().map(async |process| {

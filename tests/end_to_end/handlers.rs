@@ -48,7 +48,7 @@ impl Receiver {
     }
 }
 
-/// The first attempt at `late` survives its timeout and has its effect once told to.
+/// The first attempt at `late` survives its timeout and writes once `goes_on` is set.
 fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl Handler + Clone {
     Scripted(move |delivery: &Delivery, context: &Context| {
         let (receiver, mut goes_on) = (receiver.clone(), goes_on.clone());

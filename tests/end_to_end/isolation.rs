@@ -110,7 +110,7 @@ async fn hanging_endpoint_delays_no_other_order() {
     assert!(waited.is_short(), "{waited:?}");
 }
 
-/// As few as an account limited to ten executions allows.
+/// An account limited to ten executions allows no more than five slots.
 #[tokio::test(start_paused = true)]
 async fn hanging_endpoint_in_five_slots_delays_others_briefly() {
     let waited = beside("sick", 500, 1, 5, 1).await;

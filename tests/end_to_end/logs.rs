@@ -81,13 +81,13 @@ impl Decided {
     fn by(log: JsonLog) -> Self {
         // The namespace in the template.
         let log = log.measuring(format!("{NAMESPACE}/webhook-serializer"));
-        // As long as Lambda's request ids.
+        // Lambda's request ids have this length.
         log.begin("8c2ea3a5-6d2e-4a5a-9d1c-0f5f0a1b2c3d");
         Self(watch::Sender::new(0), Arc::new(log))
     }
 
     async fn until(&self, count: usize) {
-        // The sender lives in `self`, so the channel is open.
+        // `self` owns the sender, so the channel is open.
         let _ = self.0.subscribe().wait_for(|decided| *decided == count).await;
     }
 }
@@ -225,7 +225,7 @@ async fn successful_delivery_logs_two_lines_of_800_bytes() {
     let now = deployment.env.now();
     for number in 0..EACH {
         for order in 0..ORDERS {
-            // As long as Shopify's ids, the longest of all providers.
+            // Shopify's ids have this length, the longest of all providers.
             let id = format!("b54557e4-bdd9-4b37-8a5f-bf7d70b{order:02}{number:03}");
             let order = format!("45078946{order}");
             let body = update(&order);

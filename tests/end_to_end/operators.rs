@@ -87,8 +87,7 @@ struct Meeting {
     second: u64,
 }
 
-/// Pauses the first operator before each of its calls and the second before each of its own; `between` runs
-/// while both pause.
+/// Runs two operators, each paused before each of its calls in turn; `between` runs while both pause.
 async fn every_meeting<A, B>(
     stage: impl AsyncFn() -> World,
     first: impl AsyncFn(&Operator) -> A,

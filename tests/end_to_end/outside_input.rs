@@ -42,7 +42,7 @@ fn any_text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// As the API reference of `SendMessage` lists them.
+/// Returns whether the API reference of `SendMessage` allows this character.
 fn sqs_carries(character: char) -> bool {
     matches!(u32::from(character), 0x9 | 0xa | 0xd | 0x20..=0xd7ff | 0xe000..=0xfffd | 0x1_0000..=0x10_ffff)
 }

@@ -72,7 +72,7 @@ async fn order_of_a_dead_worker_continues_in_seconds() {
     }
 }
 
-/// A queue whose visibility call takes time, or fails once told to.
+/// A queue whose visibility call is slow, or fails on demand.
 struct Reluctant {
     inner: Arc<dyn Visibility>,
     takes: Duration,

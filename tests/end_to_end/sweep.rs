@@ -43,7 +43,7 @@ use webhook_serializer::{
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// As in `template.yaml`.
+/// The function's timeout in `template.yaml`.
 const FUNCTION: Duration = Duration::from_secs(300);
 
 fn minute(number: u64) -> Timestamp {
@@ -395,7 +395,7 @@ async fn queue_outage_passes_over_one_row_each_tick() {
 #[tokio::test(start_paused = true)]
 async fn refused_scan_delays_the_sweep_one_minute() {
     let (mut world, woken) = forgotten(30, Duration::ZERO, |_| Ok(())).await;
-    // As DynamoDB refuses a start key of another segment.
+    // DynamoDB refuses a start key of another segment like this.
     struct Refusing;
     impl Layer for Refusing {
         async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {

@@ -135,7 +135,7 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     let with_a_rejected_one = [group(), vec![delivery("3", "app/uninstalled", 3)]].concat();
     assert_eq!(call(with_a_rejected_one, 10).await, Outcome::Reject("nobody here wants to know".into()));
     assert_eq!(call(group(), 11).await, Outcome::Done);
-    // As after a lost answer, when the group has grown.
+    // The group has grown after a lost answer.
     assert_eq!(call([group(), vec![delivery("4", "orders/edited", 4)]].concat(), 12).await, Outcome::Done);
     assert_eq!(call(group(), 11).await, Outcome::retry("token 11 is older than 12"));
     let mut lines = Vec::new();

@@ -9,7 +9,7 @@ use tests::chaos::{Plan, Receiver, roles, run_plan};
 /// Kills and freezes workers, ingests and the store, then audits the results
 #[derive(Debug, Parser)]
 struct Options {
-    /// How long to run
+    /// The duration of the run
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
     /// The seed of the faults; the machine decides the rest

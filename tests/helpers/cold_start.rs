@@ -55,7 +55,7 @@ const ROUNDS: usize = 15;
 /// Measures sizes and starts of the functions, beside a hello world
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Where the release binaries are
+    /// The folder of the release binaries
     #[arg(long, default_value = "target/release")]
     binaries: PathBuf,
     /// Only measure; fail at nothing

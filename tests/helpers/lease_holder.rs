@@ -1,5 +1,5 @@
 //! Takes the lease of `test/frozen` for one second, prints it, and continues after a line on
-//! standard input: commits a note and writes another in a transaction of its own. Prints both
+//! standard input: commits a note and writes another in a separate transaction. Prints both
 //! results.
 
 use std::time::Duration;

@@ -59,7 +59,7 @@ impl Handler for Blocks {
     }
 }
 
-/// Runs like a function: one thread, the machine's clock; the handler blocks a thread of its own.
+/// Runs like a function: one thread, the machine's clock; the handler blocks a separate thread.
 #[tokio::test]
 async fn blocking_handler_keeps_its_lease() {
     let mut world = World::by(Env::system());

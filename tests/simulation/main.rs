@@ -132,8 +132,8 @@ const INTERESTING: &[&str] = &[
     "what was sent before the loss is sent again",
 ];
 
-/// Fifty orders begin while inbox queries fail for nine minutes: whoever has the
-/// lease of one cannot start anything.
+/// Fifty orders begin while inbox queries fail for nine minutes: a lease's holder cannot
+/// start anything.
 #[test]
 fn failing_queries_park_nothing() {
     let report = run(Plan { profile: Some(Profile::query_outage()), ..Plan::default() });
@@ -159,7 +159,7 @@ fn deferred_deliveries_survive_an_hours_outage() {
     });
 }
 
-/// Whatever this machine does meanwhile.
+/// The machine's load changes nothing.
 #[test]
 fn same_seed_gives_the_same_trace() {
     for seed in 0..if is_thorough() { 40 } else { 5 } {

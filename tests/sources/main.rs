@@ -181,7 +181,7 @@ async fn rolled_secret_refuses_no_webhook() {
     assert_eq!(script.reads(), 1 + 3);
 }
 
-/// As on a first deploy, when the sender creates the secret only for an existing URL.
+/// On a first deploy, senders create the secret only for an existing URL.
 #[tokio::test(start_paused = true)]
 async fn source_without_secret_answers_503() {
     for secrets in ["", "secrets = []\n"] {

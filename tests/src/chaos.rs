@@ -77,7 +77,7 @@ const STUCK: Duration = Duration::from_secs(30);
 /// Deferred deliveries are retried every five minutes in the end.
 const STUCK_DEFERRED: Duration = Duration::from_secs(330);
 
-/// When an outage begins.
+/// The time at which an outage begins.
 const OUT_AFTER: Duration = Duration::from_secs(3);
 
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -92,7 +92,7 @@ impl Collector {
     /// Waits until `count` deliveries are kept.
     pub async fn first(&self, count: usize) -> Vec<Delivery> {
         let mut counted = self.count.subscribe();
-        // The sender lives in `self`, so the channel is open.
+        // `self` owns the sender, so the channel is open.
         let _ = counted.wait_for(|counted| *counted >= count).await;
         self.deliveries.lock().expect("no one panics while holding this").clone()
     }

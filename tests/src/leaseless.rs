@@ -1,4 +1,4 @@
-//! A store on which a lease excludes nobody: the negative control of the tests of order.
+//! A store whose leases exclude nobody: the negative control of the tests of order.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,5 @@
-//! The harness of the tests: a deployment of our own parts, each of which can be
-//! watched, slowed or broken.
+//! The harness of the tests: a deployment whose parts can each be watched, slowed or
+//! broken.
 #![allow(missing_docs, reason = "read beside the tests that use it")]
 
 pub mod browser;

@@ -6,7 +6,7 @@ use std::io::Write;
 pub fn not_run(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    // Whoever closed this does not want to know.
+    // A closed standard error needs no report.
     let _ = writeln!(std::io::stderr(), "not run: {test}: {reason}");
 }
 

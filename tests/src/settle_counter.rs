@@ -8,7 +8,7 @@ pub struct SettleCounter(watch::Sender<usize>);
 
 impl SettleCounter {
     pub async fn until(&self, count: usize) {
-        // The sender lives in `self`, so the channel is open.
+        // `self` owns the sender, so the channel is open.
         let _ = self.0.subscribe().wait_for(|settled| *settled >= count).await;
     }
 }

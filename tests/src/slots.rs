@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Appends ten deliveries a second of `test`, each of its own order, while `workers` are fed.
+    /// Appends ten deliveries a second to `test`, each to another order, while `workers` are fed.
     pub async fn others_wait(&self, workers: &[Worker], slots: usize, seconds: u32) -> WaitTimes {
         let is_over = AtomicBool::new(false);
         let mut accepted = BTreeMap::new();

@@ -241,7 +241,7 @@ impl World {
         drainer.process_under(&received, token, deadline, &alone, &in_flight).await
     }
 
-    /// Processes a message in a worker function of its own.
+    /// Processes a message in a separate worker function.
     pub async fn process_in_worker(&self, drainer: &Drainer, message: &Message) -> Acknowledgement {
         let worker = Worker::new(drainer.clone(), self.visibility.clone(), self.env.clone());
         let event = SqsEvent { records: vec![message.record()] };

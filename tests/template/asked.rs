@@ -25,9 +25,8 @@ fn in_parts(world: &World) -> Vec<u8> {
     std::iter::repeat_with(noise).flatten().take(1_000_000).collect()
 }
 
-/// What each function asks for, where every path that it can take is taken:
-/// should one ask for more than its role grants, or a role grant more than is
-/// ever asked, its check objects. On paused time.
+/// Runs every path of each function, on paused time, and returns the permissions used.
+/// The checks compare them with the roles, in both directions.
 pub async fn asked() -> AskedByFunctions {
     let mut world = World::new();
     let (memory, messages) = (world.table.clone(), world.messages.clone());
@@ -75,12 +74,12 @@ pub async fn asked() -> AskedByFunctions {
     let settled = world.state("test/order/1").await;
     assert!(settled.is_empty() && settled.held.is_none(), "{settled:?}");
     let mut asked = worker.so_far();
-    // What the event source does in its name.
+    // The event source uses the worker's role for these.
     for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
         asked.insert((action.into(), "WakeUps".into()));
     }
 
-    // What waits and has been forgotten for longer than half the retention.
+    // A delivery has waited without a wake-up for longer than half the retention.
     world.append("test/order/2", "3").await;
     world.messages.clear();
     world.env.sleep(world.settings.retention * 2 / 3).await;

@@ -86,8 +86,8 @@ fn replaced<'a>(before: &'a Deployed, after: &Deployed) -> BTreeSet<&'a str> {
     before.all().filter(stays).filter(changed).map(|(name, _)| name).collect()
 }
 
-/// What a change of a parameter replaces, adds or removes. No table, queue or URL is
-/// ever replaced, and only `Tables` adds or removes tables.
+/// The resources that a change of each parameter replaces, adds or removes. No table,
+/// queue or URL is ever replaced, and only `Tables` adds or removes tables.
 const LISTED: &[(&str, &[&str])] = &[
     ("Sources", &["IngestSources", "WorkerSources"]),
     ("Tables", &["EntitiesTable", "InboxTable"]),

@@ -13,7 +13,7 @@ use yaml_rust2::{
 #[derive(Debug, Clone)]
 pub struct Template(pub Value);
 
-/// What a deploy makes: every intrinsic function evaluated, every value a text. A
+/// A deployed template: every intrinsic function is evaluated, every value a text. A
 /// resource's `Ref` is its name, an attribute is `Name.Attribute`.
 #[derive(Debug)]
 pub struct Deployed {
@@ -21,7 +21,7 @@ pub struct Deployed {
     pub outputs: BTreeMap<String, String>,
     /// Every parameter's value.
     pub parameters: BTreeMap<String, String>,
-    /// What could not be evaluated, such as a reference to an absent resource.
+    /// Expressions that cannot be evaluated, such as a reference to an absent resource.
     pub broken: Vec<String>,
 }
 
@@ -181,7 +181,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// What a name in `Ref` or `${}` stands for.
+    /// Returns the value of a name in `Ref` or `${}`.
     fn named(&mut self, name: &str) -> Option<String> {
         if name == NO_VALUE {
             return None;

@@ -30,7 +30,7 @@ client_id = "4fc8b9b2d2f14f4e8f6f3a6d1b1c0a55"
 handler = "test"
 "#;
 
-/// Whether an HTTP API hands a request to the integration of this route.
+/// Returns whether an HTTP API passes a request to this route's integration.
 fn matches(route: &str, method: &str, path: &str) -> bool {
     let Some((routed, pattern)) = route.split_once(' ') else { return route == "$default" };
     let (pattern, path): (Vec<_>, Vec<_>) = (pattern.split('/').collect(), path.split('/').collect());

@@ -1,4 +1,4 @@
-//! What a function asks of AWS, written down as IAM knows it.
+//! Records a function's AWS requests as IAM actions and resources.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,7 @@ use webhook_serializer::{
 /// Actions with the resources that they are for.
 pub type Grants = BTreeSet<(String, String)>;
 
-/// What the three functions ask for.
+/// The permissions that the three functions use.
 #[derive(Debug)]
 pub struct AskedByFunctions {
     pub ingest: Grants,
@@ -27,22 +27,22 @@ pub struct AskedByFunctions {
     pub scheduler: Grants,
 }
 
-/// What was asked, written down as it is asked.
+/// A growing record of the permissions used.
 #[derive(Debug, Clone, Default)]
 pub struct Asked(Arc<Mutex<Grants>>);
 
 impl Asked {
-    /// All of it so far.
+    /// Returns the record so far.
     pub fn so_far(&self) -> Grants {
         self.0.lock().unwrap().clone()
     }
 
-    /// A store that writes down what it is asked.
+    /// Wraps a store and records its requests.
     pub fn of_table(&self, inner: Arc<dyn Table>) -> Arc<dyn Table> {
         Arc::new(Forwarding::through(self.clone(), inner))
     }
 
-    /// A queue that writes down what it is asked.
+    /// Wraps a queue and records its requests.
     pub fn of_queue(&self, inner: Arc<MemoryQueue>) -> Arc<AskedQueue> {
         Arc::new(AskedQueue { inner, asked: self.clone() })
     }
@@ -87,7 +87,7 @@ impl Layer for Asked {
     }
 }
 
-/// A queue that writes down what it is asked.
+/// A queue that records its requests.
 pub struct AskedQueue {
     inner: Arc<MemoryQueue>,
     asked: Asked,

@@ -52,7 +52,7 @@ fn alarm_watches_a_published_metric_and_has_a_page() {
     assert_eq!(pages, files);
 }
 
-/// Whether the alarm is on after these values, the newest last, by CloudWatch's rules.
+/// Returns whether the alarm is on after these values, the newest last, by CloudWatch's rules.
 fn rings(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> bool {
     let text = |property: &str| deployed.at(&format!("{alarm} Properties {property}")).as_str().map(str::to_owned);
     let number = |property: &str| text(property).map(|text| text.parse::<f64>().expect("a number"));

@@ -11,7 +11,7 @@ fn assigned(text: &str) -> BTreeSet<&str> {
     names.filter(|name| name.starts_with(char::is_uppercase) && name.chars().all(char::is_alphanumeric)).collect()
 }
 
-/// CamelCase names that these texts assign, and that are no parameter.
+/// CamelCase names in these texts that are not parameters.
 const OTHERS: &[&str] = &["Enabled", "PointInTimeRecoveryEnabled", "Stacks"];
 
 #[test]

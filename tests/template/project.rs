@@ -21,7 +21,7 @@ fn profiles(manifest: &str) -> Vec<String> {
     found
 }
 
-/// What `name` is set to, at its first place.
+/// Returns the first value that `name` is set to.
 fn set<'a>(name: &str, text: &'a str) -> &'a str {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
     line.unwrap_or_else(|| panic!("{name} is not set"))

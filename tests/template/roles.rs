@@ -1,4 +1,4 @@
-//! Roles: each function may do what it is seen to ask for, and nothing else.
+//! Roles: each grants exactly the permissions that its function uses.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ fn roles_carry_the_permissions_boundary() {
     }
 }
 
-/// What the policies in and beside a function's role grant.
+/// Returns the permissions that the policies in and beside a function's role grant.
 fn granted(deployed: &Deployed, function: &str) -> BTreeSet<Grant> {
     let role = format!("{function}Role");
     let own = deployed.at(&format!("{role} Properties Policies")).as_array().into_iter().flatten();

@@ -154,7 +154,7 @@ impl Collector {
     /// Returns all spans once they satisfy `so`.
     pub async fn until(&self, so: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
         let mut spans = self.spans.subscribe();
-        // The sender lives in `self`, so the channel is open.
+        // `self` owns the sender, so the channel is open.
         spans.wait_for(|spans| so(spans)).await.unwrap().clone()
     }
 

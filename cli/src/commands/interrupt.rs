@@ -41,7 +41,7 @@ impl Interrupt {
     ///
     /// # Errors
     ///
-    /// There is no terminal; the error states the fact.
+    /// Standard input is not a terminal; the error repeats `said`.
     pub fn ask(&self, said: &str, question: &str) -> Result<bool> {
         self.asking.store(true, Relaxed);
         let answer = ask(&format!("{said}. {question}"));

@@ -145,7 +145,7 @@ impl<'a> Surveyor<'a> {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     pub async fn sources(&mut self, lane: impl Fn(&Lane) -> bool) -> Result<()> {
         const NAME: &str = "who sent what waits";
         let unknown = self.survey.overview.unknown(lane);

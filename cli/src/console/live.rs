@@ -177,7 +177,7 @@ impl Recorded {
     async fn next(&mut self) -> HashSet<EntityKey> {
         if std::mem::replace(&mut self.has_sent, true) {
             let mut length = self.story.length();
-            // The sender lives in the recording, so the channel is open.
+            // The recording owns the sender, so the channel is open.
             let _ = length.wait_for(|length| *length > self.next).await;
             self.env.sleep(BATCHING).await;
         }

@@ -64,7 +64,7 @@ pub(super) struct Readings {
 }
 
 impl Reading {
-    /// The time for which it is reused.
+    /// Returns how long the page reuses this reading.
     pub(super) fn keeps(&self, is_local: bool) -> Duration {
         let price = if is_local { 0 } else { self.units * 1000 / UNITS_PER_SECOND };
         MIN_AGE.max(Duration::from_millis(price)).max(self.took * 3)

@@ -25,8 +25,8 @@ pub enum Changed {
 /// The most attempts while others change the document.
 const ATTEMPTS: u32 = 5;
 
-/// Edits the document at `location`, once `agree` has seen the difference. If somebody
-/// else writes it meanwhile, edits theirs instead.
+/// Edits the document at `location`, once `agree` has accepted the difference. Repeats the
+/// edit on a newer version if somebody writes one in between.
 ///
 /// # Errors
 ///

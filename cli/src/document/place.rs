@@ -34,7 +34,7 @@ pub struct Found {
 pub enum Written {
     /// Written; in a parameter or secret, as this version.
     Done(Option<String>),
-    /// Not written: somebody else has written this meanwhile.
+    /// Not written: somebody else wrote this version first.
     Overtaken(Found),
 }
 
@@ -50,7 +50,7 @@ impl Place {
         Ok(Self::Stored(stored.context("the sources are in a file")?, name))
     }
 
-    /// Reads the document; `None` if there is none yet.
+    /// Reads the document; `None` if it does not exist yet.
     ///
     /// # Errors
     ///

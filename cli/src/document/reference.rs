@@ -1,5 +1,5 @@
-//! The reference of the sources document, from which `docs/sources-reference.md` and the
-//! JSON Schema for editors are generated; and `docs/providers.md`.
+//! The reference of the sources document. Generates `docs/sources-reference.md`, the JSON
+//! Schema for editors, and `docs/providers.md`.
 //!
 //! It is here and not beside the parser, so that the functions do not contain it. Tests
 //! compare it with the parser: the fields are the same, and so are their limits.

@@ -36,7 +36,7 @@ pub const QUEUE: &str = "wake-ups";
 
 const DEAD_LETTERS: &str = "dead-letters";
 
-/// As in the template: a wake-up is replaced long before it has been received this often.
+/// The template's limit of receives; workers replace a wake-up long before it is reached.
 pub const MAX_RECEIVES: u32 = 100;
 
 /// Ports and timeout of the engines.
@@ -80,7 +80,7 @@ impl Engines {
     ///
     /// # Errors
     ///
-    /// As [`Engines::start`].
+    /// Those of [`Engines::start`].
     pub async fn start_with(data: Option<&Path>, faults: Faults) -> Result<Self> {
         Self::start_at(data, faults, Served::default()).await
     }
@@ -90,7 +90,7 @@ impl Engines {
     ///
     /// # Errors
     ///
-    /// As [`Engines::start`], or a port is taken.
+    /// Those of [`Engines::start`]; also if a port is taken.
     pub async fn start_at(data: Option<&Path>, faults: Faults, served: Served) -> Result<Self> {
         let queue_settings = [
             QueueSettings::named(DEAD_LETTERS),

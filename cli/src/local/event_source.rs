@@ -1,5 +1,5 @@
-//! Stands in for Lambda's event source mapping: receives batches, invokes a worker with
-//! each, and deletes the messages that it does not report as failed.
+//! Emulates Lambda's event source mapping: receives batches, invokes a worker with each,
+//! and deletes the messages that the worker does not report as failed.
 
 use std::{
     collections::BTreeMap,
@@ -22,8 +22,8 @@ use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
 /// The largest batch, as in the template.
 pub const BATCH: i32 = 10;
 
-/// The delay before another slot is used, while others are busy. It keeps busy engines
-/// from getting more work at once, and batches fill up meanwhile.
+/// The delay before another slot is used while others are busy. It keeps load off busy
+/// engines, and lets batches fill up.
 pub const GROWTH: Duration = Duration::from_millis(50);
 
 /// Below the clients' own timeout for a request.
@@ -98,7 +98,7 @@ pub struct EventSource {
 }
 
 impl EventSource {
-    /// Returns an event source for `function`, each run of which may take `timeout`.
+    /// Returns an event source for `function`, whose runs may take `timeout` each.
     pub fn new(engines: &Engines, function: Function, timeout: Duration) -> Self {
         Self::of(&engines.account(), engines.config().queue_url, function, timeout)
     }
@@ -134,8 +134,8 @@ impl EventSource {
         self.function.clone()
     }
 
-    /// Runs until told to stop, then finishes the running batches. If this is aborted, so
-    /// are they.
+    /// Runs until `stopping` is set, then finishes the running batches. Aborting this task
+    /// aborts them.
     ///
     /// # Errors
     ///

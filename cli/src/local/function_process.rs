@@ -1,7 +1,7 @@
 //! A function's process: started for its first event, replaced when it dies, killed when
 //! it times out.
 //!
-//! As in Lambda, the process survives an error that its handler returns. After a crash or
+//! The process survives an error that its handler returns, as in Lambda. After a crash or
 //! timeout, the next invocation starts another process.
 
 use std::collections::BTreeSet;
@@ -109,8 +109,8 @@ impl FunctionProcess {
         }
     }
 
-    /// Starts the process and waits for its first poll. A binary that is not a function, or
-    /// that rejects its environment, fails here. Its output has been read by then.
+    /// Starts the process and waits for its first poll. Fails, with the process's output read,
+    /// for a binary that is not a function or rejects its environment.
     pub async fn start(&mut self) -> Result<(), InvokeError> {
         let mut running = self.idle_process().await?;
         let ended = tokio::select! {

@@ -32,7 +32,7 @@ pub struct Run {
     pub sequence: Sequence,
     pub token: FencingToken,
     pub attempt: u32,
-    /// When the delivery was accepted, by the wall clock.
+    /// The delivery's time of acceptance, by the wall clock.
     pub received_at: webhook_serializer::time::Timestamp,
     /// The start, by the wall clock.
     pub started_at: webhook_serializer::time::Timestamp,
@@ -65,7 +65,7 @@ impl Journal {
 
     pub async fn until_started(&self, count: usize) {
         let mut starts = self.starts.subscribe();
-        // The sender lives in `self`, so the channel is open.
+        // `self` owns the sender, so the channel is open.
         let _ = starts.wait_for(|starts| starts.len() >= count).await;
     }
 
@@ -87,7 +87,7 @@ impl Journal {
     /// Waits for `count` applied starts.
     pub async fn until_applied(&self, count: usize) {
         let mut applied = self.applied.subscribe();
-        // The sender lives in `self`, so the channel is open.
+        // `self` owns the sender, so the channel is open.
         let _ = applied.wait_for(|applied| *applied >= count).await;
     }
 

@@ -1,7 +1,7 @@
 //! A stand-in for the Lambda Runtime API, which a function's process polls for events.
 //!
-//! Each [`RuntimeApi`] serves one process on an address of its own, so requests of a
-//! replaced process reach nobody, and no event goes to a dead process.
+//! Each [`RuntimeApi`] serves one process on a separate address, so requests of a replaced
+//! process fail, and no event goes to a dead process.
 //!
 //! Left out: response streaming (a streamed response is collected), extensions, SnapStart.
 
@@ -34,7 +34,7 @@ pub enum InvokeError {
     /// The process reported that it cannot start.
     #[error("the function could not start, {kind}: {message}")]
     Init { kind: String, message: String },
-    /// There was no response in time; the function may have taken effect.
+    /// The function did not answer in time; it may have taken effect.
     #[error("the function did not answer in time")]
     TimedOut,
     /// The process ended first; the function may have taken effect.
@@ -154,7 +154,7 @@ impl RuntimeApi {
     /// Waits for the first poll, at most ten seconds as in Lambda.
     pub async fn until_polled(&self) -> Result<(), InvokeError> {
         let mut has_polled = self.shared.has_polled.subscribe();
-        // The sender lives in `self`, so the channel is open.
+        // `self` owns the sender, so the channel is open.
         let polled = tokio::time::timeout(INIT_TIMEOUT, has_polled.wait_for(|polled| *polled)).await;
         polled.map(|_| ()).map_err(|_| InvokeError::TimedOut)
     }

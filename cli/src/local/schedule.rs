@@ -1,4 +1,4 @@
-//! Stands in for EventBridge: one event a minute for the scheduler function.
+//! Emulates EventBridge: sends the scheduler function one event a minute.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -31,14 +31,14 @@ pub struct OwnScheduler {
 pub(super) enum ScheduledFunction {
     /// The standard scheduler, in this process.
     Here(Box<Scheduler>),
-    /// The user's scheduler, in processes of its own.
+    /// The user's scheduler, in separate processes.
     Processes(Arc<FunctionPool>),
     /// The function `scheduler` behind the Invoke API.
     Invoked(Invoker),
 }
 
-/// The most overlapping invocations of a user's scheduler, each of which may take longer
-/// than a minute.
+/// The most overlapping invocations of a user's scheduler; one may take longer than a
+/// minute.
 const AT_ONCE: usize = 4;
 
 impl ScheduledFunction {
@@ -92,7 +92,7 @@ impl ScheduledFunction {
     }
 }
 
-/// Invokes the scheduler once a minute until told to stop.
+/// Invokes the scheduler once a minute until `stopping` is set.
 pub(super) async fn run(function: ScheduledFunction, env: Env, stopping: watch::Receiver<bool>) -> Result<()> {
     let function = Arc::new(function);
     let stopped = stopped(stopping);
@@ -116,7 +116,7 @@ pub(super) async fn run(function: ScheduledFunction, env: Env, stopping: watch::
             }
         });
     }
-    // As at a function's shutdown: running jobs are aborted, and their leases expire.
+    // Running jobs are aborted and their leases expire, as at a function's shutdown.
     invocations.shutdown().await;
     Ok(())
 }

@@ -50,7 +50,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// There was no response.
+    /// The server did not answer.
     pub async fn post(&self, webhook: &Webhook) -> Result<Answer> {
         self.request("POST", &webhook.path(), &webhook.headers, webhook.body.clone()).await
     }
@@ -59,7 +59,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// There was no response.
+    /// The server did not answer.
     pub async fn request(
         &self,
         method: &str,

@@ -27,7 +27,7 @@ pub struct Happening {
     pub at: Duration,
     pub entity: EntityKey,
     pub sequence: Option<Sequence>,
-    /// The delivery's name for people; empty if there is none.
+    /// The delivery's display name; empty if it has no name.
     pub name: String,
     pub what: What,
 }
@@ -35,7 +35,7 @@ pub struct Happening {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     Accepted,
-    /// Its source takes no such topic.
+    /// The source ignores this topic.
     Ignored,
     /// The attempt and the token of a handler start.
     Started(u32, FencingToken),
@@ -114,7 +114,7 @@ impl Story {
     /// Waits until `so` accepts the events from number `from` on.
     pub async fn until(&self, from: usize, so: impl Fn(&[Happening]) -> bool) {
         let mut length = self.length();
-        // The sender lives in `self`, so the channel is open.
+        // `self` owns the sender, so the channel is open.
         let _ = length.wait_for(|_| so(self.told().happenings.get(from..).unwrap_or_default())).await;
     }
 

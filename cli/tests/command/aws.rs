@@ -1,5 +1,4 @@
-//! A stand-in for the services of AWS of which a question or two are asked, and
-//! stacks in it.
+//! An emulation of the few AWS requests that the command sends, with stacks in it.
 
 use std::{
     collections::BTreeMap,
@@ -173,7 +172,7 @@ impl Stack {
             ("CommandLine", self.line.as_str()),
             ("WorkerFunction", "shop-Worker-1"),
             ("SchedulerFunction", "shop-Scheduler-1"),
-            // Of the observability stack, for which the same is answered.
+            // The observability stack gets the same answer, and this is its resource.
             ("Topic", "arn:aws:sns:eu-central-1:123456789012:alarms"),
         ];
         let parameters =

@@ -7,7 +7,7 @@
 //! cargo run --release -- jobs run reconcile --local     # in another terminal; then `jobs --local`
 //! ```
 //!
-//! A file with the provider's answer stands in for its API.
+//! The provider's API is replaced by a file with its answer.
 
 use serde_json::Value;
 use webhook_serializer::{

@@ -76,7 +76,7 @@ pub enum Refused {
         /// The kind of resource.
         place: &'static str,
         limit: usize,
-        /// What to do instead.
+        /// Advice: another place for the document.
         instead: &'static str,
     },
     /// There is no such parameter or secret.
@@ -144,7 +144,7 @@ struct ParameterSettings {
 }
 
 impl Stored {
-    /// Returns the current version, or `None` if there is none.
+    /// Returns the current version, or `None` if nothing is stored.
     pub async fn read(&self) -> Result<Option<Held>, Refused> {
         let read = match self.0.service {
             Service::Parameters => self.parameter(&self.0.name).await,
@@ -221,7 +221,7 @@ impl Stored {
         if let (Some(key), "SecureString") = (settings.key_id, kind) {
             question["KeyId"] = key.into();
         }
-        // As late as possible: only a write after this read has to be detected by its number.
+        // The later this read, the fewer writes only the version number can reveal.
         let now = self.parameter(name).await?;
         if now.version != held.version {
             return Ok(Replaced::Overtaken(now));

@@ -167,8 +167,8 @@ impl Inbox {
         self.append_as(incoming, StoredBody::new(&incoming.body), Origin::New, linger, time).await
     }
 
-    /// Appends a redriven delivery. `run_before` is the token under which it was applied before a
-    /// rewind, if it was.
+    /// Appends a redriven delivery. `run_before` is the token of its run before a rewind, if
+    /// it was rewound.
     pub(crate) async fn append_redriven(
         &self,
         incoming: &Incoming,
@@ -269,7 +269,7 @@ impl Inbox {
         }
         let mut appending = Appending::default();
         loop {
-            // A claim has a nonce of its own; the first one names the parts.
+            // Each claim has its own nonce; the first one names the parts.
             let nonce = env.nonce();
             let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: env.now() };
             let claimed = self.store.run_noting_doubt(&claim, patience()).await?;

@@ -291,7 +291,7 @@ impl Drainer {
 /// deployed, or the row needs a repair.
 const UNREADABLE: Duration = Duration::from_secs(60);
 
-/// The time for which a worker tries to reach store or queue.
+/// How long a worker tries to reach store or queue.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl std::fmt::Debug for Drainer {

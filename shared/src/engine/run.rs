@@ -10,8 +10,8 @@ use crate::{
     traces,
 };
 
-/// Runs a handler until it answers, fails, panics or times out. `None`: it did not start,
-/// because there was no thread for it.
+/// Runs a handler until it answers, fails, panics or times out. Returns `None` if no thread
+/// was free to start it.
 pub(crate) async fn run(
     threads: &Threads,
     handler: Arc<dyn AnyHandler>,

@@ -67,14 +67,15 @@ impl Threads {
         Self { lost: Arc::new(watch::Sender::new(MOST_LOST + 1)), closed: Arc::default() }
     }
 
-    /// Returns whether no work is taken for good, so that the process should be replaced.
+    /// Returns whether too many threads are still lost after half a second, so that the process
+    /// must be replaced.
     pub async fn stay_spent(&self, env: &Env) -> bool {
         let mut lost = self.lost.subscribe();
         let back = lost.wait_for(|lost| *lost <= MOST_LOST);
         self.are_spent() && env.within(GRACE, back).await.is_none()
     }
 
-    /// Starts `work`. `None`: it did not start, because there is no thread for it.
+    /// Starts `work`. Returns `None` if no thread is free to start it.
     pub(crate) fn begin<F>(&self, isolation: Isolation, work: F) -> Option<Work<F>>
     where
         F: Future<Output: Send> + Send + 'static,

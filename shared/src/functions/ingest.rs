@@ -43,7 +43,7 @@ pub struct Ingest {
 /// Senders give up after five seconds at the earliest.
 const ANSWER: Duration = Duration::from_millis(2500);
 
-/// What to do with a request, according to one version of the sources.
+/// The decision about a request, under one version of the sources.
 enum Judged {
     /// Append it. The text is the body of the answer that some senders require.
     Delivery(Box<Incoming>, Option<&'static str>),

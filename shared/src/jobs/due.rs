@@ -17,8 +17,8 @@ pub const MOST_MISSED: usize = 100;
 /// The most starts of one tick; after that it is recorded as crashed.
 pub const MOST_STARTS: u32 = 3;
 
-/// How far ahead of the clock an invocation may be dated. Synchronised clocks
-/// differ by less.
+/// The furthest ahead of the clock that an invocation may be dated. Synchronised
+/// clocks differ by less.
 pub const MOST_AHEAD: Duration = Duration::from_secs(15 * 60);
 
 /// A job's schedule and its reactions.
@@ -121,8 +121,8 @@ impl Policy {
     }
 }
 
-/// Returns the start of the minute that belongs to an invocation that was due at
-/// `scheduled`, exclusive.
+/// Returns the exclusive start of the minute that ends at `scheduled`, for which that
+/// invocation is responsible.
 pub fn first_of_its_minute(scheduled: Timestamp) -> Timestamp {
     Timestamp::from_millis(scheduled.as_millis().saturating_sub(MINUTE.as_millis() as u64))
 }

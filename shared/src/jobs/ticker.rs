@@ -34,7 +34,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time for which a scheduler tries to reach the store.
+/// How long a scheduler tries to reach the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most steps for one job in one invocation. Each but the first follows a tick, or
@@ -318,7 +318,7 @@ impl DueJob<'_> {
             }
         };
         let work = async {
-            // Each with a count of its own: a stuck job must not keep others, such as the sweep, from running.
+            // Lost threads are counted for each job: a stuck one must not keep others, such as the sweep, from running.
             match Threads::default().begin(ticker.isolation, work) {
                 Some(work) => work.within(limit, &env).await,
                 None => Worked::NotBegun,

@@ -74,7 +74,7 @@ struct Wait<'a> {
     end: Duration,
     give_up: Duration,
     polls: u32,
-    /// The factor by which a busy store lengthens the poll interval.
+    /// The factor that lengthens the poll interval while the store is busy.
     slowed: u32,
 }
 

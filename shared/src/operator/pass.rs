@@ -97,8 +97,8 @@ impl Pass<'_> {
 }
 
 impl Operator {
-    /// Scans tables in one segment: the embedded table visits all rows for each page of a
-    /// segment. There is no estimate then.
+    /// Scans tables in one segment, without an estimate: the embedded table visits all rows
+    /// for each page of a segment.
     #[must_use]
     pub fn in_one_part(self) -> Self {
         Self { parts: 1, ..self }

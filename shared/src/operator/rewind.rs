@@ -293,7 +293,7 @@ fn known<'a>(delivery: &Delivery, state: &'a EntityState, page: &'a Page) -> Opt
     })
 }
 
-/// Returns a receipt for an item without one: a repeat or a tombstone.
+/// Returns the receipt of a sequence that ran no handler: a repeat or a tombstone.
 fn not_run(place: Sequence, delivery: Option<&Delivery>, is_repeat: bool) -> Receipt {
     Receipt {
         sequence: place,

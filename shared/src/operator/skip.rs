@@ -152,7 +152,7 @@ impl Operator {
         Ok(guard.skip(state, &decision).await?)
     }
 
-    /// Writes the receipt to a row of its own.
+    /// Writes the receipt to a separate row.
     pub(super) async fn spill(&self, entity: &EntityKey, receipt: &Receipt) -> Result<(), OperatorError> {
         let purge_at = self.store.env().now().max(receipt.settled_at) + self.retention;
         if let Some(spill) = Spill::of(entity, receipt, purge_at) {

@@ -30,15 +30,14 @@ pub const fn drain_reads(k: u64, page_units: u64, has_spilled: bool) -> u64 {
 /// settle, and the refused settle-and-release before it.
 pub const TRICKLE_WRITES: u64 = 2;
 
-/// Write units of settling by `commit` with `w` units of the handler's own. A
-/// transaction costs twice its writes.
+/// Returns the write units of settling by `commit` with `w` units of the handler's
+/// writes. A transaction costs twice its writes.
 pub const fn commit_writes(w: u64) -> u64 {
     2 * (1 + w)
 }
 
-/// Write units of draining `k` deliveries of one entity, each by a `commit` with
-/// `w` units of the handler's own: acquire, then the commits;
-/// the last one releases.
+/// Returns the write units of draining `k` deliveries of one entity: one acquire and `k`
+/// commits, each with `w` units of the handler's writes. The last commit releases.
 pub const fn commit_drain_writes(k: u64, w: u64) -> u64 {
     1 + k * commit_writes(w)
 }

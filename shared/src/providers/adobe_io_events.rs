@@ -105,7 +105,7 @@ fn family(topic: &str) -> &str {
     if family.is_empty() { topic } else { family }
 }
 
-/// Returns a key's address, or `None` if Adobe publishes no keys at that path.
+/// Returns a key's address, or `None` if Adobe does not publish keys at that path.
 fn address(path: &str) -> Option<Address> {
     Address::new(HOST, path, "public_key_file").filter(|at| at.path().ends_with(".pem"))
 }

@@ -54,10 +54,10 @@ pub enum IdPart {
     Body,
 }
 
-/// How a provider signs, sends and retries.
+/// A provider's documented way to sign, send and retry.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {
-    /// The kind of secret, and the page on which the provider shows it.
+    /// The kind of secret, and the provider's page that shows it.
     pub secret: &'static str,
     /// The signature scheme.
     pub signature: &'static str,
@@ -71,7 +71,7 @@ pub struct Facts {
     pub deadline: Option<Duration>,
     /// The number of retries; `None` if it is not documented.
     pub retries: Option<u32>,
-    /// The conditions under which the provider disables an endpoint.
+    /// The failures after which the provider disables an endpoint.
     pub switches_off: &'static str,
     /// The provider's liveness checks, and the answer to each.
     pub checks: &'static str,

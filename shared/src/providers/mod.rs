@@ -251,8 +251,8 @@ pub const TOLERANCE: Duration = Duration::from_secs(300);
 pub struct Described {
     /// The provider's id of this delivery; the same for every retry.
     pub delivery_id: DeliveryId,
-    /// How long the provider retries a delivery without an id: its `delivery_id`
-    /// ends with the body's hash. `None` if the id is the provider's own.
+    /// The time during which the provider retries a delivery without an id, whose
+    /// `delivery_id` ends with the body's hash. `None` if the provider sent an id.
     pub repeated_within: Option<Duration>,
     /// The provider's topic, such as `orders/create`: at most 128 characters, none
     /// of them a control character; `unknown` if the sender gives none.
@@ -357,8 +357,8 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// Whether this build can verify webhooks. Otherwise it contains none of the
-/// code for it, and knows only the providers' names.
+/// `true` if this build can verify webhooks. Otherwise it contains only the
+/// providers' names.
 pub const VERIFIES: bool = cfg!(any(test, feature = "verify"));
 
 /// The signing rules of Standard Webhooks, which `forward` uses too.
@@ -373,7 +373,7 @@ macro_rules! providers {
         /// The names that a source's `provider` may have.
         pub const NAMES: [&str; [$($name),*].len()] = [$($name),*];
 
-        /// Returns the provider called `name`; `None` if there is none, or this build
+        /// Returns the provider called `name`; `None` if it is unknown, or this build
         /// cannot verify. `generic` is not included.
         pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
             if !VERIFIES {

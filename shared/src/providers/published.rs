@@ -55,7 +55,7 @@ impl std::fmt::Display for Address {
 /// The reason for rejecting a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Uncertified {
-    /// There is no certificate, it cannot be parsed, or its key is not RSA.
+    /// The certificate is missing, cannot be parsed, or its key is not RSA.
     #[error("it is not a certificate with an RSA key")]
     Unreadable,
     /// It has expired or is not valid yet.

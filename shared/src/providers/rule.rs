@@ -68,7 +68,7 @@ pub struct Rule {
     pub examples: &'static [Example],
     /// The locations of an event's other fields.
     pub reads: Reads,
-    /// How the provider signs, sends and retries.
+    /// The provider's documented way to sign, send and retry.
     pub facts: Facts,
 }
 

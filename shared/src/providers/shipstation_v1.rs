@@ -2,8 +2,8 @@
 //! URL holds the source's secret, `?token=…`. Register that URL with ShipStation
 //! and keep it confidential.
 //!
-//! The payload is a URL from which orders or shipments can be fetched: those of
-//! one import or one batch of labels. So an entity is a batch.
+//! The payload is a URL that returns the orders or shipments of one import or one
+//! batch of labels. So an entity is a batch.
 
 use super::{
     Described, Provider, Request, Secret, Unverified, Verified,

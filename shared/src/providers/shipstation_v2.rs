@@ -26,7 +26,7 @@ const TIME: &str = "x-shipengine-timestamp";
 /// The most keys of a set that are tried. The set has one or two.
 const MOST_KEYS: usize = 16;
 
-/// Most events hold only a URL from which their object can be fetched.
+/// Most events hold only a URL that returns their object.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/shipment_id"], kind: Kind::Named("shipment") },
     Line { families: &[], places: &["/data/label_id"], kind: Kind::Named("label") },

@@ -62,7 +62,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// The event's own time: an order's `version` counts its changes and is not a time.
+/// Where Square's events keep their values. `created_at` is the event's time; an order's
+/// `version` only counts its changes.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/event_id"])],
     topic: &["/type"],

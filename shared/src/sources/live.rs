@@ -28,9 +28,8 @@ use crate::{
 /// The time between two reads of the document.
 pub const REFRESH: Duration = Duration::from_secs(60);
 
-/// The age of a document from which a request waits for a new read before it is
-/// handled, up to [`PATIENCE`]. Otherwise every idle instance would still accept a
-/// revoked secret once.
+/// The age of a document at which a request first waits for a new read, up to
+/// [`PATIENCE`]. Otherwise every idle instance would accept a revoked secret once.
 pub const STALE: Duration = Duration::from_secs(300);
 
 /// The shortest time between two reads that outsiders can cause, and after a read
@@ -47,8 +46,8 @@ const READ_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A read that failed after longer than this was interrupted by a freeze.
 const FROZEN: Duration = Duration::from_secs(3);
 
-/// How long a starting function retries the first read. Lambda allows ten seconds
-/// for initialisation, and the last attempt needs some of them.
+/// The time during which a starting function retries the first read. Lambda allows ten
+/// seconds for initialisation, and the last attempt needs some of them.
 const INITIALISING: Duration = Duration::from_secs(8);
 
 /// The longest backoff between two attempts of a starting function.
@@ -106,7 +105,7 @@ struct Origin {
 
 type Demand = Box<dyn Fn(&Sources) -> Result<(), String> + Send + Sync>;
 
-/// Whether the newest document is in use.
+/// The state of the newest document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newest {
     /// The document in use was the newest some seconds ago.

@@ -12,8 +12,8 @@ pub const HEADER: &str = "x-origin-secret";
 /// A shorter secret could be guessed.
 const SHORTEST: usize = 32;
 
-/// The secrets of which each request must carry one; without any, every request
-/// is let in.
+/// The accepted origin secrets: a request must carry one of them. An empty list admits
+/// every request.
 #[derive(Clone, Default)]
 pub struct Origin(Vec<String>);
 

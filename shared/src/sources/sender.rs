@@ -85,8 +85,8 @@ impl Source {
         self.provider().describe(request)
     }
 
-    /// Returns the headers with which the sender would sign `body`, under the first
-    /// secret: for samples, local runs and tests. Without a secret there are none.
+    /// Returns the headers that the sender would add to sign `body` with the first
+    /// secret; empty without a secret. For samples, local runs and tests.
     pub fn sign(&self, headers: &providers::Headers, body: &[u8], now: Timestamp) -> Vec<(String, String)> {
         self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
     }

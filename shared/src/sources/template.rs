@@ -20,7 +20,7 @@ enum Segment {
     Text(String),
     Field {
         name: String,
-        /// The pattern of the topics for which it has a value; `None` for all.
+        /// The pattern of the topics that it applies to; `None` for all.
         topics: Option<String>,
     },
 }

@@ -68,7 +68,7 @@ impl Patterns {
         self.0.iter()
     }
 
-    /// Returns whether there are no patterns.
+    /// Returns whether the list has no patterns.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

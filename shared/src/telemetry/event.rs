@@ -54,7 +54,7 @@ pub enum Event<'a> {
         /// known.
         limit: Option<u32>,
     },
-    /// A handler starts. Each delivery of a group has an event of its own, under the same token.
+    /// A handler starts. Each delivery of a group has its own event, under the same token.
     Started { delivery: &'a Delivery, token: FencingToken },
     /// A sequence was settled.
     Settled {
@@ -81,7 +81,7 @@ pub enum Event<'a> {
     Waited {
         entity: &'a EntityKey,
         waited: Duration,
-        /// Reads of the lease meanwhile.
+        /// Reads of the lease during the wait.
         polls: u32,
     },
     /// An expired lease was taken over.
@@ -93,7 +93,7 @@ pub enum Event<'a> {
         entity: &'a EntityKey,
         token: FencingToken,
         waited: Duration,
-        /// Reads of the lease meanwhile.
+        /// Reads of the lease during the wait.
         polls: u32,
     },
     /// An exclusive lease was released.
@@ -158,7 +158,7 @@ pub enum Refusal {
     NoSecret,
     /// The key that its sender publishes is not available.
     NoKey,
-    /// The newest sources document, which might accept it, cannot be read.
+    /// The last good sources document refuses the webhook, and a newer one cannot be read.
     SourcesUnread,
     /// There is no such source.
     UnknownSource,
@@ -191,13 +191,13 @@ impl Refusal {
         }
     }
 
-    /// Returns whether the sender counts it as a failed delivery: a `GET` is none.
+    /// Returns whether the sender counts it as a failed delivery; a `GET` does not count.
     pub(super) fn is_failure(self) -> bool {
         self != Self::NotPosted
     }
 }
 
-/// Why a wake-up was requeued.
+/// The reason for requeueing a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequeueReason {
     /// Another worker drains the order.

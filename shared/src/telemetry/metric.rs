@@ -3,8 +3,8 @@
 /// The default of `METRICS_NAMESPACE`. Each deployment in an account has its own.
 pub const NAMESPACE: &str = "WebhookSerializer";
 
-/// The dimensions under which a metric is counted. Each combination is a metric on the bill,
-/// 30 cents a month; the first ten of an account are free.
+/// The dimensions of a metric. CloudWatch bills each combination as a metric, 30 cents a
+/// month; the first ten of an account are free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Overall, for an alarm.
@@ -24,8 +24,8 @@ macro_rules! metrics {
         impl Metric {
             pub const ALL: &'static [Metric] = &[$(Metric::$name,)*];
 
-            /// The name in CloudWatch. It ends in the unit, except for counts: a unit of its own would
-            /// be a tenth of each line.
+            /// Returns the name in CloudWatch. It ends in the unit, except for counts: a separate
+            /// unit field would be a tenth of each line.
             pub fn name(self) -> &'static str {
                 match self { $(Metric::$name => stringify!($name),)* }
             }
@@ -63,8 +63,8 @@ metrics! {
     Retries: Detailed,
     /// Times that a source's breaker opened.
     BreakersOpened: Detailed,
-    /// How long a source's destination was unavailable: zero at the beginning, the whole time
-    /// at the end.
+    /// The time during which a source's destination was unavailable: zero at the beginning,
+    /// the whole time at the end.
     UnavailableSeconds: Detailed,
     /// Deliveries whose event is older than one applied before.
     Inversions: Overall,
@@ -78,7 +78,7 @@ metrics! {
     WaitMs: Detailed,
     /// Reads of such a lease while waiting.
     Polls: Detailed,
-    /// How long an exclusive lease was held.
+    /// The time during which an exclusive lease was held.
     HoldMs: Detailed,
     /// Releases of an exclusive lease without a reply.
     InDoubt: Detailed,
@@ -94,7 +94,7 @@ metrics! {
     JobsFailed: Overall,
     /// Failed or invalid reads of the sources document.
     SourcesNotRead: Overall,
-    /// How long the oldest delivery in a swept segment has waited.
+    /// The age of the oldest waiting delivery in a swept segment.
     OldestWaitingSeconds: Overall,
 }
 

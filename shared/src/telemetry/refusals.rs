@@ -10,8 +10,8 @@ use crate::protocol::entity::SourceName;
 /// last line is never logged.
 pub(super) const SPACING: Duration = Duration::from_secs(10);
 
-/// A configured source, or none, and a reason. There are no more kinds than sources and
-/// reasons, because made-up names are none.
+/// A configured source, or `None`, and a reason. Made-up source names count as `None`, so
+/// a flood of them adds no kinds.
 type Kind = (Option<SourceName>, Refusal);
 
 /// The refusals in this process.

@@ -55,8 +55,7 @@ impl DrainSpans {
         Self { drain, open: Vec::new(), run: Context::new(), has_failed: false }
     }
 
-    /// Starts the runs of `deliveries`, at least one. Each delivery gets the trace of its own
-    /// run.
+    /// Starts the runs of `deliveries`, at least one. Each delivery gets its run's trace.
     pub fn starts(&mut self, handler: &str, token: FencingToken, deliveries: &mut [Delivery]) {
         self.ends();
         let run = || SpanBuilder::from_name(format!("run {handler}"));
@@ -107,7 +106,7 @@ impl DrainSpans {
         self.has_failed = is_error;
     }
 
-    /// A decision is about to be written.
+    /// Begins the span of a write that settles or retries.
     pub fn decides(&mut self, outcome: &'static str) {
         let is_error = match outcome {
             "parked" | "blocked" => true,

@@ -1,4 +1,4 @@
-//! Two operators at once, one of whom rewinds.
+//! Two operators at once: one rewinds.
 
 use tests::{handlers::Done, world::World};
 use webhook_serializer::{

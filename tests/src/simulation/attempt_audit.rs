@@ -281,7 +281,7 @@ impl AttemptAudit {
         }
     }
 
-    /// When the oldest claim whose age the row knows was made.
+    /// Returns the time of the oldest claim whose age the row knows.
     fn oldest(&self, entity: usize) -> Option<Duration> {
         let first = self.first.get(&entity)?;
         let settled = self.settled.get(&entity).unwrap_or(first);

@@ -70,7 +70,7 @@ struct Period {
 #[derive(Debug, Default)]
 struct Inner {
     periods: BTreeMap<String, Period>,
-    /// When a start was recorded, by order and token: after its breaker admitted it.
+    /// The time of each recorded start, by order and token; its breaker admitted it before.
     written: BTreeMap<(usize, u64), Duration>,
 }
 

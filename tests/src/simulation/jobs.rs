@@ -175,7 +175,7 @@ pub async fn schedule(world: Arc<World>, round: u32, until: Duration) {
                 invocations.spawn(async move {
                     pause(late).await;
                     world.until_running().await;
-                    // Each invocation is a process of its own: two must not draw the same nonce.
+                    // Each invocation is a separate process: two must not draw the same nonce.
                     let number = (FIRST + instance) * 100_000 + (minute % 1000) as u32 * 10 + copy;
                     invoke(&world, number, minute).await;
                 });

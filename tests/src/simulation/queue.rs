@@ -51,7 +51,7 @@ pub fn is_deferred(body: &str) -> bool {
 #[derive(Debug)]
 pub struct SimulatedQueue {
     messages: Mutex<(u64, BTreeMap<u64, Message>)>,
-    // A watch channel would wake its waiters in a random order of its own.
+    // A watch channel would wake its waiters in an order that the seed does not fix.
     changed: Notify,
 }
 

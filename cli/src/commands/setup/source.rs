@@ -117,7 +117,7 @@ impl ChangeOptions {
         ask("Write it?")
     }
 
-    /// Prints what was done: as JSON, or as the lines of `words`.
+    /// Prints the result: as JSON, or one line that names `source` and `place`, then `words`.
     fn report(
         &self,
         place: &Place,

@@ -21,7 +21,7 @@ use crate::commands::{print_json, tryout::webhook::Webhook};
 pub struct Verify {
     #[command(flatten)]
     webhook: Webhook,
-    /// A JSON object; the default if standard output is no terminal
+    /// Print a JSON object; the default unless standard output is a terminal
     #[arg(long)]
     json: bool,
 }

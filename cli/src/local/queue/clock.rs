@@ -63,7 +63,7 @@ impl ManualClock {
     /// Completes when at least `count` calls wait for a later time.
     pub async fn until_waited_for_by(&self, count: usize) {
         let mut waiting = self.waiting.subscribe();
-        // The sender lives in `self`, so the channel cannot be closed.
+        // `self` owns the sender, so the channel is open.
         let _ = waiting.wait_for(|waiting| *waiting >= count).await;
     }
 }
@@ -80,7 +80,7 @@ impl Clock for ManualClock {
                 return;
             }
             let _waiting = Waiting::new(&self.waiting);
-            // The sender lives in `self`, so the channel cannot be closed.
+            // `self` owns the sender, so the channel is open.
             let _ = now.wait_for(|now| *now >= at).await;
         })
     }

@@ -11,7 +11,7 @@ const LONGEST_BODY: usize = 1_048_576;
 pub struct NewMessage {
     /// Must not be empty, longer than 1 MiB, or contain characters outside XML 1.0.
     pub body: String,
-    /// The time for which the message is hidden at first.
+    /// The delay before the message becomes visible.
     pub delay: Duration,
 }
 
@@ -61,8 +61,8 @@ pub(super) fn md5(body: &str) -> String {
     format!("{:x}", md5::compute(body))
 }
 
-/// One receive of one message. The number grows with each receive, so the latest
-/// handle is the one that bears the row's own number.
+/// One receive of one message; its text form is the receipt handle. A handle is current
+/// if its `receive` equals the row's receive count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Receipt {
     pub(super) row: i64,

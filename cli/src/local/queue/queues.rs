@@ -23,9 +23,9 @@ use super::{
 pub struct QueueSettings {
     /// The last part of the queue's URL.
     pub name: String,
-    /// The time for which a received message is hidden, unless the receive says otherwise.
+    /// How long a received message stays hidden, unless the receive sets another time.
     pub visibility_timeout: Duration,
-    /// Where messages go that are received too often.
+    /// The dead-letter queue and the receives before a message moves there.
     pub redrive: Option<Redrive>,
 }
 
@@ -118,7 +118,7 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// There is no dead-letter queue of the name given: put that one first.
+    /// The dead-letter queue does not exist: put it first.
     pub fn put(&self, settings: QueueSettings) -> Result<(), QueueError> {
         let mut state = self.lock();
         if let Some(Redrive { dead_letters, .. }) = &settings.redrive
@@ -176,7 +176,7 @@ impl Queues {
         }
     }
 
-    /// Returns visible messages; if there are none, also when the next becomes visible.
+    /// Returns visible messages; if all are hidden, the wait for the next one.
     fn take(&self, name: &str, receive: Receive) -> Result<(Vec<Message>, Option<Duration>), QueueError> {
         let now = self.clock.now();
         let mut guard = self.lock();

@@ -12,8 +12,8 @@ pub struct Changed {
     pub after: Option<String>,
 }
 
-/// Compares two bodies, in the order of the second. Without `raw`, personal data is only said to differ. The order of
-/// members is no difference; items of arrays are compared by position.
+/// Compares two bodies, in the order of the second. Without `raw`, a difference in personal data is reported without
+/// the values. The order of members is ignored; items of arrays are compared by position.
 pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
     let shown = |node: &Node| if raw { node.clone() } else { redacted(node).node };
     let mut changes = Vec::new();

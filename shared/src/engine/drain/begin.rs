@@ -1,5 +1,4 @@
-//! Decides how a drain begins and what happens to its wake-up, without I/O or a clock
-//! of its own.
+//! Decides how a drain begins and what happens to its wake-up, without I/O or a clock.
 
 use std::time::Duration;
 

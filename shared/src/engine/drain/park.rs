@@ -16,8 +16,8 @@ use crate::{
     },
 };
 
-/// The extra time for which a body's parts are kept after the row that names them: TTL deletes
-/// each row in its own time, within days.
+/// How much longer a body's parts are kept than the row that names them: TTL may delete
+/// them days apart.
 pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 
 /// The additions of a parked delivery's row.
@@ -25,7 +25,7 @@ pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 pub(crate) struct Parking<'a> {
     /// Cut at 1,000 characters.
     pub error: &'a str,
-    /// The token under which the delivery was applied before a rewind.
+    /// The token of the delivery's run before a rewind.
     pub run_before: Option<FencingToken>,
     /// `None`: until an operator decides.
     pub kept_for: Option<Duration>,

@@ -67,7 +67,7 @@ pub struct Drain {
 pub struct Memory {
     /// The number of receipts that the row holds.
     pub capacity: usize,
-    /// The time for which a settled delivery is remembered.
+    /// How long a settled delivery is remembered.
     pub retention: Duration,
 }
 
@@ -314,7 +314,7 @@ impl Drain {
     }
 
     /// Returns whether the delivery was settled at another sequence: its receipt is in the row,
-    /// was dropped from it since the grant, or has a row of its own.
+    /// was dropped from it since the grant, or is stored as a row.
     fn is_repeat(&self, head: &Delivery) -> bool {
         let elsewhere = |receipt: &Receipt| receipt.sequence != head.sequence();
         head.repeated_hashes().any(|identity| {
@@ -339,8 +339,8 @@ impl Drain {
         self.page.receipts.get(&head.identity_hash()).filter(|receipt| receipt.sequence == head.sequence())
     }
 
-    /// Returns the token under which the delivery was applied before a rewind, at this sequence
-    /// or at the one where it was parked since.
+    /// Returns the token of the delivery's run before a rewind, at this sequence or at the one
+    /// where it was parked since.
     pub fn run_before(&self, head: &Delivery) -> Option<FencingToken> {
         self.before(head).map(|before| before.token).or_else(|| head.run_before())
     }

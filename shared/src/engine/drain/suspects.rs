@@ -30,7 +30,7 @@ pub(crate) struct DrainSlot<'a> {
 }
 
 impl SuspectGate {
-    /// Creates a gate for a batch of `drains`, all of which count as busy.
+    /// Creates a gate for a batch of `drains`, all busy at first.
     pub fn new(drains: usize) -> Self {
         Self(watch::Sender::new(Batch { busy: drains, ..Batch::default() }))
     }

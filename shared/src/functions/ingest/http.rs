@@ -137,8 +137,8 @@ impl Response {
         Self::json(status_code, serde_json::json!({ "error": reason }))
     }
 
-    /// Refuses a compressed body. No provider says whether it signs before or after
-    /// compression, and a few bytes can stand for gigabytes.
+    /// Refuses a compressed body. No provider documents whether it signs before or after
+    /// compression, and a few bytes can expand to gigabytes.
     pub fn compressed(coding: &str) -> Self {
         let reason = format!("the body is compressed ({coding}): send it as it is, without content-encoding");
         let mut response = Self::refused(415, &reason);

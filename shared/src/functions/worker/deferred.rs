@@ -18,7 +18,7 @@ use crate::{
     traces,
 };
 
-/// How long to try to reach the queue while the store is down.
+/// The time limit for reaching the queue while the store is down.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Appends the deferred deliveries of `batch` within `limit`, and returns the ids of the

@@ -28,9 +28,8 @@ impl Hiding<'_> {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes messages visible again after one lease, and stops extending them: whatever kept
-    /// the drain from its work may be over by then. If the request fails, they come back
-    /// later.
+    /// Makes messages visible again after one lease, and stops extending them. If the request
+    /// fails, they become visible when their current timeout ends.
     pub(super) async fn give_back(&self, receipts: &[String]) {
         self.receipts().retain(|receipt| !receipts.contains(receipt));
         if !receipts.is_empty() {

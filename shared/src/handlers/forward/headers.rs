@@ -15,7 +15,7 @@
 //! | `serializer-fencing-token` | greater than that of any earlier start for this entity |
 //! | `serializer-attempt` | the attempt, from 1 |
 //! | `serializer-redrive` | the number of redrives |
-//! | `serializer-run-before` | the token under which it was applied before; absent unless rewound |
+//! | `serializer-run-before` | the token of its run before a rewind; absent unless rewound |
 //! | `serializer-superseded` | the number of older deliveries that it supersedes, with `deliver = "latest"`; absent if none |
 //! | `serializer-age` | its event time compared with those applied before: `newer`, `same-time`, `older`, `unknown` |
 //! | `serializer-received-at` | when it was accepted, RFC 3339 |

@@ -21,8 +21,8 @@ pub struct Rewind<'a> {
     pub lease: &'a Lease,
     /// The row as seen under the lease.
     pub seen: &'a EntityState,
-    /// The first sequence to run again, at most `head`. Every sequence from here
-    /// on has a row, so that none is taken for one that was never filled.
+    /// The first sequence to run again, at most `head`. Every sequence from here to `head`
+    /// must have a row: a missing one would look like a gap.
     pub from: Sequence,
     /// The latest time at which that sequence can have been claimed.
     pub since: Timestamp,

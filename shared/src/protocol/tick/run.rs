@@ -87,8 +87,7 @@ impl Operation for StartTick {
         self.extended(self.request.write(), vec![not_recorded(self.tick)])
     }
 
-    /// A first try that landed is recognised by its holder, which no other call has. The
-    /// lease remains until this caller ends it or somebody takes it over.
+    /// Recognises a first try that landed by its holder, which is unique to this call.
     fn judge(&self, reply: Written) -> Result<Started, CorruptRow> {
         let row = match &reply {
             Written::Landed(row) | Written::Refused(row) => row.clone(),

@@ -19,9 +19,8 @@ use crate::time::{Env, Timestamp};
 /// With less time than this, nothing is sent.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// How long to send nothing to a collector that did not answer within its timeout, or refused
-/// twice in a row: one refusal may have been a closed connection. Spans that end meanwhile
-/// are dropped.
+/// The pause after a collector did not answer within its timeout, or refused twice in a row
+/// (one refusal may have been a closed connection). Spans that end during it are dropped.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// The most spans kept for one invocation.
@@ -86,7 +85,8 @@ impl<E: Exporter> Outbox<E> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ignores a deadline in the past: `cargo lambda watch` gives one in 1970.
+    /// Sets the invocation's deadline. Ignores one in the past: `cargo lambda watch` gives
+    /// one in 1970.
     pub(super) fn invoked(&self, deadline: Timestamp) {
         let told = if deadline > self.env.now() { deadline.as_millis() } else { u64::MAX };
         self.deadline.store(told, Relaxed);

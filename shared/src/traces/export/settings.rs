@@ -10,7 +10,7 @@ use crate::tls::Roots;
 /// The default timeout of a send.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The longest timeout: the function takes no other event meanwhile.
+/// The longest timeout: the function takes no other event while it exports.
 const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns the value of a variable that is set and not empty.

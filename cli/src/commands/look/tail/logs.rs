@@ -115,7 +115,7 @@ impl Logs {
 }
 
 impl Group {
-    /// Adds new lines to `told`, even if reading fails on the way.
+    /// Adds new lines to `told`. Keeps those read before a failure.
     async fn look(&mut self, services: &Services, pattern: &str, told: &mut Vec<Happening>) -> Result<(), Refusal> {
         for _ in 0..PAGES {
             let mut question = json!({

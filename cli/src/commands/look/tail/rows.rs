@@ -55,7 +55,7 @@ impl Rows {
                 };
                 let before = self.known.as_ref().and_then(|known| known.get(&state.entity));
                 let changes = changes(before, &state, now);
-                // States from before the first poll are no events; no delivery came after the newest claim.
+                // Changes before the first poll are not reported. No delivery is newer than the newest claim.
                 let is_first = self.known.is_none();
                 let claimed = state.last_claim.as_ref().and_then(Nonce::drawn_at);
                 let is_news = |one: &Happening| match one.what.as_str() {

@@ -100,7 +100,7 @@ impl Program {
         }
     }
 
-    /// Returns `None` if there is no terminal, or if this process is in its background.
+    /// Returns `None` without a terminal, or if this process is in the background.
     fn give_terminal(&mut self) -> Option<()> {
         let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
         if tcgetpgrp(&terminal).ok()? != self.group {

@@ -51,7 +51,7 @@ pub(super) struct Verdict {
 ///
 /// # Errors
 ///
-/// There are no samples, or one is not accepted.
+/// The folder holds no samples, or the server refuses one.
 pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Story) -> Result<Verdict> {
     let sender = Sender::new(url);
     let webhooks = webhooks(folder, sources)?;
@@ -148,7 +148,7 @@ fn judge(told: &[Happening], [first, again]: &[Vec<Sent>; 2], in_time: bool) -> 
     let settled = |sent: &Sent| settlement(told, &sent.place);
     let times = |sent: &Sent| outcomes(told, sent).filter(|outcome| *outcome == Settlement::Applied).count();
     let applied = first.iter().filter(|sent| times(sent) == 1).count();
-    // A repeat finds the first one's sequence, or gets one of its own.
+    // A repeat is answered with the first one's sequence, or gets a new one.
     let is_repeat =
         |sent: &Sent| first.iter().any(|one| one.place == sent.place) || settled(sent) == Some(Settlement::Repeat);
     let (repeats, count) = (again.iter().filter(|sent| is_repeat(sent)).count(), first.len());

@@ -22,8 +22,8 @@ use crate::{
     telemetry::RequeueReason,
 };
 
-/// The time for which a drain relies on the row it last read. A commit does not return the row,
-/// and a caller may have asked the drain to yield.
+/// The greatest age of a row that a drain relies on. A commit does not return the row, which
+/// may hold a new request to yield.
 const ROW_MAX_AGE: Duration = Duration::from_secs(1);
 
 impl Driver<'_> {

@@ -97,7 +97,7 @@ impl<'a> Driver<'a> {
         Ok(Flow::Continue(Some(Next { step, run })))
     }
 
-    /// Sets what the handler is told of its deliveries besides their content.
+    /// Adds to the deliveries what the handler learns besides their content.
     fn describe(&self, group: Group, deliveries: &mut [Delivery]) {
         let mut applied = self.drain.state().newest_event_time.clone();
         for delivery in deliveries {

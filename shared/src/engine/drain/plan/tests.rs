@@ -326,7 +326,7 @@ fn dropped_receipts_are_spilled_before_or_ahead() {
     let decision = drain.decision(ended(Settlement::Applied), NOW, None);
     assert_eq!(identities(&decision.dropped), [5]);
     assert_eq!(identities(&drain.to_spill(&decision)), [5]);
-    // A repeat has no receipt row of its own.
+    // A repeat has no separate receipt row.
     assert_eq!(identities(&drain.to_spill_ahead(&decision)), [0; 0]);
     drain.spilled(decision.dropped.clone());
     assert_eq!(identities(&drain.to_spill(&decision)), [0; 0], "written already");
