@@ -19,7 +19,7 @@
 //! | one look at a lease held exclusively | 0 | 1 | 0 |
 //! | a slice's end | 2 more | 1 more | 1 |
 //! | a suspect | 2 more, one of them refused | 0 | 0 |
-//! | put off because its source is held back | 2 | 1 | 1 |
+//! | requeued because its source is held back | 2 | 1 | 1 |
 //! | a renewal | 1 | 0 | 0 |
 
 use std::{

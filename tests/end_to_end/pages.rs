@@ -77,7 +77,7 @@ fn every_toml_block_is_valid() {
 }
 
 #[test]
-fn every_rust_block_compiles_without_internals() {
+fn every_rust_block_uses_listed_modules() {
     let compiled = read("tests/src/pages.rs");
     for page in pages() {
         for block in blocks(&page, "rust") {

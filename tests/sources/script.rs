@@ -89,7 +89,7 @@ impl Observer for ScriptedDocument {
             Event::SourcesChanged { count } => format!("changed to {count}"),
             Event::SourcesKept { reason, is_news: true } => format!("news: {reason}"),
             Event::SourcesKept { reason, .. } => format!("still: {reason}"),
-            Event::Requeued { reason, .. } => format!("put off: {reason:?}"),
+            Event::Requeued { reason, .. } => format!("requeued: {reason:?}"),
             Event::Settled { settlement, .. } => format!("settled: {}", settlement.as_str()),
             _ => return,
         };

@@ -14,7 +14,7 @@ pub fn serializer(arguments: &[&str]) -> Command {
     command.args(arguments).env_remove("RUST_BACKTRACE");
     // One that is killed leaves its folder behind.
     command.env("TMPDIR", env!("CARGO_TARGET_TMPDIR"));
-    for name in ["ENTITIES_TABLE", "INBOX_TABLE", "ORDERS_TABLE", "QUEUE_URL", "RETENTION_DAYS", "SOURCES"] {
+    for name in ["ENTITIES_TABLE", "INBOX_TABLE", "QUEUE_URL", "RETENTION_DAYS", "SOURCES"] {
         command.env_remove(name);
     }
     command

@@ -226,9 +226,9 @@ fn used_for(action: &str) -> &'static str {
         "GetItem" => "show and everything else",
         "BatchGetItem" => "show, status, jobs and redrive",
         "Query" => "show and redrive",
-        "Scan" => "status, entities and audit",
-        "UpdateItem" => "unblock, redrive and take leases",
-        "PutItem" => "redrive and unblock",
+        "Scan" => "status, list and audit",
+        "UpdateItem" => "resume, redrive and take leases",
+        "PutItem" => "redrive and resume",
         _ => "redrive, discard and erase",
     }
 }
