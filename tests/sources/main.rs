@@ -447,7 +447,11 @@ async fn worker_requeues_delivery_of_unknown_source() {
 
     script.fail("ssm does not answer");
     assert_eq!(drain(&world, &script, &live).await, Acknowledgement::Delete);
-    assert!(script.events().contains(&format!("requeued: {:?}", RequeueReason::UnknownSource)), "{:?}", script.events());
+    assert!(
+        script.events().contains(&format!("requeued: {:?}", RequeueReason::UnknownSource)),
+        "{:?}",
+        script.events()
+    );
     assert_eq!(world.state("second/order/1").await.waiting(), 1);
 
     script.set(&[("shop", OLD), ("second", OLD)]);
