@@ -132,7 +132,7 @@ pub enum Event<'a> {
         /// `None` for a crashed tick.
         took: Option<Duration>,
     },
-    /// Abandoned abandoned handlers block threads at a batch's end.
+    /// Abandoned handlers block threads at a batch's end.
     ThreadsLost {
         lost: usize,
         /// The process ends because of them.
