@@ -335,7 +335,7 @@ pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, Oper
             ))
         }
         OperatorError::Lease(LeaseError::Lost) => {
-            let sentence = format!("the lease of {order} was lost on the way: it may be done or not");
+            let sentence = format!("the lease of {order} was lost during the operation, which may or may not be done");
             Ok(refused(target, sentence).then("show", &[], "tells which"))
         }
         error => Err(error),
@@ -398,7 +398,7 @@ async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Ou
         &result,
         |state| format!("{order} continues from {}: {}{}", state.next(), waiting(state), on_hold(state)),
         |state| {
-            format!("{order} was not stopped; a worker was woken all the same: {}{}", waiting(state), on_hold(state))
+            format!("{order} was neither blocked nor on hold; a worker was woken: {}{}", waiting(state), on_hold(state))
         },
     )
     .then("show", &[], "shows its state"))
@@ -475,7 +475,7 @@ pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) 
 fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
     let what = format!("{order} {sequence}");
     let (effect, sentence, became) = match became {
-        PutBack::At(at) => (Effect::Done, format!("{what} is back in line, as {at}"), json!({ "back_at": at })),
+        PutBack::At(at) => (Effect::Done, format!("{what} is appended again, as {at}"), json!({ "back_at": at })),
         PutBack::Unannounced => (
             Effect::Done,
             format!("{what} is back in line; no wake-up could be sent, and the sweep finds it within the hour"),
@@ -492,8 +492,8 @@ fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
         }
         PutBack::Behind => (
             Effect::Refused,
-            format!("{what}: one before it is still being decided; it was not put back"),
-            json!("behind one that is undecided"),
+            format!("{what}: an earlier delivery of its order is not settled yet; nothing was appended"),
+            json!("behind one that is not settled"),
         ),
         PutBack::Unreadable(error) => (
             Effect::Refused,

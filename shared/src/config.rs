@@ -240,8 +240,10 @@ impl WorkerConfig {
         }
         let least = least_function_time();
         if config.function_timeout < least {
-            let reason =
-                format!("must be at least {} s: an entity with a place to give up would never go on", least.as_secs());
+            let reason = format!(
+                "must be at least {} s: otherwise no worker could fill a gap with a tombstone",
+                least.as_secs()
+            );
             return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
         }
         for source in sources.iter() {

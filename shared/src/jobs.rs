@@ -288,7 +288,7 @@ pub enum InvalidJob {
     #[error("a job's name is 1 to {LONGEST_NAME} of a-z, 0-9, '-' and '_'")]
     Name,
     /// Another job has this name.
-    #[error("there are two jobs of this name; a name is one job's own")]
+    #[error("two jobs have this name; rename one")]
     Twice,
     /// The schedule is invalid.
     #[error("schedule: {0}")]
@@ -300,7 +300,7 @@ pub enum InvalidJob {
     #[error("time: must be more than 0 and at most {} s, which is FUNCTION_TIMEOUT_SECONDS less {} s to record the tick", .0.as_secs(), MARGIN.as_secs())]
     Time(Duration),
     /// `JOBS` names a job that does not exist.
-    #[error("JOBS names it, and there is no such job")]
+    #[error("JOBS names it, but no job has this name")]
     Unknown,
 }
 

@@ -123,7 +123,7 @@ pub enum LeaseError {
     Lost,
     /// The caller's time ended before the work did. The work was dropped and the
     /// lease released.
-    #[error("the time was up before the work was done")]
+    #[error("the caller's time ended before the work was done")]
     OutOfTime,
     /// The store throttles. Nothing was started; try again later and less often.
     #[error("the store throttles")]
@@ -134,7 +134,7 @@ pub enum LeaseError {
     Unreachable(String),
     /// The final write, a release or a commit, was not answered. The work is
     /// done, and it is unknown whether that write landed.
-    #[error("the work was done, and the store did not say whether it stands: {0}")]
+    #[error("the work was done, but the store did not confirm its last write: {0}")]
     Unknown(String),
     /// The store rejects the request for good, or holds a row that cannot be
     /// read: missing tables or permissions, or data of a newer version.

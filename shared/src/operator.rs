@@ -85,19 +85,19 @@ pub enum OperatorError {
     Undecided,
     /// The worker that parked the delivery did not settle it, and another settled it
     /// differently. It is no longer parked.
-    #[error("it was {0} after all, not parked; nothing was put back")]
+    #[error("it was settled as {0}, not parked; nothing was put back")]
     DecidedOtherwise(Settlement),
     /// It was redriven, discarded or erased since it was read.
     #[error("it is not parked any more; nothing was put back")]
     NotParked,
     /// Deliveries wait, the lease is held, or the entity is on hold.
-    #[error("deliveries wait there or are at work, or it is on hold; nothing was erased")]
+    #[error("the order is on hold, leased, or has waiting deliveries; nothing was erased")]
     InUse,
     /// The entity has no row.
-    #[error("nothing is known of it; is that its key?")]
+    #[error("no such order is stored; check its key")]
     Unknown,
     /// The entity is a job; the operation is for orders only.
-    #[error("that is a job, which `jobs` runs and switches off; that is done to orders only")]
+    #[error("that is a job; this operation is for orders only. `serializer jobs` runs jobs")]
     IsAJob,
     /// The lease could not be acquired, or was lost.
     #[error(transparent)]

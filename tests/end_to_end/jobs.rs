@@ -515,7 +515,7 @@ fn invalid_job_is_refused_at_start() {
         assert_eq!(refused(one(job(name)), &On), said);
     }
     let twice = Jobs::new().add(job("a")).add(job("a"));
-    assert_eq!(refused(twice, &On), "job `a`: there are two jobs of this name; a name is one job's own");
+    assert_eq!(refused(twice, &On), "job `a`: two jobs have this name; rename one");
     let zone = job("a").in_zone("Europe/Berlin");
     assert_eq!(refused(one(zone), &On), "job `a`: schedule: a rate has no time zone");
     let lease = job("a").lease(Duration::from_secs(601));
@@ -524,7 +524,7 @@ fn invalid_job_is_refused_at_start() {
     let time = refused(one(job("a").time(most + Duration::from_millis(1))), &On);
     assert!(time.starts_with("job `a`: time: must be more than 0 and at most 58 s"), "{time}");
     let only = Switch::Only(["b".to_owned()].into());
-    assert_eq!(refused(one(job("a")), &only), "job `b`: JOBS names it, and there is no such job");
+    assert_eq!(refused(one(job("a")), &only), "job `b`: JOBS names it, but no job has this name");
     let minutes = (0..48).map(|minute| format!("{minute:02}")).collect::<Vec<_>>().join(",");
     let [longest, longer] = ["8-9", "8-10"].map(|hours| format!("{minutes} {hours} * * *"));
     assert_eq!(format!("on {longest} UTC").len(), LONGEST_DEFINITION);

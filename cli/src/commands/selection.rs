@@ -12,7 +12,7 @@ pub struct Selection {
     /// Only what this source sent
     #[arg(long, value_name = "NAME", value_parser = SourceName::parse)]
     pub source: Option<SourceName>,
-    /// Only errors with this text; `…` stands for any number of four or more digits, as does any such number
+    /// Only errors with this text; `…`, and any number of four or more digits, matches every such number
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
     /// Only what has stopped or waited since then: a duration such as 2h, or a time such as 2026-11-22T12:00:00Z

@@ -147,7 +147,7 @@ impl<'a> Surveyor<'a> {
     ///
     /// Those of [`read`](Self::read).
     pub async fn sources(&mut self, lane: impl Fn(&Lane) -> bool) -> Result<()> {
-        const NAME: &str = "who sent what waits";
+        const NAME: &str = "the sources of waiting deliveries";
         let unknown = self.survey.overview.unknown(lane);
         let mut agreed = self.cost.yes;
         let bar = bar(unknown.len() as u64, NAME);
@@ -155,7 +155,7 @@ impl<'a> Surveyor<'a> {
             let cost = some.len() as u64;
             if !agreed && !self.declined && self.unasked + cost > FREE {
                 let left = unknown.len() as u64 - bar.position();
-                let said = format!("to see {NAME} takes about {left} read units more, one for each order");
+                let said = format!("to find {NAME} takes about {left} more read units, one for each order");
                 agreed = bar.suspend(|| self.interrupt.ask(&said, READ_ON))?;
                 self.declined = !agreed;
             }
@@ -179,7 +179,7 @@ impl<'a> Surveyor<'a> {
     pub fn finish(self) -> Survey {
         if !self.survey.unread.is_empty() {
             output::complain(format_args!(
-                "not read to the end: {}. What follows is a part of it",
+                "not read to the end: {}. The output shows only a part",
                 self.survey.unread.join(", ")
             ));
         }

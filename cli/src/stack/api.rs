@@ -49,10 +49,10 @@ pub enum Refusal {
     #[error("who runs this needs {needed} (AccessDenied: {message})")]
     Denied { needed: String, message: String },
     /// The credentials are not accepted.
-    #[error("the credentials are not taken ({0}): sign in anew, as with `aws login` or `aws sso login`")]
+    #[error("AWS refuses the credentials ({0}): sign in again, with `aws login` or `aws sso login`")]
     Credentials(String),
     /// Too many requests by this account.
-    #[error("{0} is asked too often at the moment; run it again")]
+    #[error("{0} throttles this account; run it again")]
     Throttled(&'static str),
     /// No answer, or an unreadable one.
     #[error("{0}")]

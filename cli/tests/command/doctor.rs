@@ -131,7 +131,7 @@ fn stack_problems_are_reported_with_advice() {
         ("concurrency", "busy workers leave none to ingest", "WorkerConcurrency=5"),
         ("function scheduler", "somebody has reserved 0", "delete-function-concurrency"),
         ("wake-ups", "is Disabled", "update-event-source-mapping --uuid u-1 --enabled"),
-        ("queue", "hidden for 30 s, and a worker may run for 60 s", "deploy again"),
+        ("queue", "visibility timeout of 30 s is shorter than a worker's timeout of 60 s", "deploy again"),
         ("alarm topic", "no alarm gets through", "cloudwatch.amazonaws.com"),
         ("table of orders", "its time to live is off", "update-time-to-live"),
     ] {

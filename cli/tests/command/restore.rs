@@ -31,7 +31,7 @@ fn restore_runs_once_and_refuses_used_tables() {
     let unasked = restore(&["--as-of", &as_of]);
     assert!(complained(&unasked).contains("nothing is changed yet"), "{unasked:?}");
     let untold = restore(&["--yes"]);
-    assert!(complained(&untold).contains("Say it with --as-of TIME"), "{untold:?}");
+    assert!(complained(&untold).contains("give the time of the backup with --as-of TIME"), "{untold:?}");
     let far = restore(&["--yes", "--as-of", "2020-01-01T00:00:00Z"]);
     let why = format!("1 order was written to after 2020-01-01T00:00:00.000Z: {ORDER}");
     assert!(complained(&far).contains(&why), "{far:?}");
@@ -44,7 +44,7 @@ fn restore_runs_once_and_refuses_used_tables() {
     assert!(restored.status.success(), "{restored:?}");
     assert!(told.contains("1. 1 delivery of 1 order waited at "), "{told}");
     assert!(told.contains(&format!("serializer redrive {} --error restored", local.target)), "{told}");
-    assert!(told.contains("2. Ask each sender for what it sent from "), "{told}");
+    assert!(told.contains("2. Ask each sender for all webhooks that it sent from "), "{told}");
     let sources: Vec<_> = told.lines().filter(|line| line.starts_with("   shopify")).collect();
     assert!(matches!(&*sources, [line] if line.ends_with(" 4 h")), "{told}");
     assert!(printed(&ran(&["list", "--parked", &local.target])).contains("restored: it waited at "));

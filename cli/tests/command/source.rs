@@ -73,7 +73,7 @@ fn source_lifecycle_never_prints_a_secret() {
     assert!(run(&["pause", "pay", "--yes"], "").contains("paused already"));
     assert!(run(&["list"], "").contains("`pay` is paused"));
     let resumed = run(&["resume", "pay", "--yes"], "");
-    assert!(resumed.contains("no worker is woken: for that, give --local or --stack"), "{resumed}");
+    assert!(resumed.contains("no worker was woken; they continue within 15 min"), "{resumed}");
     assert_eq!(read(&path), before, "the rest of the document is as it was");
     assert!(run(&["resume", "pay", "--yes"], "").contains("pay is not paused"));
     run(&["remove", "pay", "--yes"], "");
@@ -98,11 +98,11 @@ fn impossible_source_change_is_explained() {
         (with(&["forward", "--yes"]), "whsec_hush", "--handler forward=https://"),
         (with(&["forward=http://127.0.0.1/", "--yes"]), "whsec_hush", "http:// needs allow_private = true"),
         (with(&["orders=x", "--yes"]), "whsec_hush", "only `forward` has a URL"),
-        (with(&["log", "--option", "secrets=hush", "--yes"]), "whsec_hush", "a secret is no option"),
+        (with(&["log", "--option", "secrets=hush", "--yes"]), "whsec_hush", "a secret cannot be given as an option"),
         (with(&["log", "--option", "no_such=1", "--yes"]), "whsec_hush", "unknown field `no_such`"),
         (with(&["log", "--entity", "{order}", "--yes"]), "whsec_hush", "there is no field {order}"),
         (vec!["rotate", "shop", "--yes"], "old", "`shop` has that one already"),
-        (vec!["rotate", "shop", "--finish", "--yes"], "", "there is no old one to take out"),
+        (vec!["rotate", "shop", "--finish", "--yes"], "", "there is no old one to remove"),
         (vec!["rotate", "pay", "--yes"], "hush", "has no source `pay`; it has `shop`"),
         (vec!["remove", "pay", "--yes"], "", "has no source `pay`; it has `shop`"),
         (vec!["remove", "shop", "--yes"], "", "is the only source"),

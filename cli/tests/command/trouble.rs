@@ -169,7 +169,7 @@ fn status_groups_orders_with_next_commands() {
     let show = format!("serializer show {} {BLOCKED}", trouble.local.target);
     assert!(shown.contains(&show), "{shown}");
     let without = trouble.said(&["status", "--no-parked"]);
-    assert!(without.contains("What is parked was not looked at.") && without.contains("warehouse"), "{without}");
+    assert!(without.contains("Parked deliveries were not read.") && without.contains("warehouse"), "{without}");
 }
 
 #[test]
@@ -526,7 +526,7 @@ fn held_order_accepts_and_continues_when_resumed() {
     assert!(resumed.contains("continues from ") && resumed.contains(": 1 delivery waits"), "{resumed}");
     trouble.local.until(|told| told["outcome"] == "applied");
     let again = trouble.said(&["resume", "shopify/order/450789471"]);
-    assert!(again.contains("was not stopped; a worker was woken all the same: nothing waits"), "{again}");
+    assert!(again.contains("was neither blocked nor on hold; a worker was woken: nothing waits"), "{again}");
     let nobody = trouble.ran(&["resume", "shopify/order/1"]);
     assert!(
         !nobody.status.success() && complained(&nobody).contains("nothing is known of shopify/order/1"),

@@ -246,7 +246,7 @@ fn undecidable_webhook_is_neither_valid_nor_invalid() {
         assert!(complained(&done).contains(named), "{done:?}");
     }
     let unsigned = ran(&["sign", "--provider", "shopify", "Cargo.toml"]);
-    assert!(complained(&unsigned).contains("Give a --secret") && unsigned.status.code() == Some(1), "{unsigned:?}");
+    assert!(complained(&unsigned).contains("give a --secret") && unsigned.status.code() == Some(1), "{unsigned:?}");
 }
 
 #[test]

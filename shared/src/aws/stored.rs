@@ -68,7 +68,7 @@ pub enum Replaced {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The permission that is missing.
-    #[error("it is not allowed: who runs this needs {0}")]
+    #[error("it is not allowed: your credentials lack {0}")]
     Denied(&'static str),
     #[error("the document has {bytes} bytes, and {place} holds {limit}: {instead}")]
     TooLarge {
@@ -318,9 +318,9 @@ impl Stored {
                 "AccessDeniedException" | "AccessDenied" | "UnauthorizedException" => Refused::Denied(needed),
                 "ParameterNotFound" | "ResourceNotFoundException" => Refused::Missing,
                 "ExpiredTokenException" | "UnrecognizedClientException" | "InvalidSignatureException" => {
-                    Refused::Other(format!("{service} does not take the credentials ({code}): sign in anew"))
+                    Refused::Other(format!("{service} refuses the credentials ({code}): sign in again"))
                 }
-                "ThrottlingException" => Refused::Other(format!("{service} is asked too often; run it again")),
+                "ThrottlingException" => Refused::Other(format!("{service} throttles this account; run it again")),
                 code => Refused::Other(format!("{service} refuses it: {code}")),
             });
         }

@@ -201,7 +201,7 @@ mod limits {
             }
             Condition::Compare(_, Comparison::Equal | Comparison::NotEqual, _) => Ok(()),
             Condition::Compare(_, _, Operand::Value(Value::Bool(_) | Value::Null | Value::L(_) | Value::M(_))) => {
-                refused("a comparison with what has no order")
+                refused("an order comparison with a value without an order")
             }
             Condition::Compare(..) => Ok(()),
             Condition::All(parts) | Condition::Any(parts) => parts.iter().try_for_each(check_condition),
@@ -218,7 +218,7 @@ mod limits {
                 _ => false,
             };
             if changes.iter().any(is_no_number) {
-                return refused("an addition to what is no number");
+                return refused("an addition to an attribute that is not a number");
             }
         }
         if after.is_some_and(|row| row.size() > ITEM_BYTES) {

@@ -69,8 +69,8 @@ impl ServerCertVerifier for Fallback {
                 self.warned.call_once(|| {
                     tracing::warn!(
                         server = %name.to_str(),
-                        "its certificate is not of Amazon's authorities, but of one that this machine believes, such \
-                         as a proxy's; AWS_CA_BUNDLE names a file with that one, and saves the detour"
+                        "its certificate is not from Amazon's authorities, but from another that this machine trusts, \
+                         such as a proxy's. Set AWS_CA_BUNDLE to a file with that authority to avoid a second lookup"
                     );
                 });
                 Ok(verified)

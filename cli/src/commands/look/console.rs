@@ -17,9 +17,9 @@ use crate::commands::{
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It serves on 127.0.0.1 with your own credentials, to whoever has the address that it prints: a token \
-                  in it lets a browser in. Nothing is deployed, and no page asks for anything elsewhere. Each action \
-                  asks why; what is done is told here, with that. Ctrl-C ends it.\n\n\
+    after_help = "It serves on 127.0.0.1 with your credentials. Anybody with the printed address can use it: the address \
+                  contains a token. It deploys nothing, and its pages load nothing from elsewhere. Each action asks \
+                  for a reason and is logged here. Ctrl-C ends it.\n\n\
                   `serializer local` serves it too, with lanes as they happen."
 )]
 pub struct Console {

@@ -63,16 +63,12 @@ impl Run {
         let deployment = self.target.connect().await?;
         if roster::request(&deployment.parts.store, &self.name).await?.is_none() {
             bail!(
-                "no scheduler has had a job `{}` yet: each lists its own with its first tick, within a minute; `serializer jobs{}` shows them",
+                "no scheduler has registered a job `{}`; each registers its jobs within a minute. `serializer jobs{}` lists them",
                 self.name,
                 deployment.option
             );
         }
-        say!(
-            "{} is run with the next minute's tick; `serializer jobs{}` tells how it went",
-            self.name,
-            deployment.option
-        );
+        say!("{} runs with the next minute's tick; `serializer jobs{}` shows the result", self.name, deployment.option);
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -91,7 +87,7 @@ impl List {
             table.row([job.name.clone(), schedule(job), last(job), result(job), next(job, now), holder(job, now)]);
         }
         match table.is_empty() {
-            true => say!("no jobs; a scheduler lists its own with its first tick"),
+            true => say!("no jobs; a scheduler registers its jobs with its first tick"),
             false => output::print(table),
         }
         Ok(ExitCode::SUCCESS)

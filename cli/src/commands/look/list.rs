@@ -31,9 +31,9 @@ use crate::commands::{
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without options it lists all orders, the newest activity first. With an option it lists orders that \
-                  are not settled, the oldest first; several of --blocked to --waiting list them together. What it reads, \
-                  and what that costs: `serializer status --help`. --blocked, --held, --failing and --waiting leave out \
-                  the deliveries, which cost the most."
+                  are not settled, the oldest first. Options from --blocked to --waiting can be combined: an order is \
+                  listed if one of them fits. --blocked, --held, --failing and --waiting do not read the deliveries, \
+                  which cost the most: `serializer status --help`."
 )]
 pub struct List {
     /// Orders that are blocked: they wait for you

@@ -27,16 +27,15 @@ use crate::commands::{
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It reads the row of every order, an eighth of a read unit for each KB, and all deliveries that are \
-                  still kept, since what is parked stands among them. Before that takes more than 1,000 read units \
-                  it says how many, and asks. Ctrl-C stops it: then it shows what it has seen.\n\n\
+    after_help = "It reads the row of every order, an eighth of a read unit for each KB, and all stored deliveries, \
+                  because the parked ones are among them. Before it reads more than 1,000 read units, it shows the \
+                  estimate and asks. After Ctrl-C it shows what it has read so far.\n\n\
                   Errors that differ only in numbers of four or more digits count as one, and are shown with `…`.\n\n\
-                  What was accepted and settled in the last 5 min, and how long that took, is told by the rows that \
-                  are read for the rest: an estimate. Without the deliveries (--no-parked) only what was settled is \
-                  known."
+                  The deliveries accepted and settled in the last 5 min, and their lag, are an estimate from the rows \
+                  that it reads anyway. With --no-parked it knows only the settled ones."
 )]
 pub struct Status {
-    /// Leave out what is parked: then only the orders' own rows are read, and one of each that waits
+    /// Leave out parked deliveries: read only the orders' rows, and one delivery of each waiting order
     #[arg(long)]
     no_parked: bool,
     /// One JSON object
@@ -125,12 +124,12 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
     }));
     let orders = some(seen.orders as usize, "order", "orders");
     let aside = match parked {
-        false => "What is parked was not looked at.".to_owned(),
+        false => "Parked deliveries were not read.".to_owned(),
         true => {
             let entities: BTreeSet<&EntityKey> = seen.parked.iter().map(|one| &one.entity).collect();
             let of = some(entities.len(), "order", "orders");
             match seen.parked.len() {
-                0 if !all_read => "Whether anything is parked was not seen.".to_owned(),
+                0 if !all_read => "No parked delivery was found in the part that was read.".to_owned(),
                 many if !all_read => format!("At least {many} of the deliveries are parked."),
                 0 => "Nothing is parked.".to_owned(),
                 1 => "1 delivery is parked.".to_owned(),

@@ -27,13 +27,13 @@ use rows::Rows;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Of a stack it asks CloudWatch Logs every 2 s for what ingest and worker have logged, with FilterLogEvents, for which \
-    CloudWatch's price list names no charge. A line comes some seconds after what it tells. Errors of handlers are not in the logs, since \
-    they may quote a body: `show` prints them. A worker's lines name no topic; it is known where ingest's line was \
-    seen too, so with --topic begin some --minutes ago.\n\n\
-Of a local run it reads the orders' rows twice a second, and tells what has changed; what happened and was undone in \
-    between is not seen.\n\n\
-Filters narrow it down together. Ctrl-C ends it.\n\n\
+With --stack it reads the logs of ingest and worker from CloudWatch Logs every 2 s, by FilterLogEvents, for which \
+    CloudWatch's price list names no charge. Events appear some seconds late. The logs omit errors of handlers, which \
+    may quote a body: `show` prints them. A worker's log line has no topic; the command takes it from ingest's earlier \
+    line, so with --topic begin some --minutes ago.\n\n\
+With --local it reads the orders' rows twice a second and prints the changes. It misses a change that is undone in \
+    between.\n\n\
+An event must match all filters. Ctrl-C ends it.\n\n\
 Examples:\n  \
 serializer tail --stack webhook-serializer --outcome parked\n  \
 serializer tail --local --source shopify --topic 'orders/*'")]

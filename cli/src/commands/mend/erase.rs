@@ -13,7 +13,9 @@ use webhook_serializer::{
 use crate::commands::target::Target;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Refused while something waits or is at work. What arrives meanwhile stays: ask again.")]
+#[command(
+    after_help = "It refuses while deliveries wait or are being handled. Deliveries that arrive during the erase stay: run it again."
+)]
 pub struct Erase {
     /// The order's key, such as shopify/order/450789469
     #[arg(value_name = "ORDER")]
@@ -36,7 +38,9 @@ impl Erase {
         match erased {
             Erased::Numbers { rows } => say!("{order}: {rows} rows are gone"),
             Erased::Newer { rows } => {
-                say!("{order}: {rows} rows are gone; what came meanwhile stays, ask again when it is handled");
+                say!(
+                    "{order}: {rows} rows are gone; deliveries that arrived meanwhile stay. Run it again when they are handled"
+                );
             }
         }
         Ok(match erased {

@@ -16,10 +16,10 @@ use crate::commands::reason::OptionalReason;
 /// Options of `serializer redrive`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each delivery goes to the end of its order's inbox, behind what has arrived since. Those of one order \
-                  keep their order. With --source, --error, --since or --all it lists them first, and asks.\n\n\
-                  After Ctrl-C, or a crash, the same command continues. No delivery is appended twice, unless it failed \
-                  again meanwhile and was parked anew."
+    after_help = "Each delivery goes to the end of its order's inbox, behind newer ones. Deliveries of one order keep \
+                  their sequence. With --source, --error, --since or --all it lists them first, and asks.\n\n\
+                  After Ctrl-C or a crash, run the same command again to continue. It appends no delivery twice, \
+                  unless one failed again in between and was parked again."
 )]
 pub struct Redrive {
     /// Into this order's inbox instead: for deliveries under SOURCE/unrouted, whose order could not be found

@@ -95,7 +95,7 @@ impl Rewind {
         if others > 0 {
             say!("{others} between them stay as they were settled: parked, superseded, void or a repeat.");
         }
-        say!("What waits, waits until then.");
+        say!("Waiting deliveries run after them.");
         ask("Run them again?")
     }
 }

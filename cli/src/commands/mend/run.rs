@@ -232,11 +232,8 @@ impl Request<'_> {
             let behind = counted(state.waiting() - 1, "delivery waits", "deliveries wait");
             let then = if state.hold.since().is_some() { "until the order is resumed" } else { "and then continue" };
             notes.push(format!("{behind} behind it, {then}."));
-            let stands = if state.has_attempts_of_latest() {
-                " The error is of the newest delivery, which stands for it."
-            } else {
-                ""
-            };
+            let stands =
+                if state.has_attempts_of_latest() { " The error is that of the newest waiting delivery." } else { "" };
             let error = state.last_error.as_deref().unwrap_or("no error was recorded");
             notes.push(format!("After {}: {error}.{stands}", counted(state.attempts.into(), "attempt", "attempts")));
         }

@@ -23,16 +23,15 @@ use finding::{Finding, Verdict};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each line is `ok`, `warning`, `wrong`, or `not made` with the reason: a check that was not made has found nothing. The \
-    exit code is 1 where anything is wrong.\n\n\
-It changes nothing. Permissions on the tables are tried one by one, by requests about a key that nobody has and on a \
-    condition that nothing meets, which cost about ten write units. It reads the tables as `status` does, and as \
-    `status` says before that takes more than 1,000 read units; --no-rows leaves that out.\n\n\
-Besides the permissions to operate it uses, where it has them: cloudformation:DescribeStackResourceDrifts (and \
+Each line is `ok`, `warning`, `wrong`, or `not made` with the reason. The exit code is 1 if any check is wrong.\n\n\
+It changes nothing. It tries each permission on the tables by a request for an unused key under a condition that \
+    never holds; together these cost about ten write units. Like `status`, it reads the tables and asks before it \
+    reads more than 1,000 read units; --no-rows leaves that out.\n\n\
+Besides the permissions to operate, it uses these if it has them: cloudformation:DescribeStackResourceDrifts (and \
     DetectStackDrift, DescribeStackDriftDetectionStatus with --detect-drift), lambda:GetAccountSettings, \
     GetFunctionConfiguration, GetFunctionConcurrency, ListEventSourceMappings, ssm:GetServiceSetting, \
     sns:GetTopicAttributes, kms:DescribeKey, GetKeyPolicy, dynamodb:DescribeTable, DescribeTimeToLive, DescribeContinuousBackups, \
-    sqs:GetQueueAttributes. A check whose permission is missing is not made, and says which.")]
+    sqs:GetQueueAttributes. A check without its permission is `not made`, and names it.")]
 pub struct Doctor {
     /// Let CloudFormation compare the stack with its template now; takes a few minutes
     #[arg(long, requires = "stack")]

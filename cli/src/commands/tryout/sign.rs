@@ -29,7 +29,7 @@ impl Sign {
     pub fn run(self) -> Result<ExitCode> {
         let claim = self.webhook.claim()?;
         let source = claim.source().map_err(|reason| anyhow!("{reason}"))?;
-        ensure!(!claim.secrets.is_empty(), "what is it to be signed with? Give a --secret");
+        ensure!(!claim.secrets.is_empty(), "there is no secret to sign with; give a --secret");
         let headers = source.sign(&claim.headers(), &claim.body, claim.now);
         if let Some(query) = source.query().filter(|_| headers.is_empty()) {
             bail!("{} signs nothing. It is known by the URL that it calls, which ends in ?{query}", claim.provider);

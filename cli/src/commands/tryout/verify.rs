@@ -13,11 +13,13 @@ use serializer::{
 use crate::commands::{print_json, tryout::webhook::Webhook};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exits with 0 if the signature is good, with 1 if it is not and with 2 if it cannot be told.\n\
+#[command(
+    after_help = "Exits with 0 if the signature is valid, with 1 if it is not, and with 2 if that cannot be determined.\n\
                        Verifies as the function `ingest` does, and tries the usual mistakes to say what is wrong: a\n\
                        newline at the end, JSON that was parsed and serialised again, another encoding, another secret.\n\n\
                        Example:\n  \
-                       serializer verify --provider shopify --secret \"$SECRET\" --header \"X-Shopify-Hmac-Sha256: $HMAC\" body.json")]
+                       serializer verify --provider shopify --secret \"$SECRET\" --header \"X-Shopify-Hmac-Sha256: $HMAC\" body.json"
+)]
 pub struct Verify {
     #[command(flatten)]
     webhook: Webhook,

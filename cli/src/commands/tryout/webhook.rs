@@ -62,7 +62,7 @@ impl Webhook {
             }
             _ => {
                 let mut input = std::io::stdin();
-                ensure!(!input.is_terminal(), "which body? Name its FILE, or pass it on standard input");
+                ensure!(!input.is_terminal(), "the body is missing: name its FILE, or pass it on standard input");
                 let mut body = Vec::new();
                 input.read_to_end(&mut body).context("standard input cannot be read")?;
                 body

@@ -44,7 +44,7 @@ pub fn print(survey: &Survey, deliveries: bool, now: Timestamp) {
         if pace.settled() > 0 {
             let at_least = if pace.is_at_least() { "at least " } else { "" };
             say!(
-                "In the last {window} {at_least}{} settled; lag, and what was accepted, only the deliveries tell.",
+                "In the last {window} {at_least}{} settled. With --no-parked, lag and accepted deliveries are unknown.",
                 some(pace.settled())
             );
         }
@@ -71,8 +71,12 @@ pub fn print(survey: &Survey, deliveries: bool, now: Timestamp) {
     }
     say!();
     output::print(table);
-    let part = if survey.unread.contains(&PARKED) { "at least so many, since not all was read" } else { "an estimate" };
-    let words = format!("accepted, settled: in the last {window}, {part}; lag: from acceptance until it was settled");
+    let part = if survey.unread.contains(&PARKED) {
+        "at least this many, because not all rows were read"
+    } else {
+        "an estimate"
+    };
+    let words = format!("accepted, settled: in the last {window}, {part}; lag: from acceptance to settlement");
     say!("{}", style(words).dim());
 }
 

@@ -32,13 +32,13 @@ const NO_PROGRAM: u8 = 127;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The lease is renewed while the program runs, and released when it has ended. In its environment are\n\
-                       SERIALIZER_KEY and SERIALIZER_TOKEN, the fencing token: an effect that carries the token can be\n\
-                       refused where a newer one was seen.\n\n\
-                       SIGINT, SIGTERM and SIGHUP are passed on to the program and all that it starts: one process group.\n\
-                       Ctrl-Z suspends none of it, because the lease would be lost. What the program leaves running behind\n\
-                       its end has no lease; nor has the program itself if this command is killed by SIGKILL: then only\n\
-                       the token keeps others safe.\n\n\
+    after_help = "The lease is renewed while the program runs, and released when it ends. The program's environment has\n\
+                       SERIALIZER_KEY and SERIALIZER_TOKEN, the fencing token: a receiver that remembers the newest token\n\
+                       can refuse effects that carry an older one.\n\n\
+                       SIGINT, SIGTERM and SIGHUP are passed on to the program's process group. Ctrl-Z does not suspend\n\
+                       it, because the lease would be lost. Background processes that outlive the program have no lease.\n\
+                       If this command is killed by SIGKILL, the program continues without a lease, and only the fencing\n\
+                       token keeps its late effects out.\n\n\
                        The program's exit code is passed on. Besides:\n  \
                        75   somebody else held the lease for all of the wait; the program was not started\n  \
                        76   the lease was lost, and the program killed with all that it started; others may be at work already\n  \

@@ -16,7 +16,7 @@ const ALIKE: u64 = 1_000;
 /// It is unknown, the tables differ, or one is still being created.
 pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result<Timestamp> {
     if deployment.is_local() {
-        let Some(given) = given else { bail!("which moment are these tables of? Say it with --as-of TIME") };
+        let Some(given) = given else { bail!("give the time of the backup with --as-of TIME") };
         return Ok(given);
     }
     let http = deployment.account.http_client();
@@ -28,7 +28,7 @@ pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result
             // Without the permission to ask, the given time counts.
             Err(_) if given.is_some() => None,
             Err(error) => bail!(
-                "the table {name} cannot be described ({}): is that its name? Or say its moment with --as-of TIME",
+                "the table {name} cannot be described ({}): check its name, or give the time of the backup with --as-of TIME",
                 aws_sdk_dynamodb::error::DisplayErrorContext(error)
             ),
         };
@@ -42,8 +42,8 @@ pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result
         && deliveries < orders
     {
         output::complain(format_args!(
-            "the deliveries are of {deliveries}, the orders of {orders}: what was accepted or set aside in between is \
-             missed. Restore the deliveries to a few seconds later instead"
+            "the backup of the deliveries is of {deliveries}, that of the orders of {orders}: deliveries accepted or parked in \
+             between are missing. Restore the deliveries to a few seconds later instead"
         ));
     }
     match (given, orders) {
@@ -54,8 +54,8 @@ pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result
         (Some(given), _) => Ok(given),
         (None, Some(known)) => Ok(*known),
         (None, None) => bail!(
-            "{} was not restored from a backup, as far as AWS tells. Is that its name? If it was copied in another \
-             way, say of which moment it is with --as-of TIME",
+            "AWS does not list {} as restored from a backup. Check its name. If it was copied in another way, give \
+             the time of the copy with --as-of TIME",
             deployment.config.entities_table
         ),
     }

@@ -187,8 +187,8 @@ impl Report {
     fn to_decide(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
         (self.set_aside > 0).then(|| {
             format!(
-                "{} of {} waited at {}, and may have been applied since. They are parked. What you redrive now goes \
-                 in front of newer deliveries:\n     {}\n     {}",
+                "{} of {} waited at {}, and may have been applied since. They are parked. Deliveries that you redrive now \
+                 run before newer ones:\n     {}\n     {}",
                 counted(self.set_aside, "delivery", "deliveries"),
                 counted(self.set_aside_of, "order", "orders"),
                 restoring.as_of,
@@ -244,8 +244,8 @@ impl Report {
         }
         (!table.is_empty()).then(|| {
             format!(
-                "Ask each sender for what it sent from {} until the functions run again, and for what it was repeating \
-                 then, which was first sent earlier. Deliveries that were applied by {} are recognised as repeats; \
+                "Ask each sender for all webhooks that it sent from {} until the functions run again, including retries of \
+                 earlier ones. Deliveries that were applied by {} are recognised as repeats; \
                  later ones are applied once more.\n{}",
                 from(restoring),
                 restoring.as_of,

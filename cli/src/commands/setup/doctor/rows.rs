@@ -111,7 +111,7 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
             Some(sources) if sources.get(source.as_str()).is_none() => Finding::warning(
                 &check(source),
                 format!("{says}; it is not in the sources document"),
-                "what waits of it is parked when its turn comes; put it back with `serializer source add`",
+                "its waiting deliveries will be parked; add it again with `serializer source add`",
             ),
             _ => Finding::ok(&check(source), says),
         });
@@ -119,7 +119,7 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
     for source in sources.into_iter().flat_map(Sources::iter).filter(|source| !newest.contains_key(&source.name)) {
         findings.push(Finding::warning(
             &check(&source.name),
-            format!("nothing of it was accepted in the {days} days that are kept"),
+            format!("no delivery of it was accepted in the last {days} days"),
             format!("does its sender know the URL? `serializer source test {}` tries it", source.name),
         ));
     }
@@ -133,7 +133,10 @@ pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
     let (failing, abandoned) = (seen.count(Kind::Failing), seen.count(Kind::Abandoned));
     let orders = seen.orders;
     if blocked + parked + abandoned == 0 {
-        return Finding::ok(CHECK, format!("{orders} orders, {failing} of them tried again; none waits for a person"));
+        return Finding::ok(
+            CHECK,
+            format!("{orders} orders, {failing} of them failing and retried; none needs an operator"),
+        );
     }
     let advice = format!("`{}` groups them, and says what to type", deployment.line("status", &[]));
     let says =

@@ -123,9 +123,10 @@ pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) 
                 "docs/deploying.md, “Put back what was changed by hand”",
             )
         }
-        "NOT_CHECKED" | "" => {
-            Finding::not_made(CHECK, "nobody has had CloudFormation look yet; --detect-drift does, for some minutes")
-        }
+        "NOT_CHECKED" | "" => Finding::not_made(
+            CHECK,
+            "drift was never detected; --detect-drift starts a detection, which takes some minutes",
+        ),
         other => Finding::not_made(CHECK, format!("CloudFormation says {other}")),
     }
 }
@@ -318,10 +319,7 @@ async fn fed(services: &Services, worker: &str) -> Finding {
 pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u64>) -> Finding {
     const CHECK: &str = "Parameter Store";
     if stack.parameters.get("Sources").is_some_and(|sources| sources.starts_with("arn:")) {
-        return Finding::ok(
-            CHECK,
-            "not used: the sources stand in Secrets Manager, which answers 10,000 reads a second",
-        );
+        return Finding::ok(CHECK, "not used: the sources are in Secrets Manager, which answers 10,000 reads a second");
     }
     let question = json!({ "SettingId": "/ssm/parameter-store/high-throughput-enabled" });
     match services.json(Service::SSM, "AmazonSSM.GetServiceSetting", &question).await {
@@ -347,7 +345,7 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
     let Some(limit) = limit else {
         return Finding::not_made(
             CHECK,
-            "what the account runs at once is not known; without, so many reads are not either",
+            "the account's concurrency limit is not known, so the rate of reads is not either",
         );
     };
     let every = REFRESH.as_secs();
@@ -357,12 +355,8 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
          minute, make {reads}"
     );
     let trouble = match limit {
-        _ if reads * 2 > READS => {
-            "Beyond that a function that starts fails, and one that runs goes on with what it has"
-        }
-        MANY.. => {
-            "Should so many start at once, some find no answer while they initialise, and senders are answered 5xx"
-        }
+        _ if reads * 2 > READS => "Above the limit, functions fail to start, and running ones keep their last document",
+        MANY.. => "If so many start at once, some cannot read the document in time, and senders get 5xx",
         _ => return Finding::ok(CHECK, says),
     };
     Finding::warning(
@@ -404,7 +398,7 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     let observability = Stack::find(services, &name).await;
     let Some(arn) = observability.as_ref().ok().and_then(|found| found.outputs.get("Topic")) else {
         let advice = "sam deploy --config-env observability --parameter-overrides Email=YOU@EXAMPLE.COM";
-        let says = format!("there is no stack `{name}` with alarms; one of another name is not looked for");
+        let says = format!("there is no stack `{name}` with alarms; other names are not searched");
         return Finding::warning(CHECK, says, advice);
     };
     let told = services.query(Service::SNS, "2010-03-31", "GetTopicAttributes", &[("TopicArn", arn)]).await;

@@ -69,7 +69,7 @@ impl<'a> Parts<'a> {
                         true => Finding::ok(&check, format!("{name} is active")),
                         false => Finding::wrong(
                             &check,
-                            format!("{name} is active, and nothing in it is ever deleted: its time to live is off"),
+                            format!("{name} is active, but its time to live is off: rows never expire"),
                             format!("`aws dynamodb update-time-to-live --table-name {name} --time-to-live-specification Enabled=true,AttributeName=purge_at`"),
                         ),
                     }
@@ -121,8 +121,8 @@ impl<'a> Parts<'a> {
         let queue = match (number(&QueueAttributeName::VisibilityTimeout), worker) {
             (Some(hidden), Some(worker)) if hidden < worker => Finding::wrong(
                 CHECK,
-                format!("what is received is hidden for {hidden} s, and a worker may run for {worker} s"),
-                "somebody has changed it: deploy again",
+                format!("the visibility timeout of {hidden} s is shorter than a worker's timeout of {worker} s"),
+                "it was changed by hand: deploy again",
             ),
             _ => Finding::ok(CHECK, format!("{waiting} wake-ups wait")),
         };
@@ -161,7 +161,10 @@ impl<'a> Parts<'a> {
                     Answer::Denied => findings.push(Finding::wrong(
                         CHECK,
                         format!("dynamodb:{action} on {table} is missing"),
-                        format!("docs/deploying.md lists the permissions; it takes that to {}", used_for(action)),
+                        format!(
+                            "docs/deploying.md lists the permissions; this one is needed for: {}",
+                            used_for(action)
+                        ),
                     )),
                     Answer::Unknown(why) => {
                         findings.push(Finding::not_made(CHECK, format!("dynamodb:{action} on {table}: {why}")));
@@ -170,7 +173,7 @@ impl<'a> Parts<'a> {
             }
         }
         if findings.is_empty() {
-            findings.push(Finding::ok(CHECK, format!("all {tried} that reading and mending take on the tables")));
+            findings.push(Finding::ok(CHECK, format!("all {tried} permissions on the tables are granted")));
         }
         findings.push(Finding::not_made(CHECK, "sqs:SendMessage is not tried: it would wake a worker"));
         findings

@@ -100,7 +100,7 @@ impl Add {
         }
         ensure!(
             !options.contains_key("secrets"),
-            "a secret is no option: it is asked for, or read from standard input"
+            "a secret cannot be given as an option: type it at the prompt, or pass it on standard input"
         );
         let signs_itself = providers::by_name(&self.provider).is_some_and(|provider| provider.published().is_some());
         if !self.no_secret && !signs_itself {

@@ -16,8 +16,8 @@ use crate::commands::target::Target;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Its webhooks are verified, answered 2xx and kept, in order; what is at work ends. It lasts until \
-                  `source resume`. What it costs meanwhile: docs/operating.md."
+    after_help = "Its webhooks are verified, answered 2xx and stored, in order; running handlers finish. The pause \
+                  lasts until `source resume`. docs/operating.md says what it costs."
 )]
 pub(super) struct Pause {
     #[command(flatten)]
@@ -26,9 +26,9 @@ pub(super) struct Pause {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --local or --stack it also wakes a worker for each order of which something waits, once the \
-                  functions have read the document: for that it reads the whole table of deliveries. Without, they \
-                  come by themselves within a quarter of an hour."
+    after_help = "With --local or --stack it also wakes a worker for each order with waiting deliveries, once the \
+                  functions have read the document. To find them it reads the whole table of deliveries. Without \
+                  these options, workers continue within a quarter of an hour."
 )]
 pub(super) struct Resume {
     #[command(flatten)]
@@ -71,7 +71,9 @@ impl Resume {
             return Ok(ExitCode::FAILURE);
         }
         if !self.of.target.is_named() {
-            output::complain("no worker is woken: for that, give --local or --stack. They come within 15 min");
+            output::complain(
+                "no worker was woken; they continue within 15 min. Give --local or --stack to wake them now",
+            );
             return Ok(ExitCode::SUCCESS);
         }
         let operator = self.of.target.connect().await?.operator();

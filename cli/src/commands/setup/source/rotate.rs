@@ -21,10 +21,12 @@ use super::{
 };
 
 #[derive(Debug, Args)]
-#[command(after_help = "In two steps, between which both secrets are believed and no webhook is refused:\n\n  \
+#[command(
+    after_help = "Rotation takes two steps; in between, both secrets are accepted and no webhook is refused:\n\n  \
                        serializer source rotate shopify <new-secret.txt\n  \
                        serializer source rotate shopify --finish\n\n\
-                       Run the second when the sender signs with the new one only, retries included.")]
+                       Run the second when the sender signs with the new one only, retries included."
+)]
 pub(super) struct Rotate {
     /// The source's name
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
@@ -71,13 +73,13 @@ impl Rotate {
         let wait = output::duration(REFRESH);
         if source.missing_field().is_some() {
             let words =
-                [format!("what is signed with it is accepted from now on; functions at work know it within {wait}")];
+                [format!("webhooks signed with it are accepted from now on; running functions know it within {wait}")];
             let more = json!({ "wait_seconds": 0, "next": null });
             self.manner.report(place, &done, ("set", &format!("has its first {word} in")), name, &words, more);
             return Ok(ExitCode::SUCCESS);
         }
         let words = [
-            format!("from now on each of them is believed; functions at work know that within {wait}"),
+            format!("webhooks signed with either are accepted; running functions know the new one within {wait}"),
             format!("next: wait {wait}, then let the sender sign with the new one"),
             format!("then, {}:\n  {}", retries(source), self.second_step()),
         ];
@@ -97,15 +99,15 @@ impl Rotate {
         let (name, word, held) = (self.name.as_str(), word(field), seen.len());
         let number = match (held, self.drop) {
             (0 | 1, _) => bail!(
-                "`{name}` has only {held} in `{field}`: there is no old one to take out. Without --finish a new one is \
-                 put beside it"
+                "`{name}` has only {held} in `{field}`: there is no old one to remove. Run it without --finish to add a \
+                 new one"
             ),
             (_, Some(number)) if (1..=held).contains(&number) => number,
             (_, Some(number)) => bail!("`{name}` has {held} in `{field}`; there is no number {number}"),
             (2, None) => 2,
             (_, None) => bail!(
-                "`{name}` has {held} in `{field}`: say with --drop NUMBER which is the old one. `rotate` puts the new \
-                 one first"
+                "`{name}` has {held} in `{field}`: name the old one with --drop NUMBER. `rotate` puts the new one \
+                 first"
             ),
         };
         if !self.manner.json {
@@ -124,7 +126,7 @@ impl Rotate {
         });
         let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
         let words = [format!(
-            "what is signed with it is refused within {}, and by a function that was idle within {}",
+            "functions refuse webhooks signed with it within {}, idle ones within {}",
             output::duration(REFRESH),
             late()
         )];

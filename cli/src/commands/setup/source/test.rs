@@ -31,8 +31,7 @@ use crate::commands::tryout::send;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What is sent is handled like any other webhook: it is an order of the sample's. --dry-run sends \
-                       nothing."
+    after_help = "The sample is handled like any other webhook, under the sample's order. --dry-run sends nothing."
 )]
 pub(super) struct Test {
     /// The source's name
@@ -114,8 +113,7 @@ impl Test {
         let webhook = signed(&sample, &event)?;
         if source.sign(&Headers::default(), b"{}", Env::system().now()).is_empty() && source.query().is_none() {
             bail!(
-                "{} signs with a key that nobody else has, so that nothing can be signed in its place: let the sender send \
-                 a test",
+                "{} signs with its private key, so no sample can be signed here: let the sender send a test",
                 source.provider_name
             );
         }
