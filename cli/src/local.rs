@@ -250,12 +250,12 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// The variable that tells functions, and `serializer source`, where the sources are.
+/// Returns the variable that names the sources document to functions and `serializer source`.
 fn sources_variable(file: PathBuf) -> (String, String) {
     (SourcesOrigin::VARIABLE.to_owned(), SourcesOrigin::File(file).to_string())
 }
 
-/// The environment of a function binary, without its sources.
+/// Returns the environment of a function binary, without its sources.
 fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)> {
     let StoreConfig { entities_table, inbox_table, queue_url, retention, .. } = engines.config();
     [

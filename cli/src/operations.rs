@@ -117,7 +117,7 @@ impl Verb {
         Self::Hold,
     ];
 
-    /// The command's name, also in addresses.
+    /// Returns the verb's name, in commands and URLs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Resume(_) => "resume",
@@ -131,7 +131,7 @@ impl Verb {
         }
     }
 
-    /// The label of its button.
+    /// Returns the label of the verb's button.
     pub fn label(self) -> &'static str {
         match self {
             Self::Resume(_) => "Resume",
@@ -145,7 +145,7 @@ impl Verb {
         }
     }
 
-    /// Its effect, for the question before it.
+    /// Describes the verb's effect, for the question before it runs.
     pub fn description(self) -> &'static str {
         match self {
             Self::Resume(Stop::Hold) => "The holds end: waiting deliveries are handled, in order.",
@@ -266,7 +266,7 @@ pub async fn run(
     Ok(())
 }
 
-/// The targets of a verb among orders that are not settled.
+/// Returns the targets of a verb among orders that are not settled.
 pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a Lane>) -> Vec<Target> {
     let takes = |lane: &&Lane| match verb {
         Verb::Resume(Stop::Hold) => lane.kind == Kind::OnHold,
@@ -342,7 +342,7 @@ pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, Oper
     }
 }
 
-/// The JSON of a verb about an order as a whole.
+/// Renders the JSON of a verb about an order as a whole.
 fn of_order(verb: &str, order: &EntityKey, effect: Effect, state: Option<&EntityState>) -> Value {
     json!({
         "entity": order, "done": (effect == Effect::Done).then_some(verb),

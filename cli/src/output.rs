@@ -157,7 +157,8 @@ pub fn this_command() -> String {
     called(std::env::args_os().next().and_then(|first| first.into_string().ok()))
 }
 
-/// cargo calls what it has built by another path, without `./`.
+/// Returns the name to call this program by. Cargo starts a program that it built by another path,
+/// without `./`.
 fn called(first: Option<String>) -> String {
     first.filter(|first| first.starts_with("./")).map_or("serializer".to_owned(), |first| quoted(&first))
 }

@@ -109,7 +109,7 @@ impl Account {
         Ok(Self::with_endpoints(variables, region, SharedCredentialsProvider::new(credentials), roots))
     }
 
-    /// Embedded engines on this machine, which check no credentials.
+    /// Returns an account for the embedded engines on this machine, which check no credentials.
     pub fn local(dynamodb: impl Into<String>, sqs: impl Into<String>) -> Self {
         Self {
             region: Region::from_static("us-east-1"),

@@ -183,7 +183,7 @@ impl Document for FileDocument {
         Box::pin(ready(read.map_err(|error| format!("{} cannot be read: {error}", self.0.display()))))
     }
 
-    /// An editor replaces the file in less time.
+    /// Returns how long to retry an unreadable document: an editor replaces a file in less time.
     fn patience(&self) -> Duration {
         3 * PATIENCE
     }

@@ -241,8 +241,8 @@ impl Leases {
         }
     }
 
-    /// Like [`Leases::run`], for work that need not be done twice: returns `None`
-    /// if another holder has the lease.
+    /// Like [`Leases::run`], for work that is needed only once: returns `None` if another holder
+    /// has the lease.
     ///
     /// # Errors
     ///

@@ -279,7 +279,7 @@ impl Sources {
         self.by_name.values()
     }
 
-    /// The proxy that webhooks come through, if any.
+    /// Returns the proxy that webhooks come through, if any.
     #[cfg(any(test, feature = "verify"))]
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin

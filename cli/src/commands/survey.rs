@@ -20,7 +20,7 @@ use super::{interrupt::Interrupt, target::Deployment};
 /// Read units that are spent without asking.
 const FREE: u64 = 1000;
 
-/// Left for the second of two tables: the cost of a table is unknown until some of it was read.
+/// The units reserved for the second table, whose cost is unknown until its first page is read.
 const FOR_THE_SECOND: u64 = 2 * Read::PAGE_UNITS;
 
 /// Deliveries in one request; with the largest bodies, that is a full answer.
@@ -45,7 +45,7 @@ pub enum ReadScope {
     Orders,
     Parked,
     All,
-    /// Both, and settled orders.
+    /// Unsettled orders, parked deliveries and settled orders.
     Everything,
 }
 
@@ -211,7 +211,7 @@ fn cost_of(name: &str, read: Read, complete: Option<u64>) -> String {
     format!("to read {name} takes {all}; {} rows were read for {} of them", read.rows, read.units())
 }
 
-/// A progress bar on standard error, if that is a terminal.
+/// Returns a progress bar on standard error, hidden unless that is a terminal.
 pub fn bar(of: u64, name: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(of).with_prefix(name);
     let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg} (Ctrl-C stops)");

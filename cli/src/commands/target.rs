@@ -81,7 +81,7 @@ pub struct Deployment {
     pub config: StoreConfig,
     pub retention: Duration,
     pub env: Env,
-    /// Names it on a command line: ` --local`, ` --stack …`, or nothing.
+    /// The option that names this deployment: ` --local`, ` --stack …`, or empty.
     pub option: String,
     /// Its functions' environment; empty if only tables and queue were named.
     pub environment: BTreeMap<String, String>,

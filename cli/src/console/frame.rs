@@ -140,7 +140,7 @@ const KEYS: [(&str, &str); 10] = [
     ("?", "this list"),
 ];
 
-/// A state in its colour.
+/// Renders a state's name in its colour.
 pub(super) fn badge(word: &str) -> Markup {
     let tone = match word {
         "blocked" | "parked" | "failed" | "crashed" => "bad",
@@ -152,7 +152,7 @@ pub(super) fn badge(word: &str) -> Markup {
     html! { span class={ "badge " (tone) } { (word) } }
 }
 
-/// The time since `at`, with the exact time as a tooltip.
+/// Renders the time since `at`, with the exact time as a tooltip.
 pub(super) fn ago(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at) title=(at) { (duration(now.since(at))) } }
 }
@@ -195,7 +195,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// The age and price of a reading; `whole` is the page that reads everything.
+/// Renders the age and price of a reading; `whole` is the page that reads everything.
 pub(super) fn read(reading: &Reading, now: Timestamp, whole: &str) -> Markup {
     html! {
         p.read {

@@ -81,7 +81,7 @@ impl Access {
     }
 }
 
-/// 256 random bits.
+/// Draws 256 random bits, as text.
 fn random() -> Result<String, getrandom::Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;

@@ -28,7 +28,7 @@ const ICON: &str = include_str!("assets/console.svg");
 
 type Shown = Result<Response, Problem>;
 
-/// All routes, behind the guard.
+/// Returns all routes, behind the guard.
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/", get(now::page))

@@ -26,7 +26,7 @@ struct Bar {
     class: &'static str,
 }
 
-/// An order's deliveries over time: a thin line while waiting, a bar while handled.
+/// Draws an order's deliveries over time: a thin line while waiting, a bar while handled.
 pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
     let mut bars: Vec<Bar> = Vec::new();
     for (sequence, past) in &timeline.settled {
@@ -101,7 +101,7 @@ pub(super) struct Line {
     pub(super) values: Vec<Option<f64>>,
 }
 
-/// A chart of several lines.
+/// Draws a chart of several lines.
 pub(super) fn lines(title: &str, unit: &str, lines: &[Line], length: Duration) -> Markup {
     const HEIGHT: f64 = 160.0;
     let top = lines.iter().flat_map(|line| line.values.iter().flatten()).copied().fold(0.0, f64::max);

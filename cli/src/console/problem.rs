@@ -31,7 +31,7 @@ impl From<StoreError> for Problem {
 }
 
 impl Problem {
-    /// A page that names the problem and the next step.
+    /// Renders a page that names the problem and the next step.
     pub(super) fn page(&self, shared: &Shared, request: &PageRequest) -> Response {
         let (status, title, message, next) = self.describe();
         let body = html! {
@@ -43,7 +43,7 @@ impl Problem {
         Page::new(title, Tab::None).answer(status, shared, request, &body)
     }
 
-    /// Status, title, message, next step.
+    /// Returns the status, title, message and next step.
     fn describe(&self) -> (StatusCode, &'static str, String, &'static str) {
         match self {
             Self::Unknown(message) => (

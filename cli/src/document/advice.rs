@@ -57,7 +57,7 @@ pub fn of(source: &Source) -> Vec<Advice> {
         .collect()
 }
 
-/// Advice about `deliver = "latest"` and `stale = "skip"`.
+/// Returns advice about `deliver = "latest"` and `stale = "skip"`.
 fn several(source: &Source) -> Option<String> {
     let (name, provider) = (&source.name, &source.provider_name);
     let facts = &providers::rule_of(provider)?.facts;

@@ -105,7 +105,7 @@ handler = 'log'
 deliver = { up_to = 10 }
 ";
 
-/// Short, so that a dead worker is soon replaced.
+/// The length of a lease: short, so that a dead worker is soon replaced.
 const LEASE: Duration = Duration::from_secs(2);
 
 const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");

@@ -39,7 +39,7 @@ pub(super) async fn serve_environment(
     Ok(axum::serve(listener, environment_route(environment)).with_graceful_shutdown(until).await?)
 }
 
-/// The deployment's environment variables, for `serializer … --local` and for functions
+/// Serves the deployment's environment variables, for `serializer … --local` and for functions
 /// started by hand.
 fn environment_route<S: Clone + Send + Sync + 'static>(environment: Vec<(String, String)>) -> Router<S> {
     let environment: BTreeMap<String, String> = environment.into_iter().collect();

@@ -26,7 +26,7 @@ pub const BATCH: i32 = 10;
 /// engines, and lets batches fill up.
 pub const GROWTH: Duration = Duration::from_millis(50);
 
-/// Below the clients' own timeout for a request.
+/// The length of a receive's wait: below the clients' timeout for a request.
 const POLL_SECONDS: i32 = 1;
 
 #[derive(Debug)]

@@ -290,7 +290,7 @@ struct Reported {
 }
 
 impl Reported {
-    /// Keeps an unusual form as the message.
+    /// Parses a function's error; a body of another form becomes the message.
     fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_else(|_| Self {
             kind: "Runtime.Unknown".to_owned(),
@@ -315,7 +315,7 @@ fn json_response(status: StatusCode, value: Value) -> Response<Body> {
     axum::response::IntoResponse::into_response((status, Json(value)))
 }
 
-/// A request id in the form of a UUID, from the standard library's random seeds.
+/// Returns a request id in the form of a UUID, from the standard library's random seeds.
 fn request_id() -> String {
     let (high, low) = (random(), random());
     format!(
@@ -328,7 +328,7 @@ fn request_id() -> String {
     )
 }
 
-/// A trace header as Lambda creates one if the caller sent none.
+/// Returns a trace header as Lambda creates it for a caller without one.
 fn trace_id() -> String {
     let (seconds, high, low) = (now().as_secs(), random() as u32, random());
     format!("Root=1-{seconds:08x}-{high:08x}{low:016x};Parent={:016x};Sampled=0", random())

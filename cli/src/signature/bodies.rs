@@ -1,4 +1,4 @@
-//! Bodies as they may have been before something rewrote them in transit.
+//! Reconstructs bodies that were rewritten in transit.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::de::IgnoredAny;
@@ -139,8 +139,8 @@ impl Escapes {
     }
 }
 
-/// `text`, which is JSON, written in that way. Numbers, and the order of
-/// members, stay as they are.
+/// Rewrites the JSON `text` with this spacing and these escapes. Numbers and the order of members
+/// stay.
 fn rewrite(text: &str, spacing: Spacing, escapes: Escapes) -> String {
     let mut out = String::with_capacity(text.len());
     let mut depth = 0;

@@ -120,14 +120,14 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
     })
 }
 
-/// The recipient ids given as options, for example ` for the client_id X`.
+/// Formats the recipient ids given as options, for example ` for the client_id X`.
 fn given(claim: &Claim) -> String {
     let ids = claim.options.iter().filter(|(name, _)| name.ends_with("_id"));
     let ids: Vec<String> = ids.map(|(name, value)| format!("the {name} {value}")).collect();
     if ids.is_empty() { String::new() } else { format!(" for {}", ids.join(" or ")) }
 }
 
-/// Advice about the body.
+/// Returns advice about the body.
 fn lost(body: &[u8]) -> &'static str {
     match std::str::from_utf8(body) {
         _ if body.is_empty() => "The body is empty",

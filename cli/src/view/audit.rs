@@ -1,4 +1,4 @@
-//! The verdict on a run: what was sent, against the handler's own log of what was done. It reads none of our rows.
+//! Judges a run: compares the sent deliveries with the handler's own log. It reads no table.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ pub struct Verdict {
     pub lost: Vec<String>,
     /// Applied more than once.
     pub repeated: Vec<String>,
-    /// Started while another of the same order was at work.
+    /// Started while another delivery of the same order was being handled.
     pub overlaps: Vec<String>,
     /// Started before the end of a delivery that was answered before this one was sent.
     pub ran_ahead: Vec<String>,

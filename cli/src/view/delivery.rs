@@ -21,7 +21,7 @@ use crate::{
 
 #[derive(Debug)]
 pub struct DeliveryStatus {
-    /// Its order's kind, if it is next; otherwise where it is or how it was settled.
+    /// The order's state, if the delivery is next; otherwise where it is or how it was settled.
     pub word: String,
     pub sentences: Vec<String>,
     pub next: Vec<NextCommand>,
@@ -158,7 +158,7 @@ fn outcome(own: Option<&Receipt>, first: Option<Sequence>, waits: bool, parked: 
     }
 }
 
-/// A sentence with the time at which the first of these parked deliveries is deleted, if any is.
+/// Returns a sentence with the earliest deletion of these parked deliveries, if one has an end.
 pub fn first_end(kept_until: impl Iterator<Item = Timestamp>) -> Option<String> {
     Some(format!("The first parked delivery is deleted at {}.", kept_until.min()?))
 }

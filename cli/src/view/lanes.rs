@@ -32,7 +32,7 @@ pub struct Lane {
 
 #[derive(Debug, Clone)]
 pub struct Span {
-    /// Of a group, the last.
+    /// The delivery's sequence; for a group, the last one.
     pub sequence: Sequence,
     pub name: String,
     pub from: Duration,
@@ -74,7 +74,7 @@ pub enum Sign {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     pub accepted: usize,
-    /// Of any outcome.
+    /// The number of settled deliveries, of any outcome.
     pub settled: usize,
     pub applied: usize,
     pub repeats: usize,

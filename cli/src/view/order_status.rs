@@ -90,7 +90,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextCommand {
     pub command: &'static str,
-    /// Follow the order's key.
+    /// The arguments after the order's key.
     pub arguments: Vec<String>,
     pub purpose: &'static str,
 }
@@ -128,7 +128,7 @@ impl<'a> ParkedDeliveries<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderStatus {
     pub kind: Kind,
-    /// Sentences, what needs an operator first.
+    /// Sentences; those that need an operator come first.
     pub causes: Vec<String>,
     pub next: Vec<NextCommand>,
 }
@@ -331,7 +331,8 @@ fn is_unavailable(state: &EntityState) -> bool {
     waits && state.retries.class != FailureClass::Failed && !state.is_empty()
 }
 
-/// Returns the end of a group that failed: each of its deliveries is tried alone, and none was charged an attempt.
+/// Returns the end of a group that failed: each of its deliveries is tried alone, and none has
+/// counted an attempt.
 fn failed_group(state: &EntityState) -> Option<Sequence> {
     let is_uncharged = state.attempts == 0 && state.suspect == 0 && state.last_error.is_some();
     state.one_by_one.filter(|_| state.is_one_by_one() && is_uncharged)

@@ -22,7 +22,7 @@ use crate::view::{
 
 #[derive(Debug, Clone)]
 pub struct Lane {
-    /// Without its recent receipts.
+    /// The order's row, without its recent receipts.
     pub state: EntityState,
     pub kind: Kind,
     /// The source of its next delivery, once it is known.
@@ -96,7 +96,7 @@ impl Filter {
         self.source.as_ref().is_none_or(|wanted| source == Some(wanted)) && self.takes_but_source(error, since)
     }
 
-    /// Returns whether it matches if its source does, which is not known yet.
+    /// Returns whether it matches apart from its source, which is not known yet.
     pub fn takes_but_source(&self, error: Option<&str>, since: Option<Timestamp>) -> bool {
         let has_error = |wanted: &String| error.is_some_and(|error| alike(error).contains(&alike(wanted)));
         self.error.as_ref().is_none_or(has_error)
@@ -151,7 +151,7 @@ pub struct Group {
     /// The common error, by [`alike`].
     pub error: Option<String>,
     pub orders: u64,
-    /// Waiting or parked.
+    /// The number of waiting or parked deliveries.
     pub deliveries: u64,
     pub oldest: Option<Timestamp>,
     /// The oldest.

@@ -23,7 +23,7 @@ use webhook_serializer::{
 
 #[derive(Debug, Clone)]
 pub struct Happening {
-    /// By the story's clock.
+    /// The event's time, by the recording's clock.
     pub at: Duration,
     pub entity: EntityKey,
     pub sequence: Option<Sequence>,

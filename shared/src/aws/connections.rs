@@ -33,7 +33,7 @@ use crate::tls::Roots;
 pub(super) struct Connections(legacy::Client<HttpsConnector<connect::HttpConnector>, Full<Bytes>>);
 
 impl Connections {
-    /// Connecting takes its time from the attempt that it is part of.
+    /// Creates a pool. The time for connecting is part of the attempt's timeout.
     pub(super) fn new(roots: Roots) -> Self {
         let mut tcp = connect::HttpConnector::new();
         tcp.enforce_http(false);

@@ -25,7 +25,7 @@ pub(super) enum Service {
 }
 
 impl Service {
-    /// The name in signatures and in the endpoint.
+    /// Returns the name in signatures and in the endpoint.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Parameters => "ssm",

@@ -85,8 +85,8 @@ impl DynamoTable {
         }
     }
 
-    /// DynamoDB reports no capacity for a refused write. It costs as much as writing the
-    /// item that was found.
+    /// Counts a refused write, for which DynamoDB reports no capacity. It costs as much as writing
+    /// the item that was found.
     fn count_refusal(&self, met: Option<&Row>) {
         if let Some(meter) = &self.meter {
             meter.refused(met.map_or(1, Row::write_units));

@@ -35,7 +35,8 @@ pub struct Call<'a> {
 }
 
 impl Account {
-    /// `service` is the name in signatures and endpoints; `endpoint` replaces the region's.
+    /// Builds a signed request. `service` is the name in signatures and endpoints; `endpoint`
+    /// replaces the region's.
     pub fn signed(
         &self,
         http: &SharedHttpClient,

@@ -159,7 +159,7 @@ struct Sweep<'a> {
     until: Duration,
     /// The wake-ups in the queue at the start.
     waiting: u64,
-    /// Its first row is done, which may have stopped the sweep before.
+    /// The first row is done; an earlier sweep may have stopped at it.
     begun: bool,
     swept: Swept,
 }

@@ -53,8 +53,8 @@ enum Judged {
     Answer(Response),
     /// Refused, whatever a newer document says.
     Refused(Refused),
-    /// Refused, unless a newer document accepts it: its source may have been added, its
-    /// secret rolled or its provider corrected.
+    /// Refused, unless a newer document accepts it, whose sources, secrets or providers may have
+    /// changed.
     Unless(Refused),
 }
 
@@ -66,7 +66,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// The sender gets the reason that is logged.
+    /// Creates a refusal whose logged reason is also the sender's answer.
     fn with_status(refusal: Refusal, status_code: u16, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::refused(status_code, reason) }
     }
@@ -150,8 +150,7 @@ impl Ingest {
         refused.response
     }
 
-    /// Judges a request by the newest document, read for this, that `known` would answer
-    /// with `refused`.
+    /// Reads the newest document and judges a request again, which `known` answered with `refused`.
     async fn judge_by_newest(
         &self,
         known: &Arc<Sources>,

@@ -45,7 +45,7 @@ pub const SWEEP_TIME: Duration = Duration::from_secs(50);
 /// Function time that is left to store the sweep's position.
 const TIME_TO_END: Duration = Duration::from_secs(5);
 
-/// The job that sweeps in each minute. Later ticks make up for a missed or short one.
+/// Creates the job that sweeps each minute. Later ticks make up for a missed or short one.
 pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
     let sweep = move |context: Context| {
         let (sweeper, observer) = (sweeper.clone(), observer.clone());

@@ -28,7 +28,7 @@ pub struct Guard {
     recent: Recent,
     /// The inbox was empty when the row was last read.
     is_idle: bool,
-    /// A woken worker could handle waiting deliveries at once.
+    /// Deliveries wait that a woken worker could handle at once.
     gives_way: bool,
     end: Duration,
     granted: Duration,

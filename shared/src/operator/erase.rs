@@ -24,7 +24,7 @@ pub enum Erased {
         /// The rows that were deleted or reduced to numbers, without the parts of bodies.
         rows: u64,
     },
-    /// Newer deliveries and the entity's row: repeat the call once they are handled.
+    /// Newer deliveries and the entity's row remain: repeat the call once they are handled.
     Newer {
         /// The rows that were deleted, without the parts of bodies.
         rows: u64,

@@ -43,7 +43,7 @@ use crate::{
 /// The start of the error of deliveries that a restore parks.
 pub const RESTORED: &str = "restored";
 
-/// Its name in the operations log.
+/// A restore's name in the operations log.
 const VERB: &str = "restore";
 
 /// The number of entities that are restored concurrently.

@@ -171,6 +171,6 @@ struct Settling {
     state: EntityState,
     drain: Box<Drain>,
     settlement: Settlement,
-    /// At or before the read of the row.
+    /// A time at or before the read of the row.
     seen_at: Timestamp,
 }

@@ -1,18 +1,18 @@
 //! The cost of each path in DynamoDB's request units. Tests assert that the formulas
 //! are exact. `b` is the write units of a delivery row.
 
-/// Write units of appending one delivery: claim and put.
+/// Returns the write units of appending one delivery: claim and put.
 pub const fn append_writes(b: u64) -> u64 {
     b + 1
 }
 
-/// Write units of draining `k` deliveries of one entity: acquire, then one settle
+/// Returns the write units of draining `k` deliveries of one entity: acquire, then one settle
 /// each; the last one releases.
 pub const fn drain_writes(k: u64) -> u64 {
     k + 1
 }
 
-/// Write units of draining `k` deliveries in groups of `m`: one settle per group.
+/// Returns the write units of draining `k` deliveries in groups of `m`: one settle per group.
 pub const fn group_drain_writes(k: u64, m: u64) -> u64 {
     drain_writes(k.div_ceil(m))
 }
@@ -20,7 +20,7 @@ pub const fn group_drain_writes(k: u64, m: u64) -> u64 {
 /// Additional write units of each receipt that leaves its entity's row.
 pub const SPILL_WRITES: u64 = 1;
 
-/// Read units of draining `k` deliveries whose pages cost `page_units`. If receipts
+/// Returns the read units of draining `k` deliveries whose pages cost `page_units`. If receipts
 /// have left the entity's row, each delivery needs a look-up.
 pub const fn drain_reads(k: u64, page_units: u64, has_spilled: bool) -> u64 {
     page_units + if has_spilled { k } else { 0 }
@@ -45,7 +45,7 @@ pub const fn commit_drain_writes(k: u64, w: u64) -> u64 {
 /// Write units of a failed attempt: acquire, then fail.
 pub const FAILED_WRITES: u64 = 2;
 
-/// Write units of draining a delivery that is parked, which writes a copy.
+/// Returns the write units of draining a delivery that is parked, which writes a copy.
 pub const fn park_writes(b: u64) -> u64 {
     drain_writes(1) + b
 }

@@ -57,7 +57,7 @@ pub fn granted(acquired: Acquired) -> (Lease, EntityState) {
     }
 }
 
-/// A free entity with this many deliveries.
+/// Returns a free entity with this many deliveries.
 pub fn claimed(claims: u64) -> Row {
     let (entity, mut row) = (entity(), None);
     for number in 0..claims {
@@ -66,14 +66,14 @@ pub fn claimed(claims: u64) -> Row {
     row.expect("a row")
 }
 
-/// A leased entity with this many deliveries.
+/// Returns a leased entity with this many deliveries.
 pub fn held(kind: LeaseKind, claims: u64) -> (Lease, EntityState, Row) {
     let mut row = Some(claimed(claims));
     let (lease, state) = granted(landed(&request(kind, 10, NOW), &mut row));
     (lease, state, row.expect("a row"))
 }
 
-/// The receipt of the front as applied.
+/// Returns the receipt of an applied delivery in front.
 pub fn applied(state: &EntityState, lease: &Lease) -> Receipt {
     Receipt {
         sequence: state.next(),

@@ -41,8 +41,8 @@ fn range(partition: &str, from: String, to: String, limit: u32) -> Range {
     Range { table, partition, sort: a::ITEM.into(), from, to, limit }
 }
 
-/// All rows of an entity's inbox except parts of bodies, at most `limit` after the sort
-/// key `after`.
+/// Returns the range of all rows of an entity's inbox except parts of bodies, at most `limit` after
+/// the sort key `after`.
 pub fn inbox_range(entity: &EntityKey, after: Option<&str>, limit: u32) -> Range {
     range(entity.as_str(), after.map_or_else(|| "!".to_owned(), |after| format!("{after}\u{0}")), "~".to_owned(), limit)
 }
@@ -51,7 +51,7 @@ pub fn delivery_row(entity: &EntityKey, sequence: Sequence) -> Key {
     inbox_row(entity.as_str().to_owned(), delivery_item(sequence))
 }
 
-/// The delivery rows `from..=to`, at most `limit`.
+/// Returns the range of the delivery rows `from..=to`, at most `limit`.
 pub fn delivery_range(entity: &EntityKey, from: Sequence, to: Sequence, limit: u32) -> Range {
     range(entity.as_str(), delivery_item(from), delivery_item(to), limit)
 }
@@ -69,7 +69,7 @@ pub fn receipt_row(entity: &EntityKey, identity: IdentityHash) -> Key {
     inbox_row(entity.as_str().to_owned(), format!("{RECEIPT}{identity}"))
 }
 
-/// The receipts of an entity after `after`, at most `limit`.
+/// Returns the range of an entity's receipts after `after`, at most `limit`.
 pub fn receipt_range(entity: &EntityKey, after: Option<IdentityHash>, limit: u32) -> Range {
     let from = after.map_or_else(|| RECEIPT.to_owned(), |after| format!("{RECEIPT}{after}\u{0}"));
     range(entity.as_str(), from, format!("{RECEIPT}\u{7f}"), limit)
@@ -79,7 +79,7 @@ pub fn parked_row(entity: &EntityKey, sequence: Sequence) -> Key {
     inbox_row(entity.as_str().to_owned(), parked_item(sequence))
 }
 
-/// The parked deliveries of an entity from `from`, at most `limit`.
+/// Returns the range of an entity's parked deliveries from `from`, at most `limit`.
 pub fn parked_range(entity: &EntityKey, from: Sequence, limit: u32) -> Range {
     range(entity.as_str(), parked_item(from), parked_item(Sequence(u64::MAX)), limit)
 }
@@ -88,13 +88,13 @@ fn parked_item(sequence: Sequence) -> String {
     numbered(PARKED, sequence)
 }
 
-/// The key of an entry of the operations log. Keys are in the order of their times, as
-/// far as the operators' clocks agree.
+/// Returns the key of an entry of the operations log. Keys are in the order of their times, as far
+/// as the operators' clocks agree.
 pub fn action_row(entity: &EntityKey, nonce: &Nonce) -> Key {
     inbox_row(entity.as_str().to_owned(), format!("{ACT}{nonce}"))
 }
 
-/// The operations log of an entity after `after`, at most `limit` entries.
+/// Returns the range of an entity's operations log after `after`, at most `limit` entries.
 pub fn action_range(entity: &EntityKey, after: Option<&Nonce>, limit: u32) -> Range {
     range(
         entity.as_str(),
@@ -109,7 +109,7 @@ pub fn action_nonce(row: &Row) -> Option<Nonce> {
     row.text(a::ITEM)?.strip_prefix(ACT).map(Nonce::from_stored)
 }
 
-/// The key of a part of a body. Each part has its own partition, which takes a thousand
+/// Returns the key of a part of a body. Each part has its own partition, which takes a thousand
 /// write units a second; a part costs up to 350. No entity key contains the separator.
 pub fn part_row(entity: &EntityKey, nonce: &Nonce, number: u32) -> Key {
     inbox_row(format!("{entity}\u{1f}{nonce}\u{1f}{number}"), format!("{PART}{number:04}"))
@@ -118,13 +118,13 @@ pub fn part_row(entity: &EntityKey, nonce: &Nonce, number: u32) -> Key {
 /// The partition that lists the jobs. No entity key contains the separator.
 const JOBS_LISTED: &str = "cron\u{1f}jobs";
 
-/// The key of a job's entry in the list of jobs. The entities table cannot be queried
-/// by prefix.
+/// Returns the key of a job's entry in the list of jobs. The entities table cannot be queried by
+/// prefix.
 pub fn job_listing_row(job: &str) -> Key {
     inbox_row(JOBS_LISTED.to_owned(), job.to_owned())
 }
 
-/// The listed jobs after `after`, at most `limit`.
+/// Returns the range of the listed jobs after `after`, at most `limit`.
 pub fn job_listing_range(after: Option<&str>, limit: u32) -> Range {
     range(JOBS_LISTED, after.map_or_else(|| "!".to_owned(), |after| format!("{after}!")), "\u{7f}".to_owned(), limit)
 }
@@ -136,7 +136,7 @@ pub fn sweep_position_row() -> Key {
     inbox_row(SWEEP.to_owned(), "position".to_owned())
 }
 
-/// The range that contains only the sweep's position.
+/// Returns the range that contains only the sweep's position.
 pub fn sweep_position_range() -> Range {
     range(SWEEP, "position".to_owned(), "position".to_owned(), 1)
 }
@@ -144,7 +144,7 @@ pub fn sweep_position_range() -> Range {
 /// The partition of the restore row. No entity key contains the separator.
 const RESTORE: &str = "cron\u{1f}restore";
 
-/// The key of the row that records a restore of the tables and its progress.
+/// Returns the key of the row that records a restore of the tables and its progress.
 pub fn restore_row() -> Key {
     inbox_row(RESTORE.to_owned(), "restore".to_owned())
 }

@@ -57,7 +57,7 @@ fn decimal_size(text: &str) -> usize {
 }
 
 impl From<u64> for Value {
-    /// Sequences, tokens and times are far below 2^63.
+    /// Converts a sequence, token or time; all are far below 2^63.
     fn from(number: u64) -> Self {
         Value::N(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -76,7 +76,7 @@ impl From<i64> for Value {
 }
 
 impl From<i32> for Value {
-    /// For literals: `Change::set("n", 1)`.
+    /// Converts a literal, as in `Change::set("n", 1)`.
     fn from(number: i32) -> Self {
         Value::N(i64::from(number))
     }
@@ -320,7 +320,7 @@ impl Condition {
         }
     }
 
-    /// The attribute is absent, or at most `limit`.
+    /// Requires that the attribute is absent, or at most `limit`.
     pub fn absent_or_at_most(attribute: &'static str, limit: impl Into<Value>) -> Self {
         Self::Any(vec![Self::absent(attribute), Self::compare(attribute, Comparison::AtMost, limit)])
     }

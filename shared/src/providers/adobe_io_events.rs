@@ -96,7 +96,7 @@ const FACTS: Facts = Facts {
     ],
 };
 
-/// The observed object, without package and action: `sales_order` in
+/// Returns the observed object, without package and action: `sales_order` in
 /// `com.adobe.commerce.observer.sales_order_save_after`.
 fn family(topic: &str) -> &str {
     let observed = topic.rsplit_once('.').map_or(topic, |(_, observed)| observed);

@@ -361,7 +361,7 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
 /// providers' names.
 pub const VERIFIES: bool = cfg!(any(test, feature = "verify"));
 
-/// The signing rules of Standard Webhooks, which `forward` uses too.
+/// Returns the signing rules of Standard Webhooks, which `forward` uses too.
 pub(crate) fn standard_webhooks() -> &'static dyn Provider {
     &standard_webhooks::STANDARD_WEBHOOKS
 }

@@ -161,8 +161,8 @@ impl Provider for Shopify {
         Ok(Verified::Delivery)
     }
 
-    /// A newer event's topic names only the object; its action has a header of its
-    /// own. `Order` and `update` become `Order/update`.
+    /// Joins a newer event's topic, which names only the object, with the header of its action.
+    /// `Order` and `update` become `Order/update`.
     fn describe(&self, request: Request<'_>) -> Described {
         let mut described = tables::describe(&READS, LINES, request);
         let action = request.headers.get("shopify-action").filter(|action| !action.is_empty());

@@ -162,7 +162,7 @@ impl LiveSources {
         }
     }
 
-    /// From now on accepts only documents that `demand` accepts.
+    /// Restricts later documents to those that `demand` accepts.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ pub enum Event<'a> {
     TakenUp {
         incoming: &'a Incoming,
         sequence: Sequence,
-        /// Since its arrival.
+        /// The time since the delivery's arrival.
         after: Duration,
         /// A wake-up was due and could not be sent.
         is_wake_up_lost: bool,
@@ -38,7 +38,7 @@ pub enum Event<'a> {
     /// A deferred delivery cannot be read. Its message is kept and ends among the dead letters.
     UnreadableDelivery {
         message_id: &'a str,
-        /// Quotes nothing of the message.
+        /// The reason, without quoting the message.
         reason: &'a str,
     },
     /// A verified delivery has an ignored topic and was not stored.
@@ -115,7 +115,7 @@ pub enum Event<'a> {
     /// A start of such a source succeeded.
     DestinationAvailable {
         source: &'a SourceName,
-        /// Since it was reported.
+        /// The time since the destination was reported unavailable.
         after: Duration,
     },
     /// A foreign message was deleted.
@@ -142,7 +142,7 @@ pub enum Event<'a> {
     SourcesChanged { count: usize },
     /// The sources document could not be read, or is invalid. The last valid one stays in use.
     SourcesKept {
-        /// Quotes no value of the document.
+        /// The reason, without quoting a value of the document.
         reason: &'a str,
         /// The reason differs from the last one reported.
         is_news: bool,
@@ -175,7 +175,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The line's message, and the metrics' outcome.
+    /// Returns the text used as the line's message and the metrics' outcome.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotVerified => "not verified",

@@ -43,9 +43,9 @@ pub(super) enum Field<'a> {
 /// The line that reports a line's metrics.
 #[derive(Debug)]
 pub(super) enum Measures<'a> {
-    /// Its own.
+    /// The line's own measurements.
     Own,
-    /// Its own, together with the entity's earlier measurements.
+    /// The line's own and the entity's earlier measurements.
     WithThoseOf(&'a EntityKey),
     /// The entity's next line. This one is not written.
     WithTheNextOf(&'a EntityKey),
@@ -107,12 +107,12 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// A line for measurements that no event's line reported.
+    /// Creates a line for measurements that no event's line reported.
     pub(super) fn measured_besides(metrics: Vec<(Metric, u64)>) -> Self {
         Self { metrics, ..Self::new(Level::INFO, MEASURED) }
     }
 
-    /// A line for `count` refusals of one kind.
+    /// Creates a line for `count` refusals of one kind.
     pub(super) fn of_refusals(source: Option<&'a str>, refusal: Refusal, count: u64) -> Self {
         // Anybody can make up names, or look with a browser.
         let is_failure = source.is_some() && refusal.is_failure();

@@ -84,8 +84,8 @@ impl JsonLog {
         self
     }
 
-    /// With `detailed`, counts every metric overall and by source and outcome, instead of only
-    /// those that alarms use.
+    /// Chooses the metrics. With `detailed`, the log counts every metric overall and by source and
+    /// outcome, instead of only those that alarms use.
     #[must_use]
     pub fn detailed(mut self, detailed: bool) -> Self {
         self.counting.detailed = detailed;

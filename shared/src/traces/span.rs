@@ -72,7 +72,7 @@ pub(super) fn number(name: &'static str, number: u64) -> KeyValue {
     KeyValue::new(name, i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// The outcome is a constant: an error's own text may quote a body.
+/// Sets a span's outcome. It is a constant, because an error's text may quote a body.
 pub(super) fn set_outcome(context: &Context, outcome: &'static str, is_error: bool) {
     context.span().set_attribute(KeyValue::new("serializer.outcome", outcome));
     context.span().set_status(if is_error { Status::error("") } else { Status::Unset });

@@ -30,7 +30,7 @@ use crate::commands::{
 };
 use report::Report;
 
-/// Orders that are named in a refusal.
+/// The most orders that a refusal names.
 const NAMED: usize = 10;
 
 #[derive(Debug, Args)]

@@ -215,7 +215,7 @@ impl Request<'_> {
         Plan { columns: &["order", "state", ">waiting", ">since", "why"], rows, notes, targets }
     }
 
-    /// The delivery in front of an order, while it is the one that the operator saw.
+    /// Plans to skip the delivery in front of an order, if it is the one the operator saw.
     async fn plan_of_skip(&self, order: &EntityKey, deployment: &Deployment) -> Result<Plan> {
         let Some(sequence) = self.sequence else {
             bail!("which delivery of {order}? `{}` shows the next", deployment.command("show", order.as_str()));

@@ -32,10 +32,10 @@ use crate::commands::{
 /// Marks a request that no worker sent.
 const MARK: (&str, &str) = ("serializer-replay", "true");
 
-/// Characters of an answer that are shown.
+/// The most characters of an answer that are shown.
 const SHOWN: usize = 200;
 
-/// Deliveries in one run.
+/// The most deliveries in one run.
 const MOST: u64 = 1000;
 
 #[derive(Debug, Args)]

@@ -129,7 +129,8 @@ impl Send {
         format!("It was signed with {signed}; name the server's document with --sources FILE.")
     }
 
-    /// The server may know other sources than this command.
+    /// Prints the answer. A refusal names the document: the server may use other sources than this
+    /// command.
     fn print(&self, path: &Path, answer: &Answer) {
         let said: Accepted = Accepted::of(&answer.body);
         if self.json {

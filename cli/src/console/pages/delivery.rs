@@ -54,7 +54,7 @@ pub(super) async fn page(
     shown(delivery(&shared, &parameters, false, &request).await, &shared, &request)
 }
 
-/// The same with personal data. Only a form opens it, so no link can.
+/// Shows the delivery with its personal data. Only a form can open this page, not a link.
 pub(super) async fn unredacted(
     State(shared): State<Arc<Shared>>,
     request: PageRequest,

@@ -140,7 +140,7 @@ fn facts(state: &EntityState, now: Timestamp) -> Markup {
     }
 }
 
-/// A form for each available action.
+/// Renders a form for each available action.
 pub(super) fn actions(about: About<'_>, situation: Situation<'_>) -> Markup {
     let offered: Vec<Verb> = Verb::ALL.into_iter().filter(|verb| is_offered(*verb, about, situation)).collect();
     html! {

@@ -72,7 +72,7 @@ fn known_topics(source: &Source) -> BTreeSet<String> {
     topics
 }
 
-/// Advice about a pattern that matches no known topic.
+/// Returns advice about a pattern that matches no known topic.
 fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &str) -> Option<(Weight, String)> {
     let text = pattern.as_str();
     if known.iter().any(|topic| pattern.fits(topic)) {

@@ -100,7 +100,7 @@ async fn parked(act: &mut RunningAct<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The first delivery runs alone while the others arrive.
+/// Sends a burst to a source with groups; its first delivery runs alone while the others arrive.
 async fn group(act: &mut RunningAct<'_>) -> Result<()> {
     let journal = act.deployment.journal.clone();
     let before = journal.starts().len();

@@ -45,18 +45,18 @@ fn is_xml_character(character: char) -> bool {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Kept through every receive and into the dead-letter queue.
+    /// The message's id; kept through every receive and move.
     pub message_id: String,
     /// New for each receive.
     pub receipt_handle: String,
     pub body: String,
-    /// Since the Unix epoch; kept into the dead-letter queue.
+    /// The time of the send, since the Unix epoch; kept when the message moves.
     pub sent_at: Duration,
-    /// Receives in all queues, including this one.
+    /// The number of receives in all queues, including this one.
     pub receive_count: u32,
 }
 
-/// SQS's digest of a body, which SDKs compare.
+/// Returns SQS's digest of a body, which SDKs compare.
 pub(super) fn md5(body: &str) -> String {
     format!("{:x}", md5::compute(body))
 }

@@ -34,7 +34,7 @@ const MESSAGE_ID: &str =
 
 pub(super) struct Visible {
     pub(super) row: i64,
-    /// Receives from this queue, without the next one.
+    /// The number of receives from this queue, before the next one.
     pub(super) receives_here: u32,
     pub(super) message: Message,
 }
@@ -190,7 +190,7 @@ fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Duration> {
     row.get::<_, i64>(column).map(|millis| Duration::from_millis(millis as u64))
 }
 
-/// SQS reports times in whole milliseconds since the Unix epoch.
+/// Converts a time to whole milliseconds since the Unix epoch, as SQS reports it.
 fn millis(time: Duration) -> i64 {
     time.as_millis() as i64
 }

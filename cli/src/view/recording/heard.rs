@@ -16,7 +16,7 @@ use crate::output::visible;
 pub enum Heard {
     /// It was recorded.
     Told,
-    /// People see the same elsewhere.
+    /// It was skipped, because the output shows it elsewhere.
     Nothing,
     /// A line of the function's log, to be shown like this.
     Words(String),

@@ -15,7 +15,7 @@ pub struct InFlight {
 
 #[derive(Debug, Default)]
 struct Visibility {
-    /// A drain of the batch was granted its lease.
+    /// At least one drain of the batch was granted its lease.
     is_granted: bool,
     /// The first extension was answered or failed, or there will be none.
     is_extended: bool,

@@ -54,7 +54,7 @@ pub struct Drain {
     memory: Memory,
     /// The next sequence was read, and is not filled.
     is_at_gap: bool,
-    /// Receipts had left the row when the lease was granted, so pages are read with theirs.
+    /// Receipts had left the row when the lease was granted, so pages are read with receipt rows.
     has_spilled: bool,
     /// The receipts that this drain has dropped from the row since.
     dropped: BTreeSet<IdentityHash>,
@@ -127,11 +127,12 @@ impl Default for Group {
 pub enum Front<'a> {
     /// A delivery to run.
     Delivery(&'a Waiting),
-    /// A delivery that was settled before: settle it so again, without running it.
+    /// A rewound delivery that was not applied before: settle it again as before, without running
+    /// it.
     Settled(Settlement),
     /// A tombstone.
     Tombstone,
-    /// None was read.
+    /// No item was read.
     Unread,
 }
 
@@ -201,8 +202,8 @@ pub enum Step {
         attempts: u32,
         /// The waits so far, this one included.
         retries: Retries,
-        /// Up to which sequence each delivery is handled by itself from now on; `head`: the
-        /// attempts are those of the latest.
+        /// The last sequence of the deliveries that are handled one by one from now on. `head`
+        /// means that the attempts are those of the latest.
         one_by_one: Option<Sequence>,
         /// The delay of the wake-up.
         wait: Duration,

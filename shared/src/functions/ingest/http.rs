@@ -25,7 +25,7 @@ pub struct Request {
     pub request_context: RequestContext,
 }
 
-/// cargo-lambda sends null for an absent query.
+/// Deserializes a text or null, which cargo-lambda sends for an absent query.
 fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
@@ -98,12 +98,13 @@ impl Response {
         Self { status_code, headers, body: body.to_string(), is_base64_encoded: false, cookies: Vec::new() }
     }
 
-    /// The delivery is durable in its inbox.
+    /// Answers that the delivery is durable in its inbox.
     pub fn accepted(entity: &EntityKey, sequence: Sequence) -> Self {
         Self::json(200, serde_json::json!({ "accepted": sequence.0, "entity": entity }))
     }
 
-    /// The delivery is durable in the queue. A worker appends it once the store is back.
+    /// Answers that the delivery is durable in the queue. A worker appends it once the store is
+    /// back.
     pub fn deferred(entity: &EntityKey) -> Self {
         Self::json(202, serde_json::json!({ "deferred": true, "entity": entity }))
     }
@@ -118,12 +119,12 @@ impl Response {
         }
     }
 
-    /// The source does not take this topic.
+    /// Answers that the source ignores this topic.
     pub fn ignored(topic: &str) -> Self {
         Self::json(200, serde_json::json!({ "ignored": topic }))
     }
 
-    /// There is nothing to store.
+    /// Answers a request that needs no storing, such as a ping.
     pub fn fine() -> Self {
         Self::json(200, serde_json::json!({}))
     }

@@ -57,8 +57,8 @@ impl Hiding<'_> {
         }
     }
 
-    /// Sets the visibility timeout, trying once: the callers ask again soon. Returns whether
-    /// SQS confirmed it.
+    /// Sets the visibility timeout. Tries once, because callers soon try again. Returns whether SQS
+    /// confirmed it.
     async fn hide(&self, receipts: &[String], time: Duration) -> bool {
         match self.env.within(ATTEMPT, self.queue.hide(receipts, time)).await {
             Some(Ok(())) => true,

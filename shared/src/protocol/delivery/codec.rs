@@ -196,7 +196,7 @@ impl Operation for PutPart {
         Write::put(self.key.clone(), self.row.clone())
     }
 
-    /// Every reply is fine: the key contains the append's nonce, so a second try puts
+    /// Accepts every reply: the key contains the append's nonce, so a second try puts
     /// the same row.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())

@@ -104,7 +104,7 @@ impl Operation for Put<'_> {
         }
     }
 
-    /// A first try that landed left this claim's nonce in the row.
+    /// Recognises a landed first try, which left this claim's nonce in the row.
     fn judge(&self, reply: Written) -> Result<PutOutcome, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PutOutcome::Stored,
@@ -146,7 +146,7 @@ impl Operation for Void<'_> {
         }
     }
 
-    /// The author of a tombstone does not matter: the sequence is decided.
+    /// Accepts every tombstone: whoever wrote it, the sequence is decided.
     fn judge(&self, reply: Written) -> Result<Voided, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Voided::Void,

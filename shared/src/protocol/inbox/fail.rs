@@ -41,8 +41,8 @@ impl Operation for MarkStart<'_> {
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// After a first try that landed the condition still holds: the second one
-    /// lands too and changes nothing.
+    /// Needs not recognise a first try: the condition still holds, so a second one lands and
+    /// changes nothing.
     fn judge(&self, reply: Written) -> Result<Marked, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Marked::Marked,
@@ -112,7 +112,7 @@ impl Operation for Fail<'_> {
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// A first try that landed left the entity free under this token, with these
+    /// Recognises a landed first try, which left the entity free under this token, with these
     /// attempts and waits. No other write under the token ends the lease so.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
@@ -148,7 +148,7 @@ impl Operation for Block<'_> {
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// A first try that landed left the entity free under this token, and blocked.
+    /// Recognises a landed first try, which left the entity free under this token, and blocked.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,
@@ -244,8 +244,8 @@ impl Operation for RetryNow<'_> {
         }
     }
 
-    /// A first try that landed left the same token and no wait. Anybody else who
-    /// did that had the same intention.
+    /// Recognises a landed first try, which left the same token and no wait. Another operator's
+    /// retry looks the same and is as good.
     fn judge(&self, reply: Written) -> Result<Retrying, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Retrying::Now(updated_state(row)?),

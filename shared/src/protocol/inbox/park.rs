@@ -28,8 +28,8 @@ impl Operation for Park<'_> {
         }
     }
 
-    /// The copy is there, by this write or an earlier one of this holder or of
-    /// one that died between parking and settling.
+    /// Accepts every reply: the copy exists, by this write or an earlier one, perhaps of a holder
+    /// that died before it settled.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -56,7 +56,7 @@ impl Operation for Spill<'_> {
         }
     }
 
-    /// A receipt is there, by this write or by an earlier one. One under a later
+    /// Accepts every reply: a receipt exists, by this write or an earlier one. One under a later
     /// token takes precedence.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())

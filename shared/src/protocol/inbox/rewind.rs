@@ -60,7 +60,7 @@ impl Operation for Rewind<'_> {
         self.lease.update(Condition::All(vec![self.lease.mine(), as_seen]), changes)
     }
 
-    /// A first try that landed left this holder in the row, and `head` just before the sequence.
+    /// Recognises a landed first try, which left this holder in the row, and `head` just before the sequence.
     fn judge(&self, reply: Written) -> Result<Rewound, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Rewound::Rewound(updated_state(row)?),

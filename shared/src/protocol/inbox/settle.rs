@@ -184,7 +184,7 @@ impl Operation for Settle<'_> {
         self.lease.update(self.lease.mine_before(self.decision.first), changes)
     }
 
-    /// A first try that landed left this holder in the row, and `head` at this sequence.
+    /// Recognises a landed first try, which left this holder in the row, and `head` at this sequence.
     fn judge(&self, reply: Written) -> Result<Settled, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Settled::Settled(self.lease.settled(), updated_state(row)?),
@@ -237,7 +237,7 @@ impl Operation for SettleAndRelease<'_> {
         self.lease.update(Condition::All(conditions.collect()), changes)
     }
 
-    /// A first try that landed left the entity free, with the next token and this
+    /// Recognises a landed first try, which left the entity free, with the next token and this
     /// delivery settled. The token alone does not prove it: a take-over that was
     /// released, or a release by force, leaves the same token with the delivery
     /// unsettled. If anybody has acquired the lease since, the token is greater

@@ -70,7 +70,7 @@ impl Operation for Skip<'_> {
         self.lease.update(Condition::All(conditions), changes)
     }
 
-    /// A first try that landed left a receipt for this sequence under this token,
+    /// Recognises a landed first try, which left a receipt for this sequence under this token,
     /// whatever has happened since.
     fn judge(&self, reply: Written) -> Result<Skipped, CorruptRow> {
         Ok(match reply {

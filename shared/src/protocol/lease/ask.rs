@@ -57,7 +57,7 @@ impl Operation for RequestYield<'_> {
         }
     }
 
-    /// Every reply is fine: asking twice is harmless, and a refusal means that
+    /// Accepts every reply: asking twice is harmless, and a refusal means that
     /// nobody drains or that a request is in force.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
@@ -103,7 +103,7 @@ impl Operation for ForceRelease<'_> {
         }
     }
 
-    /// A first try that landed left the entity free, with the next token and this
+    /// Recognises a landed first try, which left the entity free, with the next token and this
     /// record.
     fn judge(&self, reply: Written) -> Result<Forced, CorruptRow> {
         Ok(match reply {

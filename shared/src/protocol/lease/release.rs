@@ -67,7 +67,7 @@ impl Operation for ReleaseEmpty<'_> {
         self.lease.update(Condition::All([self.lease.mine(), is_empty].into_iter().chain(may_go).collect()), changes)
     }
 
-    /// A first try that landed left the entity free under this token.
+    /// Recognises a landed first try, which left the entity free under this token.
     fn judge(&self, reply: Written) -> Result<Released, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Released::Released,
@@ -113,7 +113,7 @@ impl Operation for MarkHandOver<'_> {
         self.lease.update(self.lease.mine(), vec![Change::set(a::HANDOVER, ABOUT_TO.as_millis())])
     }
 
-    /// A second write changes nothing; a refusal means that the lease is gone.
+    /// Accepts every reply: a second write changes nothing; a refusal means that the lease is gone.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -125,7 +125,7 @@ impl Operation for LogAction<'_> {
         Write::put(key, row)
     }
 
-    /// Every reply is fine: the key contains this action's nonce, and a second try comes
+    /// Accepts every reply: the key contains this action's nonce, and a second try comes
     /// before its outcome is recorded.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
@@ -150,7 +150,8 @@ impl Operation for LogOutcome<'_> {
         }
     }
 
-    /// A second try writes the same; a refusal means that the entry was erased.
+    /// Accepts every reply: a second try writes the same; a refusal means that the entry was
+    /// erased.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -116,7 +116,7 @@ impl Operation for Remove {
         Write { key: self.key.clone(), condition: self.condition.clone(), action: Action::Delete }
     }
 
-    /// A first try that landed left nothing.
+    /// Recognises a landed first try: the row is gone.
     fn judge(&self, reply: Written) -> Result<Removed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) | Written::Refused(None) => Removed::Gone,
@@ -139,7 +139,7 @@ impl Operation for RemovePart<'_> {
         Write::delete(self.part.clone())
     }
 
-    /// Every reply is fine: deleting twice is harmless.
+    /// Accepts every reply: deleting twice is harmless.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -56,7 +56,7 @@ impl Operation for BeginHold<'_> {
         }
     }
 
-    /// A first try that landed left this number. Another operator's hold of the same
+    /// Recognises a landed first try, which left this number. Another operator's hold of the same
     /// millisecond looks the same and is as good.
     fn judge(&self, reply: Written) -> Result<HoldChanged, CorruptRow> {
         judge(self.seen.begun(self.now), reply)
@@ -90,7 +90,7 @@ impl Operation for EndHold<'_> {
         }
     }
 
-    /// A first try that landed left this number with the opposite sign.
+    /// Recognises a landed first try, which left this number with the opposite sign.
     fn judge(&self, reply: Written) -> Result<HoldChanged, CorruptRow> {
         judge(self.seen.hold.ended(), reply)
     }

@@ -23,7 +23,7 @@ impl Operation for ListJob<'_> {
         Write::put(key, row)
     }
 
-    /// Every reply is fine: listing a job twice puts the same row.
+    /// Accepts every reply: listing a job twice puts the same row.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

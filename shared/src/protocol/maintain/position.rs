@@ -130,7 +130,7 @@ impl Operation for AdvancePosition<'_> {
         }
     }
 
-    /// A first try that landed left its nonce in the row.
+    /// Recognises a landed first try, which left its nonce in the row.
     fn judge(&self, reply: Written) -> Result<PositionAdvanced, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PositionAdvanced::Advanced,

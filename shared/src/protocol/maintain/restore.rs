@@ -87,7 +87,7 @@ impl RestoreRecord {
         }
     }
 
-    /// The holder of leases taken by force, which names the restore.
+    /// Returns the holder of leases taken by force, which names the restore.
     fn holder_info(&self) -> HolderInfo {
         HolderInfo::new(&format!("restore {}", self.nonce))
     }
@@ -171,7 +171,7 @@ impl Operation for BeginRestore<'_> {
         })
     }
 
-    /// A first try that landed left its nonce in the row.
+    /// Recognises a landed first try, which left its nonce in the row.
     fn judge(&self, reply: Written) -> Result<BegunRestore, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => BegunRestore::Begun,
@@ -200,7 +200,7 @@ impl Operation for RecordFindings<'_> {
         }
     }
 
-    /// Every reply is fine: a refusal means that another restore has begun.
+    /// Accepts every reply: a refusal means that another restore has begun.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
@@ -224,7 +224,7 @@ impl Operation for EndRestore<'_> {
         }
     }
 
-    /// Every reply is fine: a refusal means that another restore has begun.
+    /// Accepts every reply: a refusal means that another restore has begun.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
@@ -285,7 +285,7 @@ impl Operation for ForceAcquire<'_> {
         }
     }
 
-    /// A first try that landed is recognised by its holder.
+    /// Recognises a landed first try by its holder.
     fn judge(&self, reply: Written) -> Result<ForceAcquired, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => {
@@ -342,7 +342,7 @@ impl AdvanceNumbers<'_> {
         begins.then(|| self.seen.hold.begun(self.now).change())
     }
 
-    /// Ticks up to now are no longer due, because they may have run.
+    /// Returns the changes after which a job's ticks up to now are not due: they may have run.
     fn job(&self) -> Vec<Change> {
         let Some(last_tick) = self.job.and_then(|job| job.last_tick) else { return Vec::new() };
         let result =
@@ -407,7 +407,7 @@ impl Operation for AdvanceNumbers<'_> {
         }
     }
 
-    /// A first try that landed left this restore's nonce, unless something was claimed
+    /// Recognises a landed first try, which left this restore's nonce, unless something was claimed
     /// since, which the caller finds when it reads the row again.
     fn judge(&self, reply: Written) -> Result<NumbersAdvanced, CorruptRow> {
         Ok(match reply {

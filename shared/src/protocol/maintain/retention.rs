@@ -31,7 +31,7 @@ impl Operation for ExtendRetention {
         }
     }
 
-    /// Every reply is fine: a refusal means that the row already ends no sooner, never, or
+    /// Accepts every reply: a refusal means that the row already ends no sooner, never, or
     /// is gone.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
@@ -56,7 +56,7 @@ impl Operation for KeepForever {
         }
     }
 
-    /// Every reply is fine: a second write changes nothing, and a refusal means that the
+    /// Accepts every reply: a second write changes nothing, and a refusal means that the
     /// part is gone, which a redrive reports.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
@@ -82,7 +82,7 @@ impl Operation for ExpireAgain {
         }
     }
 
-    /// Every reply is fine: afterwards the part is gone or has an end.
+    /// Accepts every reply: afterwards the part is gone or has an end.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

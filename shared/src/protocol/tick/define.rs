@@ -51,7 +51,7 @@ impl Operation for DefineJob<'_> {
         }
     }
 
-    /// Every reply is fine: the row tells what to do next, and defining twice is harmless.
+    /// Accepts every reply: the row tells what to do next, and defining twice is harmless.
     fn judge(&self, reply: Written) -> Result<Option<JobState>, CorruptRow> {
         match reply {
             Written::Landed(row) | Written::Refused(row) => job_of(row),
@@ -78,7 +78,7 @@ impl Operation for RequestRun<'_> {
         }
     }
 
-    /// Requesting twice is harmless: one start serves all earlier requests.
+    /// Accepts a repeated request: one start serves all earlier requests.
     fn judge(&self, reply: Written) -> Result<Option<JobState>, CorruptRow> {
         match reply {
             Written::Landed(row) => job_of(row),

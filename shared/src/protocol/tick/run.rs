@@ -160,7 +160,7 @@ impl Operation for CompleteTick<'_> {
         self.lease.update(self.lease.mine(), changes)
     }
 
-    /// A first try that landed left the job free under this token, with this tick recorded.
+    /// Recognises a landed first try, which left the job free under this token, with this tick recorded.
     /// A release by force and a give-up leave a greater token.
     fn judge(&self, reply: Written) -> Result<Completed, CorruptRow> {
         Ok(match reply {
@@ -223,7 +223,7 @@ impl Operation for GiveUpTick<'_> {
         }
     }
 
-    /// A first try that landed left the job free, with the next token and this tick
+    /// Recognises a landed first try, which left the job free, with the next token and this tick
     /// recorded. Another scheduler's give-up looks the same and is as good.
     fn judge(&self, reply: Written) -> Result<GivenUp, CorruptRow> {
         Ok(match reply {

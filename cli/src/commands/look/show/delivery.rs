@@ -196,10 +196,10 @@ fn parts(redacted: Redacted) -> (Node, Vec<String>) {
     (redacted.node, redacted.pointers)
 }
 
-/// Hidden places that are named.
+/// The most hidden places that are named.
 const NAMED: usize = 8;
 
-/// Characters of a value on one line.
+/// The most characters of a value on one line.
 const LONGEST: usize = 200;
 
 fn hidden(pointers: &[String]) -> String {

@@ -20,7 +20,7 @@ struct SourceFigures {
     oldest: Option<Timestamp>,
 }
 
-/// Unknown sources come last.
+/// Returns each source's figures, unknown sources last.
 fn figures(survey: &Survey) -> Vec<(Option<SourceName>, SourceFigures)> {
     let mut figures: BTreeMap<Option<SourceName>, SourceFigures> = BTreeMap::new();
     for (source, paced) in survey.overview.pace.by_source() {

@@ -27,7 +27,7 @@ const LATE: u64 = 20_000;
 const PAGES: u32 = 5;
 const LINES: u32 = 1000;
 
-/// Deliveries whose topics are remembered.
+/// The most deliveries whose topics are remembered.
 const REMEMBERED: usize = 10_000;
 
 pub struct Logs {
@@ -94,7 +94,7 @@ impl Logs {
         Ok(told.into_iter().map(|one| self.with_topic(one)).collect())
     }
 
-    /// A worker's line names no topic; ingest's line of the same delivery does.
+    /// Adds the topic to a worker's line, from ingest's line of the same delivery.
     fn with_topic(&mut self, mut one: Happening) -> Happening {
         let Some(place) = one.entity.clone().zip(one.sequence) else { return one };
         match &one.topic {

@@ -13,7 +13,7 @@ use webhook_serializer::{
     time::{Env, Nonce, Timestamp},
 };
 
-/// Reading costs nothing there.
+/// The poll interval; reading a local run is free.
 pub const EVERY: Duration = Duration::from_millis(500);
 
 /// Polls after which a claimed sequence is taken for abandoned.

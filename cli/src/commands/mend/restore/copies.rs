@@ -6,7 +6,7 @@ use webhook_serializer::time::Timestamp;
 
 use crate::commands::target::Deployment;
 
-/// Milliseconds; a time that is typed has whole seconds.
+/// The tolerance in milliseconds: a typed time has whole seconds.
 const ALIKE: u64 = 1_000;
 
 /// Returns the time of the backup, as given or as the tables know it.

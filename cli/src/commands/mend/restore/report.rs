@@ -19,7 +19,7 @@ use webhook_serializer::{
 use super::{NAMED, set_aside};
 use crate::commands::target::Deployment;
 
-/// Senders are asked for deliveries from this much before the backup: those on their way then.
+/// How long before the backup senders are asked for deliveries, for those in transit then.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
 /// Orders in one request.

@@ -106,7 +106,7 @@ impl<'a> Parts<'a> {
         Finding::ok(&check, format!("{name} is protected, and can be restored to any second of 35 days"))
     }
 
-    /// `worker` is the longest run of a worker, in seconds.
+    /// Checks the queue's visibility timeout against `worker`, a worker's timeout in seconds.
     pub async fn queue_is_well(&self, worker: Option<u64>, dead_letters: Option<&str>) -> Vec<Finding> {
         const CHECK: &str = "queue";
         let attributes = [QueueAttributeName::VisibilityTimeout, QueueAttributeName::ApproximateNumberOfMessages];
@@ -242,7 +242,8 @@ enum Answer {
     Unknown(String),
 }
 
-/// DynamoDB evaluates conditions only for permitted callers.
+/// Classifies a reply. A failed condition proves the permission: DynamoDB evaluates it only for
+/// permitted callers.
 fn answered<T, E, R>(result: &Result<T, SdkError<E, R>>) -> Answer
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

@@ -48,7 +48,7 @@ struct Of {
     target: Target,
 }
 
-/// Longer than functions at work take to read a document after its time.
+/// The time added to the refresh interval, in which running functions read the document.
 const A_MOMENT: Duration = Duration::from_secs(10);
 
 impl Pause {

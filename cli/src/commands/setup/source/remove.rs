@@ -30,7 +30,7 @@ pub(super) struct Remove {
     target: Target,
 }
 
-/// Orders that are named.
+/// The most orders that are named.
 const SHOWN: usize = 3;
 
 impl Remove {

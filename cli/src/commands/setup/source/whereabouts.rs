@@ -57,7 +57,7 @@ impl Whereabouts {
         self.document.place(self.deployment_name()).await
     }
 
-    /// The deployment, if no document is named otherwise.
+    /// Returns the deployment whose document is used if no other is named.
     pub(super) fn deployment_name(&self) -> DeploymentName<'_> {
         DeploymentName { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }

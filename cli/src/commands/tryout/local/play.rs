@@ -25,10 +25,10 @@ use webhook_serializer::{
 
 use crate::commands::tryout::send::Accepted;
 
-/// For sending, and for settling afterwards: a failing handler is tried again.
+/// The time limit for sending, and again for settling: a failing handler is retried.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Before a sample without a sequence is sent again.
+/// The delay before a sample without a sequence is sent again.
 const PAUSE: Duration = Duration::from_millis(200);
 
 type Place = (EntityKey, Sequence);

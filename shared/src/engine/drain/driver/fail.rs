@@ -21,8 +21,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// A destination is reported as unavailable once one order has waited this long for it,
-/// even if no breaker opens.
+/// How long an order waits for a destination before it is reported unavailable, even if no breaker
+/// opens.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
 /// The row's record of a start that did not settle its delivery.

@@ -144,8 +144,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Records a start before it is made. It is made even if the store does not confirm the
-    /// record: a recorded start counts as an attempt, so it must not be skipped.
+    /// Records a start before it happens. The handler starts even if the store does not confirm the
+    /// record, which may have landed and counts as an attempt.
     async fn mark_start(&mut self, sequence: Sequence) -> Result<(), DrainError> {
         let lease = self.renewer.lease().clone();
         let mark = MarkStart { lease: &lease, sequence };

@@ -111,7 +111,8 @@ impl Drain {
         self.unsettled(Unsettled { is_started: false, ..start }, wait, wait)
     }
 
-    /// `counted`: how much of its class's limit the wait consumes.
+    /// Plans what follows an unsettled start. `counted` is the part of its class's limit that the
+    /// wait consumes.
     fn unsettled(&self, start: Unsettled<'_>, wait: Duration, counted: Duration) -> Step {
         let Unsettled { class, error, group, source, at, is_started } = start;
         let retries = self.retries(at);
