@@ -18,7 +18,7 @@ const COMMAND_LINE: &str = "CommandLine";
 pub struct Stack {
     pub name: String,
     pub id: String,
-    /// Such as `UPDATE_COMPLETE`.
+    /// CloudFormation's status, such as `UPDATE_COMPLETE`.
     pub status: String,
     pub outputs: BTreeMap<String, String>,
     pub parameters: BTreeMap<String, String>,

@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_secret_is_refused_by_its_number() {
+    fn unusable_secret_is_refused_with_its_number() {
         let secrets = |provider: &str, secrets: &str| {
             let document = format!("[sources.shop]\nprovider = '{provider}'\nsecrets = [{secrets}]\nhandler = 'h'\n");
             Sources::parse(&document).unwrap_err().to_string()

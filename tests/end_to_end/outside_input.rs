@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn every_message_is_a_wake_up_or_counted(bodies in prop::collection::vec(any_text(), 0..8)) {
+    fn every_message_is_processed_or_counted_unreadable(bodies in prop::collection::vec(any_text(), 0..8)) {
         let count = bodies.len();
         let messages = bodies.into_iter().enumerate();
         let messages = messages.map(|(id, body)| Message { id: id.to_string(), body, times: 1 });

@@ -177,7 +177,7 @@ fn every_counterexample_is_found() {
 }
 
 #[test]
-fn every_control_holds_without_its_change() {
+fn protocol_holds_without_each_controls_change() {
     if !is_thorough() {
         return not_run("explores for a minute; PROVE=1 asks for it");
     }

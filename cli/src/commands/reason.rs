@@ -32,7 +32,7 @@ struct Author {
 
 fn parse_reason(why: &str) -> Result<String, &'static str> {
     match why.trim() {
-        "" => Err("say why, for whoever looks next"),
+        "" => Err("give a reason for the operations log"),
         why => Ok(why.to_owned()),
     }
 }

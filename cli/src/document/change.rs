@@ -60,7 +60,7 @@ pub async fn apply(
             }
         }
     }
-    bail!("{place} keeps changing: somebody else writes it. Find out who, then run this again")
+    bail!("{place} keeps changing: another process or person writes it. Stop that, then run this again")
 }
 
 /// After a failed edit of somebody else's document: if it has been replaced already,

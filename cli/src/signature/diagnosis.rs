@@ -19,7 +19,7 @@ pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String
         Unverified::Unfetched(at) => format!("the sender's key at {at} was not fetched"),
         Unverified::Outdated(at) => format!("{} has no key of the id that the webhook names", of_key(claim, at)),
         Unverified::Unusable(at, reason) => format!("{} cannot be used: {reason}", of_key(claim, at)),
-        Unverified::Certificate(reason) => format!("the sender's certificate does not count: {reason}"),
+        Unverified::Certificate(reason) => format!("the sender's certificate is not valid: {reason}"),
     }
 }
 
@@ -95,7 +95,7 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
         .or_else(|| another_provider(claim));
     explained.unwrap_or_else(|| {
         if is_by_token(claim, source) {
-            return "the token in the URL is none of the secrets given".to_owned();
+            return "the token in the URL matches none of the given secrets".to_owned();
         }
         if claim.is_published() {
             return format!(

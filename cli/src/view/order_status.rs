@@ -165,7 +165,7 @@ impl OrderStatus {
             self.explain(match reason {
                 BlockReason::Attempts => format!("{delivery} failed after {}: {error}", attempts(state)),
                 BlockReason::Expired => format!(
-                    "The place {next} is empty and so old that its delivery may have expired. Check with the sender whether one is missing."
+                    "Sequence {next} is empty and so old that its delivery may have expired. Check with the sender whether one is missing."
                 ),
                 BlockReason::Vanished => format!(
                     "{VANISHED_BEFORE_START} workers in a row died before they started the handler of {delivery}. Their logs say why."
@@ -173,7 +173,7 @@ impl OrderStatus {
             });
             match reason {
                 BlockReason::Expired => {
-                    self.next.push(NextCommand::new("resume", &[], "gives the place up and continues behind it"));
+                    self.next.push(NextCommand::new("resume", &[], "gives this sequence up and continues behind it"));
                 }
                 BlockReason::Attempts | BlockReason::Vanished => {
                     self.show(&next);

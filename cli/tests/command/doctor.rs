@@ -173,7 +173,7 @@ fn alarm_topic_needs_usable_key_and_subscriber() {
     assert!(asked().starts_with("warning nobody has subscribed"), "{}", asked());
     let missing = "<ErrorResponse><Error><Code>NotFound</Code><Message>no</Message></Error></ErrorResponse>";
     aws.answer("GetTopicAttributes", 404, missing);
-    assert!(asked().contains("is not there: nobody is told of alarms"), "{}", asked());
+    assert!(asked().contains("does not exist: alarms reach nobody"), "{}", asked());
 }
 
 #[test]
@@ -269,8 +269,8 @@ fn missing_table_permissions_are_named() {
     let on = json!({ "ContinuousBackupsDescription": { "PointInTimeRecoveryDescription": { "PointInTimeRecoveryStatus": "ENABLED" } } });
     for (table, backups, says) in [
         (json!({}), json!({}), "is "),
-        (json!({ "TableStatus": "ACTIVE" }), json!({}), "its recovery is off"),
-        (json!({ "TableStatus": "ACTIVE" }), on.clone(), "its protection is off"),
+        (json!({ "TableStatus": "ACTIVE" }), json!({}), "its point-in-time recovery is off"),
+        (json!({ "TableStatus": "ACTIVE" }), on.clone(), "no deletion protection"),
         (json!({ "TableStatus": "ACTIVE", "DeletionProtectionEnabled": true }), on.clone(), "is protected"),
     ] {
         stack.aws.answer(&target("DescribeTable"), 200, json!({ "Table": table }).to_string());

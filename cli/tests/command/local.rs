@@ -34,8 +34,8 @@ fn file_without_worker_is_refused_at_once() {
     );
     std::fs::set_permissions(&quits, std::fs::Permissions::from_mode(0o755)).expect("it can be made a program");
     for (worker, why) in [
-        (text.to_str().unwrap(), "is no program that can be run: "),
-        (quits.to_str().unwrap(), "it ended (exit status: 3) before it asked for an event"),
+        (text.to_str().unwrap(), "is not an executable program: "),
+        (quits.to_str().unwrap(), "it ended (exit status: 3) before it polled for an event"),
         ("nowhere", "does not exist; build it first"),
     ] {
         let refused = ran(&["local", "--port", "0", "--worker", worker]);

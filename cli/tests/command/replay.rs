@@ -114,7 +114,10 @@ fn replay_of_many_stops_at_first_refusal() {
     let signed = ["webhook-signature", "webhook-timestamp"].map(|name| post.header(name));
     assert_eq!((post.path.as_str(), signed), ("/500", [None, None]));
     let whole = local.ran(&["replay", ORDER, &around, "--to", &url]);
-    assert!(whole.status.success() && complained(&whole).contains("5 of these places hold no delivery"), "{whole:?}");
+    assert!(
+        whole.status.success() && complained(&whole).contains("5 of these sequences hold no stored delivery"),
+        "{whole:?}"
+    );
     let places = [posted.recv(), posted.recv()].map(|post| {
         let post = post.expect("both were sent, and the second not before");
         post.header("serializer-sequence").and_then(|place| place.parse::<u64>().ok())

@@ -272,7 +272,7 @@ fn url_token_is_verified_and_signs_nothing() {
     assert_eq!((said, code), (expected, Some(0)));
     assert!(is_valid(&at("shippo", "secret", &good)));
     for provider in ["shipstation-v1", "shippo"] {
-        assert_eq!(reason(at(provider, "other", &good)), "the token in the URL is none of the secrets given");
+        assert_eq!(reason(at(provider, "other", &good)), "the token in the URL matches none of the given secrets");
         let complaint = complained(&with_input(&[&["sign", "--provider", provider], &good[..]].concat(), b""));
         assert!(!complaint.contains("makes no difference"), "{complaint}");
     }

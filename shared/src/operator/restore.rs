@@ -85,7 +85,7 @@ pub struct RestoreReport {
     pub is_on_hold: bool,
     /// Its lease was held.
     pub was_held: bool,
-    /// The newest delivery of each source, of those at the end of the inbox.
+    /// The newest delivery of each source, among the last ones of the inbox.
     pub newest: BTreeMap<SourceName, Newest>,
     /// The job, if it is one.
     pub job: Option<JobReport>,

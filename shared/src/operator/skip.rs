@@ -34,8 +34,8 @@ impl Skipped {
     fn describe(&self) -> String {
         match self {
             Self::As(settlement) => format!("settled as {settlement}"),
-            Self::NotInFront(_) => "nothing done: it was not in front".into(),
-            Self::NotThereYet => "nothing done: nothing stood there yet".into(),
+            Self::NotInFront(_) => "nothing done: the delivery is not in front".into(),
+            Self::NotThereYet => "nothing done: the sequence is not filled yet".into(),
         }
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn set_outcome(context: &Context, outcome: &'static str, is_error: bo
     context.span().set_status(if is_error { Status::error("") } else { Status::Unset });
 }
 
-/// A received request.
+/// A received request before its verification; it has no span yet.
 #[derive(Debug)]
 pub struct Door {
     parent: Trace,

@@ -5,7 +5,7 @@ use webhook_serializer::protocol::entity::{EntityKey, Sequence};
 
 use crate::commands::{selection::Selection, target::Target};
 
-/// One order, or many.
+/// Selects one order, or many.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).multiple(true).args(["order", "source", "error", "since", "all"]))]
 pub struct Orders {
@@ -16,7 +16,7 @@ pub struct Orders {
     pub many: Many,
 }
 
-/// One delivery, those of an order, or many.
+/// Selects one delivery, all of an order, or many.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).multiple(true).args(["order", "source", "error", "since", "all"]))]
 pub struct Deliveries {

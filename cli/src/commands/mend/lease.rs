@@ -192,7 +192,7 @@ impl Get {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let Some(seen) = find(&leases(&deployment), &self.key).await? else {
-            output::complain(format_args!("nobody holds {}, and nobody has lately", self.key));
+            output::complain(format_args!("nobody holds {}, and no recent lease of it is stored", self.key));
             return Ok(ExitCode::FAILURE);
         };
         // Somebody who types a key knows it, but not necessarily its holder.

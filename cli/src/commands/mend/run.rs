@@ -26,7 +26,7 @@ use crate::commands::{
     target::Deployment,
 };
 
-/// The rows of a list above a question.
+/// The most targets listed before the question.
 const LISTED: usize = 50;
 
 /// A verb, and what the arguments choose.
@@ -257,7 +257,7 @@ impl Request<'_> {
         plan.notes.iter().for_each(|note| say!("{note}"));
         let units = self.verb.write_units() * plan.targets.len() as u64;
         say!(
-            "{} `{}` takes {units} write units, and more for large bodies.",
+            "{} `{}` costs at least {units} write units; large bodies cost more.",
             self.verb.description(),
             self.verb.name()
         );

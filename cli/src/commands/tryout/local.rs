@@ -438,11 +438,11 @@ fn assignment(name: &str, value: &str) -> Result<String> {
 fn not_a_worker(error: &InvokeError) -> String {
     let hint = "A worker's `main` calls `webhook_serializer::worker::run`";
     match error {
-        InvokeError::NotStarted { why } => format!("is no program that can be run: {why}"),
+        InvokeError::NotStarted { why } => format!("is not an executable program: {why}"),
         InvokeError::Exited { how } => {
-            format!("is no worker, or cannot start: it ended ({how}) before it asked for an event. {hint}")
+            format!("is not a worker, or cannot start: it ended ({how}) before it polled for an event. {hint}")
         }
-        InvokeError::TimedOut => format!("is no worker: it did not ask for an event within ten seconds. {hint}"),
+        InvokeError::TimedOut => format!("is not a worker: it did not poll for an event within ten seconds. {hint}"),
         other => format!("does not start: {other}"),
     }
 }

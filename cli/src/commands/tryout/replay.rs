@@ -91,7 +91,7 @@ fn places(text: &str) -> Result<RangeInclusive<u64>, String> {
     };
     match last.checked_sub(first) {
         None => Err(format!("the last, {last}, comes before the first, {first}")),
-        Some(span) if span >= MOST => Err(format!("at most {MOST} places at once")),
+        Some(span) if span >= MOST => Err(format!("at most {MOST} deliveries at once")),
         Some(_) => Ok(first..=last),
     }
 }
@@ -167,12 +167,10 @@ impl Replay {
         }
         if taken + refused == 0 {
             let show = deployment.command("show", self.order.as_str());
-            bail!("nothing was sent: none of these places holds a delivery that is kept. `{show}` lists them");
+            bail!("nothing was sent: none of these sequences holds a stored delivery. `{show}` lists them");
         }
         if without > 0 {
-            output::complain(format_args!(
-                "{without} of these places hold no delivery that is kept; the rest was sent"
-            ));
+            output::complain(format_args!("{without} of these sequences hold no stored delivery; the rest was sent"));
         }
         Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

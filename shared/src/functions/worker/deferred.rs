@@ -44,7 +44,7 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
     kept
 }
 
-/// Delays of this batch's deliveries that are not tried.
+/// The delays of deliveries that this batch defers again without trying to append them.
 #[derive(Default)]
 struct Pauses<'a> {
     /// For every delivery: the store did not answer.

@@ -33,7 +33,7 @@ pub struct SweepTurn {
     pub number: u64,
     /// The entity after which the scan continues; `None` before its begin.
     pub after: Option<String>,
-    /// The tick at which it is due.
+    /// The tick at which this turn is due.
     pub due: Timestamp,
 }
 

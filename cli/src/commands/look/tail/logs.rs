@@ -84,7 +84,7 @@ impl Logs {
                     break;
                 }
                 Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => bail!(
-                    "there is no log group {}: is it a stack of this project's template.yaml, deployed to its end?",
+                    "there is no log group {}: check that the stack is of this project's template.yaml and its deploy has finished",
                     group.name
                 ),
                 Err(refusal) => return Err(anyhow!("the logs in {} cannot be read: {refusal}", group.name)),

@@ -113,7 +113,10 @@ impl Run {
                 error
             }
         };
-        output::complain(format_args!("{lost}; {name} was killed, and others may have been at work on {}", self.key));
+        output::complain(format_args!(
+            "{lost}; {name} was killed, and another holder may already work on {}",
+            self.key
+        ));
         Ok(ExitCode::from(LOST))
     }
 }

@@ -143,7 +143,7 @@ impl Report {
         if !self.lost.is_empty() {
             say!(
                 "{} claimed and empty at that time: {}. Reconcile their deliveries with the senders.",
-                counted(self.lost.values().sum(), "place was", "places were"),
+                counted(self.lost.values().sum(), "sequence was", "sequences were"),
                 listed(self.lost.keys()),
             );
         }

@@ -47,7 +47,7 @@ impl Finding {
     /// Returns the finding of a check whose request was refused.
     pub fn refused(check: &str, refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::Denied { needed, .. } => Self::not_made(check, format!("who runs this may not {needed}")),
+            Refusal::Denied { needed, .. } => Self::not_made(check, format!("your credentials lack {needed}")),
             other => Self::not_made(check, other.to_string()),
         }
     }

@@ -22,7 +22,7 @@ pub fn sources(sources: &Result<Sources, Error>) -> Finding {
     match sources {
         Ok(sources) => {
             let count = sources.iter().count();
-            Finding::ok(CHECK, format!("the document is accepted, with {count} of them"))
+            Finding::ok(CHECK, format!("the document is valid and has {count} sources"))
         }
         // No document was named, or it may not be read.
         Err(error) if ["which document?", "it is not allowed"].iter().any(|why| format!("{error:#}").contains(why)) => {

@@ -65,12 +65,14 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
     let (off, side) = if now >= told { (now.since(told), "ahead of") } else { (told.since(now), "behind") };
     match off {
         // The header has whole seconds, and the answer takes time.
-        off if off < Duration::from_secs(3) => Finding::ok(CHECK, "this machine's is that of AWS, to a few seconds"),
+        off if off < Duration::from_secs(3) => {
+            Finding::ok(CHECK, "this machine's clock agrees with AWS to a few seconds")
+        }
         off if off < OFF => Finding::ok(CHECK, format!("this machine's is {} {side} that of AWS", duration(off))),
         off => Finding::warning(
             CHECK,
             format!("this machine's is {} {side} that of AWS: the ages shown here are off by as much", duration(off)),
-            "set it; AWS takes no signature that is off by 5 min. Order rests on no clock, and deliveries are safe",
+            "set the clock; AWS refuses signatures that are off by 5 min. Order and deliveries do not depend on it",
         ),
     }
 }
@@ -82,7 +84,7 @@ pub fn status(stack: &Stack) -> Finding {
         "CREATE_COMPLETE" | "UPDATE_COMPLETE" | "IMPORT_COMPLETE" => Finding::ok(CHECK, format!("{name}: {status}")),
         "UPDATE_ROLLBACK_COMPLETE" => Finding::warning(
             CHECK,
-            format!("{name}: {status}: the last deploy failed, and what was there before runs"),
+            format!("{name}: {status}: the last deploy failed, and the previous version runs"),
             format!("`aws cloudformation describe-stack-events --stack-name {name}` says why; deploy again"),
         ),
         status if status.ends_with("_IN_PROGRESS") => Finding::warning(
@@ -406,7 +408,7 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
         Ok(told) => told.what.pairs(&["GetTopicAttributesResult", "Attributes"], ["key", "value"]),
         Err(Refusal::Other { code, .. }) if code.starts_with("NotFound") => {
             let advice = "deploy the observability stack again";
-            return Finding::wrong(CHECK, format!("{arn} is not there: nobody is told of alarms"), advice);
+            return Finding::wrong(CHECK, format!("{arn} does not exist: alarms reach nobody"), advice);
         }
         Err(refusal) => return Finding::refused(CHECK, &refusal),
     };
@@ -441,7 +443,7 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     match value("SubscriptionsConfirmed").parse::<u64>() {
         Ok(0) => Finding::warning(
             CHECK,
-            "nobody has subscribed, or confirmed it: nobody is told of alarms",
+            "it has no confirmed subscription: alarms reach nobody",
             "subscribe an address, and confirm the mail that comes",
         ),
         Ok(count) => Finding::ok(CHECK, format!("{count} subscribed, and CloudWatch may publish to it")),

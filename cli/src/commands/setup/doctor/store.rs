@@ -97,11 +97,15 @@ impl<'a> Parts<'a> {
                 "`aws dynamodb update-continuous-backups --table-name {name} --point-in-time-recovery-specification \
                  PointInTimeRecoveryEnabled=true`"
             );
-            return Finding::warning(&check, format!("{name} cannot be restored: its recovery is off"), advice);
+            return Finding::warning(
+                &check,
+                format!("{name} cannot be restored: its point-in-time recovery is off"),
+                advice,
+            );
         }
         if !is_protected {
             let advice = format!("`aws dynamodb update-table --table-name {name} --deletion-protection-enabled`");
-            return Finding::warning(&check, format!("{name} can be deleted: its protection is off"), advice);
+            return Finding::warning(&check, format!("{name} has no deletion protection"), advice);
         }
         Finding::ok(&check, format!("{name} is protected, and can be restored to any second of 35 days"))
     }

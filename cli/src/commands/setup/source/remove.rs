@@ -49,8 +49,8 @@ impl Remove {
         let words = [
             "once the functions have read the document, its webhooks are answered 404: take its URL out at the sender first".to_owned(),
             format!("functions read the document within {} at the latest", late()),
-            "what waits or comes until then is parked when its turn comes; with the source back in the document \
-             `serializer redrive` puts it back"
+            "deliveries that wait or arrive until then are parked; to restore them, add the source again and run \
+             `serializer redrive`"
                 .to_owned(),
         ];
         self.manner.report(&place, &done, ("removed", "is taken out of"), name, &words, json!({ "waiting": waiting }));
@@ -60,7 +60,7 @@ impl Remove {
     /// Returns how many of its deliveries wait; `None` if that cannot be seen from here.
     async fn waiting(&self) -> Result<Option<usize>> {
         if !self.target.is_named() {
-            output::complain("not checked whether deliveries of it wait: for that, give --local or --stack");
+            output::complain("waiting deliveries were not checked; give --local or --stack to check them");
             return Ok(None);
         }
         let waiting = self.target.connect().await?.operator().waiting_of(&self.name).await?;

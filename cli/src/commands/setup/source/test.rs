@@ -179,10 +179,10 @@ impl Test {
         let said = send::Accepted::of(&answer.body);
         let hint = match answer.status {
             200 | 202 => None,
-            401 => Some("it knows another secret: it reads the document again within a minute, or has another one"),
-            404 => {
-                Some("it does not know this source: it reads the document again within a minute, or has another one")
-            }
+            401 => Some("it has another secret: it reads the document again within a minute, or uses another document"),
+            404 => Some(
+                "it does not know this source: it reads the document again within a minute, or uses another document",
+            ),
             503 => Some("send it again; if that does not help, its log says why"),
             _ => None,
         };

@@ -133,9 +133,9 @@ fn set() -> Result<SourcesOrigin> {
 
 async fn of_local(url: &str) -> Result<SourcesOrigin> {
     let said = environment_of(url).await?;
-    let origin = said.get(SourcesOrigin::VARIABLE).with_context(|| {
-        format!("{url} runs with the samples' own sources, which stand in no file: start it with --sources FILE")
-    })?;
+    let origin = said
+        .get(SourcesOrigin::VARIABLE)
+        .with_context(|| format!("{url} runs with the samples' built-in sources: start it with --sources FILE"))?;
     Ok(origin.clone().into())
 }
 

@@ -50,7 +50,11 @@ impl<'a> Driver<'a> {
         let ticket = match self.admit(&source) {
             Ok(ticket) => ticket,
             Err(Refused { wait, longest, error }) => {
-                let error = if error.is_empty() { "others of its source have yet to be answered" } else { &error };
+                let error = if error.is_empty() {
+                    "held back: other handlers of its source have not answered yet"
+                } else {
+                    &error
+                };
                 return follows(self.drain.held_back(wait, longest, error, &source, self.answered(Duration::ZERO)));
             }
         };
