@@ -118,7 +118,7 @@ const MOST_HANDLERS: usize = 10_000;
 
 /// A project of one's own: its functions and samples, for `serializer local`.
 ///
-/// Its functions run as Lambda runs them, in processes of their own. They are this same program, started as a function.
+/// Its functions run as Lambda runs them, in separate processes. They are this same program, started as a function.
 #[derive(Debug, Clone, Copy)]
 pub struct Project {
     /// The body of the worker function's `main`.

@@ -58,7 +58,7 @@ pub enum Effect {
     Done,
     /// Nothing was left to do: the order is in that state already, or somebody else was quicker.
     Nothing,
-    /// It is not possible now.
+    /// The operation is not possible now.
     Refused,
 }
 

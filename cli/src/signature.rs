@@ -70,7 +70,7 @@ pub struct Verification {
     pub described: Described,
     /// The entity, by the provider's rule or the option `entity`.
     pub entity: Option<String>,
-    /// Those of `topic`, `id`, `time` and `body` that the signature covers.
+    /// The signed ones of `topic`, `id`, `time` and `body`.
     pub signed: Vec<&'static str>,
     /// The number of the matching secret, from 1; `None` if it needs none.
     pub secret: Option<usize>,

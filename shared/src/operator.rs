@@ -87,7 +87,7 @@ pub enum OperatorError {
     /// differently. It is no longer parked.
     #[error("it was settled as {0}, not parked; nothing was put back")]
     DecidedOtherwise(Settlement),
-    /// It was redriven, discarded or erased since it was read.
+    /// The delivery was redriven, discarded or erased since it was read.
     #[error("it is not parked any more; nothing was put back")]
     NotParked,
     /// Deliveries wait, the lease is held, or the entity is on hold.
@@ -169,7 +169,7 @@ pub struct Inspected {
     pub state: Option<EntityState>,
     /// The next waiting items, at most 100.
     pub waiting: Vec<Item>,
-    /// Those among them that are rewound, and how each was settled before.
+    /// The rewound ones among `waiting`, and how each was settled before.
     pub again: BTreeMap<Sequence, Settlement>,
     /// The parked deliveries.
     pub parked: Vec<Parked>,
@@ -180,7 +180,7 @@ pub struct Inspected {
 pub enum ParkedOutcome {
     /// The worker that parked it has not settled it yet.
     Undecided,
-    /// It was settled.
+    /// The delivery was settled.
     Settled(Settlement),
     /// The entity's row has dropped the receipt, which may be stored as a separate row.
     InReceiptRow,

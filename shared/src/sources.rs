@@ -81,7 +81,7 @@ pub enum OnOutage {
 /// One configured sender.
 #[derive(Debug)]
 pub struct Source {
-    /// Its name, as in `/webhooks/{source}`.
+    /// The source's name, as in `/webhooks/{source}`.
     pub name: SourceName,
     /// The name of its provider.
     pub provider_name: String,
@@ -110,7 +110,7 @@ pub struct Source {
     pub stale: Stale,
     #[cfg(any(test, feature = "verify"))]
     on_outage: Option<OnOutage>,
-    /// Its deliveries are accepted, but not handled.
+    /// The source is paused: its deliveries are accepted, but not handled.
     pub is_paused: bool,
     forward: Option<Destination>,
     invoke: Option<Function>,

@@ -1,4 +1,4 @@
-//! Receipts: in the order's row, and in rows of their own once the row has no room.
+//! Receipts: in the order's row, and in separate rows once the row has no room.
 
 use std::time::Duration;
 

@@ -543,7 +543,7 @@ async fn history_shows_each_settlement() {
     let expected = [applied(0), (1, Settlement::Void, None), (2, Settlement::Repeat, Some(0)), applied(3)];
     assert_eq!(outcomes(10).await, (expected.to_vec(), false), "as the row remembers them");
     assert_eq!(outcomes(2).await, (expected[2..].to_vec(), true), "the newest");
-    // Moves the receipts into rows of their own.
+    // Moves the receipts into separate rows.
     let key = entity_row(&entity());
     let row = world.memory.get(&key).await.unwrap().unwrap();
     for receipt in operator.receipts(&entity()).await.unwrap() {

@@ -1,4 +1,4 @@
-//! The sample receivers of `shared/examples/receivers`, in processes of their own,
+//! The sample receivers of `shared/examples/receivers`, in separate processes,
 //! behind the real handlers and the real drain.
 
 mod invoke;

@@ -1,5 +1,5 @@
 //! Chaos with real processes: the functions' own `main`, driven over the Lambda runtime API;
-//! store and queue on disk, in a process of their own. A seeded schedule kills and freezes
+//! store and queue on disk, in a separate process. A seeded schedule kills and freezes
 //! them, beyond the lease of one second, while senders repeat webhooks. At the end
 //! everything must be drained, and `report.rs` audits the handlers' own journal.
 

@@ -110,7 +110,7 @@ pub enum Rule {
     ResumeWithoutWakeUp,
     /// Skips the delivery in front, whichever it is.
     SkipTakesAnyHead,
-    /// Rewinds before the receipts have rows of their own.
+    /// Rewinds before the receipts have separate rows.
     RewindWithoutReceipts,
     /// Rewinds with a condition on the head only.
     RewindWithoutLease,

@@ -3,7 +3,7 @@
 use clap::Args;
 use webhook_serializer::protocol::maintain::Reason;
 
-/// For verbs whose effect cannot be undone by the opposite verb, or that make others wait.
+/// The reason for a verb whose effect no other verb undoes, or that makes others wait.
 #[derive(Debug, Args)]
 pub struct RequiredReason {
     /// The reason; stored with your name in the order's history
@@ -13,7 +13,7 @@ pub struct RequiredReason {
     by: Author,
 }
 
-/// For verbs that only let an order continue.
+/// The reason for a verb that only lets an order continue.
 #[derive(Debug, Args)]
 pub struct OptionalReason {
     /// The reason; stored with your name in the order's history

@@ -83,7 +83,7 @@ pub struct Deployment {
     pub env: Env,
     /// The option that names this deployment: ` --local`, ` --stack …`, or empty.
     pub option: String,
-    /// Its functions' environment; empty if only tables and queue were named.
+    /// The functions' environment; empty if only tables and queue were named.
     pub environment: BTreeMap<String, String>,
     pub account: Account,
     pub stack: Option<Stack>,

@@ -152,7 +152,7 @@ struct Recorded {
     all: Vec<EntityKey>,
     /// The number of each order's last event.
     last: HashMap<EntityKey, usize>,
-    /// From the recording's clock to the wall clock, in milliseconds.
+    /// The difference between the wall clock and the recording's clock, in milliseconds.
     offset: u64,
     env: Env,
 }

@@ -39,7 +39,7 @@ pub(super) enum Tables {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// Up to [`FREE`] read units.
+    /// Reads up to [`FREE`] read units.
     Free,
     Whole,
 }

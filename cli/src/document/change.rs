@@ -63,8 +63,7 @@ pub async fn apply(
     bail!("{place} keeps changing: another process or person writes it. Stop that, then run this again")
 }
 
-/// After a failed edit of somebody else's document: if it has been replaced already,
-/// restores it.
+/// Restores somebody else's document if it was replaced before the edit failed.
 async fn restore(place: &Place, found: Option<&Found>, error: anyhow::Error) -> anyhow::Error {
     let Some((theirs, version)) = found.and_then(|found| Some((found, found.replaced_by()?))) else { return error };
     match place.write(Some(theirs), &theirs.text).await {

@@ -27,7 +27,7 @@ use super::{
     stopped,
 };
 
-/// A table with the key attribute `order`, for handlers that commit rows of their own.
+/// A table with the key attribute `order`, for handlers that commit separate rows.
 pub const TOTALS_TABLE: &str = "totals";
 
 const ENTITIES_TABLE: &str = "entities";

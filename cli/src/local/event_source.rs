@@ -32,7 +32,7 @@ const POLL_SECONDS: i32 = 1;
 #[derive(Debug)]
 pub enum Function {
     Here(Box<Worker>),
-    /// Function binaries in processes of their own.
+    /// Function binaries in separate processes.
     Processes(Arc<FunctionPool>),
     /// The function `worker` behind the Invoke API.
     Invoked(Invoker),

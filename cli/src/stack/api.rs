@@ -31,7 +31,7 @@ impl Service {
     pub const KMS: Self = Self("kms", "KMS");
 }
 
-/// Only a person waits for these answers.
+/// The time limit of a request, for whose answer a person waits.
 const LIMIT: Duration = Duration::from_secs(10);
 
 const TRIES: u32 = 3;

@@ -20,7 +20,7 @@ pub struct Sent {
     pub answered: Option<Duration>,
 }
 
-/// Each list names deliveries.
+/// The deliveries with each kind of mistake.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Answered 2xx and never applied.

@@ -48,7 +48,7 @@ pub enum Kind {
     Waiting,
     /// Failed, and waiting for the next attempt.
     Retrying,
-    /// Its holder died: waiting until the lease expires.
+    /// The holder died, and the order waits until the lease expires.
     Orphaned,
     Running,
 }

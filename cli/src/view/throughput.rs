@@ -94,7 +94,7 @@ impl Pace {
         self.settled.len() as u64
     }
 
-    /// Returns whether more may have been settled, whose receipts have rows of their own.
+    /// Returns whether more may have been settled, whose receipts have separate rows.
     pub fn is_at_least(&self) -> bool {
         self.is_at_least
     }

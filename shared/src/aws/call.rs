@@ -23,7 +23,7 @@ pub struct Answer {
     pub error_type: Option<String>,
     /// `x-amz-function-error`: the function ran and failed.
     pub function_error: Option<String>,
-    /// In seconds.
+    /// The header `Retry-After`, in seconds.
     pub retry_after: Option<String>,
 }
 

@@ -28,7 +28,7 @@ pub struct Call<'a> {
     pub method: &'a str,
     /// Path and query.
     pub path: &'a str,
-    /// In addition to the signature's.
+    /// Headers in addition to the signature's.
     pub headers: &'a [(&'a str, &'a str)],
     /// Empty for none.
     pub body: &'a str,

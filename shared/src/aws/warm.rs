@@ -7,8 +7,7 @@ use aws_sdk_dynamodb::config::{SharedHttpClient, http::HttpRequest};
 use super::{Account, call};
 use crate::time::Env;
 
-/// Longer than a TLS handshake within a region; a service that is down delays a start no
-/// longer.
+/// The most time for opening connections: longer than a TLS handshake within a region.
 const PATIENCE: Duration = Duration::from_millis(700);
 
 impl Account {

@@ -57,7 +57,7 @@ pub struct Inbox {
 /// A delivery that is stored in its inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
-    /// Its sequence.
+    /// The delivery's sequence.
     pub sequence: Sequence,
     /// The error of its wake-up, if that could not be sent. The sweep will find the delivery.
     pub wake_up_failed: Option<QueueError>,
@@ -66,10 +66,10 @@ pub struct Appended {
 /// A delivery that is stored, in the inbox or in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Accepted {
-    /// It is in its inbox.
+    /// The delivery is in its inbox.
     Appended(Appended),
-    /// It is in the queue, and a worker appends it once the store is back. It may be in its
-    /// inbox as well.
+    /// The delivery is in the queue, and a worker appends it once the store is back. It may be in
+    /// its inbox as well.
     Deferred,
 }
 

@@ -49,7 +49,7 @@ pub enum StartResult {
     Unwell,
     /// The handler answered with a failure that may be the delivery's own.
     Answered,
-    /// It was dropped before it ended.
+    /// The start was dropped before it ended.
     Unknown,
 }
 
@@ -70,11 +70,11 @@ pub enum Admission {
 /// The change of a breaker's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// None to report.
+    /// No change.
     None,
-    /// It opened for this time.
+    /// The breaker opened for this time.
     Opened(Duration),
-    /// It closed.
+    /// The breaker closed.
     Closed,
 }
 

@@ -46,10 +46,10 @@ pub enum Message {
 /// The reason for rejecting a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// It is neither a wake-up nor a delivery, and may be deleted.
+    /// The message is neither a wake-up nor a delivery, and may be deleted.
     #[error("neither a wake-up nor a delivery")]
     Nothing,
-    /// It is a delivery, and must be kept.
+    /// The message is a delivery, and must be kept.
     #[error("a delivery that cannot be read: {0}")]
     Delivery(String),
 }

@@ -1,4 +1,4 @@
-//! Runs handlers on threads of their own, and counts the threads lost to them.
+//! Runs handlers on separate threads, and counts the threads lost to them.
 //!
 //! A blocked thread cannot be stopped: a handler that blocks for good keeps its thread
 //! until the process ends. Handlers therefore share no thread pool with anything else,
@@ -117,9 +117,9 @@ pub(crate) enum Worked<T> {
     Answered(T),
     /// The thread ended without an answer.
     Died,
-    /// It gave no answer in time.
+    /// The work gave no answer in time.
     Late,
-    /// It did not begin in time, and will not.
+    /// The work did not begin in time, and never will.
     NotBegun,
 }
 
@@ -147,7 +147,7 @@ struct Task {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It has not begun.
+    /// The work has not begun.
     Waiting,
     Running,
     /// Abandoned while running.

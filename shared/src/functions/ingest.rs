@@ -47,7 +47,7 @@ const ANSWER: Duration = Duration::from_millis(2500);
 enum Judged {
     /// Append it. The text is the body of the answer that some senders require.
     Delivery(Box<Incoming>, Option<&'static str>),
-    /// Its topic is ignored. The text is as in [`Judged::Delivery`].
+    /// Answer it without storing it: its topic is ignored. The text is that of [`Judged::Delivery`].
     Ignored(Box<Incoming>, Option<&'static str>),
     /// A valid request that carries no delivery.
     Answer(Response),

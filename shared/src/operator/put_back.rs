@@ -15,20 +15,20 @@ use crate::{
 /// The result for one delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutBack {
-    /// It waits at this sequence.
+    /// The delivery waits at this sequence.
     At(Sequence),
-    /// It waits, but no wake-up could be sent; the sweep finds it within the hour.
+    /// The delivery waits, but no wake-up could be sent; the sweep finds it within the hour.
     Unannounced,
-    /// It is no longer parked.
+    /// The delivery is no longer parked.
     NotParked,
-    /// It was settled differently; its parked row is removed.
+    /// The delivery was settled differently; its parked row is removed.
     DecidedOtherwise(Settlement),
     /// The worker that parked it has not settled it yet. It stays parked, and so do those
     /// behind it in the same inbox.
     Undecided,
-    /// It stays parked behind an undecided one.
+    /// The delivery stays parked behind an undecided one.
     Behind,
-    /// It stays parked: its row or its body is corrupt.
+    /// The delivery stays parked: its row or its body is corrupt.
     Unreadable(CorruptRow),
 }
 

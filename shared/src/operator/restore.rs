@@ -49,7 +49,7 @@ const VERB: &str = "restore";
 /// The number of entities that are restored concurrently.
 const AT_ONCE: usize = 32;
 
-/// Longer than parking one delivery takes.
+/// The length of a restore's leases: longer than parking one delivery takes.
 const LEASE: Duration = Duration::from_secs(60);
 
 fn waited_at(restoring: &RestoreRecord) -> String {
@@ -59,13 +59,13 @@ fn waited_at(restoring: &RestoreRecord) -> String {
 /// The result of restoring an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Restored {
-    /// Its numbers were advanced.
+    /// The entity's numbers were advanced.
     Raised(RestoreReport),
     /// An earlier run has restored it; nothing was changed.
     Already,
-    /// It was used between the backup and its restore; nothing was changed.
+    /// The entity was used between the backup and its restore; nothing was changed.
     InUse,
-    /// It has no row.
+    /// The entity has no row.
     Gone,
 }
 
@@ -81,9 +81,9 @@ pub struct RestoreReport {
     /// Waiting deliveries that had been applied before: they were rewound, or the inbox table
     /// was copied a moment later.
     pub applied_before: u64,
-    /// It was blocked, and is now on hold.
+    /// The entity was blocked, and is now on hold.
     pub is_on_hold: bool,
-    /// Its lease was held.
+    /// The entity's lease was held.
     pub was_held: bool,
     /// The newest delivery of each source, among the last ones of the inbox.
     pub newest: BTreeMap<SourceName, Newest>,
@@ -508,7 +508,7 @@ impl Operator {
         })
     }
 
-    /// Writes all receipts to rows of their own: the row drops them when it is restored.
+    /// Writes all receipts to separate rows: the row drops them when it is restored.
     async fn spill_all(&self, state: &EntityState) -> Result<(), OperatorError> {
         try_join_all(state.recent.iter().map(|receipt| self.spill(&state.entity, receipt))).await.map(drop)
     }

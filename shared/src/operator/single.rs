@@ -37,7 +37,7 @@ pub enum Content {
     Bodiless(Box<Delivery>),
     /// A tombstone.
     Void,
-    /// None, or an expired one.
+    /// No delivery, or an expired one.
     Nothing,
 }
 

@@ -22,7 +22,7 @@ use crate::{
 /// The result of a skip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skipped {
-    /// It is settled: as parked, a tombstone or a repeat.
+    /// The item is settled: as parked, a tombstone or a repeat.
     As(Settlement),
     /// Nothing was changed: it is not in front.
     NotInFront(EntityState),

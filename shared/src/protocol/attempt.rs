@@ -22,14 +22,14 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
-    /// In the order of their numbers in rows.
+    /// All classes, in the order of their numbers in rows.
     const ALL: [Self; 3] = [Self::Failed, Self::Unanswered, Self::Unavailable];
 }
 
 /// The scheduled waits of the delivery at `head + 1`, by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Retries {
-    /// In milliseconds.
+    /// The waits of each class so far, in milliseconds.
     waited: [u32; 3],
     /// The number of consecutive holders that vanished after recording a start.
     pub crashes: u8,

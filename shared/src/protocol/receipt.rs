@@ -1,5 +1,5 @@
 //! Receipts, which remember settled deliveries. The newest are part of their entity's
-//! row; older ones have rows of their own.
+//! row; older ones have separate rows.
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -30,7 +30,7 @@ pub enum Settlement {
 }
 
 impl Settlement {
-    /// In the order of their numbers in rows.
+    /// All settlements, in the order of their numbers in rows.
     const ALL: [Self; 5] = [Self::Applied, Self::Repeat, Self::Void, Self::Parked, Self::Superseded];
 
     /// Returns the name that is shown, and stored in a receipt's own row.

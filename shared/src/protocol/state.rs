@@ -57,7 +57,7 @@ pub struct Held {
     /// The nonce of the acquire call.
     pub holder: Nonce,
     pub kind: LeaseKind,
-    /// By the holder's clock.
+    /// The end of the lease, by the holder's clock.
     pub expires_at: Timestamp,
 }
 

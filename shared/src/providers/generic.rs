@@ -1,4 +1,4 @@
-//! Senders without a module of their own: an HMAC scheme described by configuration.
+//! Senders without their own module: an HMAC scheme described by configuration.
 //!
 //! [`GenericOptions`] mirrors the sender's documentation: the header and form of
 //! the signature, the bytes it covers, and the locations of a delivery's id,

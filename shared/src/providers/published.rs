@@ -58,13 +58,13 @@ pub enum Uncertified {
     /// The certificate is missing, cannot be parsed, or its key is not RSA.
     #[error("it is not a certificate with an RSA key")]
     Unreadable,
-    /// It has expired or is not valid yet.
+    /// The certificate has expired or is not valid yet.
     #[error("it has expired, or is not valid yet")]
     Expired,
-    /// It was issued for another name.
+    /// The certificate was issued for another name.
     #[error("it was issued for another name")]
     Name,
-    /// No trusted authority issued it.
+    /// No trusted authority issued the certificate.
     #[error("no trusted authority issued it")]
     Issuer,
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// Without a URL, nothing is accepted.
+/// Square's rules for one notification URL. Without a URL, they accept nothing.
 #[derive(Debug)]
 pub(super) struct Square {
     pub(super) url: String,

@@ -29,7 +29,8 @@ pub(super) struct Scheme {
     /// Explains why a secret has no key.
     pub(super) objection: fn(&Secret) -> &'static str,
     pub(super) reads: Reads,
-    /// Not the whole [`Rule`]: the functions contain no text that only people read.
+    /// The lines of a [`Rule`], without the rest, which is text for people and kept out of the
+    /// functions.
     pub(super) lines: &'static [Line],
 }
 

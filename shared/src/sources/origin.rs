@@ -55,7 +55,7 @@ impl Origin {
     }
 }
 
-/// Without the secrets.
+/// Omits the secrets.
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Origin({})", self.0.len())

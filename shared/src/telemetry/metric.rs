@@ -68,11 +68,11 @@ metrics! {
     UnavailableSeconds: Detailed,
     /// Deliveries whose event is older than one applied before.
     Inversions: Overall,
-    /// From a delivery's arrival to its handler's first start.
+    /// The time from a delivery's arrival to its handler's first start.
     LagMs: Detailed,
     /// A handler's run time.
     HandlerMs: Detailed,
-    /// From one delivery's settle to the next one's start.
+    /// The time from one delivery's settle to the next one's start.
     HandoverMs: Detailed,
     /// The wait for a lease that another holder has.
     WaitMs: Detailed,

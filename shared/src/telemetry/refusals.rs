@@ -34,8 +34,7 @@ struct Unreported {
 pub(super) struct Counted {
     /// The number of refusals for a line to report; zero for no line yet.
     pub(super) due: u64,
-    /// With this one the source has reached half of its provider's limit of consecutive
-    /// failures.
+    /// This refusal reaches half of the provider's limit of consecutive failures.
     pub(super) is_near_limit: bool,
 }
 

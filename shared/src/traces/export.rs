@@ -1,6 +1,6 @@
 //! Sends spans to a collector, once for each invocation and after its answer.
 //!
-//! The SDK's processors send from a thread of their own, which Lambda freezes between
+//! The SDK's processors send from a separate thread, which Lambda freezes between
 //! invocations, and their `force_flush` blocks the function's only thread, which the export
 //! needs. So [`flush`] awaits the SDK's exporter between an answer and the request for the
 //! next event. A collector costs the sender of a webhook no time. One that does not answer

@@ -237,7 +237,7 @@ impl Local {
         Ok(code)
     }
 
-    /// Starts the user's worker program in processes of their own.
+    /// Starts the user's worker program in separate processes.
     async fn start_processes(
         &self,
         program: &Path,

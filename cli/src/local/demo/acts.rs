@@ -112,7 +112,7 @@ async fn group(act: &mut RunningAct<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Longer than a dead worker's lease.
+/// The wait until a dead worker's lease has expired.
 const LEASE_EXPIRES: Duration = Duration::from_millis(2200);
 
 async fn killed(act: &mut RunningAct<'_>) -> Result<()> {

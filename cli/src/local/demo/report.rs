@@ -17,7 +17,7 @@ const SHOWN: usize = 6;
 #[derive(Debug, Clone)]
 pub struct OrderReport {
     pub entity: EntityKey,
-    /// Its deliveries' names, in order of arrival.
+    /// The names of the order's deliveries, in order of arrival.
     pub arrived: Vec<String>,
     /// The applied deliveries' names, in that order.
     pub ran: Vec<String>,

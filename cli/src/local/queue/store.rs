@@ -46,7 +46,7 @@ pub struct Counts {
     pub visible: u64,
     /// Received and hidden.
     pub in_flight: u64,
-    /// Not yet visible for the first time.
+    /// The number of messages that are not visible for the first time yet.
     pub delayed: u64,
 }
 

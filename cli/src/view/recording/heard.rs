@@ -14,9 +14,9 @@ use crate::output::visible;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It was recorded.
+    /// The line was recorded.
     Told,
-    /// It was skipped, because the output shows it elsewhere.
+    /// The line was skipped, because the output shows it elsewhere.
     Nothing,
     /// A line of the function's log, to be shown like this.
     Words(String),

@@ -44,7 +44,7 @@ impl PageItem {
 pub struct Waiting {
     /// The delivery, its body still packed.
     pub unpacked: Unpacked,
-    /// Its row, which a parked delivery copies.
+    /// The delivery's row, which parking copies.
     pub row: Row,
 }
 

@@ -23,7 +23,7 @@ pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 /// The additions of a parked delivery's row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parking<'a> {
-    /// Cut at 1,000 characters.
+    /// The last error, stored up to 1,000 characters.
     pub error: &'a str,
     /// The token of the delivery's run before a rewind.
     pub run_before: Option<FencingToken>,

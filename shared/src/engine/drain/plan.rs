@@ -58,7 +58,7 @@ pub struct Drain {
     has_spilled: bool,
     /// The receipts that this drain has dropped from the row since.
     dropped: BTreeSet<IdentityHash>,
-    /// The sequences whose receipts this drain has written to rows of their own.
+    /// The sequences whose receipts this drain has written to separate rows.
     spilled: BTreeSet<Sequence>,
 }
 
@@ -232,7 +232,7 @@ impl Step {
 /// Deliveries that were decided, with what their run added.
 #[derive(Debug, Clone)]
 pub struct HandlerRun {
-    /// Those that the handler got, the oldest first.
+    /// The deliveries that the handler got, the oldest first.
     pub deliveries: Vec<Arc<Delivery>>,
     /// The places that it was about.
     pub group: Group,
@@ -511,7 +511,7 @@ impl Drain {
     }
 
     /// Returns the receipts to write before `decision`: those that it drops from the row and
-    /// that have no row of their own yet.
+    /// that have no separate row yet.
     pub fn to_spill(&self, decision: &Decision) -> Vec<Receipt> {
         self.without_row(decision.dropped.iter())
     }
@@ -587,7 +587,7 @@ impl Drain {
         self.page.extend(page);
     }
 
-    /// Notes that these receipts have rows of their own.
+    /// Notes that these receipts have separate rows.
     pub fn spilled(&mut self, receipts: Vec<Receipt>) {
         self.spilled.extend(receipts.into_iter().map(|receipt| receipt.sequence));
     }

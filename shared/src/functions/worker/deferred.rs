@@ -47,9 +47,9 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
 /// The delays of deliveries that this batch defers again without trying to append them.
 #[derive(Default)]
 struct Pauses<'a> {
-    /// For every delivery: the store did not answer.
+    /// The delay of every delivery, if the store did not answer.
     store: Option<Duration>,
-    /// For deliveries of an order whose row is throttled.
+    /// The delay of each order whose row is throttled.
     orders: BTreeMap<&'a EntityKey, Duration>,
 }
 

@@ -26,7 +26,7 @@ pub struct MarkStart<'a> {
 /// The outcome of recording a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marked {
-    /// It is recorded: start the handler.
+    /// The start is recorded: run the handler.
     Marked,
     /// The lease was lost: do not start the handler.
     Lost,
@@ -78,7 +78,7 @@ pub struct Fail<'a> {
 /// The outcome of recording a failed start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failed {
-    /// It is recorded and the lease has ended.
+    /// The failure is recorded and the lease has ended.
     Counted,
     /// The lease was lost; nothing was recorded.
     Lost,

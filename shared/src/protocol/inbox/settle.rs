@@ -74,7 +74,7 @@ impl Decision {
         self.recent.last().expect("a decision is about a place").sequence
     }
 
-    /// Returns the number of decided sequences.
+    /// Returns the number of sequences that this decision settles.
     pub fn places(&self) -> usize {
         self.receipts().count()
     }

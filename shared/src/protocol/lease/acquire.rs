@@ -45,8 +45,7 @@ pub enum Acquired {
     Held(EntityState),
     /// The inbox is empty, so there is nothing to drain.
     Empty,
-    /// Not before this time. `until` is now if a lease that was to be taken over
-    /// turned out to be free.
+    /// Acquire again at `until`, which is now if a lease to be taken over turned out to be free.
     Waiting {
         /// The end of the wait by its author's clock.
         until: Timestamp,

@@ -70,8 +70,8 @@ impl Operation for Forget<'_> {
         }
     }
 
-    /// After a first try that landed the condition still holds, so the second one lands
-    /// too and changes nothing.
+    /// Needs not recognise a first try: the condition still holds, so a second one lands and
+    /// changes nothing.
     fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Forgotten::Numbers,

@@ -60,7 +60,7 @@ pub struct TickResult {
     /// The time of its record.
     pub at: Timestamp,
     pub took: Duration,
-    /// Cut to fit into [`LAST_RESULT_BYTES`].
+    /// The error, cut to fit into [`LAST_RESULT_BYTES`].
     pub error: String,
 }
 

@@ -14,11 +14,11 @@ use opentelemetry_http::{HttpClient, HttpError};
 
 use crate::tls::Roots;
 
-/// Longer than the pauses between a busy function's sends, shorter than a collector keeps a
-/// connection.
+/// How long an idle connection is kept: longer than a busy function's pauses between sends, shorter
+/// than collectors keep it.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// More than any valid answer.
+/// The most bytes of an answer; every valid one is shorter.
 const ANSWER_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use opentelemetry_sdk::{
 
 use crate::time::{Env, Timestamp};
 
-/// With less time than this, nothing is sent.
+/// The least time for a send; with less, nothing is sent.
 const LEAST: Duration = Duration::from_millis(100);
 
 /// The pause after a collector did not answer within its timeout, or refused twice in a row
@@ -71,7 +71,7 @@ pub(super) struct Outbox<E> {
 #[derive(Debug, Default)]
 struct Health {
     has_refused: bool,
-    /// On the monotonic clock.
+    /// The end of the pause, on the monotonic clock.
     paused: Duration,
 }
 

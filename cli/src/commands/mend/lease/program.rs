@@ -31,7 +31,7 @@ pub(super) struct PassedOn {
     terminated: Arrivals,
     hung_up: Arrivals,
     continued: Arrivals,
-    /// Not passed on: a suspended program loses its lease.
+    /// The terminal's Ctrl-Z, which is not passed on: a suspended program loses its lease.
     suspended: Arrivals,
     child: Arrivals,
 }

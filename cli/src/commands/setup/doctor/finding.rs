@@ -10,7 +10,7 @@ pub enum Verdict {
     Ok,
     /// Nothing was checked; the text says why.
     NotMade,
-    /// It works, but perhaps not for long or not as intended.
+    /// The part works, but perhaps not for long or not as intended.
     Warning,
     Wrong,
 }

@@ -23,7 +23,7 @@ const OFF: Duration = Duration::from_secs(30);
 /// Parameter Store's default quota, in reads a second.
 const READS: u64 = 40;
 
-/// More workers than this need a reason.
+/// The most workers that are suggested.
 const MOST_WORKERS: u64 = 100;
 /// Parameter Store throttles when more functions than this start at once.
 const MANY: u64 = 500;

@@ -11,7 +11,7 @@ use serializer::stack::api::Refusal;
 use super::finding::Finding;
 use crate::commands::target::Deployment;
 
-/// With a condition that no row meets, requests for this key change nothing.
+/// An unused key. Requests for it, under a condition that never holds, change nothing.
 const NOBODY: &str = "serializer-doctor/nobody";
 const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
 

@@ -1,4 +1,4 @@
-//! Moves receipts from an entity's row to rows of their own.
+//! Moves receipts from an entity's row to separate rows.
 
 use std::time::Duration;
 
