@@ -515,7 +515,7 @@ async fn discard(operator: &Operator, order: &EntityKey, sequence: Sequence) -> 
             Err(OperatorError::Undecided) => (
                 Effect::Refused,
                 format!(
-                    "{order} {sequence} is not settled yet: the worker that parked it is at work, or died. Nothing was removed; try again in a minute"
+                    "{order} {sequence} is not settled yet: the worker that parked it still runs, or died. Nothing was removed; try again in a minute"
                 ),
             ),
             Err(OperatorError::DecidedOtherwise(settlement)) => (

@@ -37,7 +37,7 @@ impl Stack {
         match told {
             Ok(told) => match told.what.at(&["DescribeStacksResult", "Stacks", "member"]) {
                 Some(stack) => Ok(Self::read(name, stack)),
-                None => bail!("CloudFormation answers without a stack `{name}`"),
+                None => bail!("CloudFormation's answer does not contain the stack `{name}`"),
             },
             Err(Refusal::Other { code, message })
                 if code == "ValidationError" && message.contains("does not exist") =>

@@ -177,7 +177,7 @@ async fn one_trace_spans_request_settle_and_receiver() {
     let run = one(&spans, "run forward", TRACE);
     assert!(run.to <= one(&spans, "settle", TRACE).from);
 
-    // The drain has a trace of its own, linked both ways.
+    // The drain has a separate trace, linked both ways.
     let drain = one(&spans, "drain", "");
     assert_eq!((drain.parent.as_str(), drain.trace != TRACE), ("", true));
     assert_eq!((&process.links, &drain.links), (&vec![drain.place()], &vec![process.place()]));

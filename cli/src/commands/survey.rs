@@ -208,7 +208,7 @@ fn cost_of(name: &str, read: Read, complete: Option<u64>) -> String {
         Estimate::About(units) => format!("about {units} read units in all"),
         Estimate::Over(units) => format!("more than {units} read units in all"),
     };
-    format!("to read {name} takes {all}; {} rows were read for {} of them", read.rows, read.units())
+    format!("reading {name} takes {all}; so far {} rows took {} of them", read.rows, read.units())
 }
 
 /// Returns a progress bar on standard error, hidden unless that is a terminal.

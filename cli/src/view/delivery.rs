@@ -85,7 +85,7 @@ impl DeliveryStatus {
                 Settlement::Applied => {
                     format!("It was applied before, under token {}, and is run again.", before.token)
                 }
-                settlement => format!("It was {settlement} before, and stays so."),
+                settlement => format!("It was settled as {settlement} before, and will be again."),
             });
         }
         if waits.is_some() && parked.is_some() {

@@ -13,7 +13,7 @@ use crate::commands::{print_json, target::Target};
 
 #[derive(Debug, Args)]
 pub struct Audit {
-    /// Only this order; all by default
+    /// Check only this order; all by default
     #[arg(value_name = "ORDER")]
     order: Option<EntityKey>,
     /// One JSON object a line

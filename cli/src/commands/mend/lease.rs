@@ -63,7 +63,7 @@ struct List {
     /// Read at most N keys
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
-    /// Continue behind this key, as the list before printed
+    /// Continue after this key, which the previous list printed
     #[arg(long, value_name = "KEY")]
     after: Option<EntityKey>,
     #[command(flatten)]

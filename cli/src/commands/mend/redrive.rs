@@ -22,7 +22,7 @@ use crate::commands::reason::OptionalReason;
                   unless one failed again in between and was parked again."
 )]
 pub struct Redrive {
-    /// Into this order's inbox instead: for deliveries under SOURCE/unrouted, whose order could not be found
+    /// Append to this order's inbox instead: for deliveries under SOURCE/unrouted, whose order could not be found
     #[arg(
         long, value_name = "ORDER", requires = "order",
         conflicts_with_all = ["source", "error", "since", "all", "limit", "json"]

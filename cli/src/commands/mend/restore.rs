@@ -48,7 +48,7 @@ pub struct Restore {
     /// List what it would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Also orders that accepted deliveries on these tables since the backup; those are parked too
+    /// Also restore orders that accepted deliveries on these tables since the backup; park those too
     #[arg(long)]
     even_if_used: bool,
     /// Do not ask
