@@ -328,11 +328,9 @@ pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, Oper
         OperatorError::Lease(LeaseError::Contended { by, until }) => {
             let sentence = format!("{order} is leased by {by} until {until}; nothing was changed. Try again");
             let why = &["--why", "TEXT"];
-            Ok(refused(target, sentence).then("hold", why, "first, if it is always at work: nothing else starts").then(
-                "lease release",
-                why,
-                "takes the lease away",
-            ))
+            Ok(refused(target, sentence)
+                .then("hold", why, "first, if the order is always busy: then no other handler starts")
+                .then("lease release", why, "takes the lease away"))
         }
         OperatorError::Lease(LeaseError::Lost) => {
             let sentence = format!("the lease of {order} was lost during the operation, which may or may not be done");

@@ -67,7 +67,7 @@ async fn answer_returns_and_the_process_stays() {
 }
 
 #[tokio::test]
-async fn process_inherits_no_environment() {
+async fn process_does_not_inherit_the_environment() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let answer = answer_of(&mut process).await;
     assert_eq!(answer["setting"], "given");

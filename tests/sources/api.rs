@@ -165,8 +165,8 @@ async fn read_error_omits_the_service_message() {
         ),
         ((StatusCode::BAD_REQUEST, refusal("a b")), "ssm refuses it: status 400"),
         ((StatusCode::SERVICE_UNAVAILABLE, SECRET.to_owned()), "ssm refuses it: status 503"),
-        ((StatusCode::OK, no_document), "ssm answers without a text that could be the document"),
-        ((StatusCode::OK, SECRET.to_owned()), "ssm answers without a text that could be the document"),
+        ((StatusCode::OK, no_document), "the answer of ssm contains no document"),
+        ((StatusCode::OK, SECRET.to_owned()), "the answer of ssm contains no document"),
     ] {
         let stand_in = StandIn::start(Reply::Answer(reply.0, reply.1)).await;
         assert_eq!(stand_in.document(parameter(), &Env::system()).read().await.unwrap_err(), reason);

@@ -187,7 +187,7 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     let source = sources
         .get(&name)
         .with_context(|| format!("source `{name}` is not in the sources document; --sources gives another"))?;
-    let body = request.bytes().context("its body is not the base64 it is said to be")?.into_owned();
+    let body = request.bytes().context("`isBase64Encoded` is true, but the body is not base64")?.into_owned();
     // Headers that the front door adds or the client sets.
     let kept = |name: &str| {
         let own = matches!(name, "content-length" | "host" | "accept-encoding");

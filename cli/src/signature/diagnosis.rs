@@ -99,8 +99,8 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
         }
         if claim.is_published() {
             return format!(
-                "the signature is another key's, or of other bytes, or for somebody else: the sender did not make it \
-                 over this body of {} bytes{}. {}",
+                "the signature was made with another key, over other bytes, or for another recipient: it does not fit \
+                 this body of {} bytes{}. {}",
                 claim.body.len(),
                 given(claim),
                 lost(&claim.body)

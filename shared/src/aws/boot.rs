@@ -93,7 +93,7 @@ impl Deployment {
         Ok(start.connect(Arc::new(Log)))
     }
 
-    /// Returns the deployment's leases. `holder` tells people who holds one, in at most 60
+    /// Returns the deployment's leases. `holder` names the holder for people, in at most 60
     /// bytes. A release wakes a worker if deliveries wait.
     pub fn leases(&self, holder: &str) -> Leases {
         let Parts { store, waker, .. } = self.parts.clone();

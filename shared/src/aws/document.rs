@@ -110,7 +110,7 @@ impl Remote {
         }
         self.service
             .document(&answer.body)
-            .ok_or_else(|| format!("{} answers without a text that could be the document", self.service.name()))
+            .ok_or_else(|| format!("the answer of {} contains no document", self.service.name()))
     }
 
     /// Calls `target` once and returns any answer.

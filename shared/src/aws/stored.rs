@@ -328,7 +328,7 @@ impl Stored {
             [] => b"{}",
             body => body,
         })
-        .map_err(|_| Refused::Other(format!("{service} answers without a text that could be the document")))
+        .map_err(|_| Refused::Other(format!("the answer of {service} contains no document")))
     }
 }
 

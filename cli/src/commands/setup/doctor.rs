@@ -79,7 +79,7 @@ impl Report {
     fn end(&self) -> ExitCode {
         if !self.json {
             let [ok, not_made, warnings, wrong] = self.counted;
-            say!("\n{wrong} wrong, {warnings} to be warned of, {ok} ok, {not_made} not made");
+            say!("\n{wrong} wrong, {warnings} warnings, {ok} ok, {not_made} not made");
         }
         if self.worst == Verdict::Wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }

@@ -149,7 +149,7 @@ impl Report {
         }
         if !self.applied_before.is_empty() {
             say!(
-                "{} waiting to run again by a `rewind`, or recorded as applied in only one of the tables: {}. They \
+                "{} about to run again by a `rewind`, or applied according to only one of the tables: {}. They \
                  count as applied; rewind those orders again.",
                 counted(self.applied_before.values().sum(), "delivery was", "deliveries were"),
                 listed(self.applied_before.keys()),

@@ -175,7 +175,7 @@ fn set(fields: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> 
     }
 }
 
-/// Returns the table of a function. An ARN itself has six colons.
+/// Returns the table `invoke` of a function. A seventh colon in an ARN begins the qualifier.
 fn invoke(function: &str) -> Value {
     let own = if function.starts_with("arn:") { 6 } else { 0 };
     match function.match_indices(':').nth(own) {

@@ -65,7 +65,7 @@ impl Rotate {
         let done = self.manner.apply(place, name, |text| {
             ensure!(
                 !text.texts(name, field).contains(&new),
-                "`{name}` has that one already; nothing was written. `--finish` takes an old one out"
+                "`{name}` has that one already; nothing was written. `--finish` removes an old one"
             );
             text.put_first(name, field, &new)
         });
