@@ -403,7 +403,7 @@ impl Operator {
     /// deleted a delivery, the empty sequence gets a tombstone first.
     pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
         let outcome = |unblocked: &Unblocked| match unblocked {
-            Unblocked::Unblocked(state) => format!("goes on at {}", state.next()),
+            Unblocked::Unblocked(state) => format!("continues at {}", state.next()),
             Unblocked::NotBlocked(_) => "nothing to do".into(),
         };
         self.act(entity, Verb::Unblock, None, self.end_block(entity), outcome).await

@@ -488,6 +488,10 @@ mod tests {
         let json = r#"{"sources":{"shop":{"provider":"shopify","secrets":["s"],"handler":"h","on_failure":"hush"}}}"#;
         let error = Sources::parse(json).unwrap_err().to_string();
         assert!(error.contains("expected `park` or `block`") && !error.contains("hush"), "{error}");
+        for origin in ["origin = 'hush'", "origin = { secret = 7, x = 'hush' }", "origin = { secret = 'hush' }"] {
+            let error = Sources::parse(origin).unwrap_err().to_string();
+            assert!(!error.contains("hush"), "{origin}: {error}");
+        }
     }
 
     const SHOP: &str = "provider='standard-webhooks'\nsecrets=['whsec_c2VjcmV0']\nhandler='h'\n";

@@ -28,7 +28,7 @@ pub enum Node {
     Array(Vec<Node>),
     /// A string, number, `true`, `false` or `null`; numbers as they were written.
     Leaf(String),
-    /// An object or array below [`DEEPEST`], as JSON.
+    /// An object or array below the deepest level that is read, as JSON.
     Deep(String),
 }
 

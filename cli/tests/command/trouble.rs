@@ -566,7 +566,7 @@ fn skipped_order_continues_and_history_names_operator() {
     assert_eq!(told.len(), 3, "{told:?}");
     assert_eq!(&told[0], "ada skip: settled as parked");
     assert!(told[1].contains(" redrive: put back as "), "{told:?}");
-    assert!(told[2].starts_with("bob unblock: goes on at "), "{told:?}");
+    assert!(told[2].starts_with("bob resume: continues at "), "{told:?}");
     let shown = trouble.said(&["show", BLOCKED, "--history"]);
     assert!(shown.lines().count() == 4 && shown.contains("the warehouse counts"), "{shown}");
 }

@@ -44,7 +44,7 @@ impl Hold {
     }
 
     pub(super) fn begun(self, now: Timestamp) -> Self {
-        let (Self::On(last) | Self::Off(last)) = self else { return Self::On(now.as_millis()) };
+        let (Self::On(last) | Self::Off(last)) = self else { return Self::On(now.as_millis().max(1)) };
         Self::On(now.as_millis().max(last.saturating_add(1)))
     }
 

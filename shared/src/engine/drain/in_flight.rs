@@ -25,11 +25,11 @@ struct Visibility {
 }
 
 impl InFlight {
-    /// Creates the state of a new batch. `is_extended`: its visibility timeout is short and
-    /// extended again and again from the first grant on. Otherwise the queue's own
-    /// timeout applies, which is longer than the function may run.
-    pub fn new(env: &Env, is_extended: bool) -> Self {
-        let visibility = Visibility { is_extended: !is_extended, ..Visibility::default() };
+    /// Creates the state of a new batch. `extends`: from the first grant on, its visibility
+    /// timeout is short and extended again and again. Otherwise the queue's own timeout
+    /// applies, which is longer than the function may run.
+    pub fn new(env: &Env, extends: bool) -> Self {
+        let visibility = Visibility { is_extended: !extends, ..Visibility::default() };
         Self { env: env.clone(), visibility: watch::Sender::new(visibility) }
     }
 

@@ -5,7 +5,7 @@ mod retry;
 
 pub use retry::AnswerTiming;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     MARGIN, UNREADABLE,
@@ -227,17 +227,6 @@ impl Step {
             _ => None,
         }
     }
-}
-
-/// Deliveries that were decided, with what their run added.
-#[derive(Debug, Clone)]
-pub struct HandlerRun {
-    /// The deliveries that the handler got, the oldest first.
-    pub deliveries: Vec<Arc<Delivery>>,
-    /// The places that it was about.
-    pub group: Group,
-    /// The handler's duration, if it ran.
-    pub took: Option<Duration>,
 }
 
 impl Drain {

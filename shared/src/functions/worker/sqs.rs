@@ -49,3 +49,17 @@ pub struct BatchResponse {
 pub struct Failure {
     pub item_identifier: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreadable_receive_count_means_received_again() {
+        for (count, times) in [("1", 1), ("3", 3), ("", 2), ("many", 2)] {
+            let attributes = Attributes { approximate_receive_count: count.into() };
+            let record = Record { attributes, message_id: "m".into(), receipt_handle: "r".into(), body: "b".into() };
+            assert_eq!(Message::from(record).times, times, "{count}");
+        }
+    }
+}

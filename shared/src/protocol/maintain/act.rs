@@ -35,7 +35,7 @@ impl Verb {
             Self::Resume => "resume",
             Self::Skip => "skip",
             Self::Retry => "retry",
-            Self::Unblock => "unblock",
+            Self::Unblock => "resume",
             Self::Redrive => "redrive",
             Self::Discard => "discard",
             Self::Rewind => "rewind",
