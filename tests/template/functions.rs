@@ -54,7 +54,8 @@ fn functions_read_the_parameters() {
         });
         assert_eq!(*deployed.at(&format!("{function} Properties LoggingConfig")), logging);
         // `serializer doctor` and `tail` look for this name; docs/data.md promises the days.
-        let group = json!({ "LogGroupName": format!("/aws/lambda/${{AWS::StackName}}-{program}"), "RetentionInDays": "30" });
+        let group =
+            json!({ "LogGroupName": format!("/aws/lambda/${{AWS::StackName}}-{program}"), "RetentionInDays": "30" });
         assert_eq!(*deployed.at(&format!("{function}Logs Properties")), group);
     }
     for (sources, origin) in [
