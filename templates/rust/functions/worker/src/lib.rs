@@ -89,7 +89,8 @@ mod tests {
         let events = [("orders/create", "48.20"), ("orders/paid", "48.20"), ("orders/updated", "40.00")];
         let events =
             events.map(|(topic, total)| Event::new(topic, serde_json::json!({ "total_price": total }).to_string()));
-        let scenario = Scenario::new("shop/order/1").deliver(events).twice(0).crash_after(1).stale_token(2).out_of_order();
+        let scenario =
+            Scenario::new("shop/order/1").deliver(events).twice(0).crash_after(1).stale_token(2).out_of_order();
         scenario.run(|_| Totals { table: Some("totals".into()) }).assert_right();
     }
 }
