@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use webhook_serializer::{
     leases::LeaseError,
-    operator::{Operator, OperatorError, PutBack, Rewinding, Rewound, Skipped, Turned},
+    operator::{Operator, OperatorError, PutBack, Rewinding, Rewound, Skipped, StateChange},
     protocol::{
         entity::{EntityKey, Sequence},
         inbox::Unblocked,
@@ -352,14 +352,14 @@ fn of_order(verb: &str, order: &EntityKey, effect: Effect, state: Option<&Entity
 fn turned(
     verb: &str,
     order: &EntityKey,
-    turned: &Turned,
+    turned: &StateChange,
     done: impl Fn(&EntityState) -> String,
     unchanged: impl Fn(&EntityState) -> String,
 ) -> Outcome {
     let (effect, state, sentence) = match turned {
-        Turned::Done(state) => (Effect::Done, Some(state), done(state)),
-        Turned::Unchanged(Some(state)) => (Effect::Nothing, Some(state), unchanged(state)),
-        Turned::Unchanged(None) => (Effect::Refused, None, unknown(order)),
+        StateChange::Done(state) => (Effect::Done, Some(state), done(state)),
+        StateChange::Unchanged(Some(state)) => (Effect::Nothing, Some(state), unchanged(state)),
+        StateChange::Unchanged(None) => (Effect::Refused, None, unknown(order)),
     };
     Outcome::new(effect, sentence, of_order(verb, order, effect, state))
 }
@@ -385,8 +385,8 @@ async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Ou
         Some(ended) if !is_blocked => ended,
         // Of an order that is not stopped, it wakes a worker.
         _ => match operator.unblock(order).await? {
-            Unblocked::Unblocked(state) => Turned::Done(state),
-            Unblocked::NotBlocked(state) => Turned::Unchanged(state),
+            Unblocked::Unblocked(state) => StateChange::Done(state),
+            Unblocked::NotBlocked(state) => StateChange::Unchanged(state),
         },
     };
     let on_hold = |state: &EntityState| if state.hold.since().is_some() { "; it stays on hold" } else { "" };
@@ -402,7 +402,7 @@ async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Ou
     .then("show", &[], "shows its state"))
 }
 
-fn retry(order: &EntityKey, result: Turned) -> Outcome {
+fn retry(order: &EntityKey, result: StateChange) -> Outcome {
     turned(
         "retry",
         order,
@@ -416,7 +416,7 @@ fn retry(order: &EntityKey, result: Turned) -> Outcome {
     .then("show", &[], "shows its state")
 }
 
-fn hold(order: &EntityKey, result: Turned) -> Outcome {
+fn hold(order: &EntityKey, result: StateChange) -> Outcome {
     turned(
         "hold",
         order,

@@ -16,7 +16,7 @@ mod waiting;
 use std::{collections::BTreeMap, time::Duration};
 
 pub use erase::Erased;
-pub use hold::Turned;
+pub use hold::StateChange;
 pub use pass::{Estimate, Pass, Read};
 pub use past::{Past, Settled};
 pub use put_back::PutBack;

@@ -12,7 +12,7 @@ use webhook_serializer::{
     engine::queue::{Message, Queue, QueueError},
     handler::{Context, Handler, HandlerError, Outcome},
     leases::Terms,
-    operator::{Erased, Operator, OperatorError, Skipped, Turned},
+    operator::{Erased, Operator, OperatorError, Skipped, StateChange},
     protocol::{
         delivery::{Delivery, Envelope},
         entity::Sequence,
@@ -51,11 +51,11 @@ fn operator(world: &World) -> Operator {
     world.operator().because(because())
 }
 
-async fn on_hold(world: &World) -> Turned {
+async fn on_hold(world: &World) -> StateChange {
     operator(world).hold(&entity()).await.expect("memory answers")
 }
 
-async fn resumed(world: &World) -> Turned {
+async fn resumed(world: &World) -> StateChange {
     operator(world).resume(&entity()).await.expect("memory answers")
 }
 
@@ -66,7 +66,7 @@ async fn skipped(world: &World, sequence: Sequence) -> Skipped {
 #[tokio::test(start_paused = true)]
 async fn held_order_starts_nothing_until_resumed() {
     let world = World::new();
-    assert!(matches!(on_hold(&world).await, Turned::Done(state) if state.is_empty()));
+    assert!(matches!(on_hold(&world).await, StateChange::Done(state) if state.is_empty()));
     for id in ["1", "2", "3"] {
         world.append("test/a", id).await;
     }
@@ -74,12 +74,12 @@ async fn held_order_starts_nothing_until_resumed() {
     world.waker().wake(&entity(), Duration::ZERO, Duration::from_secs(5)).await.unwrap();
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.started(), [""; 0]);
-    assert!(matches!(on_hold(&world).await, Turned::Unchanged(Some(_))));
+    assert!(matches!(on_hold(&world).await, StateChange::Unchanged(Some(_))));
 
-    assert!(matches!(resumed(&world).await, Turned::Done(_)));
+    assert!(matches!(resumed(&world).await, StateChange::Done(_)));
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["1", "2", "3"]);
-    assert!(matches!(resumed(&world).await, Turned::Unchanged(Some(_))));
+    assert!(matches!(resumed(&world).await, StateChange::Unchanged(Some(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +134,7 @@ async fn late_first_try_changes_no_later_hold() {
     let world = World::new();
     let now = world.env.now();
     let late_hold = BeginHold { entity: &entity(), seen: Hold::default(), now }.write();
-    let Turned::Done(held) = on_hold(&world).await else { panic!("it was not on hold") };
+    let StateChange::Done(held) = on_hold(&world).await else { panic!("it was not on hold") };
     let late_end = EndHold { seen: &held, purge_at: None }.write();
     resumed(&world).await;
     assert!(matches!(world.table.write(&late_hold).await, Ok(Written::Refused(_))));
@@ -242,12 +242,12 @@ async fn retry_now_keeps_the_attempts_counted() {
         world.operator().retry(&entity()).await.expect("memory answers")
     };
     let (retried, ()) = tokio::join!(retry, world.work(&drainers));
-    assert!(matches!(retried, Turned::Done(state) if state.attempts == 1));
+    assert!(matches!(retried, StateChange::Done(state) if state.attempts == 1));
     assert_eq!(world.started(), ["1", "1"]);
     let ended = world.journal.runs().last().expect("it ran").ended;
     assert!(ended < Duration::from_secs(60), "{ended:?} since {began}");
     let again = world.operator().retry(&entity()).await;
-    assert!(matches!(again, Ok(Turned::Unchanged(Some(_)))), "nothing waits");
+    assert!(matches!(again, Ok(StateChange::Unchanged(Some(_)))), "nothing waits");
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,8 +300,8 @@ async fn operator_acts_need_a_wake_up() {
     let before = world.state("test/a").await;
     let nobody = Err(OperatorError::NobodyToWake(QueueError::Unavailable("it is down".into())));
     assert_eq!(world.operator().resume(&entity()).await, nobody);
-    assert_eq!(world.operator().unblock(&entity()).await.map(drop), nobody.clone().map(|_: Turned| ()));
-    assert_eq!(world.operator().skip(&entity(), first).await.map(drop), nobody.map(|_: Turned| ()));
+    assert_eq!(world.operator().unblock(&entity()).await.map(drop), nobody.clone().map(|_: StateChange| ()));
+    assert_eq!(world.operator().skip(&entity(), first).await.map(drop), nobody.map(|_: StateChange| ()));
     let after = world.state("test/a").await;
     assert_eq!((after.hold, after.blocked, after.head, after.held), (before.hold, before.blocked, before.head, None));
     assert!(world.operator().parked(&entity()).await.unwrap().is_empty());
@@ -442,7 +442,7 @@ async fn rate_holds_over_a_retry() {
         world.operator().retry(&entity()).await.expect("memory answers")
     };
     let (retried, ()) = tokio::join!(retry, world.work(&drainers));
-    assert!(matches!(retried, Turned::Unchanged(Some(_))), "{retried:?}");
+    assert!(matches!(retried, StateChange::Unchanged(Some(_))), "{retried:?}");
     assert_eq!(world.applied(), ["1", "2"]);
     let last = world.journal.runs().last().expect("it ran").ended;
     assert!(last.saturating_sub(began) >= Duration::from_secs(3), "{last:?}: three seconds after the first");
@@ -451,10 +451,10 @@ async fn rate_holds_over_a_retry() {
 #[tokio::test(start_paused = true)]
 async fn stopped_order_is_not_retried() {
     let world = World::blocked().await;
-    assert!(matches!(world.operator().retry(&entity()).await, Ok(Turned::Unchanged(Some(_)))));
+    assert!(matches!(world.operator().retry(&entity()).await, Ok(StateChange::Unchanged(Some(_)))));
     let world = failing_for_hours().await;
     on_hold(&world).await;
-    assert!(matches!(world.operator().retry(&entity()).await, Ok(Turned::Unchanged(Some(_)))));
+    assert!(matches!(world.operator().retry(&entity()).await, Ok(StateChange::Unchanged(Some(_)))));
     resumed(&world).await;
     let late = RetryNow { seen: &world.state("test/a").await }.write();
     let guard = world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serializer::{
     console::{Console, Watched},
     local::samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
-    view::recording::{Happening, Story, What},
+    view::recording::{EventKind, Happening, Story},
 };
 use webhook_serializer::{
     aws::Parts,
@@ -145,7 +145,8 @@ impl Shop {
 
     /// Waits until a delivery of the order is parked.
     pub async fn until_parked(&self, order: &str) {
-        let is_it = |one: &Happening| one.entity.as_str() == order && one.what == What::Settled(Settlement::Parked);
+        let is_it =
+            |one: &Happening| one.entity.as_str() == order && one.what == EventKind::Settled(Settlement::Parked);
         self.until(|happenings| happenings.iter().any(is_it)).await;
     }
 }

@@ -15,7 +15,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::grants::{Asked, AskedByFunctions};
+use crate::grants::{AskedByFunctions, RequestedGrants};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -30,13 +30,13 @@ fn in_parts(world: &World) -> Vec<u8> {
 pub async fn asked() -> AskedByFunctions {
     let mut world = World::new();
     let (memory, messages) = (world.table.clone(), world.messages.clone());
-    let acting_as = |world: &mut World, asked: &Asked| {
+    let acting_as = |world: &mut World, asked: &RequestedGrants| {
         world.table = asked.of_table(memory.clone());
         let queue = asked.of_queue(messages.clone());
         (world.queue, world.visibility, world.depth) = (queue.clone(), queue.clone(), queue);
     };
     let entity = EntityKey::parse("test/order/1").unwrap();
-    let [ingest, worker, scheduler] = [(); 3].map(|()| Asked::default());
+    let [ingest, worker, scheduler] = [(); 3].map(|()| RequestedGrants::default());
 
     acting_as(&mut world, &ingest);
     let mut order = world.incoming("test/order/1", "1");

@@ -29,9 +29,9 @@ pub struct AskedByFunctions {
 
 /// A growing record of the permissions used.
 #[derive(Debug, Clone, Default)]
-pub struct Asked(Arc<Mutex<Grants>>);
+pub struct RequestedGrants(Arc<Mutex<Grants>>);
 
-impl Asked {
+impl RequestedGrants {
     /// Returns the record so far.
     pub fn so_far(&self) -> Grants {
         self.0.lock().unwrap().clone()
@@ -72,7 +72,7 @@ impl Asked {
     }
 }
 
-impl Layer for Asked {
+impl Layer for RequestedGrants {
     async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
         match request {
             Request::Write(_) | Request::Transact(..) => {
@@ -90,7 +90,7 @@ impl Layer for Asked {
 /// A queue that records its requests.
 pub struct AskedQueue {
     inner: Arc<MemoryQueue>,
-    asked: Asked,
+    asked: RequestedGrants,
 }
 
 impl Queue for AskedQueue {

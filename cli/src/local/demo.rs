@@ -31,7 +31,7 @@ use crate::{
     view::{
         audit::{Sent, Verdict},
         lanes::{Picture, terminal},
-        recording::{Happening, Story, What},
+        recording::{EventKind, Happening, Story},
     },
 };
 use deployment::{DemoDeployment, Script};
@@ -245,22 +245,22 @@ async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio:
 /// Returns an event as a plain line, or `None` for minor events.
 pub fn line(happening: &Happening) -> Option<String> {
     let what = match &happening.what {
-        What::Accepted => "accepted".to_owned(),
-        What::Ignored => "ignored: its source does not take this topic".to_owned(),
-        What::Started(1, token) => format!("started, token {token}"),
-        What::Started(attempt, token) => format!("started, attempt {attempt}, token {token}"),
-        What::Failed { attempt, wait, error } => {
+        EventKind::Accepted => "accepted".to_owned(),
+        EventKind::Ignored => "ignored: its source does not take this topic".to_owned(),
+        EventKind::Started(1, token) => format!("started, token {token}"),
+        EventKind::Started(attempt, token) => format!("started, attempt {attempt}, token {token}"),
+        EventKind::Failed { attempt, wait, error } => {
             let error = if error.is_empty() { String::new() } else { format!(": {error}") };
             format!("attempt {attempt} failed, again in {}{error}", crate::output::duration(*wait))
         }
-        What::Settled(settlement) => settlement.to_string(),
-        What::Blocked(BlockReason::Attempts) => "blocked after its last attempt".to_owned(),
-        What::Blocked(BlockReason::Expired) => "blocked: the next sequence is an old gap".to_owned(),
-        What::Blocked(BlockReason::Vanished) => "blocked: workers died before the handler started".to_owned(),
-        What::TakenOver(_) => "taken over from a worker that died".to_owned(),
-        What::Lost => "lease lost".to_owned(),
-        What::WakeUpFailed => "wake-up not sent".to_owned(),
-        What::PutOff(..) => return None,
+        EventKind::Settled(settlement) => settlement.to_string(),
+        EventKind::Blocked(BlockReason::Attempts) => "blocked after its last attempt".to_owned(),
+        EventKind::Blocked(BlockReason::Expired) => "blocked: the next sequence is an old gap".to_owned(),
+        EventKind::Blocked(BlockReason::Vanished) => "blocked: workers died before the handler started".to_owned(),
+        EventKind::TakenOver(_) => "taken over from a worker that died".to_owned(),
+        EventKind::Lost => "lease lost".to_owned(),
+        EventKind::WakeUpFailed => "wake-up not sent".to_owned(),
+        EventKind::PutOff(..) => return None,
     };
     let name = if happening.name.is_empty() { String::new() } else { format!("{} ", one_line(&happening.name)) };
     Some(format!("{:>9.3} s  {:<28} {name}{what}", happening.at.as_secs_f64(), happening.entity.to_string()))

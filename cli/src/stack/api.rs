@@ -63,7 +63,7 @@ pub enum Refusal {
 
 /// An answer and its date.
 #[derive(Debug, Clone)]
-pub struct Told<T> {
+pub struct Reply<T> {
     pub what: T,
     /// The server's clock, as HTTP formats it.
     pub date: Option<String>,
@@ -95,7 +95,7 @@ impl Services {
         version: &str,
         action: &str,
         fields: &[(&str, &str)],
-    ) -> Result<Told<Element>, Refusal> {
+    ) -> Result<Reply<Element>, Refusal> {
         let mut body = format!("Action={action}&Version={version}");
         for (name, value) in fields {
             body += &format!("&{name}={}", encoded(value));
@@ -105,7 +105,7 @@ impl Services {
         let answer = self.ask(service, asked, &permission(service, action)).await?;
         let what = Element::parse(&String::from_utf8_lossy(&answer.body));
         let what = what.map_err(|error| Refusal::Silent(format!("{}: {error:#}", service.0)))?;
-        Ok(Told { what, date: answer.date })
+        Ok(Reply { what, date: answer.date })
     }
 
     /// Calls a JSON operation; `target` follows the service's prefix.
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(denied(&rest), expected);
         let expired = r#"{"__type":"ExpiredTokenException","message":"old"}"#;
         let said = refusal(Service::SSM, &answer(400, None, expired), "").to_string();
-        assert!(said.contains("sign in anew"), "{said}");
+        assert!(said.contains("sign in again"), "{said}");
         let unknown = refusal(Service::SSM, &answer(503, None, "<html>"), "");
         assert_eq!(unknown.to_string(), "ssm answers 503");
     }

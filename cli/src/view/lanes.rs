@@ -11,7 +11,7 @@ use webhook_serializer::protocol::{
     receipt::Settlement,
 };
 
-use crate::view::recording::{Happening, What};
+use crate::view::recording::{EventKind, Happening};
 
 /// Lanes in the order in which their orders appeared.
 #[derive(Debug, Clone, Default)]
@@ -123,14 +123,14 @@ impl Draft {
     fn take_in(&mut self, happening: &Happening) {
         let at = happening.at;
         match (&happening.what, happening.sequence) {
-            (What::Accepted, Some(sequence)) => {
+            (EventKind::Accepted, Some(sequence)) => {
                 self.totals.accepted += 1;
                 // A worker's events may arrive before ingest's.
                 if self.open.as_ref().is_none_or(|(open, ..)| *open < sequence) {
                     self.waiting.insert(sequence, (happening.name.clone(), at));
                 }
             }
-            (What::Started(_, token), Some(sequence)) => {
+            (EventKind::Started(_, token), Some(sequence)) => {
                 self.end_waiting(sequence, at);
                 match (&mut self.open, &mut self.start) {
                     // A group is one bar.
@@ -146,13 +146,13 @@ impl Draft {
                     }
                 }
             }
-            (What::Failed { .. }, Some(sequence)) => {
+            (EventKind::Failed { .. }, Some(sequence)) => {
                 self.close(at);
                 self.totals.retries += 1;
                 self.mark(happening, Sign::Failed);
                 self.open = Some((sequence, happening.name.clone(), at, Kind::Retrying));
             }
-            (What::Settled(settlement), Some(sequence)) => {
+            (EventKind::Settled(settlement), Some(sequence)) => {
                 self.close(at);
                 self.end_waiting(sequence, at);
                 self.totals.settled += 1;
@@ -173,11 +173,11 @@ impl Draft {
                     }
                 }
             }
-            (What::Blocked(_), _) => {
+            (EventKind::Blocked(_), _) => {
                 self.close(at);
                 self.mark(happening, Sign::Blocked);
             }
-            (What::TakenOver(_), _) => {
+            (EventKind::TakenOver(_), _) => {
                 if let Some((.., kind)) = &mut self.open {
                     *kind = Kind::Orphaned;
                 }
@@ -265,7 +265,7 @@ pub fn label(entity: &EntityKey, width: usize) -> String {
 mod tests {
     use super::*;
 
-    fn happening(at: u64, sequence: u64, what: What) -> Happening {
+    fn happening(at: u64, sequence: u64, what: EventKind) -> Happening {
         Happening {
             at: Duration::from_millis(at),
             entity: EntityKey::parse("n/a").unwrap(),
@@ -279,11 +279,15 @@ mod tests {
     fn retried_delivery_has_four_spans() {
         let picture = Picture::of(
             &[
-                happening(0, 1, What::Accepted),
-                happening(10, 1, What::Started(1, FencingToken(1))),
-                happening(30, 1, What::Failed { attempt: 1, wait: Duration::from_millis(20), error: String::new() }),
-                happening(50, 1, What::Started(2, FencingToken(2))),
-                happening(70, 1, What::Settled(Settlement::Applied)),
+                happening(0, 1, EventKind::Accepted),
+                happening(10, 1, EventKind::Started(1, FencingToken(1))),
+                happening(
+                    30,
+                    1,
+                    EventKind::Failed { attempt: 1, wait: Duration::from_millis(20), error: String::new() },
+                ),
+                happening(50, 1, EventKind::Started(2, FencingToken(2))),
+                happening(70, 1, EventKind::Settled(Settlement::Applied)),
             ],
             Duration::from_millis(80),
         );
@@ -298,10 +302,14 @@ mod tests {
 
     #[test]
     fn dead_workers_span_is_orphaned_until_take_over() {
-        let mut taken_over = happening(90, 1, What::TakenOver(FencingToken(2)));
+        let mut taken_over = happening(90, 1, EventKind::TakenOver(FencingToken(2)));
         taken_over.sequence = None;
         let picture = Picture::of(
-            &[happening(0, 1, What::Accepted), happening(10, 1, What::Started(1, FencingToken(1))), taken_over],
+            &[
+                happening(0, 1, EventKind::Accepted),
+                happening(10, 1, EventKind::Started(1, FencingToken(1))),
+                taken_over,
+            ],
             Duration::from_millis(100),
         );
         assert_eq!(picture.lanes[0].spans[1].kind, Kind::Orphaned);
@@ -310,7 +318,7 @@ mod tests {
 
     #[test]
     fn picture_totals_count_every_settlement() {
-        let of = |(sequence, settlement)| happening(sequence, sequence, What::Settled(settlement));
+        let of = |(sequence, settlement)| happening(sequence, sequence, EventKind::Settled(settlement));
         let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Parked, Settlement::Superseded];
         let happenings: Vec<Happening> = (1..).zip(settlements).map(of).collect();
         let picture = Picture::of(&happenings, Duration::from_millis(80));

@@ -381,7 +381,7 @@ mod tests {
             ),
             (
                 row().with(a::BLOCKED, "expired"),
-                "blocked | The place 3 is empty and so old that its delivery may have expired. Check with the sender whether one is missing. | resume",
+                "blocked | Sequence 3 is empty and so old that its delivery may have expired. Check with the sender whether one is missing. | resume",
             ),
             (
                 row().with(a::BLOCKED, "vanished"),
@@ -389,7 +389,7 @@ mod tests {
             ),
             (
                 on_hold.clone().with(a::BLOCKED, "expired"),
-                "blocked | The place 3 is empty and so old that its delivery may have expired. Check with the sender whether one is missing. An operator put it on hold 1 min ago. 2 deliveries wait. | resume, show --history",
+                "blocked | Sequence 3 is empty and so old that its delivery may have expired. Check with the sender whether one is missing. An operator put it on hold 1 min ago. 2 deliveries wait. | resume, show --history",
             ),
             (
                 on_hold.clone(),

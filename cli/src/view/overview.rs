@@ -249,13 +249,13 @@ impl Overview {
 
 type Alike = (Kind, Option<SourceName>, Option<String>);
 
-struct Gathered<'a> {
+struct OrderGroup<'a> {
     group: Group,
     orders: BTreeSet<&'a EntityKey>,
 }
 
 #[derive(Default)]
-struct Groups<'a>(BTreeMap<Alike, Gathered<'a>>);
+struct Groups<'a>(BTreeMap<Alike, OrderGroup<'a>>);
 
 impl<'a> Groups<'a> {
     /// Returns the group of such orders, and creates it around the delivery `at`.
@@ -265,9 +265,9 @@ impl<'a> Groups<'a> {
         source: Option<&SourceName>,
         error: Option<&str>,
         at: (&EntityKey, Sequence),
-    ) -> &mut Gathered<'a> {
+    ) -> &mut OrderGroup<'a> {
         let alike = (kind, source.cloned(), error.map(alike));
-        self.0.entry(alike).or_insert_with_key(|(_, source, error)| Gathered {
+        self.0.entry(alike).or_insert_with_key(|(_, source, error)| OrderGroup {
             group: Group {
                 kind,
                 source: source.clone(),
@@ -282,7 +282,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-impl<'a> Gathered<'a> {
+impl<'a> OrderGroup<'a> {
     fn add(&mut self, entity: &'a EntityKey, sequence: Sequence, deliveries: u64, since: Option<Timestamp>) {
         self.orders.insert(entity);
         let group = &mut self.group;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-pub use heard::Heard;
+pub use heard::ParsedLine;
 use tokio::sync::watch;
 use webhook_serializer::{
     protocol::{
@@ -29,11 +29,11 @@ pub struct Happening {
     pub sequence: Option<Sequence>,
     /// The delivery's display name; empty if it has no name.
     pub name: String,
-    pub what: What,
+    pub what: EventKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     Accepted,
     /// The source ignores this topic.
     Ignored,
@@ -56,13 +56,13 @@ pub enum What {
 /// The recorded events.
 #[derive(Debug, Clone)]
 pub struct Story {
-    told: Arc<Mutex<Told>>,
+    recorded: Arc<Mutex<Recorded>>,
     length: watch::Sender<usize>,
     env: Env,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct Recorded {
     happenings: Vec<Happening>,
     names: HashMap<String, String>,
     /// Names at the time of acceptance.
@@ -73,28 +73,28 @@ struct Told {
 
 impl Story {
     pub fn new(env: Env) -> Self {
-        Self { told: Arc::default(), length: watch::Sender::new(0), env }
+        Self { recorded: Arc::default(), length: watch::Sender::new(0), env }
     }
 
     /// Gives a delivery a name.
     pub fn call(&self, delivery_id: &str, name: &str) {
-        self.told().names.insert(DeliveryId::new(delivery_id).as_sent().to_owned(), name.to_owned());
+        self.recorded().names.insert(DeliveryId::new(delivery_id).as_sent().to_owned(), name.to_owned());
     }
 
     /// Returns a delivery's given name, or its topic.
     pub fn name(&self, delivery_id: &str, topic: &str) -> String {
-        let name = self.told().names.get(DeliveryId::new(delivery_id).as_sent()).cloned();
+        let name = self.recorded().names.get(DeliveryId::new(delivery_id).as_sent()).cloned();
         name.unwrap_or_else(|| topic.to_owned())
     }
 
     /// Returns the name of the delivery at a sequence, or `otherwise` if its acceptance was not recorded.
     fn name_at(&self, entity: &EntityKey, sequence: Sequence, otherwise: &str) -> String {
-        let name = self.told().accepted.get(&(entity.clone(), sequence)).cloned();
+        let name = self.recorded().accepted.get(&(entity.clone(), sequence)).cloned();
         name.unwrap_or_else(|| otherwise.to_owned())
     }
 
     pub fn source(&self, entity: &EntityKey) -> Option<SourceName> {
-        self.told().sources.get(entity).cloned()
+        self.recorded().sources.get(entity).cloned()
     }
 
     pub fn now(&self) -> Duration {
@@ -103,7 +103,7 @@ impl Story {
 
     /// Returns the events from number `from` on.
     pub fn since(&self, from: usize) -> Vec<Happening> {
-        self.told().happenings.get(from..).unwrap_or_default().to_vec()
+        self.recorded().happenings.get(from..).unwrap_or_default().to_vec()
     }
 
     /// Returns the number of events; it can be waited for.
@@ -115,26 +115,26 @@ impl Story {
     pub async fn until(&self, from: usize, so: impl Fn(&[Happening]) -> bool) {
         let mut length = self.length();
         // `self` owns the sender, so the channel is open.
-        let _ = length.wait_for(|_| so(self.told().happenings.get(from..).unwrap_or_default())).await;
+        let _ = length.wait_for(|_| so(self.recorded().happenings.get(from..).unwrap_or_default())).await;
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
-        self.told.lock().expect("no one panics while holding this")
+    fn recorded(&self) -> std::sync::MutexGuard<'_, Recorded> {
+        self.recorded.lock().expect("no one panics while holding this")
     }
 
-    fn tell(&self, entity: &EntityKey, sequence: Option<Sequence>, name: String, what: What) {
+    fn record(&self, entity: &EntityKey, sequence: Option<Sequence>, name: String, what: EventKind) {
         let at = self.now();
         let length = {
-            let mut told = self.told();
-            told.happenings.push(Happening { at, entity: entity.clone(), sequence, name, what });
-            told.happenings.len()
+            let mut recorded = self.recorded();
+            recorded.happenings.push(Happening { at, entity: entity.clone(), sequence, name, what });
+            recorded.happenings.len()
         };
         self.length.send_replace(length);
     }
 
-    fn tell_of(&self, delivery: &Delivery, what: What) {
+    fn tell_of(&self, delivery: &Delivery, what: EventKind) {
         let name = self.name(delivery.delivery_id().as_str(), delivery.topic());
-        self.tell(delivery.entity(), Some(delivery.sequence()), name, what);
+        self.record(delivery.entity(), Some(delivery.sequence()), name, what);
     }
 }
 
@@ -144,35 +144,39 @@ impl Observer for Story {
             Event::Accepted { incoming, sequence, is_wake_up_lost } => {
                 let name = self.name(incoming.identity.delivery_id.as_str(), &incoming.topic);
                 let source = incoming.identity.source.clone();
-                self.told().sources.insert(incoming.entity.clone(), source);
-                self.told().accepted.insert((incoming.entity.clone(), *sequence), name.clone());
-                self.tell(&incoming.entity, Some(*sequence), name, What::Accepted);
+                self.recorded().sources.insert(incoming.entity.clone(), source);
+                self.recorded().accepted.insert((incoming.entity.clone(), *sequence), name.clone());
+                self.record(&incoming.entity, Some(*sequence), name, EventKind::Accepted);
                 if *is_wake_up_lost {
-                    self.tell(&incoming.entity, Some(*sequence), String::new(), What::WakeUpFailed);
+                    self.record(&incoming.entity, Some(*sequence), String::new(), EventKind::WakeUpFailed);
                 }
             }
             Event::Ignored { incoming } => {
                 let name = self.name(incoming.identity.delivery_id.as_str(), &incoming.topic);
-                self.tell(&incoming.entity, None, name, What::Ignored);
+                self.record(&incoming.entity, None, name, EventKind::Ignored);
             }
             Event::Started { delivery, token } => {
-                self.tell_of(delivery, What::Started(delivery.attempt(), *token));
+                self.tell_of(delivery, EventKind::Started(delivery.attempt(), *token));
             }
             Event::Settled { entity, sequence, settlement, delivery, .. } => {
                 let name = delivery.map(|one| self.name(one.delivery_id().as_str(), one.topic())).unwrap_or_default();
-                self.tell(entity, Some(*sequence), name, What::Settled(*settlement));
+                self.record(entity, Some(*sequence), name, EventKind::Settled(*settlement));
             }
             Event::Failed { delivery, retry_in, error } => {
                 let error = (*error).to_owned();
-                self.tell_of(delivery, What::Failed { attempt: delivery.attempt(), wait: *retry_in, error });
+                self.tell_of(delivery, EventKind::Failed { attempt: delivery.attempt(), wait: *retry_in, error });
             }
-            Event::Blocked { entity, reason, .. } => self.tell(entity, None, String::new(), What::Blocked(*reason)),
+            Event::Blocked { entity, reason, .. } => {
+                self.record(entity, None, String::new(), EventKind::Blocked(*reason))
+            }
             Event::Requeued { entity, delay, reason } => {
-                self.tell(entity, None, String::new(), What::PutOff(*reason, *delay));
+                self.record(entity, None, String::new(), EventKind::PutOff(*reason, *delay));
             }
-            Event::TakenOver { entity, token } => self.tell(entity, None, String::new(), What::TakenOver(*token)),
-            Event::Lost { entity, .. } => self.tell(entity, None, String::new(), What::Lost),
-            Event::WakeUpFailed { entity } => self.tell(entity, None, String::new(), What::WakeUpFailed),
+            Event::TakenOver { entity, token } => {
+                self.record(entity, None, String::new(), EventKind::TakenOver(*token))
+            }
+            Event::Lost { entity, .. } => self.record(entity, None, String::new(), EventKind::Lost),
+            Event::WakeUpFailed { entity } => self.record(entity, None, String::new(), EventKind::WakeUpFailed),
             _ => {}
         }
     }

@@ -170,7 +170,7 @@ fn alarm_topic_needs_usable_key_and_subscriber() {
     policy("cloudwatch.amazonaws.com");
     assert!(asked().starts_with("ok 1 subscribed"), "{}", asked());
     topic(aws, &[("SubscriptionsConfirmed", "0")]);
-    assert!(asked().starts_with("warning nobody has subscribed"), "{}", asked());
+    assert!(asked().starts_with("warning it has no confirmed subscription"), "{}", asked());
     let missing = "<ErrorResponse><Error><Code>NotFound</Code><Message>no</Message></Error></ErrorResponse>";
     aws.answer("GetTopicAttributes", 404, missing);
     assert!(asked().contains("does not exist: alarms reach nobody"), "{}", asked());

@@ -328,7 +328,7 @@ fn certificate_file_replaces_paypals() {
     });
     assert_eq!((said, code), (expected, Some(0)));
     let other = reason(verified("webhook_id=OTHER", &paypal(), PAYPAL));
-    assert!(other.contains("for somebody else") && other.contains("for the webhook_id OTHER"), "{other}");
+    assert!(other.contains("for another recipient") && other.contains("for the webhook_id OTHER"), "{other}");
     assert!(reason(verified("webhook_id=WID", &paypal(), &format!("{PAYPAL}\n"))).contains("a newline at its end"));
     let mut elsewhere = paypal();
     elsewhere[3] = elsewhere[3].replace("api.sandbox.paypal.com", "api.example.com");

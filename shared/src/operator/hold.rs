@@ -13,14 +13,14 @@ use crate::protocol::{
 
 /// The result of a hold, resume or retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Turned {
+pub enum StateChange {
     /// Done; the row afterwards.
     Done(EntityState),
     /// Nothing to change; `None`: the entity has no row.
     Unchanged(Option<EntityState>),
 }
 
-impl Turned {
+impl StateChange {
     fn describe(&self) -> String {
         match self {
             Self::Done(_) => "done".into(),
@@ -36,14 +36,14 @@ impl Operator {
     /// # Errors
     ///
     /// The store could not be reached; [`OperatorError::IsAJob`].
-    pub async fn hold(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
+    pub async fn hold(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
         }
-        self.act(entity, Verb::Hold, None, self.begin_hold(entity), Turned::describe).await
+        self.act(entity, Verb::Hold, None, self.begin_hold(entity), StateChange::describe).await
     }
 
-    async fn begin_hold(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
+    async fn begin_hold(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         let mut seen = self.store.entity(entity, PATIENCE).await?;
         for _ in 0..TRIES {
             if seen.as_ref().is_some_and(|state| state.hold.since().is_some()) {
@@ -52,11 +52,11 @@ impl Operator {
             let hold = seen.as_ref().map(|state| state.hold).unwrap_or_default();
             let begin = BeginHold { entity, seen: hold, now: self.store.env().now() };
             match self.store.run(&begin, PATIENCE).await? {
-                HoldChanged::Done(state) => return Ok(Turned::Done(state)),
+                HoldChanged::Done(state) => return Ok(StateChange::Done(state)),
                 HoldChanged::Changed(state) => seen = state,
             }
         }
-        Ok(Turned::Unchanged(seen))
+        Ok(StateChange::Unchanged(seen))
     }
 
     /// Ends a hold, and wakes a worker. A blocked entity stays blocked.
@@ -65,14 +65,14 @@ impl Operator {
     ///
     /// The store could not be reached; [`OperatorError::Queue`]: it is resumed, but no worker
     /// could be woken.
-    pub async fn resume(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
+    pub async fn resume(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
-            return Ok(Turned::Unchanged(None));
+            return Ok(StateChange::Unchanged(None));
         }
-        self.act(entity, Verb::Resume, None, self.end_hold(entity), Turned::describe).await
+        self.act(entity, Verb::Resume, None, self.end_hold(entity), StateChange::describe).await
     }
 
-    async fn end_hold(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
+    async fn end_hold(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         let mut seen = self.store.entity(entity, PATIENCE).await?;
         for _ in 0..TRIES {
             let Some(state) = seen.as_ref().filter(|state| state.hold.since().is_some()) else { break };
@@ -82,14 +82,14 @@ impl Operator {
             match self.store.run(&EndHold { seen: state, purge_at }, PATIENCE).await? {
                 HoldChanged::Done(state) => {
                     self.waker.wake(entity, Duration::ZERO, PATIENCE).await?;
-                    return Ok(Turned::Done(state));
+                    return Ok(StateChange::Done(state));
                 }
                 HoldChanged::Changed(state) => seen = state,
             }
         }
         // The caller that resumed it may have died before its wake-up.
         self.waker.wake(entity, Duration::ZERO, PATIENCE).await?;
-        Ok(Turned::Unchanged(seen))
+        Ok(StateChange::Unchanged(seen))
     }
 
     /// Makes the next attempt at the delivery in front due now, and wakes a worker. Its attempts
@@ -99,12 +99,12 @@ impl Operator {
     ///
     /// The store could not be reached; [`OperatorError::Queue`]: the wait is over, but no worker
     /// could be woken.
-    pub async fn retry(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
-        let Some(state) = self.store.entity(entity, PATIENCE).await? else { return Ok(Turned::Unchanged(None)) };
-        self.act(entity, Verb::Retry, Some(state.next()), self.end_wait(entity), Turned::describe).await
+    pub async fn retry(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
+        let Some(state) = self.store.entity(entity, PATIENCE).await? else { return Ok(StateChange::Unchanged(None)) };
+        self.act(entity, Verb::Retry, Some(state.next()), self.end_wait(entity), StateChange::describe).await
     }
 
-    async fn end_wait(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
+    async fn end_wait(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         let mut seen = self.store.entity(entity, PATIENCE).await?;
         for _ in 0..TRIES {
             let waits = |state: &&EntityState| {
@@ -116,11 +116,11 @@ impl Operator {
             match self.store.run(&RetryNow { seen: state }, PATIENCE).await? {
                 Retrying::Now(state) => {
                     self.waker.wake(entity, Duration::ZERO, PATIENCE).await?;
-                    return Ok(Turned::Done(state));
+                    return Ok(StateChange::Done(state));
                 }
                 Retrying::Changed(state) => seen = state,
             }
         }
-        Ok(Turned::Unchanged(seen))
+        Ok(StateChange::Unchanged(seen))
     }
 }

@@ -2,7 +2,7 @@
 
 use tests::{handlers::Done, world::World};
 use webhook_serializer::{
-    operator::{Erased, Inspected, Operator, OperatorError, Skipped, Turned},
+    operator::{Erased, Inspected, Operator, OperatorError, Skipped, StateChange},
     protocol::{format::attribute as a, inbox::Unblocked, maintain::Reason, table::TableName},
 };
 
@@ -68,7 +68,7 @@ async fn hold_beside_resume_leaves_it_held_or_running() {
     };
     let hold = async |operator: &Operator| with_a_reason(operator).hold(&entity()).await;
     let resume = async |operator: &Operator| with_a_reason(operator).resume(&entity()).await;
-    let check = async |world: World, first: Result<Turned, _>, second: Result<Turned, _>, at: Meeting| {
+    let check = async |world: World, first: Result<StateChange, _>, second: Result<StateChange, _>, at: Meeting| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         succeeds(&world).await;
         let on_hold = world.state("test/a").await.hold.since().is_some();
@@ -97,12 +97,12 @@ async fn erase_beside_hold_keeps_the_held_row() {
         assert!(row.number(a::HOLD).is_some(), "{at:?}");
         assert!(row.get(a::PURGE_AT).is_none(), "{at:?}: the hold would be deleted");
     };
-    let first = async |world, held: Result<Turned, _>, erased: Result<Erased, OperatorError>, at: Meeting| {
+    let first = async |world, held: Result<StateChange, _>, erased: Result<Erased, OperatorError>, at: Meeting| {
         assert!(held.is_ok() && matches!(erased, Ok(_) | Err(OperatorError::InUse)), "{at:?}: {held:?} {erased:?}");
         check(world, at).await;
     };
     every_meeting(applied, hold, erase, succeeds, first).await;
-    let second = async |world, erased: Result<Erased, OperatorError>, held: Result<Turned, _>, at: Meeting| {
+    let second = async |world, erased: Result<Erased, OperatorError>, held: Result<StateChange, _>, at: Meeting| {
         assert!(held.is_ok() && matches!(erased, Ok(_) | Err(OperatorError::InUse)), "{at:?}: {held:?} {erased:?}");
         check(world, at).await;
     };
@@ -121,12 +121,13 @@ async fn resume_beside_a_delivery_keeps_the_row() {
     let claim = async |world: &World| {
         world.append("test/a", "1").await;
     };
-    let check = async |world: World, resumed: Result<Turned, OperatorError>, _: Result<Inspected, _>, at: Meeting| {
-        assert!(resumed.is_ok(), "{at:?}: {resumed:?}");
-        let row = world.memory.rows(&TableName::Entities).remove(0);
-        assert!(row.get(a::PURGE_AT).is_none(), "{at:?}: something waits there");
-        succeeds(&world).await;
-        assert_eq!(world.applied(), ["1"], "{at:?}");
-    };
+    let check =
+        async |world: World, resumed: Result<StateChange, OperatorError>, _: Result<Inspected, _>, at: Meeting| {
+            assert!(resumed.is_ok(), "{at:?}: {resumed:?}");
+            let row = world.memory.rows(&TableName::Entities).remove(0);
+            assert!(row.get(a::PURGE_AT).is_none(), "{at:?}: something waits there");
+            succeeds(&world).await;
+            assert_eq!(world.applied(), ["1"], "{at:?}");
+        };
     every_meeting(on_hold, resume, look, claim, check).await;
 }

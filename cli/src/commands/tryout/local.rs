@@ -217,7 +217,7 @@ impl Local {
         self.announce(&deployment, console.as_ref(), &sources.current());
         self.write_environment(&environment)?;
         let (over, until_over) = oneshot::channel();
-        let telling = tokio::spawn(teller(&deployment, story.clone(), self.json).tell(until_over));
+        let telling = tokio::spawn(teller(&deployment, story.clone(), self.json).print(until_over));
         let (code, verdict) = match samples_in {
             None => (stop_when_asked(stops, deployment, processes).await?, None),
             Some(folder) => {

@@ -31,7 +31,7 @@ use crate::{
     output::duration,
     view::{
         job,
-        recording::{Story, What},
+        recording::{EventKind, Story},
     },
 };
 
@@ -132,14 +132,14 @@ impl Rates {
             let source = story.source(&happening.entity);
             let source = source.as_ref().map_or("?", |source| source.as_str());
             let place = (happening.entity.clone(), happening.sequence);
-            if happening.what == What::Accepted {
+            if happening.what == EventKind::Accepted {
                 accepted.insert(place.clone(), at);
             }
             let Some(step) = self.at(source, at) else { continue };
             match happening.what {
-                What::Accepted => step.accepted += 1,
-                What::Failed { .. } => step.failed += 1,
-                What::Settled(settlement) => {
+                EventKind::Accepted => step.accepted += 1,
+                EventKind::Failed { .. } => step.failed += 1,
+                EventKind::Settled(settlement) => {
                     step.settled += 1;
                     if settlement == Settlement::Parked {
                         step.failed += 1;

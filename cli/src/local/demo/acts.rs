@@ -16,7 +16,7 @@ use crate::{
     local::samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
     view::{
         audit::Sent,
-        recording::{Happening, What},
+        recording::{EventKind, Happening},
     },
 };
 
@@ -192,7 +192,7 @@ impl RunningAct<'_> {
     /// Waits until each delivery is settled. One may have several sequences: it may have
     /// been stored although it was answered 503 and sent again.
     async fn until_each_is_settled(&self) {
-        let settled = |happening: &&Happening| matches!(happening.what, What::Settled(settlement) if settlement != Settlement::Void);
+        let settled = |happening: &&Happening| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
         let count = self.orders.values().map(Vec::len).sum();
         let names = |so_far: &[Happening]| {
             so_far.iter().filter(settled).map(|happening| happening.name.as_str()).collect::<HashSet<_>>().len()
@@ -202,7 +202,7 @@ impl RunningAct<'_> {
 
     /// Waits until this many sequences are settled in this act.
     async fn until_settled(&self, count: usize) {
-        let settled = |happening: &Happening| matches!(happening.what, What::Settled(settlement) if settlement != Settlement::Void);
+        let settled = |happening: &Happening| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
         let from = self.from;
         self.deployment
             .story

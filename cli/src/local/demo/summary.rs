@@ -13,7 +13,7 @@ use webhook_serializer::protocol::{
 
 use crate::{
     output,
-    view::recording::{Happening, What},
+    view::recording::{EventKind, Happening},
 };
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,19 +31,22 @@ pub(super) struct Summary {
     others: BTreeMap<(&'static str, &'static str), usize>,
 }
 
-fn other(what: &What) -> Option<(&'static str, &'static str)> {
+fn other(what: &EventKind) -> Option<(&'static str, &'static str)> {
     match what {
-        What::Accepted | What::Started(..) | What::PutOff(..) | What::Settled(Settlement::Applied) => None,
-        What::Ignored => Some(("delivery ignored", "deliveries ignored")),
-        What::Settled(Settlement::Repeat) => Some(("repeat", "repeats")),
-        What::Settled(Settlement::Void) => Some(("tombstone", "tombstones")),
-        What::Settled(Settlement::Parked) => Some(("parked", "parked")),
-        What::Settled(Settlement::Superseded) => Some(("superseded", "superseded")),
-        What::Failed { .. } => Some(("attempt failed", "attempts failed")),
-        What::Blocked(_) => Some(("order blocked", "orders blocked")),
-        What::TakenOver(_) => Some(("lease taken over", "leases taken over")),
-        What::Lost => Some(("lease lost", "leases lost")),
-        What::WakeUpFailed => Some(("wake-up not sent", "wake-ups not sent")),
+        EventKind::Accepted
+        | EventKind::Started(..)
+        | EventKind::PutOff(..)
+        | EventKind::Settled(Settlement::Applied) => None,
+        EventKind::Ignored => Some(("delivery ignored", "deliveries ignored")),
+        EventKind::Settled(Settlement::Repeat) => Some(("repeat", "repeats")),
+        EventKind::Settled(Settlement::Void) => Some(("tombstone", "tombstones")),
+        EventKind::Settled(Settlement::Parked) => Some(("parked", "parked")),
+        EventKind::Settled(Settlement::Superseded) => Some(("superseded", "superseded")),
+        EventKind::Failed { .. } => Some(("attempt failed", "attempts failed")),
+        EventKind::Blocked(_) => Some(("order blocked", "orders blocked")),
+        EventKind::TakenOver(_) => Some(("lease taken over", "leases taken over")),
+        EventKind::Lost => Some(("lease lost", "leases lost")),
+        EventKind::WakeUpFailed => Some(("wake-up not sent", "wake-ups not sent")),
     }
 }
 
@@ -59,24 +62,24 @@ impl Summary {
                 *summary.others.entry(what).or_default() += 1;
             }
             match happening.what {
-                What::Accepted => {
+                EventKind::Accepted => {
                     // Counts a webhook once, even if it was sent again.
                     accepted.insert((&happening.entity, happening.name.as_str()));
                     applied.entry(&happening.entity).or_default();
                 }
-                What::Started(..) => {
+                EventKind::Started(..) => {
                     summary.started += 1;
                     running.insert(at_work);
                     summary.most_at_once = summary.most_at_once.max(running.len());
                 }
-                What::Settled(settlement) => {
+                EventKind::Settled(settlement) => {
                     running.remove(&at_work);
                     if settlement == Settlement::Applied {
                         summary.applied += 1;
                         applied.entry(&happening.entity).or_default().push(happening.sequence);
                     }
                 }
-                What::Failed { .. } => _ = running.remove(&at_work),
+                EventKind::Failed { .. } => _ = running.remove(&at_work),
                 _ => {}
             }
         }
@@ -118,26 +121,26 @@ mod tests {
 
     use super::*;
 
-    fn event(entity: &str, sequence: u64, at: u64, what: What) -> Happening {
+    fn event(entity: &str, sequence: u64, at: u64, what: EventKind) -> Happening {
         let entity = EntityKey::parse(entity).unwrap();
         let at = Duration::from_millis(at);
         Happening { at, entity, sequence: Some(Sequence(sequence)), name: format!("R{sequence}"), what }
     }
 
     fn run(entity: &str, sequence: u64, from: u64, to: u64) -> [Happening; 2] {
-        let started = event(entity, sequence, from, What::Started(1, FencingToken(sequence)));
-        [started, event(entity, sequence, to, What::Settled(Settlement::Applied))]
+        let started = event(entity, sequence, from, EventKind::Started(1, FencingToken(sequence)));
+        [started, event(entity, sequence, to, EventKind::Settled(Settlement::Applied))]
     }
 
     #[test]
     fn summary_counts_a_burst_and_finds_disorder() {
         let accepted = [("a/1", 1), ("a/1", 2), ("b/1", 1), ("b/1", 2)];
-        let accepted = accepted.map(|(entity, sequence)| event(entity, sequence, 1000, What::Accepted));
+        let accepted = accepted.map(|(entity, sequence)| event(entity, sequence, 1000, EventKind::Accepted));
         let [a1, a1_applied] = run("a/1", 1, 1001, 1003);
         let [b2, b2_applied] = run("b/1", 2, 1002, 1004);
         let rest = [run("a/1", 2, 1005, 1006), run("b/1", 1, 1007, 3000)].concat();
-        let repeat = || event("b/1", 1, 1000, What::Settled(Settlement::Repeat));
-        let lost = [event("b/1", 1, 1000, What::Lost), repeat(), repeat()];
+        let repeat = || event("b/1", 1, 1000, EventKind::Settled(Settlement::Repeat));
+        let lost = [event("b/1", 1, 1000, EventKind::Lost), repeat(), repeat()];
         let happenings = [&accepted[..], &lost, &[a1, b2, a1_applied, b2_applied], &rest].concat();
         assert_eq!(
             Summary::of(&happenings).to_string(),

@@ -198,7 +198,7 @@ impl Default for Canvas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::recording::{Happening, What};
+    use crate::view::recording::{EventKind, Happening};
     use webhook_serializer::protocol::{
         entity::{EntityKey, FencingToken, Sequence},
         receipt::Settlement,
@@ -208,9 +208,9 @@ mod tests {
         let mut happenings = Vec::new();
         for order in 0..orders {
             for (at, what) in [
-                (0, What::Accepted),
-                (20, What::Started(1, FencingToken(1))),
-                (100, What::Settled(Settlement::Applied)),
+                (0, EventKind::Accepted),
+                (20, EventKind::Started(1, FencingToken(1))),
+                (100, EventKind::Settled(Settlement::Applied)),
             ] {
                 happenings.push(Happening {
                     at: Duration::from_millis(at),

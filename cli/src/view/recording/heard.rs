@@ -9,13 +9,13 @@ use webhook_serializer::protocol::{
     state::BlockReason,
 };
 
-use super::{Story, What};
+use super::{EventKind, Story};
 use crate::output::visible;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum ParsedLine {
     /// The line was recorded.
-    Told,
+    Recorded,
     /// The line was skipped, because the output shows it elsewhere.
     Nothing,
     /// A line of the function's log, to be shown like this.
@@ -31,34 +31,34 @@ const SETTLEMENTS: [Settlement; 5] =
 const NOT_SHOWN: [&str; 6] = ["timestamp", "level", "message", "request", "outcome", "_aws"];
 
 impl Story {
-    pub fn hear(&self, line: &str) -> Heard {
+    pub fn hear(&self, line: &str) -> ParsedLine {
         match serde_json::from_str::<Map<String, Value>>(line) {
             Ok(fields) if is_of_the_log(&fields) => self.hear_of(&fields),
             // A handler's own output, JSON or not.
-            _ => Heard::Printed,
+            _ => ParsedLine::Printed,
         }
     }
 
-    fn hear_of(&self, fields: &Map<String, Value>) -> Heard {
+    fn hear_of(&self, fields: &Map<String, Value>) -> ParsedLine {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
         let number = |name: &str| fields.get(name).and_then(Value::as_u64);
         // A handler may log the same words; an event names its order.
         let is_event = ["entity", "_aws"].iter().any(|name| fields.contains_key(*name));
         let what = match text("message") {
-            "accepted" | "requeued" | "measured" if is_event => return Heard::Nothing,
-            "settled" => SETTLEMENTS.into_iter().find(|one| one.as_str() == text("outcome")).map(What::Settled),
-            "attempt failed" => Some(What::Failed {
+            "accepted" | "requeued" | "measured" if is_event => return ParsedLine::Nothing,
+            "settled" => SETTLEMENTS.into_iter().find(|one| one.as_str() == text("outcome")).map(EventKind::Settled),
+            "attempt failed" => Some(EventKind::Failed {
                 attempt: number("attempt").and_then(|attempt| attempt.try_into().ok()).unwrap_or(1),
                 wait: Duration::from_millis(number("retry_in_ms").unwrap_or(0)),
                 error: String::new(),
             }),
             "blocked" => {
                 let all = [BlockReason::Attempts, BlockReason::Expired, BlockReason::Vanished];
-                all.into_iter().find(|one| one.as_str() == text("reason")).map(What::Blocked)
+                all.into_iter().find(|one| one.as_str() == text("reason")).map(EventKind::Blocked)
             }
-            "lease taken over" => number("token").map(|token| What::TakenOver(FencingToken(token))),
-            "lease lost" => Some(What::Lost),
-            "wake-up not sent" => Some(What::WakeUpFailed),
+            "lease taken over" => number("token").map(|token| EventKind::TakenOver(FencingToken(token))),
+            "lease lost" => Some(EventKind::Lost),
+            "wake-up not sent" => Some(EventKind::WakeUpFailed),
             _ => None,
         };
         match (what, EntityKey::parse(text("entity"))) {
@@ -67,10 +67,10 @@ impl Story {
                 // A delivery that was stored although its sender got an error was not recorded as accepted.
                 let given = self.name(text("delivery"), text("delivery"));
                 let name = sequence.map(|sequence| self.name_at(&entity, sequence, &given));
-                self.tell(&entity, sequence, name.unwrap_or_default(), what);
-                Heard::Told
+                self.record(&entity, sequence, name.unwrap_or_default(), what);
+                ParsedLine::Recorded
             }
-            _ => Heard::Words(in_words(fields)),
+            _ => ParsedLine::Words(in_words(fields)),
         }
     }
 }
@@ -114,16 +114,16 @@ mod tests {
             r#"{"level":"WARN","message":"blocked","entity":"a/1","reason":"attempts"}"#,
         ];
         for line in lines {
-            assert_eq!(story.hear(line), Heard::Told, "{line}");
+            assert_eq!(story.hear(line), ParsedLine::Recorded, "{line}");
         }
-        let told: Vec<(String, What)> = story.since(0).into_iter().map(|one| (one.name, one.what)).collect();
-        let failed = What::Failed { attempt: 2, wait: Duration::from_millis(400), error: String::new() };
+        let told: Vec<(String, EventKind)> = story.since(0).into_iter().map(|one| (one.name, one.what)).collect();
+        let failed = EventKind::Failed { attempt: 2, wait: Duration::from_millis(400), error: String::new() };
         assert_eq!(
             told,
             [
                 ("d".to_owned(), failed),
-                ("d".to_owned(), What::Settled(Settlement::Applied)),
-                (String::new(), What::Blocked(BlockReason::Attempts)),
+                ("d".to_owned(), EventKind::Settled(Settlement::Applied)),
+                (String::new(), EventKind::Blocked(BlockReason::Attempts)),
             ]
         );
     }
@@ -136,10 +136,10 @@ mod tests {
             let line = r#"{"level":"INFO","message":"settled","entity":"a/1","sequence":7,"delivery":"d","outcome":"superseded"}"#;
             line.replace("7", sequence).replace("superseded", outcome)
         };
-        assert_eq!(story.hear(&line("7", "superseded")), Heard::Told);
-        assert_eq!(story.hear(&line("8", "repeat")), Heard::Told);
-        let told: Vec<(String, What)> = story.since(0).into_iter().map(|one| (one.name, one.what)).collect();
-        let of_it = |how| ("made".to_owned(), What::Settled(how));
+        assert_eq!(story.hear(&line("7", "superseded")), ParsedLine::Recorded);
+        assert_eq!(story.hear(&line("8", "repeat")), ParsedLine::Recorded);
+        let told: Vec<(String, EventKind)> = story.since(0).into_iter().map(|one| (one.name, one.what)).collect();
+        let of_it = |how| ("made".to_owned(), EventKind::Settled(how));
         assert_eq!(told, [of_it(Settlement::Superseded), of_it(Settlement::Repeat)]);
     }
 
@@ -153,7 +153,7 @@ mod tests {
             r#"{"level":"info","message":"charged","outcome":"ok","Amount":5}"#,
             r#"{"level":"INFO","message":5}"#,
         ] {
-            assert_eq!(story.hear(line), Heard::Printed, "{line}");
+            assert_eq!(story.hear(line), ParsedLine::Printed, "{line}");
         }
         assert!(story.since(0).is_empty());
     }
@@ -161,18 +161,18 @@ mod tests {
     #[test]
     fn handler_output_is_shown_and_metrics_are_not() {
         let story = Story::new(Env::system());
-        assert_eq!(story.hear("a/1 orders/paid under token 5"), Heard::Printed);
+        assert_eq!(story.hear("a/1 orders/paid under token 5"), ParsedLine::Printed);
         assert_eq!(
             story.hear(r#"{"timestamp":"…","level":"ERROR","message":"cannot start","reason":"no table"}"#),
-            Heard::Words("ERROR cannot start  reason=no table".into())
+            ParsedLine::Words("ERROR cannot start  reason=no table".into())
         );
-        assert_eq!(story.hear(r#"{"level":"INFO","message":"measured","WaitMs":5,"_aws":{}}"#), Heard::Nothing);
+        assert_eq!(story.hear(r#"{"level":"INFO","message":"measured","WaitMs":5,"_aws":{}}"#), ParsedLine::Nothing);
         assert_eq!(
             story.hear(r#"{"level":"INFO","message":"accepted","order":"A-1"}"#),
-            Heard::Words("accepted  order=A-1".into())
+            ParsedLine::Words("accepted  order=A-1".into())
         );
         let coloured = story.hear(r#"{"level":"INFO","message":"one\ntwo \u001b[31mred"}"#);
-        assert_eq!(coloured, Heard::Words("one\ntwo \\u001b[31mred".into()));
+        assert_eq!(coloured, ParsedLine::Words("one\ntwo \\u001b[31mred".into()));
         assert!(story.since(0).is_empty());
     }
 }

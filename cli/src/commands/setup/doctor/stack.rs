@@ -7,7 +7,7 @@ use serializer::{
     output::duration,
     stack::{
         Stack, VERSION,
-        api::{Refusal, Service, Services, Told, xml::Element},
+        api::{Refusal, Reply, Service, Services, xml::Element},
     },
 };
 use webhook_serializer::{
@@ -40,7 +40,7 @@ const FUNCTIONS: [(&str, &str); 3] =
 pub async fn caller(services: &Services, env: &Env) -> (Vec<Finding>, bool) {
     const CHECK: &str = "credentials";
     match services.query(Service::STS, "2011-06-15", "GetCallerIdentity", &[]).await {
-        Ok(Told { what, date }) => {
+        Ok(Reply { what, date }) => {
             let arn = what.text(&["GetCallerIdentityResult", "Arn"]);
             let caller = Finding::ok(CHECK, format!("{arn} in {}", services.region()));
             (vec![caller, clock(date.as_deref(), env.now())], true)

@@ -13,7 +13,7 @@ use webhook_serializer::{
     time::{Random, SystemRandom},
 };
 
-use super::{ChangeOptions, secret, soon, whereabouts::Whereabouts};
+use super::{ChangeOptions, secret, soon, whereabouts::DocumentLocation};
 
 #[derive(Debug, Args)]
 #[command(after_help = "The secret is asked for, or read from standard input. What is added is shown without it, \
@@ -52,7 +52,7 @@ pub(super) struct Add {
     #[command(flatten)]
     manner: ChangeOptions,
     #[command(flatten)]
-    whereabouts: Whereabouts,
+    whereabouts: DocumentLocation,
 }
 
 impl Add {

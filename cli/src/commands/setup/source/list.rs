@@ -12,7 +12,7 @@ use serializer::{
 
 use super::{
     print, print_json, texts,
-    whereabouts::{Whereabouts, sources},
+    whereabouts::{DocumentLocation, sources},
 };
 
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ pub(super) struct List {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    whereabouts: Whereabouts,
+    whereabouts: DocumentLocation,
 }
 
 impl List {

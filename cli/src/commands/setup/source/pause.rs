@@ -21,7 +21,7 @@ use crate::commands::target::Target;
 )]
 pub(super) struct Pause {
     #[command(flatten)]
-    of: Of,
+    of: PauseOptions,
 }
 
 #[derive(Debug, Args)]
@@ -32,11 +32,11 @@ pub(super) struct Pause {
 )]
 pub(super) struct Resume {
     #[command(flatten)]
-    of: Of,
+    of: PauseOptions,
 }
 
 #[derive(Debug, Args)]
-struct Of {
+struct PauseOptions {
     /// The source's name
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
     name: SourceName,
@@ -87,7 +87,7 @@ impl Resume {
     }
 }
 
-impl Of {
+impl PauseOptions {
     /// Returns whether the operator agreed.
     async fn write(&self, is_paused: bool, done_as: (&str, &str), words: &[String]) -> Result<bool> {
         let place = self.document.place(self.target.deployment_name()).await?;

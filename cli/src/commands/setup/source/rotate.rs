@@ -17,7 +17,7 @@ use webhook_serializer::{
 
 use super::{
     ChangeOptions, known_by, late, secret,
-    whereabouts::{Whereabouts, sources, unknown},
+    whereabouts::{DocumentLocation, sources, unknown},
 };
 
 #[derive(Debug, Args)]
@@ -40,7 +40,7 @@ pub(super) struct Rotate {
     #[command(flatten)]
     manner: ChangeOptions,
     #[command(flatten)]
-    whereabouts: Whereabouts,
+    whereabouts: DocumentLocation,
 }
 
 impl Rotate {

@@ -25,7 +25,7 @@ use webhook_serializer::{
 
 use super::{
     ask, print_json,
-    whereabouts::{Whereabouts, sources, unknown},
+    whereabouts::{DocumentLocation, sources, unknown},
 };
 use crate::commands::tryout::send;
 
@@ -53,7 +53,7 @@ pub(super) struct Test {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    whereabouts: Whereabouts,
+    whereabouts: DocumentLocation,
 }
 
 /// A refusal may depend on a document that functions have not read yet: the pause before the next try.

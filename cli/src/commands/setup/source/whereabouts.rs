@@ -39,7 +39,7 @@ pub(super) struct Document {
 /// A document, also that of a local run or a stack.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which document")]
-pub(super) struct Whereabouts {
+pub(super) struct DocumentLocation {
     #[command(flatten)]
     document: Document,
     /// The document of the `serializer local` on this machine; its URL, if it is not http://127.0.0.1:9000
@@ -52,7 +52,7 @@ pub(super) struct Whereabouts {
     who: AwsOptions,
 }
 
-impl Whereabouts {
+impl DocumentLocation {
     pub(super) async fn place(&self) -> Result<Place> {
         self.document.place(self.deployment_name()).await
     }

@@ -12,7 +12,7 @@ use serializer::{
         samples::{self, Webhook},
         sender::Sender,
     },
-    view::recording::{Happening, Story, What},
+    view::recording::{EventKind, Happening, Story},
 };
 use webhook_serializer::{
     protocol::{
@@ -127,7 +127,7 @@ fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> 
 
 fn settlement(told: &[Happening], (entity, sequence): &Place) -> Option<Settlement> {
     told.iter().find_map(|happening| match happening.what {
-        What::Settled(settlement) if happening.entity == *entity && happening.sequence == Some(*sequence) => {
+        EventKind::Settled(settlement) if happening.entity == *entity && happening.sequence == Some(*sequence) => {
             Some(settlement)
         }
         _ => None,
@@ -139,7 +139,7 @@ fn settlement(told: &[Happening], (entity, sequence): &Place) -> Option<Settleme
 fn outcomes(told: &[Happening], sent: &Sent) -> impl Iterator<Item = Settlement> {
     let of_it = told.iter().filter(|happening| happening.entity == sent.place.0 && happening.name == sent.name);
     of_it.filter_map(|happening| match happening.what {
-        What::Settled(settlement) if settlement != Settlement::Repeat => Some(settlement),
+        EventKind::Settled(settlement) if settlement != Settlement::Repeat => Some(settlement),
         _ => None,
     })
 }
@@ -195,7 +195,7 @@ mod tests {
 
     fn settled(sent: &Sent, how: Settlement) -> Happening {
         let Sent { place: (entity, sequence), name } = sent.clone();
-        Happening { at: Duration::ZERO, entity, sequence: Some(sequence), name, what: What::Settled(how) }
+        Happening { at: Duration::ZERO, entity, sequence: Some(sequence), name, what: EventKind::Settled(how) }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serializer::{
     local::demo,
     output::{command_line, local_option},
     say,
-    view::recording::{Happening, Heard, Story, What},
+    view::recording::{EventKind, Happening, ParsedLine, Story},
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use webhook_serializer::{
@@ -75,7 +75,7 @@ pub(super) struct Teller {
 
 impl Teller {
     /// Prints events until `over` completes and all are printed.
-    pub(super) async fn tell(self, over: impl Future) {
+    pub(super) async fn print(self, over: impl Future) {
         let mut length = self.story.length();
         let (mut next, mut is_over) = (0, false);
         let mut over = std::pin::pin!(over);
@@ -102,11 +102,11 @@ impl Teller {
     /// Returns the error of a failure. Logs leave errors out, since they may quote a body; the rows have them.
     async fn error(&self, happening: &Happening) -> Option<String> {
         match &happening.what {
-            What::Failed { error, .. } if !error.is_empty() => Some(error.clone()),
-            What::Failed { .. } | What::Blocked(_) => {
+            EventKind::Failed { error, .. } if !error.is_empty() => Some(error.clone()),
+            EventKind::Failed { .. } | EventKind::Blocked(_) => {
                 self.store.entity(&happening.entity, PATIENCE).await.ok()??.last_error
             }
-            What::Settled(Settlement::Parked) => {
+            EventKind::Settled(Settlement::Parked) => {
                 let parked = self.operator.parked(&happening.entity).await.ok()?;
                 let one = parked.into_iter().find(|one| Some(one.sequence) == happening.sequence)?;
                 Some(one.error).filter(|error| !error.is_empty())
@@ -117,12 +117,14 @@ impl Teller {
 
     /// Returns further lines for people: the error, and the command that helps.
     fn besides(&self, happening: &Happening, error: Option<&str>) -> String {
-        let is_told = matches!(&happening.what, What::Failed { error, .. } if !error.is_empty());
+        let is_told = matches!(&happening.what, EventKind::Failed { error, .. } if !error.is_empty());
         let error = error.filter(|_| !is_told).map(|error| format!(": {error}")).unwrap_or_default();
         let (option, key) = (local_option(&self.url), happening.entity.as_str());
         let next = match (&happening.what, happening.sequence) {
-            (What::Blocked(_), _) => command_line("resume", &option, &[key]),
-            (What::Settled(Settlement::Parked), Some(at)) => command_line("redrive", &option, &[key, &at.to_string()]),
+            (EventKind::Blocked(_), _) => command_line("resume", &option, &[key]),
+            (EventKind::Settled(Settlement::Parked), Some(at)) => {
+                command_line("redrive", &option, &[key, &at.to_string()])
+            }
             _ => return error,
         };
         format!("{error}\n{:13}{}", "", style(next).dim())
@@ -135,20 +137,20 @@ fn as_json(happening: &Happening, error: Option<&str>) -> Value {
         "at_ms": at.as_millis() as u64, "entity": entity, "sequence": sequence, "delivery": name,
     });
     let (what, more) = match what {
-        What::Accepted => ("accepted", json!({})),
-        What::Ignored => ("ignored", json!({})),
-        What::Started(attempt, token) => ("started", json!({ "attempt": attempt, "token": token })),
-        What::Failed { attempt, wait, .. } => {
+        EventKind::Accepted => ("accepted", json!({})),
+        EventKind::Ignored => ("ignored", json!({})),
+        EventKind::Started(attempt, token) => ("started", json!({ "attempt": attempt, "token": token })),
+        EventKind::Failed { attempt, wait, .. } => {
             ("failed", json!({ "attempt": attempt, "retry_in_ms": wait.as_millis() as u64 }))
         }
-        What::Settled(settlement) => ("settled", json!({ "outcome": settlement.as_str() })),
-        What::Blocked(reason) => ("blocked", json!({ "reason": reason.as_str() })),
-        What::PutOff(reason, delay) => {
+        EventKind::Settled(settlement) => ("settled", json!({ "outcome": settlement.as_str() })),
+        EventKind::Blocked(reason) => ("blocked", json!({ "reason": reason.as_str() })),
+        EventKind::PutOff(reason, delay) => {
             ("requeued", json!({ "reason": format!("{reason:?}"), "delay_ms": delay.as_millis() as u64 }))
         }
-        What::TakenOver(token) => ("taken over", json!({ "token": token })),
-        What::Lost => ("lease lost", json!({})),
-        What::WakeUpFailed => ("wake-up not sent", json!({})),
+        EventKind::TakenOver(token) => ("taken over", json!({ "token": token })),
+        EventKind::Lost => ("lease lost", json!({})),
+        EventKind::WakeUpFailed => ("wake-up not sent", json!({})),
     };
     value["what"] = what.into();
     if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
@@ -162,10 +164,12 @@ fn as_json(happening: &Happening, error: Option<&str>) -> Value {
 pub(super) async fn listen(mut lines: UnboundedReceiver<String>, story: Story, json: bool) {
     while let Some(line) = lines.recv().await {
         match story.hear(&line) {
-            Heard::Words(_) | Heard::Printed if json => print_json(&json!({ "what": "printed", "line": line })),
-            Heard::Words(words) => say!("{:13}{words}", ""),
-            Heard::Printed => say!("{line}"),
-            Heard::Told | Heard::Nothing => {}
+            ParsedLine::Words(_) | ParsedLine::Printed if json => {
+                print_json(&json!({ "what": "printed", "line": line }))
+            }
+            ParsedLine::Words(words) => say!("{:13}{words}", ""),
+            ParsedLine::Printed => say!("{line}"),
+            ParsedLine::Recorded | ParsedLine::Nothing => {}
         }
     }
 }
