@@ -45,7 +45,8 @@ async fn blocked_order_resumes_and_group_is_redriven() {
         shop.until_parked(&format!("shopify/order/{order}")).await;
     }
     shop.trade(1009..1010).await;
-    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::view::recording::EventKind::Blocked(_)))).await;
+    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::view::recording::EventKind::Blocked(_))))
+        .await;
     browser.open(&shop.console.url).await;
     browser.until_text("1 blocked, 3 parked").await;
     shop.mend();
@@ -135,7 +136,8 @@ async fn hold_skip_and_resume_show_their_reasons() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.trade(1009..1010).await;
-    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::view::recording::EventKind::Blocked(_)))).await;
+    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::view::recording::EventKind::Blocked(_))))
+        .await;
     browser.open(&shop.console.url).await;
     let page = format!("http://{}/order?key=woocommerce/order/1009", shop.console.address);
     let act = async |name: &str, why: &str, said: &str| {
