@@ -26,7 +26,7 @@ async fn parked_delivery_is_redriven_by_a_click() {
     browser.click(".act details:first-child summary").await;
     browser.type_into(".act details:first-child input[name=why]", "the article is listed now").await;
     browser.click(".act details:first-child button").await;
-    browser.until("document.querySelector('.flash').textContent.includes('is back in line')").await;
+    browser.until("document.querySelector('.flash').textContent.includes('is appended again')").await;
     let said = browser.run("document.querySelector('.flash').textContent").await.to_string();
     assert!(said.contains("by ada: the article is listed now"), "{said}");
     let operator = shop.deployment.operator();
@@ -125,7 +125,7 @@ async fn keyboard_finds_an_order_and_redrives_its_delivery() {
     browser.until("document.activeElement.name === 'why'").await;
     browser.press("mended").await;
     browser.press(key::ENTER).await;
-    browser.until("document.querySelector('.flash').textContent.includes('is back in line')").await;
+    browser.until("document.querySelector('.flash').textContent.includes('is appended again')").await;
     let entity = "shopify/order/1004".parse().expect("a key");
     assert!(shop.deployment.operator().parked(&entity).await.expect("it answers").is_empty());
     assert_eq!(browser.complaints().await, Vec::<String>::new());
