@@ -23,8 +23,8 @@ WORK = ROOT / "target/mutants"
 TREE = WORK / "tree"
 LISTED, ASKED = WORK / "listed.json", WORK / "asked.json"
 
-# Who may notice: not the gate's lints, and no count that is pinned. What is asked is
-# whether a change of behaviour is seen.
+# Tests that may notice a mutant. Lints and pinned counts are left out: the score is about
+# changes of behaviour.
 LIBRARY = ["-p", "webhook-serializer", "--lib", "--features=ingest,scheduler"]
 TESTS = ["-p", "tests", "--test=end_to_end", "--test=forward", "--test=logs", "--test=sources", "--test=template"]
 PAGES = ["-p", "webhook-serializer-cli", "--lib"]
@@ -33,7 +33,7 @@ TRACES = ["-p", "tests", "--features=otel", "--test=traces"]
 NARROW = [LIBRARY, PAGES, TESTS, COMMAND, TRACES]
 WIDE = [["-p", "tests", "--test=simulation"], ["-p", "model", "--test=model"]]
 
-# A body in tests.rs or tests/ is what asks, not what is asked.
+# Tests are not mutated.
 FILES = """
     engine/append.rs protocol/attempt.rs protocol/delivery* engine/drain* protocol/entity.rs protocol/inbox* jobs*
     engine/lease_renewer.rs protocol/lease* leases* protocol/operation.rs operator* protocol/rate.rs protocol/state*
@@ -68,9 +68,9 @@ class Mutants:
         self.all = json.loads(LISTED.read_text())
         for number, mutant in enumerate(self.all):
             mutant["number"] = number
-        # By the file as it was asked, so that a change asks anew.
+        # Each file's results carry its checksum, so a changed file is tested again.
         self.known = json.loads(ASKED.read_text()) if ASKED.exists() else {}
-        # As they are now, whatever is edited meanwhile.
+        # A copy of the current files, so that later edits do not matter.
         self.texts = {one: (ROOT / one).read_bytes() for one in files()}
         sums = {one: hashlib.sha256(text).hexdigest() for one, text in self.texts.items()}
         self.known = {one: told for one, told in self.known.items() if sums.get(one) == told["sum"]}
@@ -113,9 +113,9 @@ class Mutants:
 def copy():
     """A tree to write them into, and their list."""
     run(".ci/copy", str(TREE))
-    # No mutant is in a dependency: they are built once, and the tests take half the time.
+    # Dependencies have no mutants. Optimising them halves the time of the tests.
     (TREE / ".cargo/config.toml").write_text('[profile.dev.package."*"]\nopt-level = 2\n')
-    # What a test starts with an environment of its own is asked as well.
+    # Also for processes that a test starts with an environment of its own.
     for one in run("git", "grep", "-l", r"\.env_clear()", "--", "*.rs").split():
         asked = '.env_clear().envs(std::env::vars().filter(|(name, _)| name.starts_with("MUTANT")))'
         (TREE / one).write_text((TREE / one).read_text().replace(".env_clear()", asked))
@@ -133,7 +133,7 @@ def written(mutants):
 def weave(mutants):
     """Writes them into the tree, until it compiles. Where each is."""
     library = TREE / "shared/src/lib.rs"
-    # What is written for a mutant may be of no use without it.
+    # Code that is written for a mutant may be unused without it.
     text = re.sub(r"^(?=#!\[cfg_attr\(\n)", "#![allow(warnings)]\n", library.read_text(), count=1, flags=re.M)
     library.write_text(text + schemata.SWITCH)
     while True:
@@ -179,7 +179,7 @@ def test(binary, arguments, patience, **more):
         said, code = process.communicate(timeout=patience)[0].decode(errors="replace"), process.returncode
     except subprocess.TimeoutExpired:
         said, code = "", None
-        # Whom it had started has groups of its own, in the same session.
+        # Its children have process groups of their own, in the same session.
         subprocess.run(["pkill", "-KILL", "-s", str(process.pid)])
         process.wait()
     return code, time.monotonic() - began, said
@@ -208,7 +208,7 @@ class Test:
     def __init__(self, target, binary, name):
         self.target, self.binary, self.name = target, binary, name
         self.took, self.reaches, self.passes = 0.0, set(), False
-        # Some keep files: not beside itself.
+        # Some tests keep files, so a test never runs beside itself.
         self.alone = threading.Lock()
 
     def look(self):
@@ -219,7 +219,7 @@ class Test:
             self.reaches = set(map(int, trace.read_text().split())) if trace.exists() else set()
         self.passes = code == 0
         if not self.passes:
-            # Those that look at the sources, or that cargo starts; they are asked nothing.
+            # Tests that read the sources, or that cargo starts; they are not run.
             print(f"left out, since it fails without a mutant: {self.target} {self.name}", flush=True)
 
     def notices(self, number, times=8):
@@ -249,7 +249,7 @@ def all_tests():
 def ask(mutants, woven, chosen):
     tests = all_tests()
     reached = defaultdict(list)
-    # The quickest first; of these, who reaches little looks closest.
+    # The quickest first; among equals, the test that reaches the fewest mutants.
     for one in sorted(tests, key=lambda one: one.took * (100 + len(one.reaches))):
         for number in one.reaches:
             reached[number].append(one)
@@ -267,7 +267,7 @@ def ask(mutants, woven, chosen):
         progress.step(by)
 
     at_once(asked, act)
-    # On a busy machine what is slow seems never to end: once more, one at a time.
+    # On a busy machine, a slow test seems never to end. Repeat it, one at a time.
     for mutant, by in late:
         print(f"once more, alone: {mutant['name']}", flush=True)
         first = sorted(reached[mutant["number"]], key=lambda one: f"{one.target} {one.name} (time)" != by)
@@ -341,7 +341,7 @@ def whole(arguments, patience, **more):
     return None
 
 
-# They look at the sources and at what cargo says of them.
+# Tests that read the sources and the output of cargo.
 LEFT_OUT = ["layout::", "dependencies::"]
 
 
@@ -367,7 +367,7 @@ def main():
     if told.score:
         return Mutants().score() if LISTED.exists() else print("nothing yet")
     TREE.mkdir(parents=True, exist_ok=True)
-    # Two would change the one copy under each other's tests.
+    # Two runs would change the same copy.
     only = (WORK / "lock").open("w")
     try:
         fcntl.flock(only, fcntl.LOCK_EX | fcntl.LOCK_NB)

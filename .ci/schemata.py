@@ -15,7 +15,7 @@ import tree_sitter_rust
 
 RUST = tree_sitter.Language(tree_sitter_rust.language())
 
-# Appended to the library's root. With MUTANT_TRACE it tells which mutants were reached.
+# Appended to the library's root. With MUTANT_TRACE, it prints the mutants that were reached.
 SWITCH = r"""
 /// Whether this mutant is asked.
 #[doc(hidden)]
@@ -99,7 +99,7 @@ class Woven:
             whole = token.parent
             if whole.type == "let_chain":
                 raise NotWoven
-            # Another operator may bind otherwise: the whole of a chain is written anew.
+            # Another operator may have another precedence, so the whole chain is rewritten.
             while whole.type == "binary_expression" and whole.parent.type == "binary_expression":
                 whole = whole.parent
             self.expressions[whole.id].append(mutant)
@@ -108,7 +108,7 @@ class Woven:
         elif genre in ("MatchArm", "MatchArmGuard"):
             arm = ancestor(around, "match_arm")
             others = [one.child_by_field_name("pattern").text for one in siblings(arm, "match_arm")]
-            # Arms with a condition count for nothing when it is asked whether there is one for each.
+            # Arms with a condition do not count towards exhaustiveness.
             if genre == "MatchArm" and not any(re.fullmatch(rb"[a-z_]\w*|\(_(, _)*\)", other) for other in others):
                 raise NotWoven
             self.arms[arm.id].append(mutant)
@@ -117,7 +117,7 @@ class Woven:
             field = ancestor(field, "field_initializer", "shorthand_field_initializer")
             (base,) = siblings(field, "base_field_initializer")
             mutant["base"] = base.text.decode().removeprefix("..")
-            # What the base has would be taken from it before the rest is.
+            # The base would be moved before the other fields.
             if re.fullmatch(r"[a-z_]\w*", mutant["base"]):
                 raise OfItsOwn
             self.fields[field.id].append(mutant)
@@ -158,7 +158,7 @@ class Woven:
         return text + self.between(at, node.end_byte)
 
     def render(self, node):
-        # The first statement of a function begins where its value would.
+        # A function's first statement begins at the place of its value.
         before = self.between(node.start_byte, node.start_byte + 1)[:-1] if node.start_byte in self.values else ""
         if node.id in self.expressions:
             choices = "".join(f"if {switch(one)} {{ {self.changed(node, one)} }} else " for one in self.expressions[node.id])
