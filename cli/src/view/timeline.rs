@@ -52,7 +52,7 @@ impl Timeline {
 pub fn outcome(past: &Past) -> String {
     match (past.settlement(), past.first) {
         (Some(Settlement::Repeat), Some(first)) => format!("repeat of {first}"),
-        (Some(Settlement::Void), _) => "void: never filled".into(),
+        (Some(Settlement::Void), _) => "tombstone: never written".into(),
         (Some(settlement), _) => settlement.to_string(),
         (None, _) => "no receipt".into(),
     }

@@ -93,7 +93,7 @@ impl Rewind {
             counted(applied as u64, "applied delivery runs", "applied deliveries run")
         );
         if others > 0 {
-            say!("{others} between them stay as they were settled: parked, superseded, void or a repeat.");
+            say!("{others} between them stay as they were settled: parked, superseded, a tombstone or a repeat.");
         }
         say!("Waiting deliveries run after them.");
         ask("Run them again?")

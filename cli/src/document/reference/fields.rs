@@ -70,7 +70,7 @@ pub(super) const SOURCE: Table = Table {
             form: Form::Text(DURATION),
             absent: Absent::Is("\"5m\""),
             example: "\"1m\"",
-            about: "The longest distance of a signature's time from now, before or after. Older and newer deliveries \
+            about: "The longest difference between a signature's time and now, in either direction. Other deliveries \
                     are refused. More than 0.",
         },
         Field {
@@ -94,7 +94,7 @@ pub(super) const SOURCE: Table = Table {
             form: Form::Table(&TOPICS),
             absent: Absent::Means("all topics"),
             example: "{ take = [\"orders/*\", \"refunds/create\"] }",
-            about: "The topics that are taken. [Ignored deliveries](sources.md#topics) are verified, answered 200 \
+            about: "The topics to take. [Ignored deliveries](sources.md#topics) are verified, answered 200 \
                     and counted, but not stored.",
         },
         Field {
@@ -102,7 +102,7 @@ pub(super) const SOURCE: Table = Table {
             form: Form::Text(ANY),
             absent: Absent::Required,
             example: "\"log\"",
-            about: "Which handler its deliveries go to: `log`, `forward`, `invoke`, or the name of one in a worker of yours.",
+            about: "The handler of its deliveries: `log`, `forward`, `invoke`, or a handler of your own worker.",
         },
         Field {
             name: "handler_timeout",
@@ -117,7 +117,7 @@ pub(super) const SOURCE: Table = Table {
             form: Form::Table(&RETRY),
             absent: Absent::Is("{}"),
             example: "{ attempts = 3 }",
-            about: "How often a failed delivery is retried, and after which waits.",
+            about: "The limits of retries, and the waits between them.",
         },
         Field {
             name: "on_failure",
@@ -130,7 +130,7 @@ pub(super) const SOURCE: Table = Table {
         Field {
             name: "on_outage",
             form: Form::Word(&["queue", "refuse"]),
-            absent: Absent::Means("`\"queue\"` where the provider does not send again, otherwise `\"refuse\"`"),
+            absent: Absent::Means("`\"queue\"` if the provider never retries, otherwise `\"refuse\"`"),
             example: "\"queue\"",
             about: "While the tables cannot be reached, `queue` keeps a verified delivery in the queue and answers \
                     202; it [may be appended later](sources.md#while-the-tables-cannot-be-reached) than others of \
@@ -149,26 +149,25 @@ pub(super) const SOURCE: Table = Table {
             form: Form::WordOrMost(&["each", "latest"], "up_to", LARGEST_GROUP),
             absent: Absent::Is("\"each\""),
             example: "{ up_to = 10 }",
-            about: "The deliveries in one handler start: each by itself; all that wait in a row, up to a number; or \
-                    the latest of a topic family, which supersedes up to 24 older ones. See [several at \
-                    once](sources.md#several-at-once). More than one needs a `retry` that allows more than one \
-                    attempt.",
+            about: "The deliveries in one handler start: `\"each\"` by itself; waiting ones, up to a number; or the \
+                    `\"latest\"` of a topic family, which supersedes up to 24 older ones. See [several at \
+                    once](sources.md#several-at-once). The last two need a `retry` that allows more than one attempt.",
         },
         Field {
             name: "linger",
             form: Form::Text(DURATION),
             absent: Absent::Means("no wait"),
             example: "\"2s\"",
-            about: "How long a delivery waits for more of its order, unless a full group waits already. More than 0, \
-                    at most a minute. Only with `deliver = { up_to = … }` or `\"latest\"`.",
+            about: "The time for which a delivery waits for more of its order, unless a full group waits already. More \
+                    than 0, at most a minute. Only with `deliver = { up_to = … }` or `\"latest\"`.",
         },
         Field {
             name: "stale",
             form: Form::Word(&["run", "skip"]),
             absent: Absent::Is("\"run\""),
             example: "\"skip\"",
-            about: "For a delivery that is older, by its sender's time, than one of the same topic family that was \
-                    applied to its order: `run` starts the handler, which can ask for the age; `skip` settles it as \
+            about: "What happens to a delivery whose event is older than one of its topic family that was applied to \
+                    its order. `run` starts the handler, which can ask for the age; `skip` settles the delivery as \
                     superseded. Deliveries of the same time and redriven ones always run.",
         },
         Field {
@@ -183,7 +182,7 @@ pub(super) const SOURCE: Table = Table {
             form: Form::Table(&GENERIC),
             absent: Absent::Means("required by `provider = \"generic\"`, refused with any other"),
             example: "{ header = \"x-acme-signature\", hash = \"sha256\", encoding = \"hex\" }",
-            about: "How an unlisted sender signs, and where its requests have topic, id and entity.",
+            about: "The signature of an unlisted sender, and the places of topic, id and entity.",
         },
         Field {
             name: "forward",
@@ -226,9 +225,9 @@ pub(super) const TOPICS: Table = Table {
 
 pub(super) const RETRY: Table = Table {
     path: "[sources.NAME.retry]",
-    about: "How long a delivery is retried. Each class of failures has its own limit for the time that the delivery \
-            has waited for retries; `on_failure` decides at the limit. `\"0s\"` gives up at the first failure. No \
-            limit exceeds 30 days or half of the retention.",
+    about: "The [limits of retries](sources.md#attempts). Each class of failures has its own limit for the sum of its \
+            waits; `on_failure` decides at the limit. `\"0s\"` gives up at the first failure. No limit exceeds 30 days \
+            or half of the retention.",
     fields: &[
         Field {
             name: "attempts",
@@ -281,7 +280,7 @@ pub(super) const RETRY: Table = Table {
 
 pub(super) const GENERIC: Table = Table {
     path: "[sources.NAME.generic]",
-    about: "How an unlisted sender signs its webhooks, from its documentation. Only with `provider = \"generic\"`.",
+    about: "The signature of an unlisted sender, by its documentation. Only with `provider = \"generic\"`.",
     fields: &[
         Field {
             name: "header",
@@ -355,9 +354,9 @@ pub(super) const GENERIC: Table = Table {
             form: Form::Text(DURATION),
             absent: Absent::Means("3 days"),
             example: "\"1h\"",
-            about: "How long the sender retries a delivery that was not answered 2xx. Without a `delivery_id`, an \
-                    equal body counts as a repeat for at least this time and at most twice as long. `0s`: the sender \
-                    never retries, each request is a delivery, and the default of `on_outage` is `\"queue\"`.",
+            about: "The time for which the sender retries a delivery that was not answered 2xx. Without a `delivery_id`, \
+                    an equal body counts as a repeat for at least this time and at most twice as long. `0s`: the \
+                    sender never retries. Then each request is a delivery, and `on_outage` defaults to `\"queue\"`.",
         },
         Field {
             name: "topic",
@@ -451,15 +450,15 @@ pub(super) const INVOKE: Table = Table {
 
 pub(super) const ORIGIN: Table = Table {
     path: "[origin]",
-    about: "Where webhooks come through a proxy of yours, such as [CloudFront](deploying.md#cloudfront-and-waf-in-front). \
-            Left out, every request is let in.",
+    about: "For webhooks that come through your own proxy, such as \
+            [CloudFront](deploying.md#cloudfront-and-waf-in-front). Without this table, every request is let in.",
     fields: &[Field {
         name: "secret",
         form: Form::OneOrMore(ORIGIN_SECRET),
         absent: Absent::Required,
         example: "[\"0123456789-0123456789-0123456789-new\", \"0123456789-0123456789-0123456789-old\"]",
-        about: "What the proxy sends as the header `x-origin-secret`, in at least 32 characters. A request without it is \
-                answered 403. Several while it is being rolled.",
+        about: "The value of the header `x-origin-secret` that the proxy sends, at least 32 characters. A request without \
+                it is answered 403. Give both during a rotation.",
     }],
 };
 

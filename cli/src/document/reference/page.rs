@@ -18,15 +18,15 @@ const HEAD: &str = r#"<!-- Made by `cargo run -- check --reference`; a test comp
 
 # The sources document, field by field
 
-[Sources](sources.md) explains how to use them. The document is TOML, or JSON if it starts with a brace. A field that is not listed here is refused.
+[Sources](sources.md) explains the use of the fields. The document is TOML, or JSON if it starts with a brace. A field that is not listed here is refused.
 
-Editors complete and check the document by [sources.schema.json](sources.schema.json): in Visual Studio Code with the extension *Even Better TOML*, elsewhere with [Taplo](https://taplo.tamasfe.dev). The first line says where the schema is, from the document's own folder:
+Editors can complete and check the document by [sources.schema.json](sources.schema.json): Visual Studio Code with the extension *Even Better TOML*, others with [Taplo](https://taplo.tamasfe.dev). The document's first line names the schema, relative to its own folder:
 
 ```toml
 #:schema docs/sources.schema.json
 ```
 
-In JSON it is a field: `"$schema": "docs/sources.schema.json"`. Outside this repository, `serializer check --schema >sources.schema.json` writes the file.
+In JSON, a field names it: `"$schema": "docs/sources.schema.json"`. Outside this repository, `serializer check --schema >sources.schema.json` writes the file.
 
 A document has at most 4 KB in an SSM parameter, 8 KB with the tier Advanced, and 64 KB in a Secrets Manager secret.
 "#;
@@ -41,7 +41,7 @@ const FOOT: &str = r#"
 | header | a header's name, in any case |
 | place | a header's name or, starting with a slash, a JSON pointer into the body: `"/order/id"` |
 | topic | a topic as the provider writes it, in which `*` stands for any text or none: `"orders/*"` |
-| template | a text with fields in braces: [what they are](sources.md#entity-what-order-is-kept-for) |
+| template | a text with [fields in braces](sources.md#entity-what-order-is-kept-for) |
 "#;
 
 fn section(table: &Table, page: &mut String) {

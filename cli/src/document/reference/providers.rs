@@ -8,7 +8,7 @@ use webhook_serializer::providers::{self, Facts, IdPart, Kind, Line, Payload, Re
 pub fn providers() -> String {
     let known = || providers::NAMES.into_iter().filter_map(|name| Some((name, providers::rule_of(name)?)));
     let mut page = HEAD.to_owned();
-    page.push_str("\n| provider | the signature covers | of id, topic, account and time are signed | retries | what counts as a repeat | deadline |\n|---|---|---|---|---|---|\n");
+    page.push_str("\n| provider | signature covers | signed fields | retries | repeats have | deadline |\n|---|---|---|---|---|---|\n");
     for (name, Rule { reads, facts, .. }) in known() {
         let _ = writeln!(
             page,
@@ -31,40 +31,43 @@ const HEAD: &str = r#"<!-- Made by `cargo run -- check --providers`; a test comp
 
 # What each provider does
 
-How each provider of `provider = "…"` signs, sends and repeats, and what follows from it. [Sources](sources.md) says how to configure one; [connect the senders](deploying.md#connect-the-senders) where its console is.
+How each provider of `provider = "…"` signs, sends and repeats webhooks. [Sources](sources.md) explains the configuration, [connect the senders](deploying.md#connect-the-senders) the providers' consoles.
 "#;
 
 const BETWEEN: &str = r#"
-The third column names those of delivery id, topic, account and event time that the signature covers. The others come in unsigned headers or are missing. The deadline is how long the provider waits for an answer.
+*Signed fields* are those of delivery id, topic, account and event time that the signature covers. The others come in unsigned headers, or do not exist. *Deadline* is the time for which the provider waits for an answer.
 
 ## What a signature is worth
 
-**An unsigned id, topic or time protects against nothing.** Anybody who has seen one signed request can send its body again under another id or topic, and its signature fits: it is a new delivery, not a repeat. TLS keeps others from seeing requests; keep bodies and signatures out of logs. Where that is not enough:
+**An unsigned id, topic or time proves nothing.** Anybody who has seen one signed request can send its body again under another id or topic. The signature is still valid, so the copy is a new delivery and not a repeat. TLS keeps others from seeing requests; keep bodies and signatures out of logs. If that is not enough:
 
-- Trust the body. A handler that trusts the topic alone can be told that an order was cancelled, with the body of its creation; one that reads `cancelled_at` cannot.
-- Compare the body's own time with the newest applied, by `delivery.age()`.
-- Before an irreversible effect, ask the provider's API.
+- Trust the body, not the topic. The body of an order's creation can come again under the topic of its cancellation. A handler that reads `cancelled_at` is not deceived.
+- Compare the event time with the newest one applied, by `delivery.age()`.
+- Ask the provider's API before an irreversible effect.
 
 A request with a signed id is recognised as a repeat for as long as receipts are kept (30 days by default). If its time is signed too, it is refused once it is older than `tolerance` (5 minutes).
 
 ## What counts as a repeat
 
-Two deliveries with the same id are repeats, as long as receipts are kept. If a provider sends no id, the body's hash replaces it: an equal body is a repeat only while the provider may still retry the first one. After that it is a new delivery with a new id (`serializer-delivery-id`, `webhook-id`), because an order can reach the same state again.
+Two deliveries with the same id are repeats, as long as receipts are kept. If a provider sends no id, the body's hash replaces it. An equal body is then a repeat only while the provider may still retry the first one. Later it is a new delivery with a new id (`serializer-delivery-id`, `webhook-id`), because an order can reach the same state again.
 
-- That time is the provider's last retry, or 3 days if it is not documented. It is counted in periods, so an equal body is recognised for at least one period and at most two.
-- If a provider never retries, each request is a delivery. Only [deferred](sources.md#while-the-tables-cannot-be-reached) deliveries can come twice, and are recognised.
-- A delivery whose provider usually sends an id, but did not, is handled the same way.
+- A provider retries until its last documented retry, or for 3 days if none is documented. Time is counted in periods of that length, so an equal body is recognised for at least one period and at most two.
+- If a provider never retries, each request is a delivery. Only [deferred](sources.md#while-the-tables-cannot-be-reached) deliveries can come twice, and these are recognised.
+- The same rules hold if a provider that usually sends an id leaves it out.
 
-No provider promises order. Many clocks tick in whole seconds, so events of one tick cannot be compared.
+No provider promises order. Many clocks tick in whole seconds, and events of the same second cannot be compared.
 
-Every secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, the first counts or the request is refused.
+Each secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, the first counts or the request is refused.
+
+In the sections below, `/…` is a place in the body, a JSON pointer. `ID` is the value that was found, `FAMILY` the [topic's family](sources.md#entity-what-order-is-kept-for). A `+` joins the parts of a delivery id.
 "#;
 
 fn section(name: &str, rule: &Rule, page: &mut String) {
     let Rule { reads, facts, lines, .. } = rule;
-    let _ = write!(page, "\n## {name}\n\n| | |\n|---|---|\n");
+    let _ = write!(page, "\n## {name}\n\n");
     let mut row = |title: &str, text: String| {
-        let _ = writeln!(page, "| {title} | {text} |");
+        let space = if text.starts_with('\n') { "" } else { " " };
+        let _ = writeln!(page, "- **{title}**:{space}{text}");
     };
     row("secret", facts.secret.into());
     row("signature", facts.signature.into());
@@ -73,12 +76,11 @@ fn section(name: &str, rule: &Rule, page: &mut String) {
     row("account", places(reads.account, &facts.signed));
     row("event time", event_time(reads, facts));
     row("payload", payload(facts.payload).into());
-    let entities = lines.iter().map(line).collect::<Vec<_>>().join("; ");
-    row("entity", entities);
-    row("switches an endpoint off", facts.switches_off.into());
+    row("entity", entities(lines));
+    row("disables an endpoint after", facts.switches_off.into());
     row("pings, challenges", facts.checks.into());
-    row("besides", facts.care.into());
-    row("from", facts.sources.iter().map(|source| format!("<{source}>")).collect::<Vec<_>>().join(" "));
+    row("notes", facts.care.into());
+    row("documentation", facts.sources.iter().map(|source| format!("<{source}>")).collect::<Vec<_>>().join(" "));
 }
 
 fn covered(signed: &Signed) -> String {
@@ -121,16 +123,23 @@ fn signed_marks(reads: &Reads, signed: &Signed) -> String {
     if marks.is_empty() { "**none**".to_owned() } else { format!("{by_checksum}{}", marks.join(", ")) }
 }
 
+/// Lists places in the order in which they are tried. A place is marked where the kind of
+/// place or its protection changes.
 fn places(places: &[&str], signed: &Signed) -> String {
-    let shown = |place: &&str| {
-        let what = if place.starts_with('/') { "" } else { "header " };
-        let mark = if is_signed(place, signed) { "" } else { " (**not signed**)" };
-        format!("{what}`{place}`{mark}")
-    };
-    match places {
-        [] => "none".to_owned(),
-        places => places.iter().map(shown).collect::<Vec<_>>().join(", else "),
+    let mut shown = Vec::new();
+    let mut before = (true, false);
+    for place in places {
+        let (is_signed, is_header) = (is_signed(place, signed), !place.starts_with('/'));
+        let protection = match (before.0, is_signed) {
+            (true, false) => "unsigned ",
+            (false, true) => "signed ",
+            _ => "",
+        };
+        let header = if is_header && before != (is_signed, true) { "header " } else { "" };
+        shown.push(format!("{protection}{header}`{place}`"));
+        before = (is_signed, is_header);
     }
+    if shown.is_empty() { "none".to_owned() } else { shown.join(", else ") }
 }
 
 fn delivery_id(reads: &Reads, signed: &Signed) -> String {
@@ -141,7 +150,13 @@ fn delivery_id(reads: &Reads, signed: &Signed) -> String {
         IdPart::Maybe(at) => places(at, signed),
         IdPart::Body => "the body's hash".to_owned(),
     };
-    reads.delivery_id.iter().map(part).collect::<Vec<_>>().join("; ")
+    match reads.delivery_id {
+        [one] => part(one),
+        parts => {
+            let grouped = |text: String| if text.contains(", else ") { format!("({text})") } else { text };
+            parts.iter().map(part).map(grouped).collect::<Vec<_>>().join(" + ")
+        }
+    }
 }
 
 fn event_time(reads: &Reads, facts: &Facts) -> String {
@@ -165,8 +180,8 @@ fn payload(payload: Payload) -> &'static str {
 fn repeats(reads: &Reads) -> String {
     let days = |time: Duration| time.as_secs() / (24 * 3600);
     match reads.retried_for() {
-        _ if !reads.names_by_body() => "the same id, as long as receipts are kept".to_owned(),
-        Duration::ZERO => "nothing: each request is a delivery".to_owned(),
+        _ if !reads.names_by_body() => "the same id".to_owned(),
+        Duration::ZERO => "–: each request is a delivery".to_owned(),
         time => format!("an equal body, for {} to {} days", days(time), days(2 * time)),
     }
 }
@@ -174,7 +189,7 @@ fn repeats(reads: &Reads) -> String {
 fn retries(reads: &Reads, facts: &Facts) -> String {
     match (facts.retries, reads.horizon) {
         (Some(0), _) => {
-            "none are made: [deferred](sources.md#while-the-tables-cannot-be-reached) in an outage".to_owned()
+            "none: [deferred](sources.md#while-the-tables-cannot-be-reached) in an outage".to_owned()
         }
         (Some(times), Some(within)) => format!("{times}, within {}", length(within)),
         (Some(times), None) => format!("{times}"),
@@ -191,9 +206,17 @@ fn length(time: Duration) -> String {
     }
 }
 
+/// Lists the rules, each on a line of its own if there are several.
+fn entities(lines: &[Line]) -> String {
+    match lines {
+        [one] => line(one),
+        several => several.iter().map(|one| format!("\n  - {}", line(one))).collect(),
+    }
+}
+
 fn line(line: &Line) -> String {
     let families = if line.families.is_empty() { String::new() } else { format!("{}: ", families(line)) };
-    format!("{families}{} makes {}", ids(line), kind(line.kind))
+    format!("{families}{} from {}", kind(line.kind), ids(line))
 }
 
 fn ids(line: &Line) -> String {
@@ -208,10 +231,10 @@ fn kind(kind: Kind) -> String {
     match kind {
         Kind::Named(kind) => format!("`{kind}/ID`"),
         Kind::Family => "`FAMILY/ID`".to_owned(),
-        Kind::At(place) => format!("`TYPE/ID`, the type from `{place}`"),
+        Kind::At(place) => format!("`TYPE/ID`, with the type in `{place}`,"),
         Kind::Inside { word, marks } => {
             let marks = marks.iter().map(|mark| format!("`{mark}`")).collect::<Vec<_>>().join(" or ");
-            format!("`{word}/ID`, the id behind {marks}")
+            format!("`{word}/ID`, behind {marks},")
         }
     }
 }

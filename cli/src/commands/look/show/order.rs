@@ -123,7 +123,7 @@ fn print_waiting(waiting: &[Item], again: &BTreeMap<Sequence, Settlement>, now: 
     let mut table = Table::new(&columns[..shown]);
     for item in waiting {
         match item {
-            Item::Void(sequence) => table.row([sequence.to_string(), String::new(), "void: never filled".into()]),
+            Item::Void(sequence) => table.row([sequence.to_string(), String::new(), "tombstone: never written".into()]),
             Item::Delivery(unpacked) => {
                 let delivery = unpacked.head();
                 table.row([
