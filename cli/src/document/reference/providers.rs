@@ -188,9 +188,7 @@ fn repeats(reads: &Reads) -> String {
 
 fn retries(reads: &Reads, facts: &Facts) -> String {
     match (facts.retries, reads.horizon) {
-        (Some(0), _) => {
-            "none: [deferred](sources.md#while-the-tables-cannot-be-reached) in an outage".to_owned()
-        }
+        (Some(0), _) => "none: [deferred](sources.md#while-the-tables-cannot-be-reached) in an outage".to_owned(),
         (Some(times), Some(within)) => format!("{times}, within {}", length(within)),
         (Some(times), None) => format!("{times}"),
         (None, Some(within)) => format!("within {}", length(within)),
