@@ -1,9 +1,19 @@
 //! The template of a project of one's own is this repository, but for what
 //! makes it somebody else's.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
+
+use serializer::local::samples;
+use webhook_serializer::{
+    Context, Delivery, DeliveryId, EntityKey, Env, FencingToken, Handler, Identity, Incoming, Outcome, Sequence,
+    SourceName, Timestamp, functions::ingest::Request,
+};
 
 use crate::file as read;
+
+#[path = "../../templates/rust/functions/worker/src/lib.rs"]
+#[expect(dead_code, reason = "nothing runs the function itself")]
+mod worker;
 
 /// The profiles of a `Cargo.toml` that a function or a test is built with,
 /// without what is said about them.
@@ -41,10 +51,6 @@ fn project_template_deploys_and_builds_like_this_project() {
     for name in ["edition", "rust-version"] {
         assert_eq!(set(name, &ours), set(name, &theirs), "{name}");
     }
-    let asked = read("templates/rust/CargoLambda.toml");
-    let (_, library) = asked.split_once("[template.prompts.library]").expect("it asks for the library");
-    assert_eq!(set("default", library), set("version", &ours), "the library's version");
-
     let events = Path::new(env!("CARGO_MANIFEST_DIR")).join("../templates/rust/events");
     let events = fs::read_dir(events).expect("it has samples").map(|event| event.expect("one").file_name());
     let events: Vec<String> = events.map(|name| name.into_string().expect("a name")).collect();
@@ -53,4 +59,50 @@ fn project_template_deploys_and_builds_like_this_project() {
         let (ours, theirs) = (format!("events/{event}"), format!("templates/rust/events/{event}"));
         assert!(read(&ours) == read(&theirs), "{event}");
     }
+}
+
+/// A request that pings an endpoint reaches no handler.
+#[tokio::test]
+async fn project_handler_accepts_every_sample() {
+    let totals = worker::Totals { table: Some("totals".into()) };
+    let mut committed = 0;
+    for (name, event) in samples::ALL.iter().filter(|(name, _)| !name.ends_with("-ping.json")) {
+        let event: Request = serde_json::from_str(event).expect("an event");
+        let body = event.bytes().expect("a body").into_owned().into();
+        let incoming = Incoming {
+            entity: EntityKey::parse("shop/order/1").unwrap(),
+            identity: Identity {
+                source: SourceName::parse("shop").unwrap(),
+                delivery_id: DeliveryId::new(*name),
+                redrive: 0,
+            },
+            provider: None,
+            topic: (*name).into(),
+            family: (*name).into(),
+            event_time: None,
+            received_at: Timestamp::from_secs(1_767_225_600),
+            content_type: None,
+            body,
+        };
+        let context = Context::detached(FencingToken(1), Duration::from_secs(5), Env::system());
+        match totals.handle(&Delivery::detached(incoming, Sequence(1)), &context).await {
+            Ok(Outcome::Done) => {}
+            Ok(Outcome::Commit(_)) => committed += 1,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    assert!(committed > 5, "{committed} samples have a total");
+}
+
+/// Without `tokio` among its own dependencies, `tokio::time::sleep` does not compile.
+#[test]
+fn project_functions_can_sleep() {
+    for function in ["worker", "scheduler"] {
+        let manifest = read(&format!("templates/rust/functions/{function}/Cargo.toml"));
+        let (_, dependencies) = manifest.split_once("[dependencies]\n").expect("dependencies");
+        let dependencies = dependencies.split("\n[").next().expect("a table");
+        assert!(dependencies.contains("tokio.workspace = true\n"), "{function}");
+    }
+    let workspace = read("templates/rust/Cargo.toml");
+    assert!(workspace.lines().any(|line| line.starts_with("tokio = ") && line.contains("\"time\"")), "{workspace}");
 }
