@@ -1,11 +1,12 @@
 //! The sample functions behind the real `invoke` handler. They, the handler and
 //! `docs/invoke.schema.json` agree.
 
-use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs, pin::Pin, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use serializer::local::handler_log::RunEnd;
 use tests::{invoke_types, not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
+use tokio::process::Command;
 use webhook_serializer::{
     aws::{
         Account,
@@ -22,9 +23,10 @@ use webhook_serializer::{
 };
 
 use super::{
+    dynamodb::DynamoDb,
     incoming,
-    receiver::{Receiver, node, python},
-    starts_of, with_each,
+    receiver::{Receiver, node_function, python_function},
+    starts_of,
 };
 
 #[path = "../../cli/src/document/reference/tests/validator.rs"]
@@ -162,10 +164,71 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     }
 }
 
+/// Checks the function in each language, each with a store of its own.
+async fn with_each_function(check: impl AsyncFn(&DynamoDb, fn() -> Starting)) {
+    let functions: [fn() -> Starting; 2] = [|| Box::pin(python_function()), || Box::pin(node_function())];
+    for function in functions {
+        match function().await {
+            Ok(_) => check(&DynamoDb::start().await, function).await,
+            Err(reason) => not_run(&reason),
+        }
+    }
+}
+
+type Starting = Pin<Box<dyn Future<Output = Result<Command, String>>>>;
+
+async fn started(store: &DynamoDb, function: fn() -> Starting) -> Receiver {
+    Receiver::start(store.function(function().await.unwrap()), "").await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_handle_in_order_once_and_fenced() {
-    let functions = [python("invoke_handler.py").await, node("invoke_handler.ts").await];
-    with_each(functions, handles_in_order_once_and_fenced).await;
+    with_each_function(async |store, function| handles_in_order_once_and_fenced(started(store, function).await).await)
+        .await;
+}
+
+/// The function is another instance after each step. Only the table remembers.
+async fn applies_once_whatever_is_lost(store: &DynamoDb, function: fn() -> Starting) {
+    let order = "shop/order/9";
+    let call = async |id: &str, topic: &str, token: u64| {
+        let mut function = started(store, function).await;
+        let handler = handler(function.url(), Arc::new(Sources::parse(SOURCES).unwrap()));
+        let outcome = handler.handle(&delivery(id, topic, token), &context(token)).await.unwrap();
+        let outcome = match outcome {
+            Outcome::Done => function.line().await["outcome"].as_str().unwrap().to_owned(),
+            other => format!("{other:?}"),
+        };
+        store.assert_happened();
+        outcome
+    };
+    store.lose_reply("UpdateItem");
+    assert_eq!(call("1", "orders/create", 10).await, "applied", "the claim's reply was lost");
+    store.lose_reply("PutItem");
+    assert_eq!(call("2", "orders/paid", 11).await, "applied", "the reply of the last write was lost");
+    assert_eq!(store.row(order).await, ("orders/paid".into(), 11, 2));
+    assert_eq!(call("2", "orders/paid", 12).await, "repeated", "the function's answer was lost");
+    let stale = call("1", "orders/create", 11).await;
+    assert!(stale.contains("token 11 is older than 12"), "{stale}");
+    // A rejected delivery's token is kept, and no id.
+    assert!(call("3", "app/uninstalled", 13).await.contains("nobody here wants to know"));
+    assert_eq!(store.row(order).await, ("orders/paid".into(), 13, 2));
+
+    // A start that another replaced between its two writes.
+    let (arrival, release) = store.hold("PutItem");
+    let late = async { call("4", "orders/edited", 14).await };
+    let newer = async {
+        arrival.await.unwrap();
+        assert_eq!(call("4", "orders/edited", 15).await, "applied");
+        release.send(()).unwrap();
+    };
+    let (late, ()) = tokio::join!(late, newer);
+    assert!(late.contains("token 14 was replaced by a newer one"), "{late}");
+    assert_eq!(store.row(order).await, ("orders/edited".into(), 15, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_apply_once_whatever_reply_is_lost() {
+    with_each_function(applies_once_whatever_is_lost).await;
 }
 
 /// Four deliveries wait, and a start gets up to three.
@@ -197,10 +260,8 @@ pub async fn handles_groups<H: Handler + Clone>(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn function_gets_waiting_deliveries_in_one_call() {
-    match python("invoke_handler.py").await {
-        Ok(command) => handles_groups(Receiver::start(command, "").await, SOURCES, handler).await,
-        Err(reason) => not_run(&reason),
-    }
+    with_each_function(async |store, function| handles_groups(started(store, function).await, SOURCES, handler).await)
+        .await;
 }
 
 #[test]

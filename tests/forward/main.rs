@@ -1,6 +1,7 @@
 //! The sample receivers of `shared/examples/receivers`, in separate processes,
 //! behind the real handlers and the real drain.
 
+mod dynamodb;
 mod invoke;
 mod postgres;
 mod receiver;

@@ -57,13 +57,38 @@ pub async fn python(name: &str) -> Result<Command, String> {
     Ok(command)
 }
 
+/// Returns the path of an example that `.ci/receiver` provides with packages, or why there is none.
+fn provided(example_folder: &str, name: &str, files: &[&str]) -> Result<String, String> {
+    let built = format!("{}/../target/receivers/{name}", env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read(path).ok();
+    let is_current =
+        |file: &&str| read(&format!("{built}/{file}")) == read(&example(&format!("{example_folder}{file}")));
+    match files.iter().all(|file| is_current(file)) {
+        true => Ok(built),
+        false => Err(format!("target/receivers/{name} is missing or outdated; run .ci/receiver")),
+    }
+}
+
+/// Returns the command of the function in Python, or why it cannot be run.
+pub async fn python_function() -> Result<Command, String> {
+    let command = python("invoke_handler.py").await?;
+    let program = command.as_std().get_program();
+    let imported = Command::new(program).args(["-c", "import boto3"]).stderr(Stdio::null()).status().await;
+    match imported.is_ok_and(|status| status.success()) {
+        true => Ok(command),
+        false => Err("boto3 is not installed; set PYTHON to \"$(.ci/tool boto3)/python\"".into()),
+    }
+}
+
+/// Returns the command of the function in TypeScript, or why it cannot be run.
+pub async fn node_function() -> Result<Command, String> {
+    let built = provided("", "invoke", &["invoke_handler.ts", "invoke_types.ts"])?;
+    node_on(&format!("{built}/invoke_handler.ts")).await
+}
+
 /// Returns the command of the receiver on Postgres, or why it cannot be run.
 pub async fn node_with_postgres(database: &str) -> Result<Command, String> {
-    let read = |path: &str| std::fs::read(path).ok();
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/receivers/postgres");
-    if read(&format!("{built}/receiver.ts")) != read(&example("postgres/receiver.ts")) {
-        return Err("the receiver on Postgres is not built or outdated; run .ci/receiver".into());
-    }
+    let built = provided("postgres/", "postgres", &["receiver.ts"])?;
     let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
     version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;
     let mut command = Command::new(program);
@@ -71,10 +96,14 @@ pub async fn node_with_postgres(database: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-/// Returns the command of an example in TypeScript, or why it cannot be run. `NODE`
-/// replaces `node`.
+/// Returns the command of an example in TypeScript, or why it cannot be run.
 pub async fn node(name: &str) -> Result<Command, String> {
-    let path = example(name);
+    node_on(&example(name)).await
+}
+
+/// Returns the command of a file in TypeScript, or why it cannot be run. `NODE` replaces
+/// `node`.
+async fn node_on(path: &str) -> Result<Command, String> {
     let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
     let version = version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;
     let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u32>().unwrap_or(0));
@@ -83,6 +112,6 @@ pub async fn node(name: &str) -> Result<Command, String> {
         return Err(format!("{program} {version} cannot run TypeScript; install 22.6 or newer, or set NODE to it"));
     }
     let mut command = Command::new(program);
-    command.args(["--experimental-strip-types", "--disable-warning=ExperimentalWarning", &path]);
+    command.args(["--experimental-strip-types", "--disable-warning=ExperimentalWarning", path]);
     Ok(command)
 }

@@ -1,34 +1,47 @@
 #!/usr/bin/env python3
-"""A Lambda function that the handler `invoke` calls. Python's standard library only.
+"""A Lambda function that the handler `invoke` calls. It keeps its state in DynamoDB.
 
-On Lambda its handler is `invoke_handler.handler`. On your own machine it stands in for Lambda itself:
+On Lambda, which brings boto3, its handler is `invoke_handler.handler`. TOTALS_TABLE
+names a table whose partition key is the string `order`; its role needs
+dynamodb:UpdateItem and dynamodb:PutItem there. On your own machine it stands in for
+Lambda itself, with the table of `serializer local --env-file .env.local`:
 
-    PORT=3001 python3 invoke_handler.py
+    pip install boto3
+    (set -a; . ./.env.local; PORT=3001 python3 invoke_handler.py)
 
-Three things make it right; each is a few lines below:
+Each order has a row: what is known of it, the newest fencing token, and the ids that
+were applied. Two writes make it right:
 
-1. A fencing token older than the newest seen of its entity is refused. It comes
-   from a worker that was taken for dead and replaced, or from a call whose time
-   was up and that runs on; it must not be applied on top of what came after it.
-2. An `id` is applied once. An answer can be lost, and then it comes again.
-3. Both are one transaction with the effect itself, for all that came together.
+1. `claim` stores the token, unless the row has a newer one, and returns the row. From
+   then on nothing lands under an older token: not that of a worker that was taken for
+   dead, nor that of a call whose time was up and that still runs.
+2. `save` stores the order and the new ids together, only while the token is its own.
+
+A lost reply is recognised. If that of a write is lost, boto3 repeats it: both conditions
+hold for the token that the first try left there, and the same values are written. If the
+function's own answer is lost, the deliveries come again with a newer token, and the row
+has their ids.
 """
 
 import base64
 import json
 import os
-import sqlite3
 import sys
-import threading
 import time
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import boto3
 
 from invoke_types import Answer, Deliveries, Delivery
 
+# Its client converts values, and may be used by several threads.
+DYNAMODB = boto3.resource("dynamodb", region_name=os.environ["AWS_REGION"]).meta.client
+TABLE = os.environ["TOTALS_TABLE"]
+KEPT = 30 * 86_400  # seconds; no less than the serializer's RETENTION_DAYS
+
 
 class Rejected(Exception):
-    """Never wanted: it is set aside."""
+    """Never wanted: it is parked."""
 
 
 class Later(Exception):
@@ -42,7 +55,7 @@ class Later(Exception):
 def handler(event: Deliveries, _context=None) -> Answer:
     """What Lambda calls. Whatever else it raises is tried again too."""
     try:
-        for line in STORE.receive(event):
+        for line in receive(event):
             # In one piece: `print` writes the line's end by itself, and there are other threads.
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
@@ -53,71 +66,73 @@ def handler(event: Deliveries, _context=None) -> Answer:
     return {"outcome": "done"}
 
 
-def apply(database: sqlite3.Connection, delivery: Delivery):
-    """Yours. Write through `database`, so that the effect lands with the token and the id.
+def apply(row: dict, delivery: Delivery):
+    """Yours: changes the order's row, which has at most 400 KB with its ids.
 
-    What cannot be in the transaction, such as a mail, happens at least once: pass
-    `delivery["id"]` on as an idempotency key.
+    To write other rows with it, make `save` a `transact_write_items`. What cannot be in
+    there, such as a mail, happens at least once: pass `delivery["id"]` on as an idempotency key.
     """
     if delivery["topic"] == "app/uninstalled":
         raise Rejected("nobody here wants to know")
     body = delivery["body"]
-    json.loads(base64.b64decode(body) if delivery["body_is_base64"] else body)
+    body = json.loads(base64.b64decode(body) if delivery["body_is_base64"] else body)
+    # No provider keeps the sequence in which things happened.
+    if delivery["age"] == "older":
+        return
+    row["topic"] = delivery["topic"]
+    if total := body.get("total_price"):
+        row["total"] = str(total)
 
 
-# ---- apply, in order and once ---------------------------------------------
+# ---- in order and once ----------------------------------------------------
 
 
-class Store:
-    """What was applied, in the same database as the effects. On Lambda it is one that all instances share."""
-
-    def __init__(self, path):
-        self.lock = threading.Lock()
-        self.database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self.database.executescript(
-            """
-            CREATE TABLE IF NOT EXISTS newest (entity TEXT PRIMARY KEY, token INTEGER NOT NULL);
-            CREATE TABLE IF NOT EXISTS applied (id TEXT PRIMARY KEY, at REAL NOT NULL);
-            """
-        )
-
-    def receive(self, event):
-        """Applies each delivery that was not, all or none; raises `Later` if their token is stale."""
-        entity, token = event["entity_key"], event["fencing_token"]
-        with self.lock, self.transaction("BEGIN IMMEDIATE", "COMMIT", "COMMIT"):
-            newest = self.one("SELECT token FROM newest WHERE entity = ?", entity)
-            if newest and token < newest[0]:
-                raise Later(f"token {token} is older than {newest[0]}")
-            self.one("INSERT OR REPLACE INTO newest VALUES (?, ?)", entity, token)
-            # If one effect fails, none of them stays; the token does.
-            with self.transaction("SAVEPOINT effects", "RELEASE effects", "ROLLBACK TO effects"):
-                return [self.receive_one(event, delivery) for delivery in event["deliveries"]]
-
-    def receive_one(self, event, delivery):
+def receive(event: Deliveries) -> list[dict]:
+    """Applies each delivery that was not, all or none."""
+    row = claim(event["entity_key"], event["fencing_token"])
+    applied = row.setdefault("applied", {})
+    lines = []
+    for delivery in event["deliveries"]:
+        outcome = "repeated" if delivery["id"] in applied else "applied"
+        if outcome == "applied":
+            apply(row, delivery)
+            applied[delivery["id"]] = int(time.time())
         shown = {name: delivery[name] for name in ("id", "delivery_id", "topic", "sequence", "attempt", "age")}
         shown |= {name: event[name] for name in ("source", "entity_key", "fencing_token")}
-        if self.one("SELECT 1 FROM applied WHERE id = ?", delivery["id"]):
-            return {"outcome": "repeated", **shown}
-        apply(self.database, delivery)
-        # Rows older than the serializer's RETENTION_DAYS can be deleted.
-        self.one("INSERT INTO applied VALUES (?, ?)", delivery["id"], time.time())
-        return {"outcome": "applied", **shown}
-
-    def one(self, statement, *values):
-        return self.database.execute(statement, values).fetchone()
-
-    @contextmanager
-    def transaction(self, begin, success, failure):
-        self.database.execute(begin)
-        try:
-            yield
-        except BaseException:
-            self.database.execute(failure)
-            raise
-        self.database.execute(success)
+        lines.append({"outcome": outcome, **shown})
+    save(row, event["fencing_token"])
+    return lines
 
 
-STORE = Store(os.environ.get("DATABASE", ":memory:"))
+def claim(order: str, token: int) -> dict:
+    try:
+        answer = DYNAMODB.update_item(
+            TableName=TABLE,
+            Key={"order": order},
+            UpdateExpression="SET fencing_token = :token",
+            ConditionExpression="attribute_not_exists(fencing_token) OR fencing_token <= :token",
+            ExpressionAttributeValues={":token": token},
+            ReturnValues="ALL_NEW",
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    except DYNAMODB.exceptions.ConditionalCheckFailedException as failed:
+        newest = failed.response["Item"]["fencing_token"]["N"]
+        raise Later(f"token {token} is older than {newest}") from None
+    return answer["Attributes"]
+
+
+def save(row: dict, token: int):
+    oldest = time.time() - KEPT
+    row["applied"] = {id: at for id, at in row["applied"].items() if at > oldest}
+    try:
+        DYNAMODB.put_item(
+            TableName=TABLE,
+            Item=row,
+            ConditionExpression="fencing_token = :token",
+            ExpressionAttributeValues={":token": token},
+        )
+    except DYNAMODB.exceptions.ConditionalCheckFailedException:
+        raise Later(f"token {token} was replaced by a newer one") from None
 
 
 # ---- on your own machine: what stands in for Lambda ------------------------

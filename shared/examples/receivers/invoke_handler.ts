@@ -1,29 +1,52 @@
-// A Lambda function that the handler `invoke` calls. Node's standard library only.
+// A Lambda function that the handler `invoke` calls. It keeps its state in DynamoDB.
 //
-// On Lambda its handler is `invoke_handler.handler`. On your own machine it
-// stands in for Lambda itself:
+// On Lambda, which brings the AWS SDK, its handler is `invoke_handler.handler`, once it is JavaScript:
 //
-//     PORT=3001 node --experimental-strip-types invoke_handler.ts        (Node 22.6 or newer)
+//     npx esbuild invoke_handler.ts --bundle --platform=node --format=esm \
+//       --external:@aws-sdk/* --outfile=invoke_handler.mjs
 //
-// Three things make it right; each is a few lines below:
+// TOTALS_TABLE names a table whose partition key is the string `order`; its role needs
+// dynamodb:UpdateItem and dynamodb:PutItem there. On your own machine it stands in for
+// Lambda itself, with the table of `serializer local --env-file .env.local`:
 //
-// 1. A fencing token older than the newest seen of its entity is refused. It
-//    comes from a worker that was taken for dead and replaced, or from a call
-//    whose time was up and that runs on; it must not be applied on top of what
-//    came after it.
-// 2. An `id` is applied once. An answer can be lost, and then it comes again.
-// 3. Both are one transaction with the effect itself, for all that came
-//    together. Here it is one run of synchronous code over two maps, which one
-//    process remembers: on Lambda, put the statements of `Store.receive` and your
-//    own into one transaction of a database.
+//     npm install                                                  (Node 22.6 or newer)
+//     (set -a; . ./.env.local; PORT=3001 node --experimental-strip-types invoke_handler.ts)
+//
+// Each order has a row: what is known of it, the newest fencing token, and the ids that
+// were applied. Two writes make it right:
+//
+// 1. `claim` stores the token, unless the row has a newer one, and returns the row. From
+//    then on nothing lands under an older token: not that of a worker that was taken for
+//    dead, nor that of a call whose time was up and that still runs.
+// 2. `save` stores the order and the new ids together, only while the token is its own.
+//
+// A lost reply is recognised. If that of a write is lost, the SDK repeats it: both
+// conditions hold for the token that the first try left there, and the same values are
+// written. If the function's own answer is lost, the deliveries come again with a newer
+// token, and the row has their ids.
 
+import { ConditionalCheckFailedException, DynamoDBClient } from "@aws-sdk/client-dynamodb";
+import { DynamoDBDocumentClient, PutCommand, UpdateCommand } from "@aws-sdk/lib-dynamodb";
 import { createServer } from "node:http";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
 import type { Answer, Deliveries, Delivery } from "./invoke_types.ts";
 
-/** Never wanted: it is set aside. */
+const DYNAMODB = DynamoDBDocumentClient.from(new DynamoDBClient());
+const TABLE = process.env.TOTALS_TABLE;
+const KEPT = 30 * 86_400; // seconds; no less than the serializer's RETENTION_DAYS
+
+interface Row {
+  order: string;
+  fencing_token: number;
+  /** When each id was applied, in seconds. */
+  applied: Record<string, number>;
+  topic?: string;
+  total?: string;
+}
+
+/** Never wanted: it is parked. */
 class Rejected extends Error {}
 
 /** Not now: tried again, after so many seconds where they are given. */
@@ -39,7 +62,7 @@ class Later extends Error {
 /** What Lambda calls. Whatever else it throws is tried again too. */
 export async function handler(event: Deliveries): Promise<Answer> {
   try {
-    for (const line of store.receive(event)) console.log(JSON.stringify(line));
+    for (const line of await receive(event)) console.log(JSON.stringify(line));
   } catch (reason) {
     if (reason instanceof Rejected) return { outcome: "reject", error: reason.message };
     if (reason instanceof Later) return { outcome: "retry", after: reason.after ?? null, error: reason.message };
@@ -49,44 +72,73 @@ export async function handler(event: Deliveries): Promise<Answer> {
 }
 
 /**
- * Yours. What cannot be in the transaction, such as a mail, happens at least once:
- * pass `delivery.id` on as an idempotency key.
+ * Yours: changes the order's row, which has at most 400 KB with its ids. To write other
+ * rows with it, make `save` a `TransactWriteCommand`. What cannot be in there, such as a
+ * mail, happens at least once: pass `delivery.id` on as an idempotency key.
  */
-function apply(delivery: Delivery): void {
+function apply(row: Row, delivery: Delivery): void {
   if (delivery.topic === "app/uninstalled") throw new Rejected("nobody here wants to know");
-  JSON.parse(Buffer.from(delivery.body, delivery.body_is_base64 ? "base64" : "utf8").toString("utf8"));
+  const body = JSON.parse(Buffer.from(delivery.body, delivery.body_is_base64 ? "base64" : "utf8").toString("utf8"));
+  // No provider keeps the sequence in which things happened.
+  if (delivery.age === "older") return;
+  row.topic = delivery.topic;
+  if (body.total_price) row.total = String(body.total_price);
 }
 
-// ---- apply, in order and once ----------------------------------------------
+// ---- in order and once -----------------------------------------------------
 
-class Store {
-  newest = new Map<string, number>();
-  applied = new Set<string>();
-
-  /** Applies each delivery that was not, all or none; throws `Later` if their token is stale. */
-  receive(event: Deliveries): object[] {
-    const newest = this.newest.get(event.entity_key);
-    if (newest !== undefined && event.fencing_token < newest) {
-      throw new Later(`token ${event.fencing_token} is older than ${newest}`);
+/** Applies each delivery that was not, all or none. */
+async function receive(event: Deliveries): Promise<object[]> {
+  const { source, entity_key, fencing_token } = event;
+  const row = await claim(entity_key, fencing_token);
+  const lines = event.deliveries.map((delivery) => {
+    const outcome = Object.hasOwn(row.applied, delivery.id) ? "repeated" : "applied";
+    if (outcome === "applied") {
+      apply(row, delivery);
+      row.applied[delivery.id] = Math.floor(Date.now() / 1000);
     }
-    this.newest.set(event.entity_key, event.fencing_token);
-    const lines = event.deliveries.map((delivery) => this.line(event, delivery));
-    const due = event.deliveries.filter((delivery) => !this.applied.has(delivery.id));
-    // If one fails, the token stays seen, and no id does.
-    due.forEach(apply);
-    // Ids older than the serializer's RETENTION_DAYS can be forgotten.
-    due.forEach((delivery) => this.applied.add(delivery.id));
-    return lines;
-  }
-
-  line({ source, entity_key, fencing_token }: Deliveries, delivery: Delivery): object {
-    const outcome = this.applied.has(delivery.id) ? "repeated" : "applied";
     const { id, delivery_id, topic, sequence, attempt, age } = delivery;
     return { outcome, id, delivery_id, source, topic, entity_key, sequence, fencing_token, attempt, age };
+  });
+  await save(row, fencing_token);
+  return lines;
+}
+
+async function claim(order: string, token: number): Promise<Row> {
+  const update = new UpdateCommand({
+    TableName: TABLE,
+    Key: { order },
+    UpdateExpression: "SET fencing_token = :token",
+    ConditionExpression: "attribute_not_exists(fencing_token) OR fencing_token <= :token",
+    ExpressionAttributeValues: { ":token": token },
+    ReturnValues: "ALL_NEW",
+    ReturnValuesOnConditionCheckFailure: "ALL_OLD",
+  });
+  try {
+    const { Attributes } = await DYNAMODB.send(update);
+    return { applied: {}, ...Attributes } as Row;
+  } catch (failed) {
+    if (!(failed instanceof ConditionalCheckFailedException)) throw failed;
+    throw new Later(`token ${token} is older than ${failed.Item?.fencing_token?.N}`);
   }
 }
 
-const store = new Store();
+async function save(row: Row, token: number): Promise<void> {
+  const oldest = Date.now() / 1000 - KEPT;
+  row.applied = Object.fromEntries(Object.entries(row.applied).filter(([, at]) => at > oldest));
+  const put = new PutCommand({
+    TableName: TABLE,
+    Item: row,
+    ConditionExpression: "fencing_token = :token",
+    ExpressionAttributeValues: { ":token": token },
+  });
+  try {
+    await DYNAMODB.send(put);
+  } catch (failed) {
+    if (!(failed instanceof ConditionalCheckFailedException)) throw failed;
+    throw new Later(`token ${token} was replaced by a newer one`);
+  }
+}
 
 // ---- on your own machine: what stands in for Lambda ------------------------
 
