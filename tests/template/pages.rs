@@ -84,6 +84,23 @@ fn pages_name_regions_without_function_urls() {
 }
 
 #[test]
+fn page_names_every_asset_of_a_release() {
+    let (workflow, page) = (file(".github/workflows/release.yml"), file("docs/without-rust.md"));
+    assert!(workflow.contains("run: .ci/dist\n") && file("justfile").contains("dist:\n    .ci/dist\n"), "one folder");
+    for (made, named) in [
+        ("webhook-serializer-$GITHUB_REF_NAME.tar.gz", "`webhook-serializer-VERSION.tar.gz`"),
+        ("serializer-$GITHUB_REF_NAME-${{ matrix.target }}", "`serializer-VERSION-TARGET.tar.gz`"),
+        ("> SHA256SUMS", "`SHA256SUMS`"),
+    ] {
+        assert!(workflow.contains(made) && page.contains(named), "{named}");
+    }
+    let targets = workflow.lines().filter_map(|line| line.split_once("target: ")?.1.split(',').next());
+    let targets: Vec<_> = targets.collect();
+    assert_eq!(targets.len(), 3, "{targets:?}");
+    targets.iter().for_each(|target| assert!(page.contains(&format!("`{target}`")), "{target}"));
+}
+
+#[test]
 fn deploying_page_has_at_most_2500_words() {
     let words =
         file("docs/deploying.md").split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
