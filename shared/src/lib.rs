@@ -1,4 +1,4 @@
-//! Handles webhooks one order at a time, in order of arrival, on AWS Lambda,
+//! Handles webhooks one order at a time, in sequence of arrival, on AWS Lambda,
 //! DynamoDB and SQS.
 //!
 //! Each delivery is verified, stored in the inbox of the order that it is about, and
