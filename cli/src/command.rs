@@ -9,12 +9,12 @@ use webhook_serializer::{scheduler, worker};
 
 use crate::commands::{
     self,
-    look::{audit, jobs, list, show, status, tail},
+    look::{audit, jobs, list, listen, show, status},
     mend::{discard, erase, hold, lease, redrive, restore, resume, retry, rewind, skip},
     setup::{check, doctor, source},
     tryout::{
         local::{self, OwnProject},
-        replay, send, sign, verify,
+        send, sign, verify,
     },
 };
 use crate::output::complain;
@@ -39,16 +39,14 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     /// Print the headers with which a sender would sign a body
     Sign(sign::Sign),
-    /// Post past deliveries to another URL, such as one on this machine; changes nothing
-    Replay(replay::Replay),
     /// Count what waits, is parked or is blocked, by source and by error
     Status(status::Status),
     /// List orders: their state, why they do not move, and what to type next
     List(list::List),
     /// Show an order, one of its deliveries, or what operators did to it
     Show(show::Show),
-    /// Print what happens, as it happens: accepted, applied, failed, parked, …
-    Tail(tail::Tail),
+    /// Print events as they happen, or post each accepted delivery to a URL, such as one on this machine
+    Listen(listen::Listen),
     /// Serve all of this in a browser
     Console(commands::look::console::Console),
     /// Check by the receipts that orders were applied in order, and each delivery once
@@ -85,8 +83,8 @@ pub(crate) enum Command {
 
 /// The groups of `--help`.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Try", &["local", "send", "verify", "sign", "replay"]),
-    ("Look", &["status", "list", "show", "tail", "console", "audit", "jobs"]),
+    ("Try", &["local", "send", "verify", "sign"]),
+    ("Look", &["status", "list", "show", "listen", "console", "audit", "jobs"]),
     ("Mend", &["resume", "retry", "skip", "redrive", "discard", "rewind", "hold", "erase", "lease", "restore"]),
     ("Set up", &["source", "check", "doctor"]),
 ];
@@ -188,9 +186,8 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
         Command::List(list) => list.run().await,
         Command::Console(console) => console.run().await,
         Command::Show(show) => show.run().await,
-        Command::Tail(tail) => tail.run().await,
+        Command::Listen(listen) => listen.run().await,
         Command::Redrive(redrive) => redrive.run().await,
-        Command::Replay(replay) => replay.run().await,
         Command::Discard(discard) => discard.run().await,
         Command::Hold(hold) => hold.run().await,
         Command::Resume(resume) => resume.run().await,

@@ -53,7 +53,7 @@ fn functions_read_the_parameters() {
             "LogFormat": "JSON", "ApplicationLogLevel": "INFO", "SystemLogLevel": "INFO", "LogGroup": format!("{function}Logs"),
         });
         assert_eq!(*deployed.at(&format!("{function} Properties LoggingConfig")), logging);
-        // `serializer doctor` and `tail` look for this name; docs/data.md promises the days.
+        // `serializer doctor` and `listen` look for this name; docs/data.md promises the days.
         let group =
             json!({ "LogGroupName": format!("/aws/lambda/${{AWS::StackName}}-{program}"), "RetentionInDays": "30" });
         assert_eq!(*deployed.at(&format!("{function}Logs Properties")), group);

@@ -4,6 +4,6 @@ pub mod audit;
 pub mod console;
 pub mod jobs;
 pub mod list;
+pub mod listen;
 pub mod show;
 pub mod status;
-pub mod tail;

@@ -22,10 +22,7 @@ pub struct Selection {
 
 impl Selection {
     pub fn filter(&self, now: Timestamp) -> Filter {
-        let since = self.since.map(|since| match since {
-            Since::Ago(ago) => Timestamp::from_millis(now.as_millis().saturating_sub(ago.as_millis() as u64)),
-            Since::At(at) => at,
-        });
+        let since = self.since.map(|since| since.before(now));
         Filter { source: self.source.clone(), error: self.error.clone(), since }
     }
 
@@ -39,6 +36,15 @@ impl Selection {
 pub enum Since {
     Ago(Duration),
     At(Timestamp),
+}
+
+impl Since {
+    pub fn before(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Ago(ago) => Timestamp::from_millis(now.as_millis().saturating_sub(ago.as_millis() as u64)),
+            Self::At(at) => at,
+        }
+    }
 }
 
 impl FromStr for Since {

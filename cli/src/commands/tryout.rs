@@ -1,7 +1,6 @@
 //! Try the serializer on this machine, and check signatures.
 
 pub mod local;
-pub mod replay;
 pub mod send;
 pub mod sign;
 pub mod verify;

@@ -35,8 +35,17 @@ pub struct Answer {
 impl Sender {
     /// Returns a client of `base`, such as `http://127.0.0.1:9000`.
     pub fn new(base: impl Into<String>) -> Self {
-        let base = base.into();
-        let client = Client::builder(TokioExecutor::new());
+        Self::pooled(base.into(), usize::MAX)
+    }
+
+    /// Returns a client that opens a connection for each request, for a server that restarts at any time.
+    pub fn without_pool(base: impl Into<String>) -> Self {
+        Self::pooled(base.into(), 0)
+    }
+
+    fn pooled(base: String, idle: usize) -> Self {
+        let mut client = Client::builder(TokioExecutor::new());
+        client.pool_max_idle_per_host(idle);
         let client = if base.starts_with("https://") {
             let tls = HttpsConnectorBuilder::new().with_tls_config(Roots::machine().trusted());
             Posting::Encrypted(client.build(tls.https_only().enable_http1().build()))
@@ -71,7 +80,15 @@ impl Sender {
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        let request = request.body(Full::new(Bytes::from(body)))?;
+        self.send(request.body(Full::new(Bytes::from(body)))?).await
+    }
+
+    /// Sends a request whose URI is complete.
+    ///
+    /// # Errors
+    ///
+    /// The server did not answer.
+    pub async fn send(&self, request: hyper::Request<Full<Bytes>>) -> Result<Answer> {
         let response = match &self.client {
             Posting::Plain(client) => client.request(request).await,
             Posting::Encrypted(client) => client.request(request).await,

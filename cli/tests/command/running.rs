@@ -51,6 +51,12 @@ pub fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     path
 }
 
+/// Sends SIGINT, like Ctrl-C.
+pub fn interrupt(child: &Child) {
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.expect("kill can be run").success());
+}
+
 /// A `serializer local` that runs until this is dropped.
 pub struct Local {
     pub child: Child,
@@ -114,8 +120,7 @@ impl Local {
 
     /// Sends SIGINT, like Ctrl-C.
     pub fn interrupt(&self) {
-        let kill = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
-        assert!(kill.expect("kill can be run").success());
+        interrupt(&self.child);
     }
 }
 

@@ -134,7 +134,7 @@ impl Doctor {
         if !deployment.is_local() {
             report.report(parts.permissions().await);
         }
-        let sources = whereabouts::configured(deployment, None).await;
+        let sources = whereabouts::configured(deployment).await;
         report.report([rows::sources(&sources)]);
         if let (false, Ok(sources)) = (deployment.is_local(), &sources) {
             report.report(invoked::functions(&Services::of(&deployment.account), stack, sources).await);

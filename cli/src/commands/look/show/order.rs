@@ -31,7 +31,7 @@ use crate::commands::{print_json, setup::source::whereabouts, target::Deployment
 async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<SourceName> {
     let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
     let source = next.head().source();
-    let sources = whereabouts::configured(deployment, None).await.ok()?;
+    let sources = whereabouts::configured(deployment).await.ok()?;
     sources.get(source.as_str()).is_some_and(|source| source.is_paused).then(|| source.clone())
 }
 

@@ -3,14 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::{Args, builder::PossibleValuesParser};
 use serde_json::{Map, Value, json};
 use serializer::document;
 use webhook_serializer::{
     protocol::entity::SourceName,
     providers::{self, NAMES},
-    time::{Random, SystemRandom},
 };
 
 use super::{ChangeOptions, secret, soon, whereabouts::DocumentLocation};
@@ -128,7 +126,7 @@ impl Add {
         }
         match (handler, url) {
             ("forward", Some(url)) => {
-                let mut forward = json!({ "url": url, "secret": signing_key() });
+                let mut forward = json!({ "url": url, "secret": secret::random() });
                 if self.allow_private {
                     forward["allow_private"] = true.into();
                 }
@@ -182,12 +180,6 @@ fn invoke(function: &str) -> Value {
         Some((at, _)) => json!({ "function": function[..at], "qualifier": function[at + 1..] }),
         None => json!({ "function": function }),
     }
-}
-
-/// Returns 32 random bytes for `forward` to sign with.
-fn signing_key() -> String {
-    let bytes: Vec<u8> = (0..4).flat_map(|_| SystemRandom.next().to_be_bytes()).collect();
-    format!("whsec_{}", STANDARD.encode(bytes))
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 use std::io::{IsTerminal, Read};
 
 use anyhow::{Context, Result, ensure};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use console::Term;
+use webhook_serializer::time::{Random, SystemRandom};
 
 /// Asks for `what` at a terminal, without showing it; otherwise reads standard input, without the newline at its end.
 ///
@@ -25,4 +27,10 @@ pub fn read(what: &str) -> Result<String> {
     };
     ensure!(!secret.is_empty(), "nothing was given as {what}: type it, or pass it on standard input");
     Ok(secret)
+}
+
+/// Returns a new secret to sign with: 32 random bytes.
+pub fn random() -> String {
+    let bytes: Vec<u8> = (0..4).flat_map(|_| SystemRandom.next().to_be_bytes()).collect();
+    format!("whsec_{}", STANDARD.encode(bytes))
 }

@@ -1,9 +1,6 @@
 //! Finds the sources document.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -139,19 +136,17 @@ async fn of_local(url: &str) -> Result<SourcesOrigin> {
     Ok(origin.clone().into())
 }
 
-/// Reads the sources of `deployment`, or those in `file`.
+/// Reads the sources of `deployment`.
 ///
 /// # Errors
 ///
 /// The document is not named, or it cannot be read.
-pub async fn configured(deployment: &Deployment, file: Option<&Path>) -> Result<Sources> {
-    let origin = match file {
-        Some(file) => SourcesOrigin::File(file.to_owned()),
-        None if deployment.is_local() && !deployment.environment.contains_key(SourcesOrigin::VARIABLE) => {
-            return Ok(Sources::parse(samples::SOURCES)?);
-        }
-        None if deployment.environment.is_empty() => set()?,
-        None => SourcesOrigin::read(&DeploymentVariables(&deployment.environment))?,
+pub async fn configured(deployment: &Deployment) -> Result<Sources> {
+    let variables = &deployment.environment;
+    let origin = match variables.contains_key(SourcesOrigin::VARIABLE) {
+        false if deployment.is_local() => return Ok(Sources::parse(samples::SOURCES)?),
+        _ if variables.is_empty() => set()?,
+        _ => SourcesOrigin::read(&DeploymentVariables(variables))?,
     };
     Ok(sources(&Place::at(origin, Some(&deployment.account))?).await?.1)
 }

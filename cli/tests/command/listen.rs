@@ -1,4 +1,4 @@
-//! `serializer tail`: of a stack's logs, and of a local run's rows.
+//! `serializer listen`: events of a stack's logs, and of a local run's rows.
 
 use std::{
     io::{BufRead, BufReader},
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     aws::Stack,
-    running::{Local, complained, printed, serializer},
+    running::{Local, complained, interrupt, printed, serializer},
 };
 
 const ORDER: &str = "shopify/order/450789469";
@@ -24,16 +24,16 @@ fn told(done: &Output) -> Vec<String> {
 }
 
 #[test]
-fn tail_of_local_run_prints_each_event_once() {
+fn listen_to_local_run_prints_each_event_once() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");
-    let before = local.ran(&["tail", "--json", "--minutes", "5", "--limit", "2"]);
+    let before = local.ran(&["listen", "--json", "--since", "5m", "--limit", "2"]);
     assert_eq!(told(&before), [format!("accepted {ORDER} orders/create"), format!("applied {ORDER} orders/create")]);
 
-    let arguments = ["tail", &local.target, "--json", "--minutes", "5", "--limit", "3", "--topic", "orders/*"];
-    let mut tail = serializer(&arguments).stdout(Stdio::piped()).spawn().expect("it can be started");
-    let mut lines = BufReader::new(tail.stdout.take().expect("it is piped")).lines();
+    let arguments = ["listen", &local.target, "--json", "--since", "5m", "--topic", "orders/*"];
+    let mut listen = serializer(&arguments).stdout(Stdio::piped()).spawn().expect("it can be started");
+    let mut lines = BufReader::new(listen.stdout.take().expect("it is piped")).lines();
     let mut next = || -> Value { serde_json::from_str(&lines.next().expect("a line").expect("text")).expect("JSON") };
     assert_eq!([next(), next()].map(|told| told["what"].clone()), ["accepted", "applied"]);
     // It is at work by now.
@@ -42,16 +42,26 @@ fn tail_of_local_run_prints_each_event_once() {
     }
     let third = next();
     assert_eq!((&third["what"], &third["topic"]), (&"accepted".into(), &"orders/paid".into()), "{third}");
-    assert!(tail.wait().expect("it ends").success());
+    interrupt(&listen);
+    assert_eq!(listen.wait().expect("it ends").code(), Some(0));
 }
 
 /// A line of a function's log, as CloudWatch gives it.
-fn event(id: &str, at: u64, fields: &Value) -> Value {
+pub fn event(id: &str, at: u64, fields: &Value) -> Value {
     json!({ "eventId": id, "timestamp": at, "message": format!("{fields}\n") })
 }
 
+/// A page of a log.
+pub fn page(events: &[Value], token: Option<&str>) -> (u16, String) {
+    let mut page = json!({ "events": events });
+    if let Some(token) = token {
+        page["nextToken"] = token.into();
+    }
+    (200, page.to_string())
+}
+
 #[test]
-fn tail_of_stack_prints_each_log_line_once() {
+fn listen_to_stack_prints_each_log_line_once() {
     let stack = Stack::start();
     let line = |message: &str, outcome: &str| {
         let mut line =
@@ -62,13 +72,6 @@ fn tail_of_stack_prints_each_log_line_once() {
     let mut accepted = line("accepted", "accepted");
     accepted["topic"] = "orders/create".into();
     let late = u64::MAX / 1_000_000;
-    let page = |events: &[Value], token: Option<&str>| {
-        let mut page = json!({ "events": events });
-        if let Some(token) = token {
-            page["nextToken"] = token.into();
-        }
-        (200, page.to_string())
-    };
     let failed = line("attempt failed", "retry");
     let settled = line("settled", "parked");
     let pages = [
@@ -81,7 +84,7 @@ fn tail_of_stack_prints_each_log_line_once() {
         page(&[event("b", late + 1, &failed), event("c", late + 2, &settled)], None),
     ];
     stack.aws.answer_in_turn("Logs_20140328.FilterLogEvents", &pages);
-    let done = stack.ran(&["tail", "--json", "--limit", "3"]);
+    let done = stack.ran(&["listen", "--json", "--limit", "3"]);
     let expected = ["accepted", "failed", "parked"].map(|what| format!("{what} shop/order/1 orders/create"));
     assert_eq!(told(&done), expected, "{done:?}");
     let asked: Vec<Value> = stack
@@ -95,7 +98,9 @@ fn tail_of_stack_prints_each_log_line_once() {
     assert_eq!(groups, [ingest, ingest, ingest, worker, ingest, worker]);
     let tokens = [0, 1, 2, 4].map(|at: usize| asked[at]["nextToken"].clone());
     assert_eq!(tokens, [Value::Null, "t-1".into(), "t-1".into(), Value::Null]);
-    assert_eq!(complained(&done).matches("logs throttles this account").count(), 1, "{done:?}");
+    let said = complained(&done);
+    assert_eq!(said.matches("logs throttles this account").count(), 1, "{done:?}");
+    assert!(said.contains("an hour takes 3600 reads of CloudWatch Logs, for which its price list names no charge"));
     assert!(asked[4]["startTime"].as_u64() > asked[0]["startTime"].as_u64(), "it reads on");
 }
 
@@ -103,13 +108,14 @@ fn tail_of_stack_prints_each_log_line_once() {
 fn unreadable_logs_are_explained() {
     let stack = Stack::start();
     stack.aws.deny("Logs_20140328.FilterLogEvents");
-    let denied = complained(&stack.ran(&["tail"]));
+    let denied = complained(&stack.ran(&["listen"]));
     assert!(denied.contains("who runs this needs logs:FilterLogEvents"), "{denied}");
     let missing = r#"{"__type":"ResourceNotFoundException","message":"no"}"#;
     stack.aws.answer("Logs_20140328.FilterLogEvents", 400, missing);
-    let none = complained(&stack.ran(&["tail"]));
+    let none = complained(&stack.ran(&["listen"]));
     assert!(none.contains("there is no log group /aws/lambda/shop-ingest"), "{none}");
-    let named = ["tail", "--entities-table", "e", "--inbox-table", "i", "--queue-url", "q", "--region", "eu-central-1"];
+    let named =
+        ["listen", "--entities-table", "e", "--inbox-table", "i", "--queue-url", "q", "--region", "eu-central-1"];
     let nameless = complained(&stack.aws.ran("http://127.0.0.1:1", &named));
     assert!(nameless.contains("add --stack NAME"), "{nameless}");
 }

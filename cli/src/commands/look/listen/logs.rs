@@ -69,6 +69,11 @@ impl Logs {
         Self { services, groups, pattern, topics: HashMap::new(), order: VecDeque::new(), is_out: false }
     }
 
+    /// Returns whether older lines are still to be read.
+    pub fn is_behind(&self) -> bool {
+        self.is_out || self.groups.iter().any(|group| group.token.is_some())
+    }
+
     /// Returns the new lines, by their time.
     pub async fn look(&mut self) -> Result<Vec<Happening>> {
         let mut told = Vec::new();

@@ -1,0 +1,250 @@
+//! `serializer listen`: events as they happen, and accepted deliveries posted to a URL.
+
+mod logs;
+mod orders;
+mod post;
+mod receiver;
+mod rows;
+
+use std::{process::ExitCode, str::FromStr, time::Duration};
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+use console::{Style, style};
+use serializer::{
+    output, say,
+    stack::api::Services,
+    view::activity::{Filter, Happening},
+};
+use webhook_serializer::{
+    protocol::entity::{EntityKey, Sequence, SourceName},
+    time::{Env, Timestamp},
+};
+
+use crate::commands::{
+    print_json,
+    selection::Since,
+    target::{Deployment, Target},
+};
+use logs::Logs;
+use receiver::Receiver;
+use rows::Rows;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+With --stack it reads the logs of ingest and worker every 2 s, with --local the orders' rows twice a second. Events \
+    appear some seconds late. The logs omit errors of handlers, which may quote a body: `show` prints them. A worker's \
+    log line has no topic; the command takes it from ingest's earlier line, so with --topic begin earlier, by \
+    --since.\n\n\
+With --to it posts each accepted delivery instead, with the headers of the handler `forward`, signed afresh, and \
+    `serializer-listen: true`: one at a time of each order, by sequence. The webhook-id is that of the delivery, so a \
+    receiver that has applied it takes it for a repeat; the fencing token is the order's newest. No handler starts, and \
+    nothing in the tables changes.\n\n\
+An answer that is not 2xx is shown, and the order continues. While the receiver cannot be reached, it is tried again. \
+    A request without an answer is repeated twice. `r` and Enter posts the last delivery again. After --limit \
+    deliveries, the exit code is 1 if one of them got no 2xx.\n\n\
+A source's `forward` secrets sign its deliveries; others are signed with a secret that is printed at the start, or \
+    with that of --secret.\n\n\
+It needs rights to read only: cloudformation:DescribeStacks, logs:FilterLogEvents; with --to also dynamodb:GetItem and \
+    BatchGetItem on both tables, and for the `forward` secrets ssm:GetParameter or secretsmanager:GetSecretValue; with \
+    a key of your own kms:Decrypt.\n\n\
+Examples:\n  \
+serializer listen --stack webhook-serializer --to http://localhost:3000/webhooks\n  \
+serializer listen --stack webhook-serializer --outcome parked\n  \
+serializer listen --local --source shopify --topic 'orders/*' --since 2h\n  \
+serializer listen --local --order shopify/order/450789469 --since 41 --limit 1 --to http://localhost:3000")]
+pub struct Listen {
+    /// Only events with this text in the order's key, delivery id, topic or message
+    #[arg(value_name = "TEXT")]
+    text: Option<String>,
+    /// Post each accepted delivery to this URL
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+    /// Only what this source sent
+    #[arg(long, value_name = "NAME", value_parser = SourceName::parse)]
+    source: Option<SourceName>,
+    /// Only this order
+    #[arg(long, value_name = "ORDER")]
+    order: Option<EntityKey>,
+    /// Only this topic; with * at its end, topics that start like this
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+    /// Only this outcome: accepted, applied, repeat, parked, superseded, void, failed, blocked, ignored, …
+    #[arg(long, value_name = "WORD", conflicts_with = "to")]
+    outcome: Option<String>,
+    /// Begin in the past: a duration such as 2h, a time such as 2026-11-22T12:00:00Z, or with --order and --to one of
+    /// its sequence numbers
+    #[arg(long, value_name = "TIME")]
+    since: Option<Begin>,
+    /// Stop after N lines, or with --to after N deliveries
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Sign with a secret that is asked for, or read from standard input: `whsec_…`
+    #[arg(long, requires = "to")]
+    secret: bool,
+    /// Wait at most this long for each answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "to", value_parser = clap::value_parser!(u64).range(1..=900))]
+    timeout: u64,
+    /// Post to another machine without asking
+    #[arg(long, short = 'y', requires = "to")]
+    yes: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Begin {
+    At(Since),
+    Sequence(Sequence),
+}
+
+impl FromStr for Begin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(sequence) => Ok(Self::Sequence(Sequence(sequence))),
+            Err(_) => text.parse().map(Self::At),
+        }
+    }
+}
+
+enum Reader {
+    Logs(Logs),
+    Rows(Rows),
+}
+
+impl Reader {
+    /// Returns what happened since the last read, after a pause, and the reader.
+    async fn look(mut self, pause: Duration, env: Env) -> Result<(Self, Vec<Happening>)> {
+        env.sleep(pause).await;
+        let events = match &mut self {
+            Self::Logs(logs) => logs.look().await?,
+            Self::Rows(rows) => rows.look().await?,
+        };
+        Ok((self, events))
+    }
+
+    fn every(&self) -> Duration {
+        match self {
+            Self::Logs(_) => logs::EVERY,
+            Self::Rows(_) => rows::EVERY,
+        }
+    }
+
+    fn is_behind(&self) -> bool {
+        matches!(self, Self::Logs(logs) if logs.is_behind())
+    }
+}
+
+impl Listen {
+    pub async fn run(self) -> Result<ExitCode> {
+        let by_sequence = matches!(self.since, Some(Begin::Sequence(_)));
+        ensure!(
+            !by_sequence || self.to.is_some() && self.order.is_some(),
+            "--since with a sequence number needs --order and --to; a duration has a unit, such as 30m or 2h"
+        );
+        if let Some(to) = &self.to {
+            receiver::permit(to, self.yes)?;
+        }
+        let deployment = self.target.connect().await?;
+        let reader = self.reader(&deployment)?;
+        match &self.to {
+            Some(to) => {
+                let receiver = Receiver::new(to, self.secret, Duration::from_secs(self.timeout), &deployment).await?;
+                self.post(reader, &receiver, &deployment).await
+            }
+            None => self.watch(reader, &deployment).await,
+        }
+    }
+
+    /// Prints events.
+    async fn watch(&self, mut reader: Reader, deployment: &Deployment) -> Result<ExitCode> {
+        let (filter, mut left) = (self.filter(), self.limit.unwrap_or(u64::MAX));
+        let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+        let mut pause = Duration::ZERO;
+        while left > 0 {
+            let events;
+            tokio::select! {
+                _ = &mut interrupted => break,
+                read = reader.look(pause, deployment.env.clone()) => (reader, events) = read?,
+            }
+            for one in events.iter().filter(|one| filter.takes(one)).take(left.try_into().unwrap_or(usize::MAX)) {
+                match self.json {
+                    true => print_json(&one.as_json()),
+                    false => print(one),
+                }
+                left -= 1;
+            }
+            pause = reader.every();
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn filter(&self) -> Filter {
+        Filter {
+            source: self.source.as_ref().map(ToString::to_string),
+            entity: self.order.as_ref().map(ToString::to_string),
+            topic: self.topic.clone(),
+            outcome: self.outcome.clone(),
+            text: self.text.clone(),
+        }
+    }
+
+    fn begin(&self, now: Timestamp) -> Timestamp {
+        match self.since {
+            Some(Begin::At(since)) => since.before(now),
+            Some(Begin::Sequence(_)) | None => now,
+        }
+    }
+
+    fn reader(&self, deployment: &Deployment) -> Result<Reader> {
+        let begin = self.begin(deployment.env.now());
+        if deployment.is_local() {
+            let rows = Rows::of(deployment.operator(), deployment.env.clone(), begin);
+            return Ok(Reader::Rows(rows));
+        }
+        let Some(stack) = &deployment.stack else {
+            bail!("events of a deployment in AWS come from its logs; add --stack NAME");
+        };
+        let requests = Duration::from_secs(3600).as_secs() / logs::EVERY.as_secs() * 2;
+        let reads = match self.to {
+            Some(_) => format!("; a thousand deliveries some {} read units of DynamoDB, $0.001", post::READS * 1000),
+            None => String::new(),
+        };
+        let cost =
+            format!("an hour takes {requests} reads of CloudWatch Logs, for which its price list names no charge");
+        output::complain(
+            style(format_args!("listening to the logs of {}: {cost}{reads}; Ctrl-C stops it", stack.name)).dim(),
+        );
+        let entity = self.order.as_ref().map(EntityKey::as_str);
+        Ok(Reader::Logs(Logs::of(Services::of(&deployment.account), stack, begin, entity)))
+    }
+}
+
+fn print(one: &Happening) {
+    let at = one.at.map(|at| at.to_string()).unwrap_or_default();
+    // The time of day of 2026-11-21T08:00:00.000Z, to the millisecond.
+    let time = at.split_once('T').map_or(at.as_str(), |(_, time)| time);
+    let place = one.sequence.map(|sequence| format!(" {sequence}")).unwrap_or_default();
+    let order = one.entity.as_deref().or(one.source.as_deref()).unwrap_or_default();
+    let topic = one.topic.as_deref().or(one.delivery.as_deref()).unwrap_or_default();
+    let line = format!("{order}{place}  {topic}  {}", style(output::one_line(&one.words)).dim());
+    say!("{}  {}  {}", style(time).dim(), coloured(&one.what), line.trim_end());
+}
+
+fn coloured(what: &str) -> console::StyledObject<String> {
+    let style = match what {
+        "applied" => Style::new().green(),
+        "parked" | "blocked" | "no answer" => Style::new().red().bold(),
+        "failed" | "lease lost" | "wake-up not sent" => Style::new().yellow(),
+        "accepted" => Style::new().cyan(),
+        status if status.starts_with('2') => Style::new().green(),
+        status if status.starts_with(|first: char| first.is_ascii_digit()) => Style::new().red(),
+        _ => Style::new(),
+    };
+    style.apply_to(format!("{what:<10}"))
+}

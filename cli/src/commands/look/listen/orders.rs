@@ -1,0 +1,179 @@
+//! The deliveries that are still to be posted: one at a time of each order, by sequence.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use webhook_serializer::protocol::{
+    delivery::Delivery,
+    entity::{EntityKey, Sequence},
+};
+
+#[derive(Debug, Default)]
+pub struct Orders {
+    orders: BTreeMap<EntityKey, Order>,
+    ready: VecDeque<EntityKey>,
+}
+
+#[derive(Debug, Default)]
+struct Order {
+    /// `None` until the order's first sequence is known.
+    next: Option<Sequence>,
+    through: Option<Sequence>,
+    /// The newest sequence that was accepted before the command started.
+    past: Option<Sequence>,
+    repeats: VecDeque<Delivery>,
+    is_listed: bool,
+}
+
+/// What to post next of an order.
+#[derive(Debug, Clone)]
+pub enum Work {
+    /// The delivery at `from`, or else the first one since the command's beginning; at most that at `through`.
+    Next {
+        from: Option<Sequence>,
+        through: Sequence,
+    },
+    Again(Box<Delivery>),
+}
+
+impl Orders {
+    /// Adds an accepted delivery, and those of its order before it that were not posted. `from` is the order's first
+    /// sequence, if that is known.
+    pub fn accepted(&mut self, entity: &EntityKey, from: Option<Sequence>, through: Sequence, is_past: bool) {
+        let order = self.orders.entry(entity.clone()).or_default();
+        order.next = order.next.or(from);
+        order.through = order.through.max(Some(through));
+        if is_past {
+            order.past = order.past.max(Some(through));
+        }
+        self.list(entity);
+    }
+
+    /// Adds a delivery that is to be posted once more, before those that wait.
+    pub fn again(&mut self, delivery: Delivery) {
+        let entity = delivery.entity().clone();
+        self.orders.entry(entity.clone()).or_default().repeats.push_back(delivery);
+        self.list(&entity);
+    }
+
+    /// Returns an order's next work. No more of that order is returned until [`done`](Self::done).
+    pub fn take(&mut self) -> Option<(EntityKey, Work)> {
+        let entity = self.ready.pop_front()?;
+        let order = self.orders.get_mut(&entity)?;
+        let work = match order.repeats.pop_front() {
+            Some(delivery) => Work::Again(Box::new(delivery)),
+            None => Work::Next { from: order.next, through: order.through? },
+        };
+        Some((entity, work))
+    }
+
+    /// Ends an order's work. `next` is its next sequence, if the work was about one.
+    pub fn done(&mut self, entity: &EntityKey, next: Option<Sequence>) {
+        if let Some(order) = self.orders.get_mut(entity) {
+            order.next = next.or(order.next);
+            order.is_listed = false;
+        }
+        self.list(entity);
+    }
+
+    /// Counts the deliveries from before the command started; an order whose first one is unknown counts as one.
+    pub fn past(&self) -> u64 {
+        let past = |order: &Order| match (order.past, order.next) {
+            (None, _) => 0,
+            (Some(_), None) => 1,
+            (Some(past), Some(next)) => past.next().0.saturating_sub(next.0),
+        };
+        self.orders.values().map(past).sum()
+    }
+
+    fn list(&mut self, entity: &EntityKey) {
+        let Some(order) = self.orders.get_mut(entity) else { return };
+        let waits = order.through.is_some_and(|through| order.next.is_none_or(|next| next <= through));
+        if !order.is_listed && (waits || !order.repeats.is_empty()) {
+            order.is_listed = true;
+            self.ready.push_back(entity.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::protocol::{
+        delivery::Incoming,
+        entity::{DeliveryId, Identity, SourceName},
+    };
+    use webhook_serializer::time::Timestamp;
+
+    use super::*;
+
+    fn key(name: &str) -> EntityKey {
+        EntityKey::parse(name).unwrap()
+    }
+
+    fn taken(orders: &mut Orders) -> String {
+        match orders.take() {
+            None => "-".into(),
+            Some((entity, Work::Again(delivery))) => format!("{entity} again {}", delivery.sequence()),
+            Some((entity, Work::Next { from: None, through })) => format!("{entity} ..{through}"),
+            Some((entity, Work::Next { from: Some(from), through })) => format!("{entity} {from}..{through}"),
+        }
+    }
+
+    #[test]
+    fn order_waits_for_its_answer_and_others_do_not() {
+        let mut orders = Orders::default();
+        orders.accepted(&key("a/1"), None, Sequence(7), false);
+        orders.accepted(&key("a/1"), None, Sequence(9), false);
+        orders.accepted(&key("b/1"), None, Sequence(3), false);
+        assert_eq!([taken(&mut orders), taken(&mut orders), taken(&mut orders)], ["a/1 ..9", "b/1 ..3", "-"]);
+        orders.accepted(&key("a/1"), None, Sequence(8), false);
+        assert_eq!(taken(&mut orders), "-");
+        orders.done(&key("a/1"), Some(Sequence(8)));
+        assert_eq!(taken(&mut orders), "a/1 8..9");
+        orders.done(&key("a/1"), Some(Sequence(10)));
+        orders.done(&key("b/1"), Some(Sequence(4)));
+        // A late line about a delivery that was posted.
+        orders.accepted(&key("a/1"), None, Sequence(9), false);
+        assert_eq!(taken(&mut orders), "-");
+    }
+
+    #[test]
+    fn repeat_precedes_waiting_deliveries_of_its_order() {
+        let incoming = Incoming {
+            entity: key("a/1"),
+            identity: Identity {
+                source: SourceName::parse("a").unwrap(),
+                delivery_id: DeliveryId::new("7"),
+                redrive: 0,
+            },
+            provider: None,
+            topic: String::new(),
+            family: String::new(),
+            event_time: None,
+            received_at: Timestamp::from_secs(1),
+            content_type: None,
+            body: "{}".into(),
+        };
+        let mut orders = Orders::default();
+        orders.accepted(&key("a/1"), Some(Sequence(7)), Sequence(9), false);
+        assert_eq!(taken(&mut orders), "a/1 7..9");
+        orders.again(Delivery::detached(incoming, Sequence(6)));
+        assert_eq!(taken(&mut orders), "-");
+        orders.done(&key("a/1"), Some(Sequence(8)));
+        assert_eq!(taken(&mut orders), "a/1 again 6");
+        orders.done(&key("a/1"), None);
+        assert_eq!(taken(&mut orders), "a/1 8..9");
+    }
+
+    #[test]
+    fn past_deliveries_are_counted_until_answered() {
+        let mut orders = Orders::default();
+        orders.accepted(&key("a/1"), None, Sequence(9), true);
+        orders.accepted(&key("b/1"), None, Sequence(3), false);
+        assert_eq!((orders.past(), taken(&mut orders)), (1, "a/1 ..9".into()));
+        orders.done(&key("a/1"), Some(Sequence(7)));
+        assert_eq!(orders.past(), 3);
+        orders.accepted(&key("a/1"), None, Sequence(12), false);
+        orders.done(&key("a/1"), Some(Sequence(10)));
+        assert_eq!(orders.past(), 0);
+    }
+}

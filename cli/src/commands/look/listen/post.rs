@@ -1,0 +1,338 @@
+//! Posts accepted deliveries to the receiver: several orders at a time, each in its sequence.
+
+use std::{collections::HashSet, io::IsTerminal, process::ExitCode, sync::Mutex, time::Duration};
+
+use anyhow::Result;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use rustix::{process::getpgrp, termios::tcgetpgrp};
+use serde_json::Value;
+use serializer::{
+    output::{self, counted, duration},
+    view::activity::{Filter, Happening},
+};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use webhook_serializer::{
+    engine::store::StoreError,
+    operator::{Content, Operator, OperatorError},
+    protocol::{
+        delivery::Delivery,
+        entity::{EntityKey, FencingToken, Identity, Sequence},
+    },
+    time::{Env, Timestamp},
+};
+
+use super::{
+    Begin, Listen, Reader,
+    orders::{Orders, Work},
+    print,
+    receiver::{Receiver, Sent},
+};
+use crate::commands::{print_json, target::Deployment};
+
+/// Orders that are posted at the same time.
+const AT_ONCE: usize = 8;
+
+/// The read units for a delivery of at most 4 KB and its order.
+pub const READS: u64 = 5;
+
+/// A claimed delivery is written at once, or not at all: a worker then puts a tombstone there.
+const GAP_PAUSE: Duration = Duration::from_millis(500);
+const GAP_LOOKS: u32 = 40;
+
+/// The most deliveries in one request for an order's first one.
+const PAGE: u64 = 25;
+
+/// The most characters of an answer that are shown.
+const SHOWN: usize = 200;
+
+/// The log lines of ingest, and of a worker that appends a deferred delivery.
+const ACCEPTED: [&str; 2] = ["accepted", "deferred delivery appended"];
+
+struct Posting<'a> {
+    receiver: &'a Receiver,
+    operator: Operator,
+    env: Env,
+    filter: Filter,
+    begin: Timestamp,
+    /// With a sequence for a beginning, that.
+    from: Option<Sequence>,
+    json: bool,
+    posted: Mutex<HashSet<(EntityKey, Identity)>>,
+}
+
+/// The end of an order's work.
+struct Done {
+    order: EntityKey,
+    /// The order's next sequence.
+    next: Option<Sequence>,
+    /// The delivery, and whether it got a 2xx; `None` if nothing was posted.
+    posted: Option<(Delivery, bool)>,
+}
+
+impl Listen {
+    pub(super) async fn post(&self, reader: Reader, receiver: &Receiver, deployment: &Deployment) -> Result<ExitCode> {
+        let (env, operator) = (deployment.env.clone(), deployment.operator());
+        let started = env.now();
+        let posting = Posting {
+            receiver,
+            operator,
+            env: env.clone(),
+            filter: self.filter(),
+            begin: self.begin(started),
+            from: if let Some(Begin::Sequence(from)) = self.since { Some(from) } else { None },
+            json: self.json,
+            posted: Mutex::default(),
+        };
+        let mut orders = Orders::default();
+        if let (Some(order), Some(_)) = (&self.order, self.since) {
+            let wanted = posting.operator.single(order, posting.from.unwrap_or(Sequence(0))).await?;
+            let from = posting.from.filter(|_| !matches!(wanted.content, Content::Nothing));
+            if let (Some(missing), None) = (posting.from, from) {
+                let show = deployment.command("show", order.as_str());
+                output::complain(format_args!("{order} holds no delivery {missing}; `{show}` lists them"));
+            }
+            if let Some(state) = wanted.state.filter(|state| posting.from <= Some(state.tail)) {
+                orders.accepted(order, from, state.tail, true);
+            }
+        }
+        let (mut posted, mut refused, mut last) = (0, 0, None);
+        let limit = self.limit.unwrap_or(u64::MAX);
+        let mut is_past = self.since.is_some();
+        let mut running = FuturesUnordered::new();
+        let mut looking = Box::pin(reader.look(Duration::ZERO, env.clone()));
+        let mut is_behind = true;
+        let mut keys = keys();
+        let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+        while posted < limit {
+            while running.len() < AT_ONCE && posted + (running.len() as u64) < limit {
+                let Some((order, work)) = orders.take() else { break };
+                running.push(posting.work(order, work));
+            }
+            if is_past {
+                receiver.bar.set_length(posted + orders.past());
+                receiver.bar.set_position(posted);
+                if !is_behind && orders.past() == 0 {
+                    is_past = false;
+                    receiver.bar.finish_and_clear();
+                    let past = counted(posted, "past delivery was posted", "past deliveries were posted");
+                    output::complain(format_args!("{past}; further ones follow as they are accepted"));
+                }
+            }
+            tokio::select! {
+                _ = &mut interrupted => break,
+                Some(()) = keys.recv() => match last.clone() {
+                    Some(delivery) => orders.again(delivery),
+                    None => output::complain("nothing was posted yet"),
+                },
+                Some(done) = running.next() => {
+                    let Done { order, next, posted: delivery } = done?;
+                    orders.done(&order, next);
+                    if let Some((delivery, is_taken)) = delivery {
+                        posted += 1;
+                        refused += u64::from(!is_taken);
+                        last = Some(delivery);
+                    }
+                }
+                read = &mut looking => {
+                    let (reader, events) = read?;
+                    is_behind = reader.is_behind();
+                    for one in events.iter().filter(|one| ACCEPTED.contains(&one.what.as_str())) {
+                        if let Some((order, sequence)) = one.place() {
+                            orders.accepted(&order, None, sequence, one.at.is_some_and(|at| at < started));
+                        }
+                    }
+                    let pause = reader.every();
+                    looking = Box::pin(reader.look(pause, env.clone()));
+                }
+            }
+        }
+        receiver.bar.finish_and_clear();
+        let count = counted(posted, "delivery was posted", "deliveries were posted");
+        output::complain(format_args!("{count}; {refused} got no 2xx"));
+        Ok(if posted == limit && refused > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+impl Posting<'_> {
+    /// Posts a delivery again, or the next of an order.
+    async fn work(&self, order: EntityKey, work: Work) -> Result<Done> {
+        let done = match work {
+            Work::Again(delivery) => self.again(*delivery).await.map(|posted| (None, posted)),
+            Work::Next { from, through } => self.next(&order, from, through).await,
+        };
+        match done {
+            Ok((next, posted)) => Ok(Done { order, next, posted }),
+            Err(error) => match error.downcast_ref::<OperatorError>() {
+                Some(OperatorError::Store(StoreError::Unavailable(_))) => {
+                    self.receiver.complain(format_args!("{order}: {error}; it is read again"));
+                    Ok(Done { order, next: None, posted: None })
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    async fn again(&self, delivery: Delivery) -> Result<Option<(Delivery, bool)>> {
+        let state = self.operator.single(delivery.entity(), delivery.sequence()).await?.state;
+        let token = state.map_or(FencingToken(0), |state| state.token);
+        self.send(delivery, token).await.map(Some)
+    }
+
+    async fn next(
+        &self,
+        order: &EntityKey,
+        from: Option<Sequence>,
+        through: Sequence,
+    ) -> Result<(Option<Sequence>, Option<(Delivery, bool)>)> {
+        let sequence = match from {
+            Some(from) => from,
+            None => self.first(order, through).await?,
+        };
+        let next = Some(sequence.next());
+        let Some((delivery, token)) = self.read(order, sequence).await? else { return Ok((next, None)) };
+        let one = accepted(&delivery);
+        if !self.filter.takes(&one) {
+            return Ok((next, None));
+        }
+        let identity = (order.clone(), delivery.identity().clone());
+        if !self.posted.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(identity) {
+            let words = "sent before under the same id; not posted".to_owned();
+            self.print(&Happening { what: "repeat".into(), words, ..one }, &[]);
+            return Ok((next, None));
+        }
+        Ok((next, Some(self.send(delivery, token).await?)))
+    }
+
+    /// Finds the order's first sequence since the command's beginning, at most `through`.
+    async fn first(&self, order: &EntityKey, through: Sequence) -> Result<Sequence> {
+        let least = self.from.unwrap_or(Sequence(0));
+        let is_older = |delivery: &&Delivery| match self.from {
+            Some(from) => delivery.sequence() < from,
+            None => delivery.received_at() < self.begin,
+        };
+        // Deliveries may be claimed and not written yet, but not among settled ones.
+        let state = self.operator.single(order, through).await?.state;
+        let unsettled = state.map_or(through, |state| state.head.next());
+        let (mut first, mut from, mut page) = (through, through.0, 2);
+        loop {
+            let places: Vec<_> =
+                (from.saturating_sub(page)..from).map(|place| (order.clone(), Sequence(place))).collect();
+            from = from.saturating_sub(page);
+            let found = self.operator.deliveries(&places).await?;
+            if let Some(older) = found.iter().filter(is_older).map(Delivery::sequence).max() {
+                return Ok(older.next());
+            }
+            match found.iter().map(Delivery::sequence).min() {
+                Some(oldest) if oldest > least => first = oldest,
+                Some(_) => return Ok(least),
+                None => return Ok(first.min(unsettled.max(Sequence(from))).max(least)),
+            }
+            page = (page * 2).min(PAGE);
+        }
+    }
+
+    /// Reads a delivery and the order's newest token; `None` if the sequence holds no delivery to post.
+    async fn read(&self, order: &EntityKey, sequence: Sequence) -> Result<Option<(Delivery, FencingToken)>> {
+        for look in 0.. {
+            let single = self.operator.single(order, sequence).await?;
+            match (single.content, single.state) {
+                (Content::Delivery(delivery), state) => {
+                    return Ok(Some((*delivery, state.map_or(FencingToken(0), |state| state.token))));
+                }
+                (Content::Bodiless(_), _) => {
+                    self.receiver.complain(format_args!("{order} {sequence}: its body was removed"));
+                    break;
+                }
+                // Claimed and not written yet.
+                (Content::Nothing, Some(state)) if state.head < sequence && look < GAP_LOOKS => {
+                    self.env.sleep(GAP_PAUSE).await;
+                }
+                (Content::Nothing | Content::Void, _) => break,
+            }
+        }
+        Ok(None)
+    }
+
+    async fn send(&self, delivery: Delivery, token: FencingToken) -> Result<(Delivery, bool)> {
+        let unanswered = |sent: &Sent| self.report(&delivery, sent, true);
+        let sent = self.receiver.post(&delivery, token, unanswered).await?;
+        self.report(&delivery, &sent, false);
+        Ok((delivery, sent.is_taken()))
+    }
+
+    fn report(&self, delivery: &Delivery, sent: &Sent, is_repeated: bool) {
+        let took = duration(sent.took);
+        let again = if is_repeated { "; posted again" } else { "" };
+        let (what, status, words) = match &sent.answer {
+            Ok(answer) if (300..400).contains(&answer.status) => {
+                (answer.status.to_string(), Some(answer.status), "redirects are not followed".to_owned())
+            }
+            Ok(answer) => (answer.status.to_string(), Some(answer.status), one_line(&answer.body)),
+            Err(error) => ("no answer".to_owned(), None, format!("{error}{again}")),
+        };
+        let fields = [
+            ("to", self.receiver.url().into()),
+            ("status", status.into()),
+            ("took_ms", (sent.took.as_millis() as u64).into()),
+            ("posted_again", is_repeated.into()),
+        ];
+        let words = if self.json { words } else { format!("{took}  {words}") };
+        self.print(&Happening { what, words, ..accepted(delivery) }, &fields);
+    }
+
+    fn print(&self, one: &Happening, fields: &[(&str, Value)]) {
+        self.receiver.bar.suspend(|| match self.json {
+            true => {
+                let mut object = one.as_json();
+                for (name, value) in fields {
+                    object[*name] = value.clone();
+                }
+                print_json(&object);
+            }
+            false => print(one),
+        });
+    }
+}
+
+fn accepted(delivery: &Delivery) -> Happening {
+    let one = Happening {
+        what: ACCEPTED[0].to_owned(),
+        entity: Some(delivery.entity().to_string()),
+        sequence: Some(delivery.sequence().0),
+        ..Happening::default()
+    };
+    one.about(delivery)
+}
+
+/// Returns a channel with a message for each `r` and Enter. A process in the background must not read from the
+/// terminal: it would be stopped.
+fn keys() -> UnboundedReceiver<()> {
+    let (pressed, keys) = unbounded_channel();
+    let input = std::io::stdin();
+    if !input.is_terminal() || tcgetpgrp(&input).is_ok_and(|foreground| foreground == getpgrp()) {
+        std::thread::spawn(move || {
+            let lines = input.lines().map_while(std::io::Result::ok);
+            lines.filter(|line| line.trim() == "r").try_for_each(|_| pressed.send(()))
+        });
+    }
+    keys
+}
+
+fn one_line(text: &str) -> String {
+    let words = output::one_line(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+    match words.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &words[..at]),
+        None => words,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_is_cut_to_one_escaped_line() {
+        assert_eq!(one_line("no\n such\t\x1b[31morder "), "no such \\u001b[31morder");
+        assert_eq!(one_line(&"x".repeat(500)).chars().count(), SHOWN + 1);
+    }
+}

@@ -1,0 +1,434 @@
+//! `serializer listen --to`: accepted deliveries, posted to a receiver of one's own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{BufRead, BufReader, Lines, Write},
+    net::{TcpListener, TcpStream},
+    process::{Child, ChildStdout, Stdio},
+    sync::{
+        Arc, Condvar, Mutex,
+        mpsc::{Receiver, channel},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    aws::Stack,
+    endpoint::{self, Post},
+    listen::{event as log_event, page},
+    running::{Local, complained, event, file, folder, interrupt, printed, ran, serializer},
+};
+
+const ORDER: &str = "warehouse/order/450789469";
+const SECRET: &str = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==";
+
+/// The longest wait for what a test expects.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A run with a source `warehouse` that has this handler.
+struct Warehouse {
+    local: Local,
+    sources: String,
+    folder: tempfile::TempDir,
+}
+
+impl Warehouse {
+    fn start(handler: &str) -> Self {
+        let folder = folder();
+        let document =
+            format!("[sources.warehouse]\nprovider = 'standard-webhooks'\nsecrets = ['{SECRET}']\n{handler}\n");
+        let sources = file(&folder, "sources.toml", &document).to_str().expect("a path in UTF-8").to_owned();
+        Self { local: Local::start(&["--sources", &sources]), sources, folder }
+    }
+
+    /// Sends a delivery of this id, with `padding` more bytes than the sample.
+    fn send(&self, id: &str, order: &str, padding: usize) {
+        let sample = std::fs::read_to_string(event("standard-webhooks-order-shipped.json")).expect("a sample");
+        let mut sample: Value = serde_json::from_str(&sample).expect("JSON");
+        let body = sample["body"].as_str().expect("a body").replace("450789469", order);
+        sample["body"] = body.replacen('{', &format!("{{\"pad\":\"{}\",", noise(padding)), 1).into();
+        sample["headers"]["webhook-id"] = id.into();
+        let sample = file(&self.folder, "event.json", &sample.to_string());
+        let sample = sample.to_str().expect("a path in UTF-8");
+        let sent = ran(&["send", "--to", &self.local.url, "--sources", &self.sources, sample]);
+        assert!(sent.status.success(), "{sent:?}");
+    }
+
+    fn inspected(&self) -> Value {
+        serde_json::from_str(&printed(&self.local.ran(&["show", ORDER, "--json"]))).expect("JSON")
+    }
+
+    fn listen(&self, arguments: &[&str]) -> Listening {
+        Listening::start(serializer(&[&["listen", &self.local.target, "--json"], arguments].concat()))
+    }
+}
+
+/// Text that does not compress to less than half.
+fn noise(length: usize) -> String {
+    let next = |seed: &mut u64| {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        char::from_digit((*seed >> 60) as u32, 16)
+    };
+    (0..length).scan(7, |seed, _| next(seed)).collect()
+}
+
+/// The command at work.
+struct Listening {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    said: Receiver<String>,
+}
+
+impl Listening {
+    fn start(mut command: std::process::Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it can be started");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let errors = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        let (says, said) = channel();
+        std::thread::spawn(move || errors.map_while(Result::ok).try_for_each(|line| says.send(line)));
+        Self { child, lines, said }
+    }
+
+    /// Reads the next line: its word, and its object.
+    fn next(&mut self) -> (String, Value) {
+        let line = self.lines.next().expect("a line").expect("text");
+        let line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        (line["what"].as_str().expect("a word").to_owned(), line)
+    }
+
+    fn until_said(&self, text: &str) -> String {
+        let mut said = Vec::new();
+        loop {
+            match self.said.recv_timeout(PATIENCE) {
+                Ok(line) if line.contains(text) => return line,
+                Ok(line) => said.push(line),
+                Err(_) => panic!("it does not say {text}: {said:?}"),
+            }
+        }
+    }
+
+    fn press(&mut self, key: &str) {
+        let input = self.child.stdin.as_mut().expect("it is piped");
+        input.write_all(key.as_bytes()).expect("it reads");
+    }
+
+    fn ended(&mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ok() -> (String, String) {
+    ("200 OK".to_owned(), "heard".to_owned())
+}
+
+/// Reads the next request to `/mine…`.
+fn next_post(posted: &Receiver<Post>) -> Post {
+    loop {
+        let post = posted.recv_timeout(PATIENCE).expect("it was sent");
+        if post.path.starts_with("/mine") {
+            return post;
+        }
+    }
+}
+
+fn is_signed(post: &Post, secret: &str) -> bool {
+    let folder = folder();
+    let body = folder.path().join("body");
+    std::fs::write(&body, &post.body).expect("a file can be written");
+    let mut verify = vec!["verify", "--provider", "standard-webhooks", "--secret", secret];
+    for header in post.headers.iter().filter(|header| header.to_lowercase().starts_with("webhook-")) {
+        verify.extend(["-H", header.as_str()]);
+    }
+    verify.push(body.to_str().expect("a path in UTF-8"));
+    ran(&verify).status.success()
+}
+
+#[test]
+fn delivery_is_posted_as_forwarded_newly_signed() {
+    // In parts, and in one row.
+    for padding in [900_000, 0] {
+        let (url, posted) = endpoint::endpoint(|_, _| ok());
+        let forward = format!("forward = {{ url = '{url}/first', secret = '{SECRET}', allow_private = true }}");
+        let mut warehouse = Warehouse::start(&format!("handler = 'forward'\n{forward}"));
+        warehouse.send("1", "450789469", padding);
+        warehouse.local.until(|told| told["outcome"] == "applied");
+        let first = posted.recv().expect("it was forwarded");
+        let before = warehouse.inspected();
+        let place = before["settled"][0]["sequence"].to_string();
+        let to = format!("{url}/mine?a=b");
+        let mut listening = warehouse.listen(&["--order", ORDER, "--since", &place, "--limit", "1", "--to", &to]);
+        let (what, line) = listening.next();
+        assert_eq!((what.as_str(), &line["status"], &line["words"]), ("200", &200.into(), &"heard".into()), "{line}");
+        listening.until_said("signed with the `forward` secrets of warehouse; deliveries of other sources with whsec_");
+        assert_eq!(listening.ended(), Some(0));
+        let again = next_post(&posted);
+        assert_eq!(again.path, "/mine?a=b");
+        assert!(again.body == first.body && again.body.len() > padding, "{} bytes", again.body.len());
+        for same in ["webhook-id", "content-type", "serializer-topic", "serializer-sequence", "serializer-attempt"] {
+            assert_eq!(again.header(same), first.header(same), "{same}");
+        }
+        let token = |post: &Post| post.header("serializer-fencing-token").and_then(|token| token.parse::<u64>().ok());
+        assert!(token(&again) >= token(&first), "a receiver that remembers tokens takes it");
+        assert_eq!((first.header("serializer-listen"), again.header("serializer-listen")), (None, Some("true")));
+        assert!(is_signed(&again, SECRET));
+        assert_eq!(warehouse.inspected(), before);
+        assert!(posted.try_recv().is_err(), "no handler was started");
+    }
+}
+
+#[test]
+fn orders_are_posted_in_parallel_and_each_in_sequence() {
+    let warehouse = Warehouse::start("handler = 'log'");
+    for (id, order) in [("1", "1"), ("2", "1"), ("3", "1"), ("4", "2")] {
+        warehouse.send(id, order, 0);
+    }
+    // The first delivery of one order is answered once that of the other is there.
+    let other = Arc::new((Mutex::new(false), Condvar::new()));
+    let open: Arc<Mutex<BTreeMap<String, (u32, u32)>>> = Arc::default();
+    let (there, opened) = (other.clone(), open.clone());
+    let (url, posted) = endpoint::endpoint(move |_, post| {
+        let order = post.header("serializer-entity-key").expect("a key").to_owned();
+        let count = |by: i32| {
+            let mut open = opened.lock().unwrap();
+            let (now, most) = open.entry(order.clone()).or_default();
+            *now = now.checked_add_signed(by).unwrap();
+            *most = (*now).max(*most);
+        };
+        count(1);
+        let mut is_there = there.0.lock().unwrap();
+        *is_there |= order.ends_with("/2");
+        there.1.notify_all();
+        let waited = there.1.wait_timeout_while(is_there, PATIENCE, |is_there| !*is_there).unwrap().1;
+        count(-1);
+        if waited.timed_out() { ("504 Late".to_owned(), String::new()) } else { ok() }
+    });
+    let to = format!("{url}/mine");
+    let mut listening = warehouse.listen(&["--since", "5m", "--limit", "4", "--to", &to]);
+    let lines: Vec<(String, Value)> = (0..4).map(|_| listening.next()).collect();
+    assert!(lines.iter().all(|(what, _)| what == "200"), "{lines:?}");
+    assert_eq!(listening.ended(), Some(0));
+    let posts: Vec<Post> = (0..4).map(|_| next_post(&posted)).collect();
+    let its = posts.iter().filter(|post| post.header("serializer-entity-key") == Some("warehouse/order/1"));
+    let ids: Vec<_> = its.map(|post| post.header("serializer-delivery-id").unwrap_or_default()).collect();
+    assert_eq!(ids, ["1", "2", "3"]);
+    assert!(open.lock().unwrap().values().all(|(now, most)| (*now, *most) == (0, 1)), "{open:?}");
+}
+
+#[test]
+fn failing_answer_is_shown_and_order_continues() {
+    let warehouse = Warehouse::start("handler = 'log'");
+    // The second is the first, sent again.
+    for id in ["1", "1", "2"] {
+        warehouse.send(id, "450789469", 0);
+    }
+    let (url, posted) = endpoint::endpoint(|number, _| match number {
+        0 => ("500 No".to_owned(), "no\nstock".to_owned()),
+        _ => ok(),
+    });
+    let to = format!("{url}/mine");
+    let mut listening = warehouse.listen(&["--since", "5m", "--limit", "2", "--secret", "--to", &to]);
+    listening.press(SECRET);
+    listening.child.stdin.take();
+    let lines = [listening.next(), listening.next(), listening.next()];
+    assert_eq!(lines.each_ref().map(|(what, _)| what.as_str()), ["500", "repeat", "200"]);
+    assert_eq!((&lines[0].1["words"], &lines[0].1["posted_again"]), (&"no stock".into(), &false.into()));
+    listening.until_said("2 deliveries were posted; 1 got no 2xx");
+    assert_eq!(listening.ended(), Some(1));
+    let posts = [next_post(&posted), next_post(&posted)];
+    assert!(posts.iter().all(|post| is_signed(post, SECRET)));
+}
+
+#[test]
+fn delivery_waits_until_receiver_comes_back() {
+    let warehouse = Warehouse::start("handler = 'log'");
+    warehouse.send("1", "1", 0);
+    warehouse.send("2", "1", 0);
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
+    let mut listening = warehouse.listen(&["--since", "5m", "--to", &format!("http://{address}/mine")]);
+    listening.until_said("cannot be reached (Connection refused");
+    let listener = TcpListener::bind(address).expect("it is still free");
+    let answers = std::thread::spawn(move || {
+        [(); 2].map(|()| {
+            let mut stream = BufReader::new(listener.accept().expect("a connection").0);
+            let post = Post::read(&mut stream).expect("a request");
+            write!(stream.get_mut(), "HTTP/1.1 204 No Content\r\n\r\n").expect("it listens");
+            post.header("serializer-delivery-id").map(str::to_owned)
+        })
+    });
+    assert_eq!([listening.next(), listening.next()].map(|(what, _)| what), ["204", "204"]);
+    listening.until_said("is reached again");
+    listening.until_said("2 past deliveries were posted; further ones follow");
+    assert_eq!(answers.join().expect("it answers"), [Some("1".to_owned()), Some("2".to_owned())]);
+}
+
+#[test]
+fn unanswered_request_is_repeated_twice() {
+    let warehouse = Warehouse::start("handler = 'log'");
+    warehouse.send("1", "1", 0);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = format!("http://{}/mine", listener.local_addr().expect("an address"));
+    let closed = std::thread::spawn(move || {
+        // Read, and closed without an answer.
+        [(); 3].map(|()| {
+            let post = Post::read(&mut BufReader::new(listener.accept().expect("a connection").0));
+            post.expect("a request").header("webhook-id").map(str::to_owned)
+        })
+    });
+    let mut listening = warehouse.listen(&["--since", "5m", "--limit", "1", "--to", &to]);
+    let lines = [listening.next(), listening.next(), listening.next()];
+    let seen = lines.each_ref().map(|(what, line)| (what.as_str(), line["posted_again"].as_bool()));
+    assert_eq!(seen, [("no answer", Some(true)), ("no answer", Some(true)), ("no answer", Some(false))]);
+    assert_eq!(listening.ended(), Some(1));
+    let ids = closed.join().expect("it reads");
+    assert!(ids[0].is_some() && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+}
+
+#[test]
+fn late_answer_counts_as_none() {
+    let warehouse = Warehouse::start("handler = 'log'");
+    warehouse.send("1", "1", 0);
+    // The first request is answered after the second.
+    let (second, arrived) = channel();
+    let (second, arrived) = (Mutex::new(second), Mutex::new(arrived));
+    let (url, _posted) = endpoint::endpoint(move |number, _| {
+        match number {
+            0 => arrived.lock().unwrap().recv_timeout(PATIENCE).expect("there is a second"),
+            _ => second.lock().unwrap().send(()).expect("the first waits"),
+        }
+        ok()
+    });
+    let to = format!("{url}/mine");
+    let mut listening = warehouse.listen(&["--since", "5m", "--limit", "1", "--timeout", "1", "--to", &to]);
+    assert_eq!([listening.next(), listening.next()].map(|(what, _)| what), ["no answer", "200"]);
+    assert_eq!(listening.ended(), Some(0));
+}
+
+#[test]
+fn key_repeats_last_delivery() {
+    let warehouse = Warehouse::start("handler = 'log'");
+    let (url, posted) = endpoint::endpoint(|_, _| ok());
+    let mut listening = warehouse.listen(&["--since", "5m", "--to", &format!("{url}/mine")]);
+    let signed = listening.until_said("signed with whsec_");
+    let secret = signed.split(' ').next_back().expect("a secret");
+    listening.until_said("0 past deliveries were posted");
+    listening.press("r\n");
+    listening.until_said("nothing was posted yet");
+    warehouse.send("1", "1", 0);
+    let (what, first) = listening.next();
+    listening.press("r\n");
+    let (again, second) = listening.next();
+    assert_eq!((what.as_str(), again.as_str(), &first["sequence"]), ("200", "200", &second["sequence"]));
+    let posts = [next_post(&posted), next_post(&posted)];
+    assert!(posts.iter().all(|post| is_signed(post, secret)), "{signed}");
+    assert_eq!(posts[0].header("webhook-id"), posts[1].header("webhook-id"));
+    interrupt(&listening.child);
+    assert_eq!(listening.ended(), Some(0));
+    listening.until_said("2 deliveries were posted; 0 got no 2xx");
+}
+
+#[test]
+fn body_leaves_for_other_machines_only_when_agreed() {
+    // Nothing serves there.
+    let listen =
+        |arguments: &[&str]| complained(&ran(&[&["listen", "--local=http://127.0.0.1:1", "--to"], arguments].concat()));
+    let asked = listen(&["http://192.0.2.1:3000/hooks"]);
+    assert!(asked.contains("192.0.2.1 is not this machine") && asked.contains("add --yes"), "{asked}");
+    for agreed in [&["http://192.0.2.1:3000/hooks", "--yes"] as &[&str], &["http://localhost:3000"]] {
+        assert!(listen(agreed).contains("is `serializer local` running?"), "{agreed:?}");
+    }
+    assert!(listen(&["localhost"]).contains("--to: the URL must be a whole URL, such as https://"));
+    let sequence = listen(&["http://localhost:3000", "--since", "41"]);
+    assert!(sequence.contains("--since with a sequence number needs --order and --to"), "{sequence}");
+}
+
+#[test]
+fn missing_first_delivery_is_explained() {
+    let warehouse = Warehouse::start("handler = 'log'");
+    warehouse.send("1", "450789469", 0);
+    let (url, _posted) = endpoint::endpoint(|_, _| ok());
+    for (since, posted) in [("7", "1 past delivery was posted"), ("9999999999999", "0 past deliveries were posted")] {
+        let listening = warehouse.listen(&["--order", ORDER, "--since", since, "--to", &url]);
+        listening.until_said(&format!("{ORDER} holds no delivery {since}; `serializer show "));
+        listening.until_said(posted);
+    }
+}
+
+/// Passes requests on to a DynamoDB.
+fn recorded(upstream: &str) -> (String, Receiver<Post>) {
+    let address = upstream.strip_prefix("http://").expect("an address").trim_end_matches('/').to_owned();
+    endpoint::endpoint(move |_, post| {
+        let mut stream = BufReader::new(TcpStream::connect(&address).expect("it listens"));
+        let head = format!("POST {} HTTP/1.1\r\n{}\r\n\r\n", post.path, post.headers.join("\r\n"));
+        stream.get_mut().write_all(&[head.as_bytes(), &post.body].concat()).expect("it reads");
+        // Of an answer's first line, the second word is the status.
+        let answer = Post::read(&mut stream).expect("an answer");
+        (format!("{} .", answer.path), String::from_utf8(answer.body).expect("JSON"))
+    })
+}
+
+#[test]
+fn deliveries_of_stack_are_posted_in_sequence_by_reads_only() {
+    const SHOPIFY: &str = "shopify/order/450789469";
+    let stack = Stack::start();
+    for sample in ["shopify-orders-create.json", "shopify-refunds-create.json", "shopify-orders-paid.json"] {
+        assert!(stack.local.send(&[sample]).status.success());
+    }
+    assert!(stack.local.send(&["woocommerce-order-created.json"]).status.success());
+    let last = |order: &str| {
+        let shown = stack.local.ran(&["show", order, "--json"]);
+        let shown: Value = serde_json::from_str(&printed(&shown)).expect("JSON");
+        shown["state"]["tail"].as_u64().expect("a number")
+    };
+    let (order, third) = (SHOPIFY, last(SHOPIFY));
+    let line = |id: &str, order: &str, sequence: u64| {
+        let fields = json!({ "level": "INFO", "message": "accepted", "entity": order, "sequence": sequence,
+            "source": "any", "topic": "any" });
+        log_event(id, 1, &fields)
+    };
+    let other = "woocommerce/order/727";
+    // The line of the last delivery comes first.
+    let pages = [
+        page(&[line("c", order, third)], None),
+        page(&[], None),
+        page(&[line("a", order, third - 2), line("b", order, third - 1)], None),
+        page(&[line("d", other, last(other))], None),
+        page(&[], None),
+    ];
+    stack.aws.answer_in_turn("Logs_20140328.FilterLogEvents", &pages);
+    stack.aws.deny("AmazonSSM.GetParameter");
+    let (dynamodb, operations) = recorded(&stack.dynamodb);
+    let (url, posted) = endpoint::endpoint(|_, _| ok());
+    let to = format!("{url}/mine");
+    let arguments = ["listen", "--stack", "shop", "--region", "eu-central-1", "--json", "--since", "5m", "--to", &to];
+    let done = stack.aws.ran(&dynamodb, &[&arguments[..], &["--topic", "order*", "--limit", "3"]].concat());
+    assert!(done.status.success(), "{done:?}");
+    let said = complained(&done);
+    assert!(said.contains("the sources' own secrets are unknown") && said.contains("ssm:GetParameter"), "{said}");
+    let posts = [next_post(&posted), next_post(&posted), next_post(&posted)];
+    let (its, others): (Vec<_>, Vec<_>) =
+        posts.iter().partition(|post| post.header("serializer-entity-key") == Some(order));
+    let topics = |posts: &[&Post]| -> Vec<String> {
+        posts.iter().filter_map(|post| post.header("serializer-topic").map(str::to_owned)).collect()
+    };
+    assert_eq!(
+        (topics(&its), topics(&others)),
+        (vec!["orders/create".into(), "orders/paid".into()], vec!["order.created".into()])
+    );
+    assert_eq!(printed(&done).lines().count(), 3, "{done:?}");
+    let operations: BTreeSet<_> = operations
+        .try_iter()
+        .filter_map(|post| post.header("x-amz-target")?.split('.').next_back().map(str::to_owned))
+        .collect();
+    assert_eq!(operations, ["BatchGetItem", "GetItem"].map(str::to_owned).into());
+}
