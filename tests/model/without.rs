@@ -8,7 +8,7 @@ pub use rules::{Rule, forget_members, forget_settled};
 
 /// A set of changed rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Changes(u64);
+pub struct Changes(u128);
 
 impl Changes {
     pub fn of(rules: &[Rule]) -> Self {
