@@ -7,6 +7,7 @@ pub mod mend;
 pub mod reason;
 pub mod selection;
 pub mod setup;
+pub mod similar;
 pub mod survey;
 pub mod target;
 pub mod tryout;

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use tokio::{net::TcpListener, task::AbortHandle};
 use webhook_serializer::{engine::store::Store, operator::Operator, time::Env};
 
-use crate::view::recording::Story;
+use crate::view::recording::EventRecorder;
 use bulk::Works;
 use guard::Access;
 use reading::Readings;
@@ -33,7 +33,7 @@ pub struct Watched {
     pub name: String,
     /// The deployment's events, if it runs in this process. Otherwise lanes are drawn
     /// from the orders' rows.
-    pub story: Option<Story>,
+    pub story: Option<EventRecorder>,
     /// The operator's name in the operations log.
     pub by: String,
 }

@@ -69,11 +69,13 @@ pub struct Outcome {
     pub sentence: String,
     pub next: Vec<NextCommand>,
     pub json: Value,
+    /// No order with the target's key is stored.
+    pub is_unknown: bool,
 }
 
 impl Outcome {
     fn new(effect: Effect, sentence: String, json: Value) -> Self {
-        Self { effect, sentence, next: Vec::new(), json }
+        Self { effect, sentence, next: Vec::new(), json, is_unknown: false }
     }
 
     fn then(mut self, command: &'static str, arguments: &[&str], purpose: &'static str) -> Self {
@@ -317,14 +319,14 @@ fn refused(target: &Target, sentence: String) -> Outcome {
 }
 
 fn unknown(order: &EntityKey) -> String {
-    format!("nothing is known of {order}; `serializer list` lists orders")
+    format!("there is no order {order}: no webhook has arrived for this key, or it has expired or was erased")
 }
 
 /// Returns the outcome where the order is unknown or its lease was not to have; other errors stay errors.
 pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, OperatorError> {
     let order = &target.order;
     match error {
-        OperatorError::Unknown => Ok(refused(target, unknown(order))),
+        OperatorError::Unknown => Ok(Outcome { is_unknown: true, ..refused(target, unknown(order)) }),
         OperatorError::Lease(LeaseError::Contended { by, until }) => {
             let sentence = format!("{order} is leased by {by} until {until}; nothing was changed. Try again");
             let why = &["--why", "TEXT"];
@@ -361,7 +363,8 @@ fn turned(
         StateChange::Unchanged(Some(state)) => (Effect::Nothing, Some(state), unchanged(state)),
         StateChange::Unchanged(None) => (Effect::Refused, None, unknown(order)),
     };
-    Outcome::new(effect, sentence, of_order(verb, order, effect, state))
+    let is_unknown = state.is_none();
+    Outcome { is_unknown, ..Outcome::new(effect, sentence, of_order(verb, order, effect, state)) }
 }
 
 fn waiting(state: &EntityState) -> String {

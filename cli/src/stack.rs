@@ -43,8 +43,8 @@ impl Stack {
                 if code == "ValidationError" && message.contains("does not exist") =>
             {
                 bail!(
-                    "there is no stack `{name}` in {} in the account of these credentials. Another region is given by \
-                     --region, another account by --profile; `aws cloudformation list-stacks` lists the names",
+                    "there is no stack `{name}` in {} in the account of these credentials. Give another \
+                     region with --region, another account with --profile; `aws cloudformation list-stacks` lists names",
                     services.region()
                 )
             }
@@ -77,12 +77,11 @@ impl Stack {
             let (name, status) = (&self.name, &self.status);
             match status.as_str() {
                 "CREATE_IN_PROGRESS" | "REVIEW_IN_PROGRESS" => {
-                    bail!("the stack `{name}` is still being made ({status}); ask again when it is complete")
+                    bail!("the stack `{name}` is still being created ({status}); run this again when it is complete")
                 }
                 _ => bail!(
-                    "the stack `{name}` ({status}) has no output {COMMAND_LINE}: it is not one of this project's \
-                     template.yaml. Which one is? Or name the tables yourself: --entities-table, --inbox-table, \
-                     --queue-url"
+                    "the stack `{name}` ({status}) has no output {COMMAND_LINE}, so it is not of this project's \
+                     template.yaml. Check the name, or give --entities-table, --inbox-table and --queue-url"
                 ),
             }
         };

@@ -74,7 +74,7 @@ fn number(
     let Some(text) = variables.value(name) else { return Ok(default) };
     text.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
         let (from, to) = (allowed.start(), allowed.end());
-        InvalidConfig::new(name, format!("{text:?} is no whole number from {from} to {to}"))
+        InvalidConfig::new(name, format!("{text:?} is not a whole number from {from} to {to}"))
     })
 }
 
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn invalid_number_names_its_variable() {
-        assert_eq!(refused([("LEASE_SECONDS", "soon")]), "LEASE_SECONDS: \"soon\" is no whole number from 1 to 900");
+        assert_eq!(refused([("LEASE_SECONDS", "soon")]), "LEASE_SECONDS: \"soon\" is not a whole number from 1 to 900");
         let missing = StoreConfig::read(&[("ENTITIES_TABLE", "e")].as_slice()).unwrap_err();
         assert_eq!(missing.to_string(), "INBOX_TABLE: is not set");
     }

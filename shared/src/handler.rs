@@ -292,6 +292,12 @@ pub trait Handler: Send + Sync + 'static {
         true
     }
 
+    /// Returns the names that [`Handler::answers_to`] accepts, for error texts; an empty
+    /// list if it accepts any.
+    fn names(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
     /// Returns whether the handler of that name implements
     /// [`Handler::handle_all`]. Called at start for sources that deliver several
     /// at once.
@@ -320,6 +326,10 @@ impl<H: Handler> Handler for Arc<H> {
 
     fn answers_to(&self, name: &str) -> bool {
         Handler::answers_to(&**self, name)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        Handler::names(&**self)
     }
 
     fn handles_all(&self, name: &str) -> bool {

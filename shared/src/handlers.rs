@@ -28,6 +28,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     handler::{AnyHandler, Context, Deliveries, Handler, HandlerError, Outcome},
+    nearest,
     protocol::delivery::Delivery,
 };
 
@@ -53,19 +54,23 @@ impl Handler for Handlers {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         match self.0.get(context.handler()) {
             Some(handler) => handler.handle(delivery, context).await,
-            None => Ok(no_handler(context)),
+            None => Ok(Outcome::retry(unknown(context.handler(), &Handler::names(self)))),
         }
     }
 
     async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
         match self.0.get(context.handler()) {
             Some(handler) => handler.handle_all(deliveries, context).await,
-            None => Ok(no_handler(context)),
+            None => Ok(Outcome::retry(unknown(context.handler(), &Handler::names(self)))),
         }
     }
 
     fn answers_to(&self, name: &str) -> bool {
         self.0.contains_key(name)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.0.keys().map(String::as_str).collect()
     }
 
     fn handles_all(&self, name: &str) -> bool {
@@ -81,8 +86,11 @@ fn call_timeout(context: &Context) -> std::time::Duration {
     time.saturating_sub(std::time::Duration::from_millis(100).min(time / 10))
 }
 
-fn no_handler(context: &Context) -> Outcome {
-    Outcome::retry(format!("there is no handler `{}` in this worker", context.handler()))
+/// Returns the error for a handler name that a worker does not have.
+pub(crate) fn unknown(name: &str, names: &[&str]) -> String {
+    let hint = nearest::hint(name, names.iter().copied());
+    let list = if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) };
+    format!("this worker has no handler `{name}`{hint}{list}")
 }
 
 impl std::fmt::Debug for Handlers {

@@ -20,7 +20,7 @@ use futures_util::future::BoxFuture;
 pub use crate::handler::HandlerError as JobError;
 use crate::{
     engine::drain::MARGIN,
-    handler,
+    handler, nearest,
     protocol::{
         entity::{EntityKey, FencingToken},
         table::Write,
@@ -299,9 +299,9 @@ pub enum InvalidJob {
     /// The function would be stopped before the job ends.
     #[error("time: must be more than 0 and at most {} s, which is FUNCTION_TIMEOUT_SECONDS less {} s to record the tick", .0.as_secs(), MARGIN.as_secs())]
     Time(Duration),
-    /// `JOBS` names a job that does not exist.
-    #[error("JOBS names it, but no job has this name")]
-    Unknown,
+    /// `JOBS` names a job that does not exist; this is the nearest name, with the list.
+    #[error("JOBS names it, but no job has this name{0}")]
+    Unknown(String),
 }
 
 /// An invalid job in a scheduler.
@@ -344,7 +344,11 @@ impl Jobs {
             planned.push(job.planned(function_time, switch).map_err(|reason| invalid(&job.name, reason))?);
         }
         match switch.named().find(|name| !planned.iter().any(|job| *job.name == **name)) {
-            Some(name) => Err(invalid(name, InvalidJob::Unknown)),
+            Some(name) => {
+                let names: Vec<&str> = planned.iter().map(|job| &*job.name).collect();
+                let hint = nearest::hint(name, names.iter().copied());
+                Err(invalid(name, InvalidJob::Unknown(format!("{hint}; there are {}", names.join(", ")))))
+            }
             None => Ok(planned),
         }
     }

@@ -108,7 +108,7 @@
 // Handlers.
 pub use handler::{Context, Deliveries, Handler, HandlerError, Outcome};
 pub use protocol::{
-    delivery::{Age, Delivery, Incoming},
+    delivery::{Age, Delivery, Incoming, InvalidBody},
     entity::{
         DeliveryId, EntityKey, FencingToken, Identity, InvalidEntityKey, InvalidSourceName, Sequence, SourceName,
     },
@@ -211,6 +211,8 @@ pub mod handler;
 pub mod jobs;
 #[doc(hidden)]
 pub mod leases;
+#[doc(hidden)]
+pub mod nearest;
 #[doc(hidden)]
 pub mod operator;
 #[doc(hidden)]

@@ -81,14 +81,14 @@ pub enum OperatorError {
     Append(#[from] AppendError),
     /// A worker has parked the delivery but not settled it yet. Nothing was changed; try
     /// again a little later.
-    #[error("it is still being decided; nothing was put back")]
+    #[error("its outcome is not decided yet; nothing was redriven")]
     Undecided,
     /// The worker that parked the delivery did not settle it, and another settled it
     /// differently. It is no longer parked.
-    #[error("it was settled as {0}, not parked; nothing was put back")]
+    #[error("it was settled as {0}, not parked; nothing was redriven")]
     DecidedOtherwise(Settlement),
     /// The delivery was redriven, discarded or erased since it was read.
-    #[error("it is not parked any more; nothing was put back")]
+    #[error("it is not parked any more; nothing was redriven")]
     NotParked,
     /// Deliveries wait, the lease is held, or the entity is on hold.
     #[error("the order is on hold, leased, or has waiting deliveries; nothing was erased")]

@@ -8,6 +8,7 @@ pub mod deliver;
 pub mod destination;
 pub mod invocation;
 mod live;
+mod message;
 mod origin;
 mod provider;
 mod retry;
@@ -18,10 +19,12 @@ mod topics;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use message::without_values;
 use provider::{AnyProvider, Registry};
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
+    nearest::nearest,
     protocol::{
         attempt::{OnFailure, RetryPolicy},
         entity::{EntityKey, SourceName},
@@ -291,28 +294,6 @@ impl Sources {
     }
 }
 
-/// Removes the document's values from a parser's error text, because a value may
-/// be a secret. Parsers quote values in double quotes or, after `unknown variant`,
-/// in backquotes. Other backquoted text is kept: field names, and the examples in
-/// our own errors, which therefore must not use double quotes.
-fn without_values(message: &str) -> String {
-    const VARIANT: &str = "unknown variant `";
-    // An escaped quote is part of a value and does not end it.
-    let message = message.replace("\\\"", "");
-    let message = match message.split_once(VARIANT) {
-        Some((before, value)) => {
-            let behind = value.rsplit_once("`, expected").map_or("", |(_, behind)| behind);
-            format!("{before}{VARIANT}…`, expected{behind}")
-        }
-        None => message,
-    };
-    let mut kept = String::new();
-    for (number, piece) in message.split('"').enumerate() {
-        kept.push_str(if number % 2 == 0 { piece } else { "\"…\"" });
-    }
-    kept
-}
-
 impl Source {
     fn check(name: SourceName, entry: Entry, registry: Registry) -> Result<Self, String> {
         let provider = provider(&entry.provider, entry.generic, entry.url.as_deref(), registry)?;
@@ -406,12 +387,18 @@ fn provider(
     registry: Registry,
 ) -> Result<AnyProvider, String> {
     let provider = match (name, generic) {
+        (name, _) if !providers::NAMES.contains(&name) => {
+            let names = providers::NAMES.join(", ");
+            // A name that is near to none is not shown: it may be a secret.
+            return Err(match nearest(name, providers::NAMES) {
+                Some(nearest) => format!("there is no provider `{name}`; did you mean `{nearest}`? There are {names}"),
+                None => format!("there is no such provider; there are {names}"),
+            });
+        }
         ("generic", Some(generic)) => (registry.by_options)(generic),
         ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
-        (_, Some(_)) => return Err("a table `generic` is only for provider = \"generic\"; remove it".into()),
-        // The unknown name is not shown: it may be a secret.
-        (name, None) if !providers::NAMES.contains(&name) => {
-            return Err(format!("there is no such provider; there are {}", providers::NAMES.join(", ")));
+        (_, Some(_)) => {
+            return Err("a table `generic` needs provider = \"generic\"; write that, or remove the table".into());
         }
         (name, None) => (registry.by_name)(name).map_or(AnyProvider::NotInThisBuild, AnyProvider::BuiltIn),
     };
@@ -457,7 +444,9 @@ fn positive(field: &str, duration: Duration) -> Result<Duration, String> {
 fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -> Result<Option<T>, String> {
     match (handler == name, table) {
         (true, None) => Err(format!("handler = \"{name}\" needs a table `{name}` with {fields}")),
-        (false, Some(_)) => Err(format!("a table `{name}` is only for handler = \"{name}\"; remove it")),
+        (false, Some(_)) => {
+            Err(format!("a table `{name}` needs handler = \"{name}\"; write that, or remove the table"))
+        }
         (_, table) => Ok(table),
     }
 }

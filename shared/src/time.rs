@@ -51,7 +51,7 @@ impl Timestamp {
 
 /// The text is not a time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no time: say it in UTC, such as 2026-11-22T12:00:00Z")]
+#[error("{0:?} is not a time; write it in UTC, such as 2026-11-22T12:00:00Z")]
 pub struct InvalidTimestamp(String);
 
 impl std::str::FromStr for Timestamp {

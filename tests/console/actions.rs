@@ -72,7 +72,7 @@ async fn body_is_redacted_until_requested() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.send(1000, &SHOPIFY[..2]).await;
-    let settled = |all: &[serializer::view::recording::Happening]| {
+    let settled = |all: &[serializer::view::recording::OrderEvent]| {
         all.iter().filter(|one| matches!(one.what, serializer::view::recording::EventKind::Settled(_))).count() == 2
     };
     shop.until(settled).await;

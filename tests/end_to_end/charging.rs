@@ -133,7 +133,7 @@ async fn row_of_a_newer_format_is_never_changed() {
     world.table.write(&newer).await.expect("memory answers");
     let before = world.memory.rows(&TableName::Entities);
     let refused = world.inbox().append(&world.incoming("test/a", "2")).await;
-    assert!(refused.unwrap_err().to_string().contains("a row of format 3 was met"));
+    assert!(refused.unwrap_err().to_string().contains("a row has format 3"));
     let message = world.messages.receive().await.expect("a wake-up");
     let received = Received { entity: message.content.entity().clone(), times: message.times };
     let deadline = world.env.monotonic() + world.function_time;

@@ -401,7 +401,7 @@ async fn deferred_delivery_supersedes_no_newer_one() {
 
 /// The gap counts from the append, not from the arrival at the door.
 #[tokio::test(start_paused = true)]
-async fn deferred_delivery_shortens_no_gap() {
+async fn gap_counts_from_the_append_not_the_arrival() {
     let world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "late").await, 202);
     tokio::time::advance(HOUR).await;

@@ -524,7 +524,10 @@ fn invalid_job_is_refused_at_start() {
     let time = refused(one(job("a").time(most + Duration::from_millis(1))), &On);
     assert!(time.starts_with("job `a`: time: must be more than 0 and at most 58 s"), "{time}");
     let only = Switch::Only(["b".to_owned()].into());
-    assert_eq!(refused(one(job("a")), &only), "job `b`: JOBS names it, but no job has this name");
+    assert_eq!(refused(one(job("a")), &only), "job `b`: JOBS names it, but no job has this name; there are a");
+    let only = Switch::Only(["reprot".to_owned()].into());
+    let hint = "job `reprot`: JOBS names it, but no job has this name (did you mean `report`?); there are report";
+    assert_eq!(refused(one(job("report")), &only), hint);
     let minutes = (0..48).map(|minute| format!("{minute:02}")).collect::<Vec<_>>().join(",");
     let [longest, longer] = ["8-9", "8-10"].map(|hours| format!("{minutes} {hours} * * *"));
     assert_eq!(format!("on {longest} UTC").len(), LONGEST_DEFINITION);

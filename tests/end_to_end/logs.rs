@@ -328,6 +328,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
         assert_eq!(deployment.sender.post(&webhook).await.unwrap().status, status, "{source}");
     };
     post("early", 503).await;
+    post("tset", 404).await;
     for _ in 0..100 {
         post("test", 401).await;
         post("made-up", 404).await;
@@ -348,7 +349,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
     let unknown = of("no such source");
     assert!((1..=7).contains(&unknown.len()), "{unknown:?}");
     assert!(unknown.iter().all(|line| line["source"] == "(none)" && zero(line).is_none()), "{unknown:?}");
-    assert_eq!(unknown[0]["reason"], "the URL names `made-up`");
+    assert_eq!(unknown[0]["reason"], "the URL names `tset`; the nearest source is `test`");
 }
 
 /// WooCommerce disables a webhook after more than five consecutive failures.

@@ -336,7 +336,7 @@ async fn segment_costs_a_read_and_a_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sweep_passes_over_an_unreadable_row() {
+async fn sweep_skips_an_unreadable_row() {
     let (world, woken) = forgotten(20, Duration::ZERO, |_| Ok(())).await;
     for key in ["test/newer", "no-namespace", "test/old\u{ffff}key"] {
         let key = Key { table: TableName::Entities, partition: (a::ENTITY.into(), key.into()), sort: None };
@@ -348,7 +348,7 @@ async fn sweep_passes_over_an_unreadable_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sweep_passes_over_a_refused_wake_up() {
+async fn sweep_skips_a_refused_wake_up() {
     let refuses = |entity: &str| match entity {
         "test/007" => Err(QueueError::Refused("InvalidMessageContents".into())),
         _ => Ok(()),
@@ -379,7 +379,7 @@ async fn failing_row_delays_the_sweep_one_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queue_outage_passes_over_one_row_each_tick() {
+async fn queue_outage_skips_one_row_each_tick() {
     let (mut world, woken) = forgotten(40, Duration::ZERO, |_| Err(QueueError::Unavailable("out".into()))).await;
     let env = world.env.clone();
     let swept = Deployed::by(&world).minutes(10..20).await;
@@ -580,8 +580,8 @@ async fn delivery_parked_during_a_sweep_never_expires() {
     let memory = world.memory.clone();
     let rows = AtomicU64::new(0);
     world.break_table(move |call: &Call<'_>| {
-        let to_put_off = call.writes.iter().any(|write| write.key.table == TableName::Inbox);
-        if to_put_off && rows.fetch_add(1, Relaxed) == 0 {
+        let is_requeue = call.writes.iter().any(|write| write.key.table == TableName::Inbox);
+        if is_requeue && rows.fetch_add(1, Relaxed) == 0 {
             for row in memory.rows(&TableName::Inbox) {
                 let key = key_of(&TableName::Inbox, &row).expect("a row has a key");
                 let parked = Write::update(key, vec![Change::remove(a::PURGE_AT)]);

@@ -288,9 +288,9 @@ async fn process_reads_lease_and_retention_from_environment() {
     let aside = purged(&aside.expect("it is parked"));
     assert!((began + 5 * DAY..=ended + 5 * DAY + Duration::from_secs(1)).contains(&aside), "{aside}");
     let logged: Vec<String> = std::iter::from_fn(|| logged.try_recv().ok()).collect();
-    let put_off: Vec<_> =
+    let requeued: Vec<_> =
         logged.iter().filter(|line| line.contains("\"requeued\"") && line.contains("test/held")).collect();
-    assert_eq!(put_off.len(), 1, "{logged:?}");
-    assert!(!put_off[0].contains("\"Polls\""), "it was not waited for: {put_off:?}");
+    assert_eq!(requeued.len(), 1, "{logged:?}");
+    assert!(!requeued[0].contains("\"Polls\""), "it was not waited for: {requeued:?}");
     processes.local.stop().await.expect("nothing had failed");
 }

@@ -51,7 +51,7 @@ async fn extension_counts_from_the_change() {
 }
 
 #[tokio::test]
-async fn change_lasts_for_one_receive() {
+async fn timeout_change_lasts_for_one_receive() {
     let queue = Fixture::with(1, 100).await;
     queue.send("returned").await;
     let message = queue.receive_one().await;

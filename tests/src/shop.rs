@@ -10,7 +10,7 @@ use std::time::Duration;
 use serializer::{
     console::{Console, Watched},
     local::samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
-    view::recording::{EventKind, Happening, Story},
+    view::recording::{EventKind, EventRecorder, OrderEvent},
 };
 use webhook_serializer::{
     aws::Parts,
@@ -54,7 +54,7 @@ pub struct Shop {
     /// The deployment.
     pub deployment: LocalDeployment,
     /// The recorded events.
-    pub story: Story,
+    pub story: EventRecorder,
     /// The console of the deployment.
     pub console: Console,
     is_mended: Arc<AtomicBool>,
@@ -93,7 +93,7 @@ impl Shop {
     ///
     /// It does not start.
     pub async fn open(pace: Duration) -> Self {
-        let story = Story::new(Env::system());
+        let story = EventRecorder::new(Env::system());
         let mut deployment = LocalDeployment::start_with_samples(SOURCES, Arc::new(story.clone())).await;
         let is_mended = Arc::new(AtomicBool::new(false));
         let warehouse = Warehouse { is_mended: is_mended.clone(), pace };
@@ -139,14 +139,14 @@ impl Shop {
     }
 
     /// Waits until the recorded events satisfy `so`.
-    pub async fn until(&self, so: impl Fn(&[Happening]) -> bool) {
+    pub async fn until(&self, so: impl Fn(&[OrderEvent]) -> bool) {
         self.story.until(0, so).await;
     }
 
     /// Waits until a delivery of the order is parked.
     pub async fn until_parked(&self, order: &str) {
         let is_it =
-            |one: &Happening| one.entity.as_str() == order && one.what == EventKind::Settled(Settlement::Parked);
+            |one: &OrderEvent| one.entity.as_str() == order && one.what == EventKind::Settled(Settlement::Parked);
         self.until(|happenings| happenings.iter().any(is_it)).await;
     }
 }
@@ -156,7 +156,7 @@ impl Shop {
 /// # Panics
 ///
 /// It does not start.
-pub async fn console(deployment: &LocalDeployment, story: Option<Story>) -> Console {
+pub async fn console(deployment: &LocalDeployment, story: Option<EventRecorder>) -> Console {
     let Parts { store, .. } = deployment.local.engines.connect(&deployment.env, None);
     let watched = Watched {
         operator: deployment.operator(),

@@ -8,7 +8,10 @@ use serializer::output;
 
 /// Asks a yes-or-no question; Enter means no.
 pub fn ask(question: &str) -> Result<bool> {
-    ensure!(std::io::stderr().is_terminal(), "nobody can be asked here; add --yes to do it without asking");
+    ensure!(
+        std::io::stderr().is_terminal(),
+        "no terminal is there to ask on; add --yes to go ahead without a question"
+    );
     let term = Term::stderr();
     term.write_str(&output::visible(&format!("{question} [y/N] ")))?;
     let answer = terminal()?;
@@ -19,7 +22,7 @@ pub fn ask(question: &str) -> Result<bool> {
 fn terminal() -> Result<String> {
     use std::io::{BufRead, BufReader};
     let terminal = std::fs::File::open("/dev/tty");
-    let terminal = terminal.context("nobody can be asked here; add --yes to do it without asking")?;
+    let terminal = terminal.context("no terminal is there to ask on; add --yes to go ahead without a question")?;
     let mut line = String::new();
     BufReader::new(terminal).read_line(&mut line)?;
     Ok(line)

@@ -15,7 +15,7 @@ pub struct Selection {
     /// Only errors with this text; `…`, and any number of four or more digits, matches every such number
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
-    /// Only what has stopped or waited since then: a duration such as 2h, or a time such as 2026-11-22T12:00:00Z
+    /// Only what stopped or began to wait after this: a duration such as 2h, or a time such as 2026-11-22T12:00:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
 }

@@ -36,7 +36,7 @@ pub struct Cost {
     pub yes: bool,
 }
 
-pub const PARKED: &str = "what is parked";
+pub const PARKED: &str = "the parked deliveries";
 
 const READ_ON: &str = "Read on?";
 
@@ -179,7 +179,7 @@ impl<'a> Surveyor<'a> {
     pub fn finish(self) -> Survey {
         if !self.survey.unread.is_empty() {
             output::complain(format_args!(
-                "not read to the end: {}. The output shows only a part",
+                "the command read only a part of {}, so the output is incomplete",
                 self.survey.unread.join(", ")
             ));
         }
@@ -196,7 +196,7 @@ impl<'a> Surveyor<'a> {
     /// Something was not read to the end.
     pub fn complete(self) -> Result<Survey> {
         if !self.survey.unread.is_empty() {
-            bail!("not read to the end: {}; nothing was changed", self.survey.unread.join(", "));
+            bail!("the command read only a part of {}; nothing was changed", self.survey.unread.join(", "));
         }
         Ok(self.finish())
     }

@@ -153,7 +153,7 @@ impl Target {
             environment.get(name).cloned().with_context(|| format!("{deployment_name} does not name its {name}"))
         };
         let days = |name: &str, days: &str| {
-            days.parse().with_context(|| format!("{name} of {deployment_name}: {days} is no number"))
+            days.parse().with_context(|| format!("{name} of {deployment_name}: {days} is not a number"))
         };
         // Stacks of earlier templates do not set it and keep what is parked.
         let parked = environment.get("PARKED_RETENTION_DAYS").map_or("0", String::as_str);
@@ -219,12 +219,15 @@ pub async fn account_of(who: &AwsOptions) -> Result<Account> {
 
 /// Reads the environment of the functions of the `serializer local` at `url`.
 pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
-    ensure!(url.starts_with("http://"), "{url} is no URL; say --local={LOCAL}, with the port that it printed");
+    ensure!(
+        url.starts_with("http://"),
+        "{url} is not a URL; write --local={LOCAL}, with the port that `serializer local` printed"
+    );
     let answer = Sender::new(url)
         .request("GET", "/local", &[], Vec::new())
         .await
-        .context("is `serializer local` running? Start it, or say where it is: --local=http://127.0.0.1:PORT")?;
-    serde_json::from_str(&answer.body).with_context(|| format!("{url} is no `serializer local`"))
+        .context("no `serializer local` answers there: start it, or give its URL with --local=http://127.0.0.1:PORT")?;
+    serde_json::from_str(&answer.body).with_context(|| format!("{url} is not a `serializer local`"))
 }
 
 impl Deployment {

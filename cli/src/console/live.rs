@@ -29,7 +29,7 @@ use crate::{
     view::{
         lanes::{Drawing, Kind, Lane, Sign},
         order_status,
-        recording::Story,
+        recording::EventRecorder,
     },
 };
 
@@ -144,7 +144,7 @@ fn price(reading: &Reading, is_local: bool) -> String {
 }
 
 struct Recorded {
-    story: Story,
+    story: EventRecorder,
     drawing: Drawing,
     has_sent: bool,
     next: usize,
@@ -158,7 +158,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    fn new(story: Story, env: &Env) -> Self {
+    fn new(story: EventRecorder, env: &Env) -> Self {
         let offset = env.now().as_millis().saturating_sub(story.now().as_millis() as u64);
         let env = env.clone();
         Self {

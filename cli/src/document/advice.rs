@@ -1,5 +1,6 @@
 //! `serializer check`'s advice about valid sources that may not do what their author wants.
 
+pub mod handlers;
 mod topics;
 
 use webhook_serializer::{

@@ -31,7 +31,7 @@ use crate::{
     view::{
         audit::{Sent, Verdict},
         lanes::{Picture, terminal},
-        recording::{EventKind, Happening, Story},
+        recording::{EventKind, EventRecorder, OrderEvent},
     },
 };
 use deployment::{DemoDeployment, Script};
@@ -137,7 +137,7 @@ pub(crate) struct RunningAct<'a> {
 /// The engines do not start, or a picture cannot be written.
 pub async fn run(options: DemoOptions) -> Result<bool> {
     let env = Env::system();
-    let story = Story::new(env.clone());
+    let story = EventRecorder::new(env.clone());
     let journal = Journal::new(env);
     let sources = Arc::new(Sources::parse(&document())?);
     let drain = DrainSettings { lease: LEASE, ..DrainSettings::default() };
@@ -209,7 +209,7 @@ async fn run_act(
 }
 
 /// Shows an act in progress, as lines or lanes.
-async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio::sync::oneshot::Receiver<()>) {
+async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended: tokio::sync::oneshot::Receiver<()>) {
     let mut length = story.length();
     let mut next = from;
     let mut canvas = terminal::Canvas::new();
@@ -243,7 +243,7 @@ async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio:
 }
 
 /// Returns an event as a plain line, or `None` for minor events.
-pub fn line(happening: &Happening) -> Option<String> {
+pub fn line(happening: &OrderEvent) -> Option<String> {
     let what = match &happening.what {
         EventKind::Accepted => "accepted".to_owned(),
         EventKind::Ignored => "ignored: its source does not take this topic".to_owned(),
@@ -260,7 +260,7 @@ pub fn line(happening: &Happening) -> Option<String> {
         EventKind::TakenOver(_) => "taken over from a worker that died".to_owned(),
         EventKind::Lost => "lease lost".to_owned(),
         EventKind::WakeUpFailed => "wake-up not sent".to_owned(),
-        EventKind::PutOff(..) => return None,
+        EventKind::Requeued(..) => return None,
     };
     let name = if happening.name.is_empty() { String::new() } else { format!("{} ", one_line(&happening.name)) };
     Some(format!("{:>9.3} s  {:<28} {name}{what}", happening.at.as_secs_f64(), happening.entity.to_string()))

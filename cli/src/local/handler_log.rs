@@ -193,6 +193,10 @@ impl<H: Handler> Handler for Journaled<H> {
         self.handler.answers_to(name)
     }
 
+    fn names(&self) -> Vec<&str> {
+        self.handler.names()
+    }
+
     fn handles_all(&self, name: &str) -> bool {
         self.handler.handles_all(name)
     }

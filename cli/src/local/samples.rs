@@ -215,7 +215,7 @@ impl Webhook {
     ///
     /// The body is not text.
     pub fn curl(&self, url: &str) -> Result<String> {
-        let body = std::str::from_utf8(&self.body).context("its body is no text")?;
+        let body = std::str::from_utf8(&self.body).context("its body is not text")?;
         Ok(curl_line(url, &self.path(), &self.headers, body))
     }
 

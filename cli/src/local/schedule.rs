@@ -63,7 +63,7 @@ impl ScheduledFunction {
             program: own
                 .program
                 .canonicalize()
-                .with_context(|| format!("{} is not there; build it first", own.program.display()))?,
+                .with_context(|| format!("{} does not exist; build it first", own.program.display()))?,
             timeout: FUNCTION_TIMEOUT,
             memory_mb: 256,
             environment,
@@ -72,7 +72,7 @@ impl ScheduledFunction {
         let most = std::num::NonZeroUsize::new(AT_ONCE).expect("it is more than none");
         let pool = FunctionPool::new(settings, most);
         let started = pool.start().await;
-        started.with_context(|| format!("{} is no scheduler, or cannot start", own.program.display()))?;
+        started.with_context(|| format!("{} is not a scheduler, or cannot start", own.program.display()))?;
         Ok(Self::Processes(Arc::new(pool)))
     }
 

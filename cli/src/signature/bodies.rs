@@ -16,25 +16,24 @@ pub(super) fn variants(body: &[u8]) -> Vec<(Vec<u8>, String)> {
             found.push((other, what.to_owned()));
         }
     };
-    let end =
-        "the body has a newline at its end that was not signed: an editor or `echo` adds one, `printf %s` does not";
+    let end = "the body ends with a newline that was not signed: an editor or `echo` adds one, `printf %s` does not";
     if let Some(shorter) = body.strip_suffix(b"\n") {
         push(shorter.to_vec(), end);
         push(shorter.strip_suffix(b"\r").unwrap_or(shorter).to_vec(), end);
     }
-    push(body.trim_ascii().to_vec(), "the body has white space around it that was not signed");
-    let cut = "the body lacks the newline at its end, which was signed: `$(…)` in a shell, or a trim, takes it away";
+    push(body.trim_ascii().to_vec(), "the white space around the body was not signed: remove it");
+    let cut = "the body lacks its final newline, which was signed: `$(…)` in a shell or a trim removes it";
     push([body, b"\n"].concat(), cut);
     push([body, b"\r\n"].concat(), cut);
     if let Some(bare) = body.strip_prefix(b"\xef\xbb\xbf") {
-        push(bare.to_vec(), "the body begins with a byte order mark that was not signed");
+        push(bare.to_vec(), "the body begins with a byte order mark that was not signed: remove it");
     }
     if let Ok(text) = std::str::from_utf8(body) {
         let unix = text.replace("\r\n", "\n");
         push(unix.replace('\n', "\r\n").into(), "the body's lines ended in CR LF when it was signed");
         push(unix.into(), "the body's lines ended in LF when it was signed");
         if let Some(bytes) = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect() {
-            push(bytes, "the body was read as Latin-1 and written as UTF-8: keep its bytes");
+            push(bytes, "the body was read as Latin-1 and written as UTF-8: keep its bytes as received");
         }
         if let Ok(inner) = serde_json::from_str::<String>(text) {
             push(inner.into(), "the body is JSON inside a JSON string: it was serialised twice");
@@ -43,18 +42,18 @@ pub(super) fn variants(body: &[u8]) -> Vec<(Vec<u8>, String)> {
             && event.body.is_some()
             && let Some(inner) = event.bytes()
         {
-            push(inner.into_owned(), "this is the event of a function: what was signed is in its field `body`");
+            push(inner.into_owned(), "this is a function's event: the signed body is its field `body`");
         }
     }
     if let Ok(decoded) = STANDARD.decode(body.trim_ascii()) {
-        push(decoded, "the body is in base64, as a function gets it with `isBase64Encoded`: decode it first");
+        push(decoded, "the body is in base64, as functions get it with `isBase64Encoded`: decode it first");
     }
     for (other, how) in rewritten(body) {
         push(
             other,
             &format!(
-                "the body was parsed and serialised again: what was signed is the same JSON {how}. Verify the bytes as \
-                 they were received, before anything parses them"
+                "the body was parsed and serialised again: the sender signed the same JSON {how}. Verify the bytes as \
+                 received, before anything parses them"
             ),
         );
     }

@@ -17,7 +17,7 @@ pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String
         Unverified::NoToken => no_token(claim),
         Unverified::Mismatch => mismatch(claim, source),
         Unverified::Unfetched(at) => format!("the sender's key at {at} was not fetched"),
-        Unverified::Outdated(at) => format!("{} has no key of the id that the webhook names", of_key(claim, at)),
+        Unverified::Outdated(at) => format!("{} does not contain the key that the webhook names", of_key(claim, at)),
         Unverified::Unusable(at, reason) => format!("{} cannot be used: {reason}", of_key(claim, at)),
         Unverified::Certificate(reason) => format!("the sender's certificate is not valid: {reason}"),
     }
@@ -26,7 +26,7 @@ pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String
 /// Names the file or URL of a key.
 fn of_key(claim: &Claim, at: &Address) -> String {
     let is_given = claim.files.iter().any(|(name, _)| name == at.file());
-    if is_given { format!("the {} that was given", at.file()) } else { format!("what is published at {at}") }
+    if is_given { format!("the given {}", at.file()) } else { format!("the document at {at}") }
 }
 
 fn stale(signed_at: Timestamp, now: Timestamp) -> String {
@@ -36,9 +36,9 @@ fn stale(signed_at: Timestamp, now: Timestamp) -> String {
     };
     let seconds = away.as_secs();
     format!(
-        "the signature is good but stale: it was made at {signed_at}, {seconds} s {side} the time of this check. A \
-         webhook that was kept is verified as of then with --now {}; where it has just arrived, a clock is wrong, or \
-         somebody sent it again. --option tolerance=SECONDS allows for more",
+        "the signature fits, but it was made at {signed_at}, {seconds} s {side} this check, which is too far. For an old \
+         webhook, add --now {}. If it has just arrived, a clock is wrong or somebody replayed it. --option \
+         tolerance=SECONDS allows for more",
         signed_at.as_millis() / 1000
     )
 }
@@ -48,7 +48,7 @@ fn missing(claim: &Claim, name: &str) -> String {
         return found;
     }
     if claim.headers.is_empty() {
-        return format!("there is no header {name}: give the webhook's headers with --header '{name}: …', one each");
+        return format!("there is no header {name}: give each header of the webhook with --header '{name}: …'");
     }
     let given: Vec<&str> = claim.headers.iter().map(|(name, _)| name.as_str()).collect();
     format!("header {name} is missing; given are {}", given.join(", "))
@@ -59,7 +59,7 @@ fn no_token(claim: &Claim) -> String {
         return found;
     }
     match &claim.url {
-        None => format!("{} signs nothing: give the URL that it calls, --url 'https://…?token=…'", claim.provider),
+        None => format!("{} does not sign: give the URL that it calls, --url 'https://…?token=…'", claim.provider),
         Some(_) => format!("the URL has no `?token=`, in which {} sends the secret", claim.provider),
     }
 }
@@ -99,21 +99,20 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
         }
         if claim.is_published() {
             return format!(
-                "the signature was made with another key, over other bytes, or for another recipient: it does not fit \
-                 this body of {} bytes{}. {}",
+                "the signature does not fit this body of {} bytes{}: it was made with another key, over other bytes, or \
+                 for another recipient. {}",
                 claim.body.len(),
                 given(claim),
                 lost(&claim.body)
             );
         }
         let secrets = match claim.secrets.len() {
-            1 => "the secret given".to_owned(),
-            count => format!("any of the {count} secrets given"),
+            1 => "the given secret".to_owned(),
+            count => format!("any of the {count} given secrets"),
         };
         format!(
-            "the signature is another secret's, or of other bytes: it was not made with {secrets} over this body of {} \
-             bytes, nor over the body with another end or serialised in another way. Compare the secret with the one \
-             that the sender shows for this endpoint. {}",
+            "the signature does not fit this body of {} bytes with {secrets}, nor with the usual changes of the body. \
+             Compare the secret with the one that the sender shows for this endpoint. {}",
             claim.body.len(),
             lost(&claim.body)
         )
@@ -131,7 +130,7 @@ fn given(claim: &Claim) -> String {
 fn lost(body: &[u8]) -> &'static str {
     match std::str::from_utf8(body) {
         _ if body.is_empty() => "The body is empty",
-        Ok(text) if text.contains('\u{fffd}') => "The body holds U+FFFD, which stands for bytes that are lost",
+        Ok(text) if text.contains('\u{fffd}') => "The body contains U+FFFD, which replaced lost bytes",
         _ => "Verify the bytes as they were received, before anything parses them",
     }
 }
@@ -213,10 +212,7 @@ fn another_provider(claim: &Claim) -> Option<String> {
         })
     };
     if let Some(other) = others().find(Claim::is_signed) {
-        return Some(report(
-            &other,
-            &format!("it is signed as {0} signs: verify it with --provider {0}", other.provider),
-        ));
+        return Some(report(&other, &format!("{0} signed it: verify it with --provider {0}", other.provider)));
     }
     let is_known = |other: &Claim| {
         // With any secrets.
@@ -228,5 +224,8 @@ fn another_provider(claim: &Claim) -> Option<String> {
     };
     let own = is_known(claim);
     let found = others().filter(|_| !own).find(is_known)?;
-    Some(format!("its headers are not {}'s but look like {}'s", claim.provider, found.provider))
+    Some(format!(
+        "its headers are those of {1}, not of {0}: verify it with --provider {1}",
+        claim.provider, found.provider
+    ))
 }

@@ -7,42 +7,42 @@ pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let trimmed = secret.trim();
     if trimmed != secret {
-        found.push((trimmed.to_owned(), "fits the secret without the white space around it"));
+        found.push((trimmed.to_owned(), "fits the secret without the white space around it: remove that"));
     }
     for quote in ['"', '\'', '`'] {
         if let Some(inside) = trimmed.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) {
-            found.push((inside.to_owned(), "fits the secret without the quotation marks around it"));
+            found.push((inside.to_owned(), "fits the secret without the quotation marks around it: remove them"));
         }
     }
     if let Some((_, value)) = trimmed.split_once('=')
         && !value.trim_matches('=').is_empty()
     {
-        found.push((value.to_owned(), "fits what is behind the `=` in the secret"));
+        found.push((value.to_owned(), "fits the part of the secret after the `=`: give only that"));
     }
     let as_bytes = |bytes: &[u8]| format!("base64:{}", STANDARD.encode(bytes));
     found.push((
         as_bytes(trimmed.as_bytes()),
-        "fits the secret's own text as the key; this provider decodes its secrets. Give the text's bytes as `base64:…`",
+        "fits the secret's text as the key, but this provider decodes its secrets: give the text's bytes as `base64:…`",
     ));
     for (prefix, what) in [
-        ("hex:", "fits the bytes that the secret stands for in hexadecimal: write `hex:` in front of it"),
-        ("base64:", "fits the bytes that the secret stands for in base64: write `base64:` in front of it"),
+        ("hex:", "fits the bytes that the secret encodes in hexadecimal: write `hex:` in front of it"),
+        ("base64:", "fits the bytes that the secret encodes in base64: write `base64:` in front of it"),
     ] {
         found.push((format!("{prefix}{trimmed}"), what));
         if let Some(text) = trimmed.strip_prefix(prefix) {
-            found.push((as_bytes(text.as_bytes()), "fits the secret taken as text, with its prefix decoding nothing"));
-            found.push((text.to_owned(), "fits the text behind the prefix: leave the prefix out"));
+            found.push((
+                as_bytes(text.as_bytes()),
+                "fits the text after the prefix, undecoded: give its bytes as `base64:…`",
+            ));
+            found.push((text.to_owned(), "fits the text after the prefix: remove the prefix"));
         }
     }
     match trimmed.strip_prefix("whsec_") {
         Some(bare) => {
-            found.push((bare.to_owned(), "fits the secret without `whsec_`: leave that out"));
-            found.push((
-                format!("base64:{bare}"),
-                "fits the bytes that are encoded behind `whsec_`: is it this provider?",
-            ));
+            found.push((bare.to_owned(), "fits the secret without `whsec_`: remove that"));
+            found.push((format!("base64:{bare}"), "fits the bytes after `whsec_`: check the provider"));
         }
-        None => found.push((format!("whsec_{trimmed}"), "fits the secret with `whsec_` in front: it belongs to it")),
+        None => found.push((format!("whsec_{trimmed}"), "fits the secret with `whsec_` in front: add that")),
     }
     found
 }

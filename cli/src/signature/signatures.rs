@@ -29,13 +29,13 @@ pub(super) fn variants(value: &str) -> Vec<(String, &'static str)> {
 fn encodings(text: &str) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     if let Some(bytes) = from_hex(text).filter(|bytes| HMACS.contains(&bytes.len())) {
-        found.push((STANDARD.encode(bytes), "is in hexadecimal, and is to be in base64"));
+        found.push((STANDARD.encode(bytes), "is in hexadecimal, but must be in base64"));
     }
     let standard = text.trim_end_matches('=').replace('-', "+").replace('_', "/");
     let padded = format!("{standard}{}", "=".repeat((4 - standard.len() % 4) % 4));
     if let Ok(bytes) = STANDARD.decode(padded) {
         if HMACS.contains(&bytes.len()) {
-            found.push((to_hex(&bytes), "is in base64, and is to be in hexadecimal"));
+            found.push((to_hex(&bytes), "is in base64, but must be in hexadecimal"));
         }
         if let Some(inner) = std::str::from_utf8(&bytes).ok().and_then(from_hex) {
             let what = "is the base64 of the hexadecimal text: encode the bytes once, not their text";

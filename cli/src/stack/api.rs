@@ -46,13 +46,13 @@ pub struct Services {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The caller lacks a permission.
-    #[error("who runs this needs {needed} (AccessDenied: {message})")]
+    #[error("your credentials need the permission {needed} (AccessDenied: {message})")]
     Denied { needed: String, message: String },
     /// The credentials are not accepted.
     #[error("AWS refuses the credentials ({0}): sign in again, with `aws login` or `aws sso login`")]
     Credentials(String),
     /// Too many requests by this account.
-    #[error("{0} throttles this account; run it again")]
+    #[error("{0} throttles this account; run this again in a few seconds")]
     Throttled(&'static str),
     /// No answer, or an unreadable one.
     #[error("{0}")]

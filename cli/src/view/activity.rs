@@ -15,9 +15,49 @@ use webhook_serializer::{
 
 use crate::output::duration;
 
+/// The words of [`OrderEvent::what`].
+pub const OUTCOMES: [&str; 36] = [
+    "accepted",
+    "applied",
+    "repeat",
+    "parked",
+    "superseded",
+    "void",
+    "failed",
+    "blocked",
+    "ignored",
+    "deferred",
+    "deferred delivery appended",
+    "event older than one applied",
+    "requeued",
+    "wake-up not sent",
+    "lease granted",
+    "lease ended",
+    "lease taken over",
+    "lease lost",
+    "lease release unanswered",
+    "lease dropped without release; it will expire",
+    "breaker opened",
+    "breaker closed",
+    "destination unavailable",
+    "destination available",
+    "not verified",
+    "no secret",
+    "key unavailable",
+    "sources not read",
+    "no such source",
+    "not a POST",
+    "damaged",
+    "too large",
+    "compressed",
+    "bypassed the proxy",
+    "started",
+    "waited",
+];
+
 /// An event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Happening {
+pub struct OrderEvent {
     pub at: Option<Timestamp>,
     /// `accepted`, an outcome, `failed`, `blocked`, or the message of a log line.
     pub what: String,
@@ -30,7 +70,7 @@ pub struct Happening {
     pub words: String,
 }
 
-impl Happening {
+impl OrderEvent {
     /// Reads a line of a function's log; `None` if it names no order and no source.
     pub fn of_line(line: &str, at: Timestamp) -> Option<Self> {
         let fields: Map<String, Value> = serde_json::from_str(line).ok()?;
@@ -127,7 +167,7 @@ impl Happening {
 const ACCEPTED: &str = "accepted";
 
 /// Returns what happened to an order between two reads of its row, by sequence. `before` is `None` for a new order.
-pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp) -> Vec<Happening> {
+pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp) -> Vec<OrderEvent> {
     let mut changes = Vec::new();
     let first_known = after.recent.iter().next().map_or(after.next(), |receipt| receipt.sequence);
     let (head, tail) = match before {
@@ -141,21 +181,21 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
         let receipt = settled(place);
         let is_void = receipt.is_some_and(|receipt| receipt.settlement == Settlement::Void);
         if place > tail && !is_void {
-            changes.push(Happening::of_order(after, place, ACCEPTED, now));
+            changes.push(OrderEvent::of_order(after, place, ACCEPTED, now));
         }
-        changes.extend(receipt.map(|receipt| Happening::settled(after, receipt)));
+        changes.extend(receipt.map(|receipt| OrderEvent::settled(after, receipt)));
     }
     let attempts = before.filter(|before| before.head == after.head).map_or(0, |before| before.attempts);
     if after.attempts > attempts && after.blocked.is_none() {
         let error = after.last_error.as_deref().unwrap_or("no error was recorded");
         let again = after.retry_at.map(|at| format!(", again in {}", duration(at.since(now)))).unwrap_or_default();
         let words = format!("attempt {}{again}: {error}", after.attempts);
-        changes.push(Happening { words, ..Happening::of_order(after, after.next(), "failed", now) });
+        changes.push(OrderEvent { words, ..OrderEvent::of_order(after, after.next(), "failed", now) });
     }
     if let Some(reason) = after.blocked.filter(|_| before.is_none_or(|before| before.blocked.is_none())) {
         let error = after.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
         let words = format!("{reason}{error}");
-        changes.push(Happening { words, ..Happening::of_order(after, after.next(), "blocked", now) });
+        changes.push(OrderEvent { words, ..OrderEvent::of_order(after, after.next(), "blocked", now) });
     }
     changes
 }
@@ -171,7 +211,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    pub fn takes(&self, one: &Happening) -> bool {
+    pub fn takes(&self, one: &OrderEvent) -> bool {
         let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
         let topic = self.topic.as_ref().is_none_or(|wanted| {
             one.topic.as_ref().is_some_and(|topic| match wanted.strip_suffix('*') {
@@ -260,7 +300,7 @@ mod tests {
 
     #[test]
     fn only_log_lines_become_events() {
-        let told = |line: &str| Happening::of_line(line, NOW);
+        let told = |line: &str| OrderEvent::of_line(line, NOW);
         let line = r#"{"level":"INFO","message":"settled","entity":"shop/order/1","sequence":9,"delivery":"7","source":"shop","outcome":"applied","HandlerMs":1000,"LagMs":42,"_aws":{}}"#;
         let one = told(line).unwrap();
         assert_eq!((one.what.as_str(), one.words.as_str()), ("applied", "took 1.0 s, 42 ms after it came"));
@@ -281,15 +321,25 @@ mod tests {
     }
 
     #[test]
+    fn every_log_line_has_a_known_outcome() {
+        let lines = include_str!("../../../shared/src/telemetry/lines.txt").lines();
+        let words: Vec<String> = lines.filter_map(|line| Some(OrderEvent::of_line(line, NOW)?.what)).collect();
+        assert!(words.len() > 20, "{words:?}");
+        for word in words {
+            assert!(OUTCOMES.contains(&word.as_str()), "{word}");
+        }
+    }
+
+    #[test]
     fn filters_combine() {
         let some = |text: &str| Some(text.to_owned());
-        let one = Happening {
+        let one = OrderEvent {
             what: "parked".into(),
             entity: some("shop/order/1"),
             source: some("shop"),
             topic: some("orders/paid"),
             words: "no such order".into(),
-            ..Happening::default()
+            ..OrderEvent::default()
         };
         let takes = |filter: Filter| filter.takes(&one);
         let none = Filter::default;

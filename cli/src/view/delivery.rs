@@ -75,7 +75,7 @@ impl DeliveryStatus {
                         ("parked before".to_owned(), Some(sentence.to_owned()))
                     }
                     (Some(settlement), _) => (settlement.to_string(), None),
-                    (None, None) => ("settled".to_owned(), Some("Its receipt is not kept any more.".to_owned())),
+                    (None, None) => ("settled".to_owned(), Some("Its receipt has expired.".to_owned())),
                 };
                 (word, sentence.into_iter().collect(), Vec::new())
             }

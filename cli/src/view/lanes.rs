@@ -11,7 +11,7 @@ use webhook_serializer::protocol::{
     receipt::Settlement,
 };
 
-use crate::view::recording::{EventKind, Happening};
+use crate::view::recording::{EventKind, OrderEvent};
 
 /// Lanes in the order in which their orders appeared.
 #[derive(Debug, Clone, Default)]
@@ -116,11 +116,11 @@ impl Draft {
         }
     }
 
-    fn mark(&mut self, happening: &Happening, sign: Sign) {
+    fn mark(&mut self, happening: &OrderEvent, sign: Sign) {
         self.marks.push(Mark { name: happening.name.clone(), at: happening.at, sign });
     }
 
-    fn take_in(&mut self, happening: &Happening) {
+    fn take_in(&mut self, happening: &OrderEvent) {
         let at = happening.at;
         match (&happening.what, happening.sequence) {
             (EventKind::Accepted, Some(sequence)) => {
@@ -218,7 +218,7 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    pub fn take_in(&mut self, happening: &Happening) {
+    pub fn take_in(&mut self, happening: &OrderEvent) {
         if !self.drafts.contains_key(&happening.entity) {
             self.order.push(happening.entity.clone());
         }
@@ -233,7 +233,7 @@ impl Drawing {
 }
 
 impl Picture {
-    pub fn of(happenings: &[Happening], now: Duration) -> Self {
+    pub fn of(happenings: &[OrderEvent], now: Duration) -> Self {
         let mut drawing = Drawing::default();
         happenings.iter().for_each(|happening| drawing.take_in(happening));
         let from = happenings.first().map_or(now, |first| first.at);
@@ -265,8 +265,8 @@ pub fn label(entity: &EntityKey, width: usize) -> String {
 mod tests {
     use super::*;
 
-    fn happening(at: u64, sequence: u64, what: EventKind) -> Happening {
-        Happening {
+    fn happening(at: u64, sequence: u64, what: EventKind) -> OrderEvent {
+        OrderEvent {
             at: Duration::from_millis(at),
             entity: EntityKey::parse("n/a").unwrap(),
             sequence: Some(Sequence(sequence)),
@@ -320,7 +320,7 @@ mod tests {
     fn picture_totals_count_every_settlement() {
         let of = |(sequence, settlement)| happening(sequence, sequence, EventKind::Settled(settlement));
         let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Parked, Settlement::Superseded];
-        let happenings: Vec<Happening> = (1..).zip(settlements).map(of).collect();
+        let happenings: Vec<OrderEvent> = (1..).zip(settlements).map(of).collect();
         let picture = Picture::of(&happenings, Duration::from_millis(80));
         let totals = Totals { settled: 4, applied: 1, repeats: 1, parked: 1, superseded: 1, ..Totals::default() };
         assert_eq!((picture.totals, picture.lanes[0].totals), (totals, totals));

@@ -1,6 +1,6 @@
 //! An observer that records events, for pictures and printed lines.
 
-mod heard;
+mod log_line;
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-pub use heard::ParsedLine;
+pub use log_line::ParsedLine;
 use tokio::sync::watch;
 use webhook_serializer::{
     protocol::{
@@ -22,7 +22,7 @@ use webhook_serializer::{
 };
 
 #[derive(Debug, Clone)]
-pub struct Happening {
+pub struct OrderEvent {
     /// The event's time, by the recording's clock.
     pub at: Duration,
     pub entity: EntityKey,
@@ -47,7 +47,7 @@ pub enum EventKind {
     },
     Settled(Settlement),
     Blocked(BlockReason),
-    PutOff(RequeueReason, Duration),
+    Requeued(RequeueReason, Duration),
     TakenOver(FencingToken),
     Lost,
     WakeUpFailed,
@@ -55,7 +55,7 @@ pub enum EventKind {
 
 /// The recorded events.
 #[derive(Debug, Clone)]
-pub struct Story {
+pub struct EventRecorder {
     recorded: Arc<Mutex<Recorded>>,
     length: watch::Sender<usize>,
     env: Env,
@@ -63,7 +63,7 @@ pub struct Story {
 
 #[derive(Debug, Default)]
 struct Recorded {
-    happenings: Vec<Happening>,
+    happenings: Vec<OrderEvent>,
     names: HashMap<String, String>,
     /// Names at the time of acceptance.
     accepted: HashMap<(EntityKey, Sequence), String>,
@@ -71,7 +71,7 @@ struct Recorded {
     sources: HashMap<EntityKey, SourceName>,
 }
 
-impl Story {
+impl EventRecorder {
     pub fn new(env: Env) -> Self {
         Self { recorded: Arc::default(), length: watch::Sender::new(0), env }
     }
@@ -102,7 +102,7 @@ impl Story {
     }
 
     /// Returns the events from number `from` on.
-    pub fn since(&self, from: usize) -> Vec<Happening> {
+    pub fn since(&self, from: usize) -> Vec<OrderEvent> {
         self.recorded().happenings.get(from..).unwrap_or_default().to_vec()
     }
 
@@ -112,7 +112,7 @@ impl Story {
     }
 
     /// Waits until `so` accepts the events from number `from` on.
-    pub async fn until(&self, from: usize, so: impl Fn(&[Happening]) -> bool) {
+    pub async fn until(&self, from: usize, so: impl Fn(&[OrderEvent]) -> bool) {
         let mut length = self.length();
         // `self` owns the sender, so the channel is open.
         let _ = length.wait_for(|_| so(self.recorded().happenings.get(from..).unwrap_or_default())).await;
@@ -126,19 +126,19 @@ impl Story {
         let at = self.now();
         let length = {
             let mut recorded = self.recorded();
-            recorded.happenings.push(Happening { at, entity: entity.clone(), sequence, name, what });
+            recorded.happenings.push(OrderEvent { at, entity: entity.clone(), sequence, name, what });
             recorded.happenings.len()
         };
         self.length.send_replace(length);
     }
 
-    fn tell_of(&self, delivery: &Delivery, what: EventKind) {
+    fn record_delivery(&self, delivery: &Delivery, what: EventKind) {
         let name = self.name(delivery.delivery_id().as_str(), delivery.topic());
         self.record(delivery.entity(), Some(delivery.sequence()), name, what);
     }
 }
 
-impl Observer for Story {
+impl Observer for EventRecorder {
     fn observe(&self, event: &Event<'_>) {
         match event {
             Event::Accepted { incoming, sequence, is_wake_up_lost } => {
@@ -156,7 +156,7 @@ impl Observer for Story {
                 self.record(&incoming.entity, None, name, EventKind::Ignored);
             }
             Event::Started { delivery, token } => {
-                self.tell_of(delivery, EventKind::Started(delivery.attempt(), *token));
+                self.record_delivery(delivery, EventKind::Started(delivery.attempt(), *token));
             }
             Event::Settled { entity, sequence, settlement, delivery, .. } => {
                 let name = delivery.map(|one| self.name(one.delivery_id().as_str(), one.topic())).unwrap_or_default();
@@ -164,13 +164,16 @@ impl Observer for Story {
             }
             Event::Failed { delivery, retry_in, error } => {
                 let error = (*error).to_owned();
-                self.tell_of(delivery, EventKind::Failed { attempt: delivery.attempt(), wait: *retry_in, error });
+                self.record_delivery(
+                    delivery,
+                    EventKind::Failed { attempt: delivery.attempt(), wait: *retry_in, error },
+                );
             }
             Event::Blocked { entity, reason, .. } => {
                 self.record(entity, None, String::new(), EventKind::Blocked(*reason))
             }
             Event::Requeued { entity, delay, reason } => {
-                self.record(entity, None, String::new(), EventKind::PutOff(*reason, *delay));
+                self.record(entity, None, String::new(), EventKind::Requeued(*reason, *delay));
             }
             Event::TakenOver { entity, token } => {
                 self.record(entity, None, String::new(), EventKind::TakenOver(*token))

@@ -228,7 +228,8 @@ fn unusable_stack_is_explained() {
     aws.deny("DescribeStacks");
     let denied = said();
     assert!(
-        denied.contains("who runs this needs cloudformation:DescribeStacks") && denied.contains("user/ann"),
+        denied.contains("your credentials need the permission cloudformation:DescribeStacks")
+            && denied.contains("user/ann"),
         "{denied}"
     );
     assert!(denied.contains("docs/deploying.md lists the permissions"), "{denied}");

@@ -128,11 +128,11 @@ fn stack_problems_are_reported_with_advice() {
     let told = findings(&done);
     for (check, says, advice) in [
         ("drift", "changed by hand, now: Worker modified (/MemorySize)", "Put back what was changed by hand"),
-        ("concurrency", "busy workers leave none to ingest", "WorkerConcurrency=5"),
-        ("function scheduler", "somebody has reserved 0", "delete-function-concurrency"),
+        ("concurrency", "busy workers leave none for ingest", "WorkerConcurrency=5"),
+        ("function scheduler", "its reserved concurrency is 0", "delete-function-concurrency"),
         ("wake-ups", "is Disabled", "update-event-source-mapping --uuid u-1 --enabled"),
         ("queue", "visibility timeout of 30 s is shorter than a worker's timeout of 60 s", "deploy again"),
-        ("alarm topic", "no alarm gets through", "cloudwatch.amazonaws.com"),
+        ("alarm topic", "no alarm arrives", "cloudwatch.amazonaws.com"),
         ("table of orders", "its time to live is off", "update-time-to-live"),
     ] {
         let finding = of(&told, check);
@@ -165,7 +165,7 @@ fn alarm_topic_needs_usable_key_and_subscriber() {
     assert!(unknown.starts_with("not made ") && unknown.contains("kms:DescribeKey"), "{unknown}");
     aws.answer("TrentService.DescribeKey", 200, r#"{"KeyMetadata":{"KeyId":"k-1"}}"#);
     policy("s3.amazonaws.com");
-    assert!(asked().starts_with("wrong it is encrypted with alias/mine, whose policy does not name CloudWatch"));
+    assert!(asked().starts_with("wrong alias/mine encrypts it, and the key's policy does not name CloudWatch"));
     assert!(aws.asked("TrentService.GetKeyPolicy")[0].contains(r#""KeyId":"k-1""#));
     policy("cloudwatch.amazonaws.com");
     assert!(asked().starts_with("ok 1 subscribed"), "{}", asked());
@@ -173,7 +173,7 @@ fn alarm_topic_needs_usable_key_and_subscriber() {
     assert!(asked().starts_with("warning it has no confirmed subscription"), "{}", asked());
     let missing = "<ErrorResponse><Error><Code>NotFound</Code><Message>no</Message></Error></ErrorResponse>";
     aws.answer("GetTopicAttributes", 404, missing);
-    assert!(asked().contains("does not exist: alarms reach nobody"), "{}", asked());
+    assert!(asked().contains("does not exist, so nobody gets alarms"), "{}", asked());
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn invoked_functions_exist_and_are_permitted() {
     ] {
         let [result, says, advised] = asked(allowed);
         assert_eq!((result.as_str(), advised), ("wrong", advice), "{allowed}");
-        assert!(says.starts_with("the worker may not call it, and what shopify sends"), "{says}");
+        assert!(says.starts_with("the worker may not call it, so deliveries of shopify wait"), "{says}");
     }
     stack.deployed(&[("InvokeFunctionArns", "")]);
     let told = findings(&stack.ran(&["doctor", "--no-rows", "--json"]));
@@ -239,7 +239,7 @@ fn invoked_functions_exist_and_are_permitted() {
     assert_eq!(asked(&both), ["ok", "the worker may call it, for shopify", ""]);
     aws.answer(configuration, 404, r#"{"__type":"ResourceNotFoundException"}"#);
     let [result, says, advice] = asked(&both);
-    assert!(result == "wrong" && says.contains("is not there") && advice.contains("`invoke`"), "{says}");
+    assert!(result == "wrong" && says.contains("does not exist") && advice.contains("`invoke`"), "{says}");
     aws.deny(configuration);
     let [result, says, _] = asked(&both);
     assert!(result == "not made" && says.contains("lambda:GetFunctionConfiguration"), "{says}");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     aws::Stack,
-    running::{Local, complained, interrupt, printed, serializer},
+    running::{Local, complained, interrupt, printed, ran, serializer},
 };
 
 const ORDER: &str = "shopify/order/450789469";
@@ -105,11 +105,18 @@ fn listen_to_stack_prints_each_log_line_once() {
 }
 
 #[test]
+fn unknown_outcome_is_refused_with_the_nearest() {
+    let refused = complained(&ran(&["listen", "--local", "--outcome", "prked"]));
+    assert!(refused.contains("'prked'") && refused.contains("similar value exists: 'parked'"), "{refused}");
+    assert!(refused.contains("superseded, void, failed"), "{refused}");
+}
+
+#[test]
 fn unreadable_logs_are_explained() {
     let stack = Stack::start();
     stack.aws.deny("Logs_20140328.FilterLogEvents");
     let denied = complained(&stack.ran(&["listen"]));
-    assert!(denied.contains("who runs this needs logs:FilterLogEvents"), "{denied}");
+    assert!(denied.contains("your credentials need the permission logs:FilterLogEvents"), "{denied}");
     let missing = r#"{"__type":"ResourceNotFoundException","message":"no"}"#;
     stack.aws.answer("Logs_20140328.FilterLogEvents", 400, missing);
     let none = complained(&stack.ran(&["listen"]));

@@ -108,7 +108,7 @@ fn second_interrupt_stops_at_once() {
     local.interrupt();
     let mut said = String::new();
     local.errors.read_line(&mut said).unwrap();
-    assert!(said.contains("waits for the handlers at work on shopify/order/450789469, at most 60 s"), "{said}");
+    assert!(said.contains("waits at most 60 s for the handlers of shopify/order/450789469"), "{said}");
     local.interrupt();
     let ended = local.child.wait().expect("it ends");
     assert_eq!(ended.code(), Some(130));
@@ -125,7 +125,7 @@ fn stop_starts_no_further_delivery() {
     local.interrupt();
     let mut said = String::new();
     local.errors.read_line(&mut said).unwrap();
-    assert!(said.contains("waits for the handlers at work"), "{said}");
+    assert!(said.contains("waits at most 60 s for the handlers of"), "{said}");
     first.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").expect("it reads");
     let settled = local.until(|told| told["what"] == "settled");
     assert_eq!(settled["outcome"], "applied");

@@ -144,12 +144,12 @@ fn rejected_send_names_its_secrets_and_no_order() {
 }
 
 #[test]
-fn send_passes_over_other_files() {
+fn send_skips_other_files() {
     let local = Local::start(&[]);
     let sent = local.send(&["schedule.json", "wake-up.json", "shopify-orders-create.json"]);
     assert!(sent.status.success() && printed(&sent).starts_with("200 "), "{sent:?}");
-    let passed_over: Vec<bool> = complained(&sent).lines().map(|line| line.contains("passed over")).collect();
-    assert_eq!(passed_over, [true, true]);
+    let skipped: Vec<bool> = complained(&sent).lines().map(|line| line.contains(": skipped; ")).collect();
+    assert_eq!(skipped, [true, true]);
     let none = local.send(&["schedule.json"]);
     assert!(!none.status.success() && complained(&none).contains("none of these files is a webhook"), "{none:?}");
 }
@@ -276,12 +276,36 @@ fn audit_counts_orders_and_neither_jobs_nor_other_keys() {
 fn unknown_order_is_reported_with_next_command() {
     let local = Local::start(&[]);
     let shown = local.ran(&["show", "shopify/order/0"]);
-    let next = format!("`serializer lease list {} --all` lists the keys", local.target);
+    let next = format!("`serializer lease list {} --all` lists all keys", local.target);
     assert!(printed(&shown).contains(&next) && !shown.status.success(), "{shown:?}");
+}
+
+#[test]
+fn unknown_order_is_reported_with_similar_keys() {
+    let mut local = Local::start(&[]);
+    assert!(local.send(&["shopify-orders-create.json"]).status.success());
+    local.until(|told| told["what"] == "settled");
+    let shown = local.ran(&["show", "shopify/order/45078946"]);
+    assert!(printed(&shown).contains(&format!("Similar keys: {ORDER}.\n")), "{shown:?}");
+    let similar = format!("has expired or was erased. Similar keys: {ORDER}\n");
+    for refused in [
+        &["show", "order/450789469", "7"][..],
+        &["resume", "shopify/orders/450789469", "--why", "a test"],
+        &["hold", "shopify/order/450789496", "--why", "a test"],
+        &["rewind", "shop/order/450789469", "7", "--yes", "--why", "a test"],
+        &["redrive", "shopify/order/450789460", "--yes", "--why", "a test"],
+    ] {
+        let done = local.ran(refused);
+        assert!(complained(&done).contains(&similar) && !done.status.success(), "{done:?}");
+    }
+    let job = complained(&local.ran(&["jobs", "run", "nightly"]));
+    assert!(job.contains("there is no job `nightly`. Registered are "), "{job}");
+    let none = local.ran(&["hold", "warehouse/invoice/1", "--why", "a test"]);
+    assert!(complained(&none).contains("lists orders") && !complained(&none).contains("Similar"), "{none:?}");
 }
 
 #[test]
 fn port_without_url_is_refused_with_example() {
     let shown = ran(&["show", "--local=9001", ORDER]);
-    assert!(complained(&shown).contains("9001 is no URL; say --local=http://127.0.0.1:9000, with"), "{shown:?}");
+    assert!(complained(&shown).contains("9001 is not a URL; write --local=http://127.0.0.1:9000, with"), "{shown:?}");
 }

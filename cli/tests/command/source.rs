@@ -73,7 +73,7 @@ fn source_lifecycle_never_prints_a_secret() {
     assert!(run(&["pause", "pay", "--yes"], "").contains("paused already"));
     assert!(run(&["list"], "").contains("`pay` is paused"));
     let resumed = run(&["resume", "pay", "--yes"], "");
-    assert!(resumed.contains("no worker was woken; they continue within 15 min"), "{resumed}");
+    assert!(resumed.contains("no worker was woken, so its orders continue within 15 min"), "{resumed}");
     assert_eq!(read(&path), before, "the rest of the document is as it was");
     assert!(run(&["resume", "pay", "--yes"], "").contains("pay is not paused"));
     run(&["remove", "pay", "--yes"], "");
@@ -94,17 +94,20 @@ fn impossible_source_change_is_explained() {
     for (arguments, input, said) in [
         (with(&["log", "--yes"]), "", "nothing was given as the secret of stripe"),
         (with(&["log", "--yes"]), "sk_live_hush", "it is an API key"),
-        (with(&["log"]), "whsec_hush", "add --yes to do it without asking"),
+        (with(&["log"]), "whsec_hush", "add --yes to go ahead without a question"),
         (with(&["forward", "--yes"]), "whsec_hush", "--handler forward=https://"),
         (with(&["forward=http://127.0.0.1/", "--yes"]), "whsec_hush", "http:// needs allow_private = true"),
-        (with(&["orders=x", "--yes"]), "whsec_hush", "only `forward` has a URL"),
+        (with(&["orders=x", "--yes"]), "whsec_hush", "only `forward` takes a URL"),
         (with(&["log", "--option", "secrets=hush", "--yes"]), "whsec_hush", "a secret cannot be given as an option"),
         (with(&["log", "--option", "no_such=1", "--yes"]), "whsec_hush", "unknown field `no_such`"),
+        (with(&["log", "--option", "on_outages=queue", "--yes"]), "whsec_hush", "(did you mean `on_outage`?)"),
         (with(&["log", "--entity", "{order}", "--yes"]), "whsec_hush", "there is no field {order}"),
-        (vec!["rotate", "shop", "--yes"], "old", "`shop` has that one already"),
+        (with(&["log", "--entity", "{entitiy}", "--yes"]), "whsec_hush", "there is no field {entitiy} (did you mean `entity`?)"),
+        (vec!["rotate", "shop", "--yes"], "old", "`shop` has this secret already"),
         (vec!["rotate", "shop", "--finish", "--yes"], "", "there is no old one to remove"),
         (vec!["rotate", "pay", "--yes"], "hush", "has no source `pay`; it has `shop`"),
         (vec!["remove", "pay", "--yes"], "", "has no source `pay`; it has `shop`"),
+        (vec!["rotate", "shpo", "--yes"], "hush", "has no source `shpo` (did you mean `shop`?); it has `shop`"),
         (vec!["remove", "shop", "--yes"], "", "is the only source"),
     ] {
         let done = piped(&[&["source"], arguments.as_slice(), &at].concat(), input);
@@ -116,7 +119,7 @@ fn impossible_source_change_is_explained() {
     let nowhere = piped(&["source", "list"], "");
     assert!(complained(&nowhere).contains("which document? Give --sources FILE"), "{}", complained(&nowhere));
     let by_name = piped(&["source", "list", "--sources-secret", "sources"], "");
-    assert!(complained(&by_name).contains("is to be the secret's ARN"), "{}", complained(&by_name));
+    assert!(complained(&by_name).contains("needs the secret's ARN"), "{}", complained(&by_name));
 }
 
 #[test]

@@ -256,7 +256,8 @@ fn reading_over_1000_units_asks_first() {
     let refused = trouble.ran(&["status"]);
     let said = complained(&refused);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    let about = said.split_once("reading what is parked takes about ").and_then(|(_, rest)| rest.split_once(' '));
+    let about =
+        said.split_once("reading the parked deliveries takes about ").and_then(|(_, rest)| rest.split_once(' '));
     let about: u64 = about.expect("it is said").0.parse().unwrap();
     assert!((1490..1600).contains(&about), "{said}");
     assert!(said.contains("add --yes"), "{said}");
@@ -317,7 +318,7 @@ fn show_explains_missing_delivery() {
         assert_eq!(done.status.code(), Some(1), "{done:?}");
         complained(&done)
     };
-    assert!(said("warehouse/order/1", 1).contains("nothing is known of warehouse/order/1: "));
+    assert!(said("warehouse/order/1", 1).contains("there is no order warehouse/order/1: "));
     assert!(said(BLOCKED, next + 1).contains(&format!("there is no delivery {}", next + 1)));
     assert!(said(BLOCKED, 7).contains("its delivery is gone: deliveries are kept for 30 days"));
     assert!(
@@ -336,7 +337,10 @@ fn bulk_redrive_lists_first_and_continues() {
     let before = parked(&trouble);
     let asked = trouble.ran(&["redrive", "--source", "shopify"]);
     assert_eq!(asked.status.code(), Some(1), "{asked:?}");
-    assert!(complained(&asked).contains("nothing is changed yet: nobody can be asked here; add --yes"), "{asked:?}");
+    assert!(
+        complained(&asked).contains("nothing is changed yet: no terminal is there to ask on; add --yes"),
+        "{asked:?}"
+    );
     let dry = trouble.ran(&["redrive", "--all", "--dry-run"]);
     assert!(dry.status.success());
     for listed in [printed(&asked), printed(&dry)] {
@@ -392,7 +396,7 @@ fn bulk_verbs_list_targets_and_cost_before_they_ask() {
         assert!(listed.contains(order) && listed.contains(notes) && listed.contains(" write units"), "{listed}");
         let asked = trouble.ran(&[verb, &["--since", "1h"]].concat());
         assert!(
-            complained(&asked).contains("nothing is changed yet: nobody can be asked here; add --yes"),
+            complained(&asked).contains("nothing is changed yet: no terminal is there to ask on; add --yes"),
             "{asked:?}"
         );
         let none = trouble.ran(&[verb, &["--error", "no such error", "--yes"]].concat());
@@ -421,7 +425,7 @@ fn bulk_resume_continues_in_order_while_deliveries_arrive() {
     }
     trouble.is_mended.store(true, Relaxed);
     let some = trouble.said(&["resume", "--source", "warehouse", "--limit", "2", "--yes"]);
-    assert_eq!(some, "resume: 2 done, 0 needed nothing, 0 left\n");
+    assert_eq!(some, "resume: 2 done, 0 needed no change, 0 left\n");
     let later: Vec<_> = (0..ORDERS)
         .map(|order| file(&trouble.folder, &format!("later{order}.json"), &change(order, "b")))
         .map(|path| path.to_str().unwrap().to_owned())
@@ -529,7 +533,7 @@ fn held_order_accepts_and_continues_when_resumed() {
     assert!(again.contains("was neither blocked nor on hold; a worker was woken: nothing waits"), "{again}");
     let nobody = trouble.ran(&["resume", "shopify/order/1"]);
     assert!(
-        !nobody.status.success() && complained(&nobody).contains("nothing is known of shopify/order/1"),
+        !nobody.status.success() && complained(&nobody).contains("there is no order shopify/order/1"),
         "{nobody:?}"
     );
     let refused = trouble.ran(&["hold", "shopify/order/450789471"]);

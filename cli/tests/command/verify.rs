@@ -104,27 +104,27 @@ fn verify_names_each_usual_mistake() {
     let shopify = signed("shopify", "secret", &[], BODY.as_bytes());
     let of_body = |body: &str| reason(verified("shopify", "secret", &shopify, &[], body.as_bytes()));
     for (body, named) in [
-        (format!("{BODY}\n"), "a newline at its end that was not signed"),
-        (format!("{BODY}\r\n"), "a newline at its end that was not signed"),
-        (format!("  {BODY}"), "white space around it"),
+        (format!("{BODY}\n"), "ends with a newline that was not signed"),
+        (format!("{BODY}\r\n"), "ends with a newline that was not signed"),
+        (format!("  {BODY}"), "white space around the body"),
         (format!("\u{feff}{BODY}"), "byte order mark"),
         (BODY.replace(',', ", ").replace("\":", "\": "), "parsed and serialised again"),
         (BODY.replace('{', "{\n    ").replace(',', ",\n    ").replace('}', "\n}"), "parsed and serialised again"),
         (BODY.replace('é', "\\u00e9").replace('/', "\\/").replace('&', "\\u0026"), "parsed and serialised again"),
         (serde_json::to_string(BODY).unwrap(), "serialised twice"),
         (BODY.bytes().map(char::from).collect(), "Latin-1"),
-        ("eyJpZCI6MTAwMX0=".into(), "another secret's"),
-        (json!({ "body": BODY, "headers": {}, "isBase64Encoded": false }).to_string(), "event of a function"),
-        (BODY.replace("1001", "1002"), "another secret's, or of other bytes"),
+        ("eyJpZCI6MTAwMX0=".into(), "does not fit this body of 16 bytes"),
+        (json!({ "body": BODY, "headers": {}, "isBase64Encoded": false }).to_string(), "a function's event"),
+        (BODY.replace("1001", "1002"), "with the given secret, nor with the usual changes of the body"),
     ] {
         assert!(of_body(&body).contains(named), "{body}: {}", of_body(&body));
     }
     let of_secret = |secret: &str| reason(verified("shopify", secret, &shopify, &[], BODY.as_bytes()));
     for (secret, named) in [
-        ("other", "another secret's"),
+        ("other", "does not fit this body"),
         ("secret\n", "without the white space around it"),
         ("'secret'", "without the quotation marks"),
-        ("SECRET=secret", "what is behind the `=`"),
+        ("SECRET=secret", "the part of the secret after the `=`"),
         ("736563726574", "write `hex:` in front of it"),
         ("c2VjcmV0", "write `base64:` in front of it"),
         ("hex:7365637", "after `hex:` is not hexadecimal"),
@@ -135,11 +135,12 @@ fn verify_names_each_usual_mistake() {
     let hex = "x-shopify-hmac-sha256: 6f9e2c0dd5a2a2d0a1d2d5d5a59d4b1e".to_owned();
     let of_headers =
         |provider: &str, headers: &[String]| reason(verified(provider, "secret", headers, &[], BODY.as_bytes()));
-    assert!(of_headers("shopify", &[hex]).contains("another secret's"));
+    assert!(of_headers("shopify", &[hex]).contains("does not fit this body"));
     assert!(of_headers("shopify", &[]).starts_with("there is no header x-shopify-hmac-sha256"));
-    assert_eq!(of_headers("stripe", &shopify), "it is signed as shopify signs: verify it with --provider shopify");
+    assert_eq!(of_headers("stripe", &shopify), "shopify signed it: verify it with --provider shopify");
     let others = signed("shopify", "other", &[], BODY.as_bytes());
-    assert_eq!(of_headers("stripe", &others), "its headers are not stripe's but look like shopify's");
+    let verify_as_shopify = "its headers are those of shopify, not of stripe: verify it with --provider shopify";
+    assert_eq!(of_headers("stripe", &others), verify_as_shopify);
     let malformed = of_headers("stripe", &["stripe-signature: v1".to_owned()]);
     assert!(malformed.contains("stripe writes one such as `t=1767621700,v1="), "{malformed}");
     let none = with_input(&["verify", "--provider", "shopify", "-H", &shopify[0]], BODY.as_bytes());
@@ -152,8 +153,8 @@ fn verify_names_wrong_signature_encoding() {
     let hex = [&options[..], &["encoding=hex"]].concat();
     let base64 = [&options[..], &["encoding=base64"]].concat();
     for (sent, asked, named) in [
-        (&hex, &base64, "the signature in x-s is in hexadecimal, and is to be in base64"),
-        (&base64, &hex, "the signature in x-s is in base64, and is to be in hexadecimal"),
+        (&hex, &base64, "the signature in x-s is in hexadecimal, but must be in base64"),
+        (&base64, &hex, "the signature in x-s is in base64, but must be in hexadecimal"),
     ] {
         let headers = signed("generic", "secret", sent, BODY.as_bytes());
         assert_eq!(reason(verified("generic", "secret", &headers, asked, BODY.as_bytes())), named);
@@ -166,7 +167,7 @@ fn stale_webhook_is_valid_within_tolerance() {
     let at = |more: &[&str]| verified("stripe", "whsec_s", &headers, more, BODY.as_bytes());
     assert!(is_valid(&at(&["--now", AT])));
     let stale = reason(at(&["--now", "1767622301"]));
-    assert!(stale.contains("stale: it was made at 2026-01-05T14:01:40.000Z, 601 s before"), "{stale}");
+    assert!(stale.contains("fits, but it was made at 2026-01-05T14:01:40.000Z, 601 s before"), "{stale}");
     assert!(stale.contains("--now 1767621700"), "{stale}");
     assert!(reason(at(&["--now", "1767621000"])).contains("700 s after"));
     assert!(is_valid(&at(&["--now", "1767622301", "--option", "tolerance=601"])));
@@ -176,7 +177,7 @@ fn stale_webhook_is_valid_within_tolerance() {
         verified("stripe", "whsec_s", &headers, &["--now", "1767622301"], format!("{BODY}\n").as_bytes());
     let both = reason(with_newline);
     assert!(
-        both.contains("a newline at its end") && both.contains("Besides, the signature is good but stale"),
+        both.contains("ends with a newline") && both.contains("Besides, the signature fits, but it was made at"),
         "{both}"
     );
 }
@@ -282,7 +283,7 @@ fn url_token_is_verified_and_signs_nothing() {
     let missing = reason(at("shopify", "secret", &good));
     assert!(missing.starts_with("there is no header x-shopify-hmac-sha256"), "{missing}");
     let nothing = ran(&["sign", "--provider", "shipstation-v1", "--secret", "a b", "Cargo.toml"]);
-    assert!(complained(&nothing).contains("which ends in ?token=a%20b"), "{nothing:?}");
+    assert!(complained(&nothing).contains("identifies it: ?token=a%20b"), "{nothing:?}");
 }
 
 #[test]
@@ -329,7 +330,7 @@ fn certificate_file_replaces_paypals() {
     assert_eq!((said, code), (expected, Some(0)));
     let other = reason(verified("webhook_id=OTHER", &paypal(), PAYPAL));
     assert!(other.contains("for another recipient") && other.contains("for the webhook_id OTHER"), "{other}");
-    assert!(reason(verified("webhook_id=WID", &paypal(), &format!("{PAYPAL}\n"))).contains("a newline at its end"));
+    assert!(reason(verified("webhook_id=WID", &paypal(), &format!("{PAYPAL}\n"))).contains("ends with a newline"));
     let mut elsewhere = paypal();
     elsewhere[3] = elsewhere[3].replace("api.sandbox.paypal.com", "api.example.com");
     assert_eq!(reason(verified("webhook_id=WID", &elsewhere, PAYPAL)), "header paypal-cert-url cannot be read");
@@ -359,7 +360,7 @@ fn public_key_file_replaces_adobes() {
     let other = key("public_key_file", "certificate.pem");
     let refused = ["--option", "client_id=CID", "--option", &other];
     let refused = verified("adobe-io-events", "ignored", &headers, &refused, body.as_bytes());
-    assert_eq!(reason(refused), "the public_key_file that was given cannot be used: it is not a public key in PEM");
+    assert_eq!(reason(refused), "the given public_key_file cannot be used: it is not a public key in PEM");
 }
 
 #[test]
@@ -384,11 +385,9 @@ fn key_set_file_replaces_shipstations() {
         (&valid.0["entity"], &valid.0["signed"]),
         (&json!("tracking/1Z1"), &json!(["topic", "id", "time", "body"]))
     );
-    assert!(
-        reason(said("development", "1767622000")).contains("stale: it was made at 2026-01-05T14:01:00.000Z, 340 s")
-    );
+    assert!(reason(said("development", "1767622000")).contains("it was made at 2026-01-05T14:01:00.000Z, 340 s"));
     let unknown = reason(said("other", AT));
-    assert_eq!(unknown, "the jwks_file that was given has no key of the id that the webhook names");
+    assert_eq!(unknown, "the given jwks_file does not contain the key that the webhook names");
 }
 
 #[test]

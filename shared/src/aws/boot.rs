@@ -194,7 +194,7 @@ mod tests {
     #[tokio::test]
     async fn optional_variable_is_named_when_invalid() {
         let refused = leases(&[BASE.as_slice(), &[("RETENTION_DAYS", "a month")]].concat()).await.unwrap_err();
-        assert_eq!(refused, "RETENTION_DAYS: \"a month\" is no whole number from 1 to 3650");
+        assert_eq!(refused, "RETENTION_DAYS: \"a month\" is not a whole number from 1 to 3650");
     }
 
     #[tokio::test]

@@ -320,7 +320,9 @@ impl Stored {
                 "ExpiredTokenException" | "UnrecognizedClientException" | "InvalidSignatureException" => {
                     Refused::Other(format!("{service} refuses the credentials ({code}): sign in again"))
                 }
-                "ThrottlingException" => Refused::Other(format!("{service} throttles this account; run it again")),
+                "ThrottlingException" => {
+                    Refused::Other(format!("{service} throttles this account; run this again in a few seconds"))
+                }
                 code => Refused::Other(format!("{service} refuses it: {code}")),
             });
         }

@@ -81,10 +81,10 @@ pub enum AppendError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// This instance was so slow that several claims ended in tombstones.
-    #[error("{MOST_CLAIMS} claimed places were given up before they could be filled")]
+    #[error("{MOST_CLAIMS} claimed sequences became tombstones before they were written")]
     Overtaken,
     /// The body is larger than 6 MiB. Nothing was written.
-    #[error("a body of {0} bytes: at most {LARGEST_BODY} are taken")]
+    #[error("the body has {0} bytes; at most {LARGEST_BODY} are accepted")]
     TooLarge(usize),
     /// The entity is a job: the namespace `cron` takes no deliveries. Nothing was written.
     #[error("`cron/…` is a job, which takes no deliveries")]

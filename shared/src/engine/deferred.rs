@@ -120,7 +120,7 @@ impl Deferred {
         let Numbered { delivery } =
             serde_json::from_str(text).map_err(|error| format!("it is damaged at byte {}", error.column()))?;
         if delivery != FORMAT {
-            return Err(format!("it is of form {delivery}, and this version reads {FORMAT}"));
+            return Err(format!("it has format {delivery}, and this version reads {FORMAT}"));
         }
         // The error's own text would quote the content.
         serde_json::from_str(text).map_err(|error| format!("a field is wrong or absent at byte {}", error.column()))

@@ -99,7 +99,7 @@ pub const LONGEST_DELAY: Duration = Duration::from_secs(900);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// The request failed or its reply was lost. It may be repeated.
-    #[error("the queue did not take the message: {0}")]
+    #[error("the queue did not accept the message: {0}")]
     Unavailable(String),
     /// The queue refuses the message's body.
     #[error("the queue refuses the message: {0}")]

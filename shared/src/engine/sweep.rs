@@ -249,8 +249,8 @@ impl Sweep<'_> {
                     self.swept.unserved += 1;
                     let entity = row.text(a::ENTITY);
                     match &stop {
-                        Stop::Error(error) => tracing::error!(%error, entity, "passed over"),
-                        Stop::Time => tracing::error!(entity, "passed over: it takes longer than a sweep"),
+                        Stop::Error(error) => tracing::error!(%error, entity, "skipped"),
+                        Stop::Time => tracing::error!(entity, "skipped: it takes longer than a sweep"),
                     }
                 }
                 Ok(()) => {}

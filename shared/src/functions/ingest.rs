@@ -16,6 +16,7 @@ use crate::{
     aws::boot::Start,
     config::{Environment, SourcesOrigin},
     engine::append::{Accepted, Inbox},
+    nearest,
     protocol::{
         delivery::{Incoming, LARGEST_BODY},
         entity::SourceName,
@@ -71,10 +72,14 @@ impl Refused {
         Self { refusal, reason: reason.to_owned(), response: Response::refused(status_code, reason) }
     }
 
-    /// Logs the name only if it could be one.
-    fn unknown(name: Option<&str>) -> Self {
+    /// Logs the name only if it could be one, and a similar one.
+    fn unknown(name: Option<&str>, sources: &Sources) -> Self {
         let name = name.filter(|name| SourceName::parse(name).is_ok());
-        let reason = name.map_or("the URL names no source".to_owned(), |name| format!("the URL names `{name}`"));
+        let reason = name.map_or("the URL names no source".to_owned(), |name| {
+            let similar = nearest::nearest(name, sources.iter().map(|source| source.name.as_str()));
+            let hint = similar.map(|similar| format!("; the nearest source is `{similar}`")).unwrap_or_default();
+            format!("the URL names `{name}`{hint}")
+        });
         let response = Response::refused(404, "there is no such source");
         Self { refusal: Refusal::UnknownSource, reason, response }
     }
@@ -184,18 +189,14 @@ impl Ingest {
     /// keeps all of its time.
     async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
         if !sources.origin().admits(request.headers.get(ORIGIN_HEADER).map(String::as_str)) {
-            return Judged::Unless(Refused::with_status(
-                Refusal::PastOrigin,
-                403,
-                "send webhooks to the URL in front of this one",
-            ));
+            return Judged::Unless(Refused::with_status(Refusal::PastOrigin, 403, "send webhooks to the proxy's URL"));
         }
         let is_post = request.request_context.http.method == "POST";
         let Some(name) = request.source() else {
-            return Judged::Refused(Refused::unknown(None));
+            return Judged::Refused(Refused::unknown(None, sources));
         };
         let Some(source) = sources.get(name) else {
-            let refused = Refused::unknown(Some(name));
+            let refused = Refused::unknown(Some(name), sources);
             return if is_post { Judged::Unless(refused) } else { Judged::Refused(refused) };
         };
         if !is_post {

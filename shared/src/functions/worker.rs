@@ -25,7 +25,7 @@ use crate::{
         queue::Visibility,
     },
     handler::Handler,
-    handlers::{Handlers, forward::Forward, invoke::Invoke, log::Log},
+    handlers::{self, Handlers, forward::Forward, invoke::Invoke, log::Log},
     protocol::{entity::EntityKey, state::HolderInfo},
     sources::{LiveSources, Sources, deliver::Deliver},
     telemetry::Event,
@@ -153,7 +153,7 @@ pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), S
     for source in sources.iter() {
         let (source, name) = (&source, &source.handler);
         if !handler.answers_to(name) {
-            return Err(format!("source `{}`: there is no handler `{name}`", source.name));
+            return Err(format!("source `{}`: {}", source.name, handlers::unknown(name, &handler.names())));
         }
         if matches!(source.deliver, Deliver::UpTo(_)) && !handler.handles_all(name) {
             return Err(format!(
@@ -307,9 +307,12 @@ mod tests {
         for refused in check("handler = 'one'\ndeliver = { up_to = 3 }") {
             assert!(refused.unwrap_err().contains("`one` takes one delivery at a time; leave `deliver` out"));
         }
-        for refused in check("handler = 'other'") {
-            assert_eq!(refused.unwrap_err(), "source `shop`: there is no handler `other`");
-        }
+        let [bare, registry] = check("handler = 'ones'").map(Result::unwrap_err);
+        assert_eq!(bare, "source `shop`: this worker has no handler `ones`");
+        assert_eq!(
+            registry,
+            "source `shop`: this worker has no handler `ones` (did you mean `one`?); it has many, one"
+        );
     }
 
     /// A setup for a deployment that does not exist.

@@ -116,10 +116,16 @@ impl Forward {
         let response = match env.within(limit, client.send(request)).await {
             Some(Ok(response)) => response,
             Some(Err(error)) => {
-                let text = format!("{}: {error}", destination.host());
-                return if error.is_connect() { Outcome::unavailable(text) } else { Outcome::unanswered(text) };
+                let url = destination.shown();
+                return match error.is_connect() {
+                    true => Outcome::unavailable(format!("cannot connect to {url}: {error}")),
+                    false => Outcome::unanswered(format!("no answer from {url}: {error}")),
+                };
             }
-            None => return Outcome::unanswered(format!("no answer within {:.1} s", limit.as_secs_f64())),
+            None => {
+                let (time, url) = (limit.as_secs_f64(), destination.shown());
+                return Outcome::unanswered(format!("no answer within {time:.1} s from {url}"));
+            }
         };
         let (head, body) = response.into_parts();
         let body = read_out(body, env).await;

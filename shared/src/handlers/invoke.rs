@@ -24,7 +24,7 @@ use crate::{
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     handlers::{call_timeout, event},
     protocol::delivery::Delivery,
-    sources::{INVOKE, LiveSources, invocation::Function},
+    sources::{INVOKE, LiveSources, destination, invocation::Function},
     time::Env,
 };
 
@@ -68,12 +68,24 @@ impl Invoke {
         };
         match context.env().within(limit, self.lambda.send(asked, context.time_left())).await {
             Some(Ok(answer)) => answer::judge(&answer),
-            Some(Err(NoAnswer { is_sent: true, cause })) => Outcome::unanswered(format!("no answer: {cause}")),
-            Some(Err(NoAnswer { cause, .. })) => {
-                Outcome::unavailable(format!("cannot connect: {cause} at {}", self.lambda.endpoint()))
+            Some(Err(NoAnswer { is_sent: true, cause })) => {
+                Outcome::unanswered(format!("no answer from {}: {cause}", self.destination(function)))
             }
-            None => Outcome::unanswered(format!("no answer within {:.1} s", limit.as_secs_f64())),
+            Some(Err(NoAnswer { cause, .. })) => {
+                Outcome::unavailable(format!("cannot connect to {}: {cause}", self.destination(function)))
+            }
+            None => {
+                let (time, destination) = (limit.as_secs_f64(), self.destination(function));
+                Outcome::unanswered(format!("no answer within {time:.1} s from {destination}"))
+            }
         }
+    }
+
+    /// Returns the endpoint and the function, for messages.
+    fn destination(&self, function: &Function) -> String {
+        let endpoint =
+            self.lambda.endpoint().parse::<http::Uri>().map(|url| destination::shown(&url)).unwrap_or_default();
+        format!("{endpoint}, function {function}")
     }
 
     /// Returns the path of a call. An emulator has one version of a function, and SAM's

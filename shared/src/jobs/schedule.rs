@@ -46,10 +46,10 @@ struct Expression {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSchedule {
     /// The text has neither five fields nor the form of a rate.
-    #[error("{0:?} is no schedule: five fields such as `0 3 * * *`, or a rate such as `every 5 minutes`")]
+    #[error("{0:?} is not a schedule: write five fields, such as `0 3 * * *`, or a rate such as `every 5 minutes`")]
     Form(String),
     /// A field is invalid.
-    #[error("{text:?} is no cron expression: {reason}")]
+    #[error("{text:?} is not a cron expression: {reason}")]
     Cron {
         /// The expression.
         text: String,
@@ -60,7 +60,7 @@ pub enum InvalidSchedule {
     #[error("{0:?} is never due")]
     Never(String),
     /// The time zone is unknown.
-    #[error("{0:?} is no time zone of the IANA database, such as `Europe/Berlin`")]
+    #[error("{0:?} is not a time zone of the IANA database, such as `Europe/Berlin`")]
     Zone(String),
     /// A rate cannot have a time zone.
     #[error("a rate has no time zone")]
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn expression_uses_its_zones_time() {
+    fn expression_uses_the_time_of_its_zone() {
         let ticks = ticks(&berlin("0 3 * * *"), "2026-01-01T00:00:00Z", "2026-01-02T12:00:00Z");
         assert_eq!(ticks, ["2026-01-01T02:00:00Z", "2026-01-02T02:00:00Z"]);
     }

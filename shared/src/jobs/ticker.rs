@@ -213,7 +213,7 @@ impl DueJob<'_> {
                 GivenUp::Changed(state) => Ok(ControlFlow::Continue(state)),
             },
             Next::Start { .. } if deadline.saturating_sub(store.env().monotonic()) <= 2 * MARGIN => {
-                tracing::warn!(job = &*job.name, "no time left to start it; with the next minute's tick");
+                tracing::warn!(job = &*job.name, "no time left to start it; the next minute's tick runs it");
                 Ok(DONE)
             }
             Next::Start { tick, start, left_out } => {

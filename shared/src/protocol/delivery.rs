@@ -1,6 +1,7 @@
 //! Deliveries: what ingest stores and what a handler gets.
 
 mod codec;
+mod json;
 
 use std::{cmp::Ordering, sync::OnceLock};
 
@@ -8,6 +9,7 @@ use bytes::Bytes;
 
 pub use codec::{Envelope, Item, LARGEST_BODY, PutPart, Unpacked};
 pub(crate) use codec::{StoredBody, TOPIC_BYTES, decoded_body, parked_copy};
+pub use json::InvalidBody;
 
 use crate::{
     protocol::{
@@ -254,8 +256,13 @@ impl Delivery {
     }
 
     /// Parses the body as JSON.
-    pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> serde_json::Result<T> {
-        serde_json::from_slice(&self.incoming.body)
+    ///
+    /// # Errors
+    ///
+    /// The body is not JSON, or one of its fields does not fit `T`: the error names it, and
+    /// quotes nothing of the body.
+    pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T, InvalidBody> {
+        json::parse(&self.incoming.body)
     }
 
     /// Returns the delivery to append for a redrive, with the next redrive number.

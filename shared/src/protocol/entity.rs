@@ -35,10 +35,10 @@ pub enum InvalidEntityKey {
     #[error("a key has at most {max} bytes, this one has {0}", max = EntityKey::MAX_BYTES)]
     TooLong(usize),
     /// It contains a control character.
-    #[error("a key has no control characters")]
+    #[error("a key must not contain control characters")]
     ControlCharacter,
     /// It contains a character that SQS does not accept, so wake-ups could not name it.
-    #[error("a key has no U+FFFE and no U+FFFF, which the queue cannot carry")]
+    #[error("a key must not contain U+FFFE or U+FFFF, which the queue cannot carry")]
     Noncharacter,
 }
 

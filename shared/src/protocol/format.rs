@@ -89,10 +89,10 @@ pub const FORMAT: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CorruptRow {
     /// A newer version of this software wrote it.
-    #[error("a row of format {0} was met, this version reads {FORMAT}: deploy the newer version everywhere")]
+    #[error("a row has format {0}, and this version reads {FORMAT}: deploy the newer version everywhere")]
     Newer(u64),
     /// A version before the first release wrote it.
-    #[error("a row of format {0} was met, this version reads {FORMAT}: begin with empty tables or a new data folder")]
+    #[error("a row has format {0}, and this version reads {FORMAT}: begin with empty tables or a new data folder")]
     Older(u64),
     /// An attribute is absent or has another type.
     #[error("a row has no readable attribute `{0}`")]

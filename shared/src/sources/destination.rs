@@ -1,7 +1,8 @@
 //! The destination of the `forward` handler: the URL, the secrets to sign with,
 //! and the addresses that it may connect to.
 //!
-//! Messages show only the host: a URL's path and query can be secrets too.
+//! Messages show the URL without what can be secret: credentials, query, fragment, and path
+//! segments that look like tokens.
 
 pub mod address;
 
@@ -70,7 +71,12 @@ impl Destination {
         &self.url
     }
 
-    /// Returns the host, the only part of the URL that may be shown.
+    /// Returns the URL for messages, as [`shown`] does.
+    pub fn shown(&self) -> String {
+        shown(&self.url)
+    }
+
+    /// Returns the host.
     pub fn host(&self) -> &str {
         self.url.host().unwrap_or_default()
     }
@@ -85,6 +91,23 @@ impl Destination {
     pub fn scope(&self) -> AddressScope {
         self.scope
     }
+}
+
+/// Returns `url` without credentials, query and fragment; path segments that look like
+/// tokens become `…`.
+pub(crate) fn shown(url: &Uri) -> String {
+    let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let address = authority.rsplit('@').next().unwrap_or_default();
+    let path: Vec<&str> = url.path().split('/').map(|part| if is_token(part) { "…" } else { part }).collect();
+    format!("{}://{address}{}", url.scheme_str().unwrap_or("https"), path.join("/").trim_end_matches('/'))
+}
+
+/// The shortest part of a URL's path that may be a token, in bytes.
+const SHORTEST_TOKEN: usize = 16;
+
+/// Words have no digits and are written in lower case.
+fn is_token(part: &str) -> bool {
+    part.len() >= SHORTEST_TOKEN && part.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())
 }
 
 pub(crate) fn rules() -> &'static dyn Provider {
@@ -211,6 +234,22 @@ mod tests {
     }
 
     #[test]
+    fn shown_url_has_no_query_and_no_token() {
+        for (url, expected) in [
+            ("https://example.com/", "https://example.com"),
+            (
+                "https://example.com:8443/a/webhook-serializer/?key=hush",
+                "https://example.com:8443/a/webhook-serializer",
+            ),
+            ("https://example.com/in/Zx81kQ92mVb7TtR4/x#hush", "https://example.com/in/…/x"),
+            ("https://[2606::1]:444/hooks", "https://[2606::1]:444/hooks"),
+        ] {
+            assert_eq!(with_url(url).unwrap().shown(), expected);
+        }
+        assert_eq!(super::shown(&"http://name:hush@127.0.0.1:9/".parse().unwrap()), "http://127.0.0.1:9");
+    }
+
+    #[test]
     fn forward_table_requires_handler_forward() {
         let source = |rest: &str| {
             let document = format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\n{rest}");
@@ -219,6 +258,9 @@ mod tests {
         let without = source("handler = 'forward'");
         assert_eq!(without, "source `shop`: handler = \"forward\" needs a table `forward` with `url` and `secret`");
         let with = source("handler = 'orders'\nforward = { url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }");
-        assert_eq!(with, "source `shop`: a table `forward` is only for handler = \"forward\"; remove it");
+        assert_eq!(
+            with,
+            "source `shop`: a table `forward` needs handler = \"forward\"; write that, or remove the table"
+        );
     }
 }

@@ -151,11 +151,14 @@ mod tests {
         let without = refused("handler = 'invoke'");
         assert_eq!(without, "source `shop`: handler = \"invoke\" needs a table `invoke` with `function`");
         let with = refused("handler = 'orders'\ninvoke = { function = 'orders' }");
-        assert_eq!(with, "source `shop`: a table `invoke` is only for handler = \"invoke\"; remove it");
+        assert_eq!(with, "source `shop`: a table `invoke` needs handler = \"invoke\"; write that, or remove the table");
         let both = refused(
             "handler = 'invoke'\ninvoke = { function = 'orders' }\n\
              forward = { url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }",
         );
-        assert_eq!(both, "source `shop`: a table `forward` is only for handler = \"forward\"; remove it");
+        assert_eq!(
+            both,
+            "source `shop`: a table `forward` needs handler = \"forward\"; write that, or remove the table"
+        );
     }
 }

@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 
 use super::topics;
-use crate::protocol::entity::{EntityKey, InvalidEntityKey, JOBS, SourceName};
+use crate::{
+    nearest,
+    protocol::entity::{EntityKey, InvalidEntityKey, JOBS, SourceName},
+};
 
 /// A parsed template, such as `order/{/metadata/order_id}`.
 ///
@@ -25,6 +28,8 @@ enum Segment {
     },
 }
 
+const FIELDS: [&str; 5] = ["source", "provider", "topic", "account", "entity"];
+
 /// The reason for refusing a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
@@ -33,7 +38,8 @@ pub enum InvalidTemplate {
     Brace,
     /// The field does not exist.
     #[error(
-        "there is no field {{{0}}}; there are {{source}}, {{provider}}, {{topic}}, {{account}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}; a field for some topics only is written {{refunds/*:/order_id}}"
+        "there is no field {{{0}}}{hint}; there are {{source}}, {{provider}}, {{topic}}, {{account}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}; a field for some topics only is written {{refunds/*:/order_id}}",
+        hint = nearest::hint(.0, FIELDS)
     )]
     Field(String),
     /// No field differs between events, and the text is not an entity key.
@@ -48,9 +54,7 @@ impl Segment {
     /// Parses the text between two braces.
     fn field(text: &str) -> Option<Self> {
         let all = |name: String| Some(Self::Field { name, topics: None });
-        if matches!(text, "source" | "provider" | "topic" | "account" | "entity")
-            || (text.starts_with('/') && text.len() > 1)
-        {
+        if FIELDS.contains(&text) || (text.starts_with('/') && text.len() > 1) {
             return all(text.to_owned());
         }
         match text.split_once(':')? {

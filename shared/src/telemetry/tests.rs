@@ -116,7 +116,7 @@ fn observe_all(observer: &dyn Observer) {
     for event in [
         Event::Accepted { incoming, sequence, is_wake_up_lost: false },
         Event::Accepted { incoming, sequence, is_wake_up_lost: true },
-        Event::Deferred { incoming, reason: "3 claimed places were given up before they could be filled" },
+        Event::Deferred { incoming, reason: "3 claimed sequences became tombstones before they were written" },
         Event::TakenUp { incoming, sequence, after: second, is_wake_up_lost: false },
         Event::TakenUp { incoming, sequence, after: second, is_wake_up_lost: true },
         Event::Ignored { incoming },

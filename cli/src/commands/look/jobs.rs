@@ -12,6 +12,7 @@ use serializer::{
 };
 use webhook_serializer::{
     jobs::roster::{self, Listed},
+    nearest,
     time::Timestamp,
 };
 
@@ -62,10 +63,13 @@ impl Run {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         if roster::request(&deployment.parts.store, &self.name).await?.is_none() {
+            let jobs = roster::listed(&deployment.parts.store).await?;
+            let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+            let hint = nearest::hint(&self.name, names.iter().copied());
+            let known = if names.is_empty() { "none yet".to_owned() } else { names.join(", ") };
             bail!(
-                "no scheduler has registered a job `{}`; each registers its jobs within a minute. `serializer jobs{}` lists them",
-                self.name,
-                deployment.option
+                "there is no job `{}`{hint}. Registered are {known}; a scheduler registers its jobs within a minute",
+                self.name
             );
         }
         say!("{} runs with the next minute's tick; `serializer jobs{}` shows the result", self.name, deployment.option);

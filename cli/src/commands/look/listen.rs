@@ -9,12 +9,12 @@ mod rows;
 use std::{process::ExitCode, str::FromStr, time::Duration};
 
 use anyhow::{Result, bail, ensure};
-use clap::Args;
+use clap::{Args, builder::PossibleValuesParser};
 use console::{Style, style};
 use serializer::{
     output, say,
     stack::api::Services,
-    view::activity::{Filter, Happening},
+    view::activity::{Filter, OUTCOMES, OrderEvent},
 };
 use webhook_serializer::{
     protocol::entity::{EntityKey, Sequence, SourceName},
@@ -70,7 +70,10 @@ pub struct Listen {
     #[arg(long, value_name = "TOPIC")]
     topic: Option<String>,
     /// Only this outcome: accepted, applied, repeat, parked, superseded, void, failed, blocked, ignored, …
-    #[arg(long, value_name = "WORD", conflicts_with = "to")]
+    #[arg(
+        long, value_name = "WORD", conflicts_with = "to", hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(OUTCOMES)
+    )]
     outcome: Option<String>,
     /// Begin in the past: a duration such as 2h, a time such as 2026-11-22T12:00:00Z, or with --order and --to one of
     /// its sequence numbers
@@ -119,7 +122,7 @@ enum Reader {
 
 impl Reader {
     /// Returns what happened since the last read, after a pause, and the reader.
-    async fn look(mut self, pause: Duration, env: Env) -> Result<(Self, Vec<Happening>)> {
+    async fn look(mut self, pause: Duration, env: Env) -> Result<(Self, Vec<OrderEvent>)> {
         env.sleep(pause).await;
         let events = match &mut self {
             Self::Logs(logs) => logs.look().await?,
@@ -225,7 +228,7 @@ impl Listen {
     }
 }
 
-fn print(one: &Happening) {
+fn print(one: &OrderEvent) {
     let at = one.at.map(|at| at.to_string()).unwrap_or_default();
     // The time of day of 2026-11-21T08:00:00.000Z, to the millisecond.
     let time = at.split_once('T').map_or(at.as_str(), |(_, time)| time);

@@ -116,7 +116,7 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
         (Kind::OnHold, "on hold"),
         (Kind::AtWork, "at work"),
         (Kind::Leased, "leased by others"),
-        (Kind::Abandoned, "left by a dead holder"),
+        (Kind::Abandoned, "held by a dead holder"),
     ];
     kinds.extend(others.into_iter().filter(|(kind, _)| count(*kind) > 0).map(|(kind, what)| {
         let is = if count(kind) == 1 { "is" } else { "are" };
@@ -156,11 +156,11 @@ fn next(group: &Group, deployment: &Deployment) -> [(String, &'static str); 2] {
     match group.kind {
         Kind::Parked => [
             show(&[&sequence], "the oldest, with its body"),
-            (many("redrive"), "once mended: lists what it would append again, and asks"),
+            (many("redrive"), "after the fix: lists what it would redrive, and asks"),
         ],
         Kind::Blocked => [
             show(&[], "why the oldest is blocked"),
-            (many("resume"), "once mended: lists what it would let continue, and asks"),
+            (many("resume"), "after the fix: lists what it would resume, and asks"),
         ],
         Kind::Failing | Kind::Unavailable => [list("--failing"), show(&[], "what the oldest waits for")],
         Kind::OnHold => [list("--held"), show(&["--history"], "who put the oldest on hold, and why")],

@@ -14,7 +14,7 @@ use crate::commands::target::Target;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It refuses while deliveries wait or are being handled. Deliveries that arrive during the erase stay: run it again."
+    after_help = "The command refuses while deliveries wait or a handler runs. Deliveries that arrive during the erase stay: run it again."
 )]
 pub struct Erase {
     /// The order's key, such as shopify/order/450789469
@@ -30,16 +30,16 @@ impl Erase {
         let order = &self.order;
         let erased = match deployment.operator().erase(order).await {
             Err(OperatorError::InUse) => bail!(
-                "deliveries of {order} wait, or somebody has its lease; nothing was erased. `{}` shows which",
+                "deliveries of {order} wait, or a holder has its lease; nothing was erased. `{}` shows which",
                 deployment.command("show", order.as_str())
             ),
             erased => erased?,
         };
         match erased {
-            Erased::Numbers { rows } => say!("{order}: {rows} rows are gone"),
+            Erased::Numbers { rows } => say!("{order}: {rows} rows are erased"),
             Erased::Newer { rows } => {
                 say!(
-                    "{order}: {rows} rows are gone; deliveries that arrived meanwhile stay. Run it again when they are handled"
+                    "{order}: {rows} rows are erased; deliveries that arrived meanwhile stay. Run this again when they are handled"
                 );
             }
         }

@@ -36,12 +36,12 @@ enum Command {
     List(List),
     /// Run a program while holding the lease of a key
     Run(run::Run),
-    /// Take a lease away: whatever its holder writes from then on is refused
+    /// Take a lease away, so that later writes of its holder are refused
     Release(Release),
 }
 
 const SEEN: &str =
-    "What is shown may have changed by the time that you read it: never a reason to go ahead without a lease.";
+    "The lease may have changed by the time that you read this: never work on its key without holding it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = SEEN)]
@@ -73,8 +73,10 @@ struct List {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "What its holder still writes here is refused by its older fencing token. The holder is not \
-                       stopped: what it does elsewhere goes on.")]
+#[command(
+    after_help = "Later writes of the old holder are refused, because its fencing token is older. The holder is not \
+                       stopped, and its work elsewhere continues."
+)]
 struct Release {
     /// A key, a printed hash of a key, or a lease id
     key: String,
@@ -192,7 +194,7 @@ impl Get {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let Some(seen) = find(&leases(&deployment), &self.key).await? else {
-            output::complain(format_args!("nobody holds {}, and no recent lease of it is stored", self.key));
+            output::complain(format_args!("nobody holds {}, and no lease of it is stored", self.key));
             return Ok(ExitCode::FAILURE);
         };
         // Somebody who types a key knows it, but not necessarily its holder.
@@ -213,13 +215,13 @@ impl List {
             output::complain(format_args!("{} cannot be read: {error}", self.shown.how(&deployment).key(key)));
         }
         if seen.is_empty() {
-            let all = if self.all || looked_at == 0 { "" } else { "; --all shows those that are free" };
+            let all = if self.all || looked_at == 0 { "" } else { "; --all lists free ones too" };
             let keys = if looked_at == 1 { "key" } else { "keys" };
-            output::complain(format_args!("nobody holds a lease, of {looked_at} {keys} looked at{all}"));
+            output::complain(format_args!("nobody holds a lease on any of the {looked_at} {keys} read{all}"));
         }
         if let Some(next) = page.next {
             let key = next.to_row();
-            output::complain(format_args!("there are more: --after {}", key.text("entity").unwrap_or_default()));
+            output::complain(format_args!("more keys follow: add --after {}", key.text("entity").unwrap_or_default()));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -240,7 +242,7 @@ impl Release {
                 Ok(ExitCode::SUCCESS)
             }
             None => bail!(
-                "somebody else has that lease by now; nothing was changed. `{}` shows it",
+                "another holder has the lease now; nothing was changed. `{}` shows it",
                 deployment.command("lease get", &self.key)
             ),
         }

@@ -82,7 +82,7 @@ impl Restore {
         let as_of = copies::moment(&deployment, self.as_of).await?;
         ensure!(
             as_of <= now,
-            "{as_of} is in the future by this machine's clock: to which time were the tables restored?"
+            "{as_of} is in the future by this machine's clock; give the time to which the tables were restored"
         );
         let interrupt = Interrupt::listen();
         let operator = deployment.operator().because(self.because.reason());
@@ -95,7 +95,7 @@ impl Restore {
                     "These tables were restored to {as_of} already, {} ago; nothing is left to do.",
                     duration(now.since(ended))
                 );
-                say!("`{}` lists what it parked and you have not decided.", set_aside(&deployment));
+                say!("`{}` lists the parked deliveries that you have not decided.", set_aside(&deployment));
                 return Ok(ExitCode::SUCCESS);
             }
             NextRestore::Another(other) => bail!(
@@ -123,7 +123,7 @@ impl Restore {
             return Ok(ExitCode::FAILURE);
         }
         let NextRestore::GoOn(restoring) = operator.begin_restore(as_of).await? else {
-            bail!("somebody else began a restore at the same time; run this again")
+            bail!("another operator began a restore at the same time; run this again")
         };
         self.restore(&operator, &restoring, &found, &interrupt, &deployment).await
     }
@@ -158,26 +158,29 @@ impl Restore {
     fn announce(&self, found: &Found, as_of: Timestamp, now: Timestamp, goes_on: bool) {
         let left = if goes_on { " are left" } else { "" };
         say!(
-            "{} and {}{left}, as of {as_of}, {} ago. Their numbers are raised above all that were given out since.",
+            "{} and {}{left}, as of {as_of}, {} ago. The restore raises their numbers above all that were used since.",
             counted(found.orders as u64, "order", "orders"),
             counted(found.jobs as u64, "job", "jobs"),
             duration(now.since(as_of)),
         );
         if found.waiting > 0 {
             say!(
-                "{} of {} waited. They may have been applied since, so all but repeats are parked.",
+                "{} of {} waited. They may have been applied since, so the restore parks them, except repeats.",
                 counted(found.waiting, "delivery", "deliveries"),
                 counted(found.waiting_of as u64, "order", "orders"),
             );
         }
         if found.blocked > 0 {
-            say!("{} blocked: they are put on hold, until `serializer resume`.", was(found.blocked));
+            say!("{} blocked; the restore puts them on hold until `serializer resume`.", was(found.blocked));
         }
         if !found.in_use.is_empty() {
-            say!("{} written to since; their waiting deliveries are parked, too.", was(found.in_use.len()));
+            say!("{} changed since; the restore parks their waiting deliveries too.", was(found.in_use.len()));
         }
         if found.unreadable > 0 {
-            say!("{} cannot be read, and stay as they are.", counted(found.unreadable as u64, "row", "rows"));
+            say!(
+                "{} cannot be read; the restore leaves them as they are.",
+                counted(found.unreadable as u64, "row", "rows")
+            );
         }
     }
 
@@ -229,9 +232,8 @@ fn in_use(keys: &[String], as_of: Timestamp, deployment: &Deployment) -> String 
     let named = keys.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let more = if keys.len() > NAMED { format!(" and {} more", keys.len() - NAMED) } else { String::new() };
     format!(
-        "{} written to after {as_of}: {named}{more}. So {} and {} are no restored tables, or functions use them already. \
-         Are the names right? Is the time? If functions ran on them too early: stop them, and add --even-if-used. \
-         Nothing was changed",
+        "{} written to after {as_of}: {named}{more}. Nothing was changed. Check the names ({} and {}) and the time. If \
+         functions used the restored tables too early, stop them and add --even-if-used",
         was(keys.len()),
         deployment.config.entities_table,
         deployment.config.inbox_table,

@@ -14,11 +14,11 @@ use crate::commands::reason::OptionalReason;
 #[command(
     after_help = "A blocked order tries its delivery again, with all its attempts; then those behind it, in order. A hold \
                   ends. An order that is not stopped gets a wake-up.\n\n\
-                  Many: the blocked orders, and with --held those on hold instead. It lists them, says what that costs, \
-                  and asks. After Ctrl-C, the same command continues."
+                  Without ORDER it resumes many: the blocked orders, or with --held those on hold. It lists them with \
+                  the cost, and asks. After Ctrl-C, the same command continues."
 )]
 pub struct Resume {
-    /// Many: those on hold, instead of those that are blocked
+    /// Resume orders that are on hold, instead of blocked ones
     #[arg(long, conflicts_with = "order")]
     held: bool,
     #[command(flatten)]

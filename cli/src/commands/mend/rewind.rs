@@ -79,11 +79,11 @@ impl Rewind {
         let rewound = match rewound {
             Ok(Rewound::Done(rewinding)) => rewinding,
             Ok(other) => {
-                bail!("{}", refused_text(&operations::rewound(Verb::Rewind, order, &other), order, deployment))
+                bail!("{}", refused_text(&operations::rewound(Verb::Rewind, order, &other), order, deployment).await)
             }
             Err(error) => {
                 let target = Order { order: order.clone(), sequence: Some(from) };
-                bail!("{}", refused_text(&operations::not_leased(&target, error)?, order, deployment))
+                bail!("{}", refused_text(&operations::not_leased(&target, error)?, order, deployment).await)
             }
         };
         let Rewinding { from, through, applied } = rewound;

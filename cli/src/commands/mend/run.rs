@@ -21,7 +21,7 @@ use webhook_serializer::protocol::{
 use super::choice::Many;
 use crate::commands::{
     interrupt::Interrupt,
-    print_json,
+    print_json, similar,
     survey::{self, Cost, ReadScope, Surveyor},
     target::Deployment,
 };
@@ -90,17 +90,23 @@ impl Request<'_> {
 
     /// Says why no target was found.
     async fn nothing(&self, deployment: &Deployment) -> Result<String> {
+        if let Some(order) = self.order {
+            let found = deployment.operator().inspect(order).await?;
+            if found.state.is_none() && found.parked.is_empty() {
+                return Ok(similar::unknown(order, deployment).await);
+            }
+        }
         let of = match (self.order, self.sequence) {
             (Some(order), Some(sequence)) => {
                 let state = deployment.operator().single(order, sequence).await?.state;
                 let what = match state {
                     Some(state) if state.head < sequence && sequence <= state.tail => "it waits for its turn",
                     Some(state) if sequence <= state.head => "it was settled, redriven or discarded",
-                    _ => "nothing is known of it",
+                    _ => "it never arrived",
                 };
                 format!("{order} {sequence} is not parked: {what}")
             }
-            (Some(order), None) => format!("nothing of {order} is parked"),
+            (Some(order), None) => format!("no delivery of {order} is parked"),
             _ => format!("there is nothing to {}", self.verb.name()),
         };
         let matching = if self.many.selection.is_empty() { "" } else { " that matches --source, --error and --since" };
@@ -227,7 +233,7 @@ impl Request<'_> {
         if let Some(state) = single.state {
             if state.next() != sequence || state.is_empty() {
                 let refused = operations::not_in_front(order, sequence, &state);
-                bail!("{}", refused_text(&refused, order, deployment));
+                bail!("{}", refused_text(&refused, order, deployment).await);
             }
             let behind = counted(state.waiting() - 1, "delivery waits", "deliveries wait");
             let then = if state.hold.since().is_some() { "until the order is resumed" } else { "and then continue" };
@@ -286,11 +292,11 @@ impl Request<'_> {
         let left = targets.len() - tally.total();
         if is_many && !json {
             let Tally { done, nothing, refused } = tally;
-            say!("{}: {done} done, {nothing} needed nothing, {} left", self.verb.name(), left + refused);
+            say!("{}: {done} done, {nothing} needed no change, {} left", self.verb.name(), left + refused);
         }
         done.with_context(|| format!("{} done, {left} left; run the same command again to continue", tally.done))?;
         if let Some((order, outcome)) = last.as_ref().filter(|_| is_one) {
-            return finish(outcome, order, json, deployment);
+            return finish(outcome, order, json, deployment).await;
         }
         if left > 0 {
             output::complain(format_args!("stopped; {left} left. Run the same command again to continue"));
@@ -307,9 +313,9 @@ fn with_reason(outcome: &Outcome, reason: &Reason) -> Value {
 }
 
 /// Ends a verb for one target, whose sentence is printed: prints what to type next.
-fn finish(outcome: &Outcome, order: &EntityKey, json: bool, deployment: &Deployment) -> Result<ExitCode> {
+async fn finish(outcome: &Outcome, order: &EntityKey, json: bool, deployment: &Deployment) -> Result<ExitCode> {
     if outcome.effect == Effect::Refused {
-        bail!("{}", refused_text(outcome, order, deployment));
+        bail!("{}", refused_text(outcome, order, deployment).await);
     }
     if !json {
         deployment.print_next(order, &outcome.next);
@@ -317,7 +323,10 @@ fn finish(outcome: &Outcome, order: &EntityKey, json: bool, deployment: &Deploym
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn refused_text(outcome: &Outcome, order: &EntityKey, deployment: &Deployment) -> String {
+pub async fn refused_text(outcome: &Outcome, order: &EntityKey, deployment: &Deployment) -> String {
+    if outcome.is_unknown {
+        return similar::unknown(order, deployment).await;
+    }
     let next = outcome.next.iter().map(|next| format!(". `{}` {}", next.line(&deployment.option, order), next.purpose));
     format!("{}{}", outcome.sentence, next.collect::<String>())
 }
@@ -336,7 +345,7 @@ pub async fn run_one(
         false if outcome.effect == Effect::Refused => {}
         false => say!("{}", outcome.sentence),
     }
-    finish(&outcome, &target.order, json, deployment)
+    finish(&outcome, &target.order, json, deployment).await
 }
 
 fn capital(word: &str) -> String {

@@ -15,10 +15,10 @@ use crate::commands::reason::RequiredReason;
     after_help = "The delivery must be the next of its order. It is parked: `redrive` appends it again at the end, `discard` \
                   removes it. Those behind it continue, in order. A handler at work finishes first; if it applies the \
                   delivery, nothing is skipped.\n\n\
-                  Many: the next delivery of each blocked order.\n\n\
-                  With deliver = \"latest\", the error may be of a newer delivery, which the handler got in place of all \
-                  that wait. That one is not skipped. Once its attempts are used up, each is tried by itself; then the \
-                  error is of the next one."
+                  Without ORDER it skips the next delivery of each blocked order.\n\n\
+                  With deliver = \"latest\", the error may be that of a newer delivery, which the handler got in place of \
+                  all waiting ones. This command does not skip that one. Once its attempts are used up, the worker tries \
+                  each delivery alone, and the error is that of the next one."
 )]
 pub struct Skip {
     #[command(flatten)]

@@ -23,9 +23,9 @@ use webhook_serializer::sources::Sources;
 use crate::commands::print_json;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Refuses what the functions would refuse, and says where; but which handlers \
-                       there are, only the worker knows. Warns about templates that split an order. \
-                       Shows no secret.")]
+#[command(after_help = "Refuses what the functions would refuse, and says where. Only the worker knows its own \
+                       handlers: the command lists those that it must have. Warns about templates that split an \
+                       order, and about misspelt topics and handlers. Shows no secret.")]
 pub struct Check {
     /// The sources document (TOML or JSON)
     #[arg(required_unless_present_any = ["schema", "reference", "providers"])]
@@ -99,6 +99,7 @@ impl Check {
         }
         if !self.json {
             output::print(table);
+            advice.extend(advice::handlers::of(&sources));
             for Advice { weight, text } in advice {
                 let weight = match weight {
                     Weight::Warning => console::style("warning:").yellow().bold(),
@@ -141,5 +142,7 @@ mod tests {
         assert!(refused.contains("`shop`") && refused.contains("less than 56 s"), "{refused}");
         let refused = check(&slow.replace("'shopify'", "'hidden'"), 120).unwrap_err();
         assert!(refused.contains("is refused: source `shop`: "), "{refused}");
+        let refused = check("[shop]\nprovider = 'shopify'\nhandler = 'mine'\n", 60).unwrap_err();
+        assert!(refused.contains("line 1: unknown field `shop` (did you mean `sources.shop`?)"), "{refused}");
     }
 }

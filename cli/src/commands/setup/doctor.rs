@@ -110,7 +110,7 @@ impl Doctor {
             return false;
         }
         let Some(stack) = &deployment.stack else {
-            report.report([Finding::not_made("stack", format!("--stack NAME says whose these are: {OF_STACK}"))]);
+            report.report([Finding::not_made("stack", format!("add --stack NAME to check {OF_STACK}"))]);
             return true;
         };
         report.report([stack::status(stack)]);
@@ -141,7 +141,10 @@ impl Doctor {
         }
         report.report([rows::jobs(deployment).await]);
         if self.no_rows {
-            report.report([Finding::not_made("rows", "--no-rows leaves out row versions, sources' ages, orders")]);
+            report.report([Finding::not_made(
+                "rows",
+                "--no-rows leaves out these checks: row versions, the sources' ages, orders",
+            )]);
             return;
         }
         let surveyor = Surveyor::read(deployment, self.cost, Interrupt::listen(), ReadScope::All).await;
@@ -151,7 +154,8 @@ impl Doctor {
         };
         report.report([rows::formats(&survey)]);
         if !survey.unread.is_empty() {
-            return report.report([Finding::not_made("rows", "the tables were not read to their end; --yes reads on")]);
+            return report
+                .report([Finding::not_made("rows", "the command read only a part of the tables; --yes reads all")]);
         }
         let days = deployment.retention.as_secs() / 86_400;
         report.report(rows::heard_of(&survey, sources.as_ref().ok(), days, deployment.env.now()));

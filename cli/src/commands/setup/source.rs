@@ -162,7 +162,7 @@ fn print(advice: &[Advice]) {
 fn known_by(source: &Source) -> Result<&'static str> {
     source.credential_field().with_context(|| {
         format!(
-            "{} signs for all its customers alike: there is nothing of source `{}` to roll",
+            "{} signs with one key for all its customers, so source `{}` has no secret to rotate",
             source.provider_name, source.name
         )
     })
@@ -170,7 +170,7 @@ fn known_by(source: &Source) -> Result<&'static str> {
 
 /// Says how soon functions use a document.
 fn soon() -> String {
-    format!("functions at work read it within {}", output::duration(REFRESH))
+    format!("running functions read it within {}", output::duration(REFRESH))
 }
 
 /// Says how long functions may still use the previous document.

@@ -26,7 +26,7 @@ use serializer::{
     },
     output::{self, LOCAL, command_line, local_option, quoted, this_command},
     say,
-    view::recording::Story,
+    view::recording::EventRecorder,
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -51,7 +51,7 @@ use webhook_serializer::{
 };
 
 use crate::commands::print_json;
-use tell::{TellRefusals, TellSources, Teller};
+use tell::{EventPrinter, RefusalsPrinter, SourcesPrinter};
 
 /// A project's own program, worker and scheduler in one, and its samples.
 #[derive(Debug, Clone)]
@@ -158,7 +158,7 @@ impl Local {
             Some(file) => self.open(file).await?,
             None => LiveSources::fixed(Arc::new(Sources::parse(samples::SOURCES)?)),
         };
-        let story = Story::new(Env::system());
+        let story = EventRecorder::new(Env::system());
         // Output of functions is read from the start: it may say why they do not start.
         let (lines, printed) = mpsc::unbounded_channel();
         let listening = tokio::spawn(tell::listen(printed, story.clone(), self.json));
@@ -180,7 +180,7 @@ impl Local {
         if self.no_functions {
             return self.serve_elsewhere(options).await;
         }
-        let observer = (story.clone(), TellRefusals { json: self.json });
+        let observer = (story.clone(), RefusalsPrinter { json: self.json });
         let mut deployment = match Deployment::start(options, Arc::new(observer)).await {
             Ok(deployment) => deployment.side_by_side(SLOTS),
             Err(error) => {
@@ -298,7 +298,7 @@ impl Local {
     /// Opens the sources in `file`, which is read again as the functions do.
     async fn open(&self, file: &Path) -> Result<LiveSources> {
         let document = Box::new(FileDocument(file.to_owned()));
-        let opened = LiveSources::open(document, Env::system(), Arc::new(TellSources { json: self.json })).await;
+        let opened = LiveSources::open(document, Env::system(), Arc::new(SourcesPrinter { json: self.json })).await;
         opened.map_err(|reason| anyhow!("{} is refused: {reason}", file.display()))
     }
 
@@ -454,12 +454,12 @@ fn looking(deployment: &Deployment) -> (Store, Operator) {
     (store.clone(), Operator::new(store, waker, inbox, retention).in_one_part())
 }
 
-fn teller(deployment: &Deployment, story: Story, json: bool) -> Teller {
+fn teller(deployment: &Deployment, story: EventRecorder, json: bool) -> EventPrinter {
     let (store, operator) = looking(deployment);
-    Teller { story, store, operator, url: format!("http://{}", deployment.webhooks), json }
+    EventPrinter { story, store, operator, url: format!("http://{}", deployment.webhooks), json }
 }
 
-fn watched(deployment: &Deployment, story: Story) -> Watched {
+fn watched(deployment: &Deployment, story: EventRecorder) -> Watched {
     let (store, operator) = looking(deployment);
     let url = format!("http://{}", deployment.webhooks);
     let (option, name) = (local_option(&url), format!("the local run at {url}"));
@@ -503,7 +503,7 @@ async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option
     if let Some(mut processes) = processes {
         let _ = tokio::time::timeout(AT_ONCE, processes.wait_for(|ids| ids.is_empty())).await;
     }
-    output::complain("ended at once; with --data, what was at work is taken over after the next start");
+    output::complain("ended at once; with --data, the next start takes over the deliveries whose handlers ran");
     Ok(ExitCode::from(130))
 }
 
@@ -511,14 +511,14 @@ async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option
 fn stopping(at_work: &[String]) -> String {
     const SHOWN: usize = 3;
     if at_work.is_empty() {
-        return "stopping: nothing is at work".to_owned();
+        return "stopping: no handler runs".to_owned();
     }
     let more = if at_work.len() > SHOWN { format!(" and {} more", at_work.len() - SHOWN) } else { String::new() };
     let shown: Vec<&str> = at_work.iter().take(SHOWN).map(String::as_str).collect();
     format!(
-        "stopping: waits for the handlers at work on {}{more}, at most {} s; Ctrl-C again ends at once",
-        shown.join(", "),
-        FUNCTION_TIMEOUT.as_secs()
+        "stopping: waits at most {} s for the handlers of {}{more}; Ctrl-C again ends at once",
+        FUNCTION_TIMEOUT.as_secs(),
+        shown.join(", ")
     )
 }
 
@@ -530,8 +530,11 @@ mod tests {
     fn stop_names_the_work_it_waits_for() {
         let orders = ["a/1", "a/2", "a/3", "a/4", "a/5"].map(str::to_owned);
         let stopping = super::stopping(&orders);
-        assert!(stopping.contains("at work on a/1, a/2, a/3 and 2 more, at most 60 s; Ctrl-C again"), "{stopping}");
-        assert_eq!(super::stopping(&[]), "stopping: nothing is at work");
+        assert!(
+            stopping.contains("at most 60 s for the handlers of a/1, a/2, a/3 and 2 more; Ctrl-C again"),
+            "{stopping}"
+        );
+        assert_eq!(super::stopping(&[]), "stopping: no handler runs");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::commands::print_json;
 
 #[derive(Debug, Args)]
 pub struct Send {
-    /// Function URL events, as in `events/`; other files are passed over
+    /// Function URL events, as in `events/`; other files are skipped
     #[arg(required_unless_present = "provider", value_name = "FILE")]
     events: Vec<PathBuf>,
     /// This provider's samples, instead of files
@@ -68,14 +68,14 @@ impl Send {
         let sources = Sources::parse(&sources)?;
         let to = self.to.trim_end_matches('/');
         let is_url = to.starts_with("http://") || to.starts_with("https://");
-        ensure!(is_url, "{to} is no URL; it starts with http:// or https://");
+        ensure!(is_url, "{to} is not a URL; it must start with http:// or https://");
         let sender = Sender::new(to);
         let (mut sent, mut all_accepted, mut not_verified) = (0, true, false);
         for (path, event) in self.events()? {
             let path = path.as_path();
             if !samples::is_webhook(&event) {
                 output::complain(format_args!(
-                    "{}: passed over, no event that posts to /webhooks/{{source}}",
+                    "{}: skipped; it is not an event that posts to /webhooks/{{source}}",
                     path.display()
                 ));
                 continue;
@@ -98,7 +98,7 @@ impl Send {
             let answer = sender
                 .post(&webhook)
                 .await
-                .context("nothing was sent: is `serializer local` running? Start it, or say with --to where to send")?;
+                .context("nothing was sent: start `serializer local`, or give another URL with --to")?;
             all_accepted &= answer.status == 200;
             not_verified |= answer.status == 401;
             self.print(path, &answer);

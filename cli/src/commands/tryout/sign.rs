@@ -32,9 +32,9 @@ impl Sign {
         ensure!(!claim.secrets.is_empty(), "there is no secret to sign with; give a --secret");
         let headers = source.sign(&claim.headers(), &claim.body, claim.now);
         if let Some(query) = source.query().filter(|_| headers.is_empty()) {
-            bail!("{} signs nothing. It is known by the URL that it calls, which ends in ?{query}", claim.provider);
+            bail!("{} does not sign. The token in the URL identifies it: ?{query}", claim.provider);
         }
-        ensure!(!headers.is_empty(), "{} does not sign with a secret that anybody else has", claim.provider);
+        ensure!(!headers.is_empty(), "only {} has the key that it signs with, so nobody else can sign", claim.provider);
         if self.json {
             let headers: Map<String, Value> = headers.into_iter().map(|(name, value)| (name, value.into())).collect();
             print_json(&headers.into());

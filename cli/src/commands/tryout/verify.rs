@@ -80,7 +80,7 @@ fn print(claim: &Claim, known: &Verification) {
     let valid = console::style("valid:").green().bold();
     match known.secret {
         _ if known.is_ping => {
-            return say!("{valid} a ping of {}'s, which is not signed; it is answered 200", claim.provider);
+            return say!("{valid} an unsigned ping of {}; ingest answers it 200", claim.provider);
         }
         Some(number) if claim.secrets.len() > 1 && !known.signed.is_empty() => {
             say!("{valid} signed by {} with --secret, number {number}", claim.provider);
@@ -102,7 +102,7 @@ fn print(claim: &Claim, known: &Verification) {
         say!("{name:<12} {}{note}", value.unwrap_or("not found"));
     }
     let signed = match known.signed.as_slice() {
-        [] => "nothing: whoever knows the URL can send anything".to_owned(),
+        [] => "nothing: anybody who knows the URL can send anything".to_owned(),
         signed => signed.join(", "),
     };
     say!("{:<12} {signed}", "signed");

@@ -31,7 +31,7 @@ use crate::{
     output::duration,
     view::{
         job,
-        recording::{EventKind, Story},
+        recording::{EventKind, EventRecorder},
     },
 };
 
@@ -124,7 +124,7 @@ impl Rates {
         steps.get_mut(usize::try_from(step).ok()?.min(STEPS - 1))
     }
 
-    fn add_recording(&mut self, story: &Story) {
+    fn add_recording(&mut self, story: &EventRecorder) {
         let offset = self.now.saturating_sub(story.now().as_millis() as u64);
         let mut accepted: BTreeMap<(EntityKey, _), u64> = BTreeMap::new();
         for happening in story.since(0) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use webhook_serializer::{
     functions::ingest::Request,
-    providers,
+    nearest, providers,
     sources::{Pattern, Source, Topics},
 };
 
@@ -85,12 +85,20 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
     }
     // A topic of a known family may exist without a sample.
     let family = |topic: &str| topic.split(['/', '.', ':', '*']).next().unwrap_or_default().to_owned();
-    if known.iter().any(|topic| family(topic) == family(text)) {
+    let slip = known.iter().find(|topic| nearest::is_slip(text, topic));
+    if slip.is_none() && known.iter().any(|topic| family(topic) == family(text)) {
         return None;
     }
+    // `order/*` for `orders/*`.
+    let families = known.iter().filter_map(|topic| Some(format!("{}*", &topic[..=topic.find(['/', '.', ':'])?])));
+    let families: BTreeSet<String> = families.collect();
+    let hint = match slip {
+        Some(topic) => format!(" (did you mean `{topic}`?)"),
+        None => nearest::hint(text, known.iter().chain(&families).map(String::as_str)),
+    };
     let shown: Vec<String> = known.iter().take(SHOWN).map(|topic| format!("`{topic}`")).collect();
     let text = format!(
-        "`topics.{field}` has `{text}`, which matches no known topic of {provider}. Known ones are\n\
+        "`topics.{field}` has `{text}`, which matches no known topic of {provider}{hint}. Known ones are\n\
          {}, …",
         shown.join(", ")
     );
@@ -146,6 +154,19 @@ mod tests {
         let [(weight, text)] = advice("shopify", "{ ignore = 'baskets/*' }").try_into().unwrap();
         assert_eq!(weight, Weight::Note);
         assert!(text.contains("`baskets/*`") && text.contains("`customers/"), "{text}");
+    }
+
+    #[test]
+    fn misspelt_topic_is_noted_with_its_neighbour() {
+        for (misspelt, meant) in
+            [("order/*", "orders/*"), ("orders/crate", "orders/create"), ("oders/paid", "orders/paid")]
+        {
+            let [(_, text)] = advice("shopify", &format!("{{ take = '{misspelt}' }}")).try_into().unwrap();
+            assert!(
+                text.contains(&format!("has `{misspelt}`")) && text.contains(&format!("did you mean `{meant}`?")),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{
     local::samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
     view::{
         audit::Sent,
-        recording::{EventKind, Happening},
+        recording::{EventKind, OrderEvent},
     },
 };
 
@@ -192,9 +192,9 @@ impl RunningAct<'_> {
     /// Waits until each delivery is settled. One may have several sequences: it may have
     /// been stored although it was answered 503 and sent again.
     async fn until_each_is_settled(&self) {
-        let settled = |happening: &&Happening| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
+        let settled = |happening: &&OrderEvent| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
         let count = self.orders.values().map(Vec::len).sum();
-        let names = |so_far: &[Happening]| {
+        let names = |so_far: &[OrderEvent]| {
             so_far.iter().filter(settled).map(|happening| happening.name.as_str()).collect::<HashSet<_>>().len()
         };
         self.deployment.story.until(self.from, |so_far| names(so_far) >= count).await;
@@ -202,7 +202,7 @@ impl RunningAct<'_> {
 
     /// Waits until this many sequences are settled in this act.
     async fn until_settled(&self, count: usize) {
-        let settled = |happening: &Happening| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
+        let settled = |happening: &OrderEvent| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
         let from = self.from;
         self.deployment
             .story

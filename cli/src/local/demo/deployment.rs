@@ -27,7 +27,7 @@ use crate::{
         handler_log::{Journal, Journaled},
         sender::Sender,
     },
-    view::recording::Story,
+    view::recording::EventRecorder,
 };
 
 #[derive(Debug, Clone, Default)]
@@ -43,7 +43,7 @@ pub(crate) struct Script {
 #[derive(Debug, Clone)]
 struct Scripted {
     script: Arc<Mutex<Script>>,
-    story: Story,
+    story: EventRecorder,
 }
 
 impl Handler for Scripted {
@@ -90,13 +90,13 @@ pub(super) async fn committed(table: &dyn Table, order: &EntityKey) -> Option<u6
     table.get(&row(order)).await.ok()??.number(DELIVERIES)
 }
 
-fn scripted(script: &Arc<Mutex<Script>>, story: &Story, journal: &Journal) -> Journaled<Scripted> {
+fn scripted(script: &Arc<Mutex<Script>>, story: &EventRecorder, journal: &Journal) -> Journaled<Scripted> {
     Journaled::new(Scripted { script: script.clone(), story: story.clone() }, journal.clone())
 }
 
 pub(crate) struct DemoDeployment {
     pub(crate) local: Local,
-    pub(crate) story: Story,
+    pub(crate) story: EventRecorder,
     pub(crate) journal: Journal,
     pub(crate) sender: Sender,
     script: Arc<Mutex<Script>>,
@@ -104,7 +104,7 @@ pub(crate) struct DemoDeployment {
 }
 
 impl DemoDeployment {
-    pub(crate) fn new(mut local: Local, story: Story, journal: Journal) -> Self {
+    pub(crate) fn new(mut local: Local, story: EventRecorder, journal: Journal) -> Self {
         let sender = Sender::new(format!("http://{}", local.webhooks));
         let script = Arc::new(Mutex::new(Script::default()));
         let workers = local.work(|_| scripted(&script, &story, &journal));

@@ -8,7 +8,7 @@ use super::deployment::committed;
 use crate::{
     local::handler_log::{Run, RunEnd},
     output::{self, Table},
-    view::{audit::Verdict, recording::Story},
+    view::{audit::Verdict, recording::EventRecorder},
 };
 
 /// The most orders shown.
@@ -44,7 +44,7 @@ impl ActReport {
         arrived: BTreeMap<String, Vec<String>>,
         runs: &[Run],
         starts: &[EntityKey],
-        story: &Story,
+        story: &EventRecorder,
         table: &dyn Store,
     ) -> Self {
         let mut by_entity: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();

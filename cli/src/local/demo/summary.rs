@@ -13,7 +13,7 @@ use webhook_serializer::protocol::{
 
 use crate::{
     output,
-    view::recording::{EventKind, Happening},
+    view::recording::{EventKind, OrderEvent},
 };
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ fn other(what: &EventKind) -> Option<(&'static str, &'static str)> {
     match what {
         EventKind::Accepted
         | EventKind::Started(..)
-        | EventKind::PutOff(..)
+        | EventKind::Requeued(..)
         | EventKind::Settled(Settlement::Applied) => None,
         EventKind::Ignored => Some(("delivery ignored", "deliveries ignored")),
         EventKind::Settled(Settlement::Repeat) => Some(("repeat", "repeats")),
@@ -51,7 +51,7 @@ fn other(what: &EventKind) -> Option<(&'static str, &'static str)> {
 }
 
 impl Summary {
-    pub(super) fn of(happenings: &[Happening]) -> Self {
+    pub(super) fn of(happenings: &[OrderEvent]) -> Self {
         let mut summary = Self::default();
         let mut running = BTreeSet::new();
         let mut accepted = BTreeSet::new();
@@ -121,13 +121,13 @@ mod tests {
 
     use super::*;
 
-    fn event(entity: &str, sequence: u64, at: u64, what: EventKind) -> Happening {
+    fn event(entity: &str, sequence: u64, at: u64, what: EventKind) -> OrderEvent {
         let entity = EntityKey::parse(entity).unwrap();
         let at = Duration::from_millis(at);
-        Happening { at, entity, sequence: Some(Sequence(sequence)), name: format!("R{sequence}"), what }
+        OrderEvent { at, entity, sequence: Some(Sequence(sequence)), name: format!("R{sequence}"), what }
     }
 
-    fn run(entity: &str, sequence: u64, from: u64, to: u64) -> [Happening; 2] {
+    fn run(entity: &str, sequence: u64, from: u64, to: u64) -> [OrderEvent; 2] {
         let started = event(entity, sequence, from, EventKind::Started(1, FencingToken(sequence)));
         [started, event(entity, sequence, to, EventKind::Settled(Settlement::Applied))]
     }

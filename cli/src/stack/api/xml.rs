@@ -23,14 +23,14 @@ impl Element {
         let mut open: Vec<Element> = Vec::new();
         let mut root = None;
         for token in Tokenizer::from(text) {
-            match token.context("the answer is no XML")? {
+            match token.context("the answer is not XML")? {
                 Token::ElementStart { local, .. } => {
-                    ensure!(open.len() < DEEPEST, "the answer is nested too deep");
+                    ensure!(open.len() < DEEPEST, "the answer is nested too deeply");
                     open.push(Element { name: local.as_str().to_owned(), ..Element::default() });
                 }
                 Token::ElementEnd { end: ElementEnd::Open, .. } => {}
                 Token::ElementEnd { .. } => {
-                    let done = open.pop().context("the answer ends what it has not begun")?;
+                    let done = open.pop().context("the answer closes an element that it did not open")?;
                     match open.last_mut() {
                         Some(parent) => parent.children.push(done),
                         None => root = Some(done),
@@ -43,7 +43,7 @@ impl Element {
         }
         match root {
             Some(root) if open.is_empty() => Ok(root),
-            _ => bail!("the answer breaks off"),
+            _ => bail!("the answer is incomplete"),
         }
     }
 

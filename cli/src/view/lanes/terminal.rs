@@ -198,7 +198,7 @@ impl Default for Canvas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::recording::{EventKind, Happening};
+    use crate::view::recording::{EventKind, OrderEvent};
     use webhook_serializer::protocol::{
         entity::{EntityKey, FencingToken, Sequence},
         receipt::Settlement,
@@ -212,7 +212,7 @@ mod tests {
                 (20, EventKind::Started(1, FencingToken(1))),
                 (100, EventKind::Settled(Settlement::Applied)),
             ] {
-                happenings.push(Happening {
+                happenings.push(OrderEvent {
                     at: Duration::from_millis(at),
                     entity: EntityKey::parse(&format!("shop/order/{order}")).unwrap(),
                     sequence: Some(Sequence(1)),

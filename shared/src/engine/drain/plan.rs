@@ -185,7 +185,7 @@ pub enum Step {
     Apply,
     /// Settle as applied, in one transaction with these writes.
     Commit(Vec<Write>),
-    /// Park the delivery, then settle it so.
+    /// Park the delivery, then settle it as parked.
     Park {
         /// The number of failed attempts.
         attempts: u32,

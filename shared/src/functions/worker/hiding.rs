@@ -63,7 +63,7 @@ impl Hiding<'_> {
         match self.env.within(ATTEMPT, self.queue.hide(receipts, time)).await {
             Some(Ok(())) => true,
             Some(Err(error)) => {
-                tracing::warn!(%error, "wake-ups could not be kept hidden; should this worker die, they may come back late");
+                tracing::warn!(%error, "cannot extend the visibility timeout of wake-ups; if this worker dies, they may come back late");
                 false
             }
             None => false,

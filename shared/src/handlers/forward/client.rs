@@ -89,7 +89,7 @@ impl fmt::Display for Unsent {
         while let Some(inner) = cause.source() {
             cause = inner;
         }
-        if self.0.is_connect() { write!(f, "cannot connect: {cause}") } else { write!(f, "no answer: {cause}") }
+        write!(f, "{cause}")
     }
 }
 

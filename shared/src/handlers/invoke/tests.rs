@@ -18,6 +18,9 @@ use crate::{
 
 const TIME: Duration = Duration::from_secs(20);
 
+/// The destination behind the endpoint's URL in errors.
+const ORDERS: &str = "function orders";
+
 const DONE: &[u8] = br#"{"outcome": "done"}"#;
 
 fn sources(invoke: &str) -> Arc<Sources> {
@@ -175,7 +178,7 @@ async fn function_error_header_marks_a_failure() {
 async fn silent_function_is_unanswered_before_handler_timeout() {
     let endpoint = Endpoint::start(|_| Reply::Never).await;
     let late = orders(&endpoint).handle(&delivery("7", "{}"), &within(Duration::from_millis(300))).await.unwrap();
-    assert_eq!(late, Outcome::unanswered("no answer within 0.3 s"));
+    assert_eq!(late, Outcome::unanswered(format!("no answer within 0.3 s from {}, {ORDERS}", endpoint.url())));
     assert_eq!(endpoint.posts(), 1);
 }
 
@@ -185,9 +188,9 @@ async fn broken_answer_is_unanswered_and_refused_connection_unavailable() {
         let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
         let (invoke, url) = (orders(&endpoint), endpoint.url());
         let Outcome::Unanswered { after: None, error } = call(&invoke).await else { panic!("the function may run") };
-        assert!(error.starts_with("no answer: "), "{error}");
+        assert!(error.starts_with(&format!("no answer from {url}, {ORDERS}: ")), "{error}");
         endpoint.stop().await;
-        let expected = format!("cannot connect: Connection refused (os error 111) at {url}");
+        let expected = format!("cannot connect to {url}, {ORDERS}: Connection refused (os error 111)");
         assert_eq!(call(&invoke).await, Outcome::unavailable(expected));
     }
 }

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn three_options_are_enough() {
+    fn generic_source_needs_only_three_options() {
         let generic: Generic = toml::from_str(LEAST).unwrap();
         assert_eq!(generic.options.signed, "{body}");
         assert_eq!(generic.time, None);

@@ -13,7 +13,7 @@ use serializer::{
         Stack,
         api::{Refusal, Service, Services},
     },
-    view::activity::Happening,
+    view::activity::OrderEvent,
 };
 use webhook_serializer::time::Timestamp;
 
@@ -75,7 +75,7 @@ impl Logs {
     }
 
     /// Returns the new lines, by their time.
-    pub async fn look(&mut self) -> Result<Vec<Happening>> {
+    pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
         let mut told = Vec::new();
         for group in &mut self.groups {
             match group.look(&self.services, &self.pattern, &mut told).await {
@@ -100,7 +100,7 @@ impl Logs {
     }
 
     /// Adds the topic to a worker's line, from ingest's line of the same delivery.
-    fn with_topic(&mut self, mut one: Happening) -> Happening {
+    fn with_topic(&mut self, mut one: OrderEvent) -> OrderEvent {
         let Some(place) = one.entity.clone().zip(one.sequence) else { return one };
         match &one.topic {
             None => one.topic = self.topics.get(&place).cloned(),
@@ -121,7 +121,7 @@ impl Logs {
 
 impl Group {
     /// Adds new lines to `told`. Keeps those read before a failure.
-    async fn look(&mut self, services: &Services, pattern: &str, told: &mut Vec<Happening>) -> Result<(), Refusal> {
+    async fn look(&mut self, services: &Services, pattern: &str, told: &mut Vec<OrderEvent>) -> Result<(), Refusal> {
         for _ in 0..PAGES {
             let mut question = json!({
                 "logGroupName": self.name, "startTime": self.from, "filterPattern": pattern, "limit": LINES,
@@ -146,11 +146,11 @@ impl Group {
     }
 
     /// Returns a line's event, the first time it is seen.
-    fn take(&mut self, event: &Value) -> Option<Happening> {
+    fn take(&mut self, event: &Value) -> Option<OrderEvent> {
         let at = event["timestamp"].as_u64()?;
         self.newest = self.newest.max(at);
         let is_new = self.seen.insert((at, event["eventId"].as_str().unwrap_or_default().to_owned()));
         let message = event["message"].as_str().filter(|_| is_new)?;
-        Happening::of_line(message.trim(), Timestamp::from_millis(at))
+        OrderEvent::of_line(message.trim(), Timestamp::from_millis(at))
     }
 }

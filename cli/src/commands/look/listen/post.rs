@@ -8,7 +8,7 @@ use rustix::{process::getpgrp, termios::tcgetpgrp};
 use serde_json::Value;
 use serializer::{
     output::{self, counted, duration},
-    view::activity::{Filter, Happening},
+    view::activity::{Filter, OrderEvent},
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use webhook_serializer::{
@@ -197,7 +197,7 @@ impl Posting<'_> {
         let identity = (order.clone(), delivery.identity().clone());
         if !self.posted.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(identity) {
             let words = "sent before under the same id; not posted".to_owned();
-            self.print(&Happening { what: "repeat".into(), words, ..one }, &[]);
+            self.print(&OrderEvent { what: "repeat".into(), words, ..one }, &[]);
             return Ok((next, None));
         }
         Ok((next, Some(self.send(delivery, token).await?)))
@@ -277,10 +277,10 @@ impl Posting<'_> {
             ("posted_again", is_repeated.into()),
         ];
         let words = if self.json { words } else { format!("{took}  {words}") };
-        self.print(&Happening { what, words, ..accepted(delivery) }, &fields);
+        self.print(&OrderEvent { what, words, ..accepted(delivery) }, &fields);
     }
 
-    fn print(&self, one: &Happening, fields: &[(&str, Value)]) {
+    fn print(&self, one: &OrderEvent, fields: &[(&str, Value)]) {
         self.receiver.bar.suspend(|| match self.json {
             true => {
                 let mut object = one.as_json();
@@ -294,12 +294,12 @@ impl Posting<'_> {
     }
 }
 
-fn accepted(delivery: &Delivery) -> Happening {
-    let one = Happening {
+fn accepted(delivery: &Delivery) -> OrderEvent {
+    let one = OrderEvent {
         what: ACCEPTED[0].to_owned(),
         entity: Some(delivery.entity().to_string()),
         sequence: Some(delivery.sequence().0),
-        ..Happening::default()
+        ..OrderEvent::default()
     };
     one.about(delivery)
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use anyhow::Result;
 use serializer::{
     output,
-    view::activity::{Happening, changes},
+    view::activity::{OrderEvent, changes},
 };
 use webhook_serializer::{
     operator::Operator,
@@ -29,7 +29,7 @@ pub struct Rows {
     begin: Timestamp,
     known: Option<HashMap<EntityKey, EntityState>>,
     /// Claimed and not written yet, with the number of polls.
-    claimed: Vec<(Happening, u32)>,
+    claimed: Vec<(OrderEvent, u32)>,
 }
 
 impl Rows {
@@ -38,7 +38,7 @@ impl Rows {
     }
 
     /// Returns what happened since the last poll; the first time, since `begin`.
-    pub async fn look(&mut self) -> Result<Vec<Happening>> {
+    pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
         let now = self.env.now();
         let (mut rows, mut told) = (HashMap::new(), Vec::new());
         let mut pass = self.operator.pass(TableName::Entities);
@@ -58,7 +58,7 @@ impl Rows {
                 // Changes before the first poll are not reported. No delivery is newer than the newest claim.
                 let is_first = self.known.is_none();
                 let claimed = state.last_claim.as_ref().and_then(Nonce::drawn_at);
-                let is_news = |one: &Happening| match one.what.as_str() {
+                let is_news = |one: &OrderEvent| match one.what.as_str() {
                     "failed" | "blocked" => !is_first,
                     "accepted" => !is_first || claimed.is_none_or(|claimed| claimed >= self.begin),
                     _ => one.at.is_some_and(|at| at >= self.begin),
@@ -69,10 +69,10 @@ impl Rows {
         }
         self.known = Some(rows);
         let claimed = std::mem::take(&mut self.claimed);
-        let told: Vec<(Happening, u32)> = claimed.into_iter().chain(told.into_iter().map(|one| (one, 0))).collect();
+        let told: Vec<(OrderEvent, u32)> = claimed.into_iter().chain(told.into_iter().map(|one| (one, 0))).collect();
         let deliveries = self.deliveries(&told).await?;
         let claimed = &mut self.claimed;
-        let about = |(one, looks): (Happening, u32)| match one.place().and_then(|place| deliveries.get(&place)) {
+        let about = |(one, looks): (OrderEvent, u32)| match one.place().and_then(|place| deliveries.get(&place)) {
             Some(delivery) => Some(one.about(delivery)),
             // A delivery is accepted once it is written.
             None if one.what == "accepted" => {
@@ -81,13 +81,13 @@ impl Rows {
             }
             None => Some(one),
         };
-        let mut told: Vec<Happening> = told.into_iter().filter_map(about).collect();
+        let mut told: Vec<OrderEvent> = told.into_iter().filter_map(about).collect();
         told.retain(|one| one.at.is_some_and(|at| at >= self.begin));
         told.sort_by_key(|one| one.at);
         Ok(told)
     }
 
-    async fn deliveries(&self, told: &[(Happening, u32)]) -> Result<HashMap<(EntityKey, Sequence), Delivery>> {
+    async fn deliveries(&self, told: &[(OrderEvent, u32)]) -> Result<HashMap<(EntityKey, Sequence), Delivery>> {
         let mut places: Vec<_> = told.iter().filter_map(|(one, _)| one.place()).collect();
         places.sort();
         places.dedup();

@@ -20,7 +20,7 @@ use webhook_serializer::{
 };
 
 use super::Show;
-use crate::commands::{print_json, target::Deployment};
+use crate::commands::{print_json, similar, target::Deployment};
 
 struct Difference {
     from: Delivery,
@@ -32,7 +32,7 @@ impl Show {
     pub(super) async fn delivery(&self, sequence: Sequence, deployment: &Deployment) -> Result<ExitCode> {
         let operator = deployment.operator();
         let single = operator.single(&self.order, sequence).await?;
-        self.check(sequence, &single, deployment)?;
+        self.check(sequence, &single, deployment).await?;
         let difference = match (self.diff, &single.content) {
             (true, Content::Delivery(delivery)) => match operator.before(&self.order, sequence).await? {
                 None => bail!("no delivery of {} before {sequence} is kept; nothing to compare with", self.order),
@@ -56,18 +56,14 @@ impl Show {
     }
 
     /// Explains why there is no such delivery.
-    fn check(&self, sequence: Sequence, single: &Single, deployment: &Deployment) -> Result<()> {
+    async fn check(&self, sequence: Sequence, single: &Single, deployment: &Deployment) -> Result<()> {
         let order = &self.order;
         if !matches!(single.content, Content::Nothing) {
             return Ok(());
         }
         let show = deployment.command("show", order.as_str());
         let Some(state) = &single.state else {
-            bail!(
-                "nothing is known of {order}: nothing has arrived for this key within the retention time, or it was \
-                 erased. Is that its key? `{}` lists orders",
-                deployment.line("list", &[])
-            );
+            bail!("{}", similar::unknown(order, deployment).await);
         };
         ensure!(
             sequence <= state.tail,
@@ -110,7 +106,7 @@ impl Show {
     fn print_body(&self, content: &Content) {
         let Content::Delivery(delivery) = content else {
             if matches!(content, Content::Bodiless(_)) {
-                say!("\nIts body is gone: it was put back or discarded since it was parked.");
+                say!("\nIts body is gone: an operator redrove or discarded the delivery.");
             }
             return;
         };
@@ -120,7 +116,7 @@ impl Show {
             return;
         }
         match Node::parse(delivery.body()) {
-            None => say!("\nIts body is no JSON, and so hidden as a whole; --raw shows it."),
+            None => say!("\nIts body is not JSON, so all of it is hidden; --raw shows it."),
             Some(node) => {
                 let Redacted { node, pointers } = body::redacted(&node);
                 say!("\n{node}");
@@ -135,7 +131,7 @@ impl Show {
         let Difference { from, changes } = difference;
         say!("\nAgainst {}, {}:", from.sequence(), from.topic());
         let Some(changes) = changes else {
-            say!("One of the two bodies is no JSON; --raw without --diff shows each.");
+            say!("One of the two bodies is not JSON. Show each with --raw, without --diff.");
             return;
         };
         for Changed { pointer, before, after } in changes {

@@ -39,7 +39,7 @@ impl Show {
             return Ok(ExitCode::SUCCESS);
         }
         if table.is_empty() {
-            say!("no operator has done anything to {}", self.order);
+            say!("no operator has changed {} so far", self.order);
         } else {
             output::print(table);
         }

@@ -25,7 +25,7 @@ use webhook_serializer::{
 };
 
 use super::Show;
-use crate::commands::{print_json, setup::source::whereabouts, target::Deployment};
+use crate::commands::{print_json, setup::source::whereabouts, similar, target::Deployment};
 
 /// Returns the next delivery's source if it is paused; `None` too if the sources document cannot be read.
 async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<SourceName> {
@@ -38,6 +38,8 @@ async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<SourceNa
 struct OrderReport {
     timeline: Timeline,
     paused: Option<SourceName>,
+    /// If the order is unknown.
+    similar: Vec<String>,
 }
 
 impl Show {
@@ -54,20 +56,24 @@ impl Show {
     async fn look(&self, deployment: &Deployment) -> Result<OrderReport> {
         let timeline = Timeline::read(&deployment.operator(), &self.order, self.settled).await?;
         let paused = paused(&timeline, deployment).await;
-        Ok(OrderReport { timeline, paused })
+        let similar = if timeline.is_known() { Vec::new() } else { similar::keys(&self.order, deployment).await };
+        Ok(OrderReport { timeline, paused, similar })
     }
 
     fn print_order(&self, seen: &OrderReport, deployment: &Deployment) {
         let now = deployment.env.now();
-        let OrderReport { timeline: Timeline { inspected, settled, has_older }, paused } = seen;
+        let OrderReport { timeline: Timeline { inspected, settled, has_older }, paused, similar } = seen;
         let name = style(self.order.as_str()).bold();
         match &inspected.state {
             None => {
                 let raw = if deployment.is_local() { "" } else { " --raw" };
                 let list = format!("serializer lease list{} --all{raw}", deployment.option);
                 say!("{name}  {}", style("unknown").yellow());
-                say!("Nothing has arrived for this key within the retention time, or it was erased.");
-                say!("`{list}` lists the keys that there are.");
+                say!("No webhook has arrived for this key, or it has expired or was erased.");
+                if !similar.is_empty() {
+                    say!("Similar keys: {}.", similar.join(", "));
+                }
+                say!("`{list}` lists all keys.");
             }
             Some(state) => {
                 let status = seen.timeline.status(now);
@@ -94,7 +100,7 @@ impl Show {
         print_waiting(&inspected.waiting, &inspected.again, now);
         if !inspected.again.is_empty() {
             let end = deployment.line("rewind", &[self.order.as_str(), "--end", "--why", "TEXT"]);
-            say!("Those that were settled before are run again where they were applied; `{end}` ends that early.");
+            say!("A rewind runs the applied ones again; `{end}` ends it early.");
         }
         let mut parked = Table::new(&["parked", "topic", "delivery", ">since", "error"]);
         for one in &inspected.parked {
@@ -166,7 +172,7 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
 fn as_json(entity: &EntityKey, seen: &OrderReport, deployment: &Deployment) -> serde_json::Value {
     let status = seen.timeline.status(deployment.env.now());
     let next = status.next.iter().map(|next| next.line(&deployment.option, entity));
-    let OrderReport { timeline: Timeline { inspected, settled, .. }, paused } = seen;
+    let OrderReport { timeline: Timeline { inspected, settled, .. }, paused, .. } = seen;
     let state = inspected.state.as_ref().map(|state| {
         json!({
             "tail": state.tail, "head": state.head, "waiting": state.waiting(), "token": state.token,

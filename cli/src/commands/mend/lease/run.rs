@@ -40,8 +40,8 @@ const NO_PROGRAM: u8 = 127;
                        If this command is killed by SIGKILL, the program continues without a lease, and only the fencing\n\
                        token keeps its late effects out.\n\n\
                        The program's exit code is passed on. Besides:\n  \
-                       75   somebody else held the lease for all of the wait; the program was not started\n  \
-                       76   the lease was lost, and the program killed with all that it started; others may be at work already\n  \
+                       75   another holder had the lease for the whole wait; the program was not started\n  \
+                       76   the lease was lost, and the program and its children were killed; another holder may work already\n  \
                        127  the program cannot be started\n\n\
                        serializer lease run --local invoice_gen/SUB-1234 -- python3 invoices.py SUB-1234"
 )]
@@ -57,7 +57,7 @@ pub struct Run {
     /// The lease's length unless renewed, in seconds; others wait that long if this machine dies
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=900))]
     lease: u64,
-    /// The holder's name for people; by default the program's
+    /// The holder's name, as `lease list` prints it; by default the program's
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
     #[command(flatten)]
@@ -100,7 +100,7 @@ impl Run {
                     Err(LeaseError::Lost) => LeaseError::Lost,
                     Err(error) => {
                         output::complain(format_args!(
-                            "{error}; if it does not, the lease runs out within {} s",
+                            "{error}; without it, the lease expires within {} s",
                             self.lease
                         ));
                         return Ok(code);

@@ -37,13 +37,13 @@ pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result
         let restored_to = summary.and_then(|summary| summary.restore_date_time.to_millis().ok());
         known.push(restored_to.and_then(|millis| u64::try_from(millis).ok()).map(Timestamp::from_millis));
     }
-    let [orders, deliveries] = &known[..] else { bail!("there are two tables") };
+    let [orders, deliveries] = &known[..] else { unreachable!("there are two tables") };
     if let (Some(orders), Some(deliveries)) = (orders, deliveries)
         && deliveries < orders
     {
         output::complain(format_args!(
-            "the backup of the deliveries is of {deliveries}, that of the orders of {orders}: deliveries accepted or parked in \
-             between are missing. Restore the deliveries to a few seconds later instead"
+            "the deliveries were restored to {deliveries}, and the orders to {orders}, so deliveries of the time in between \
+             are missing. Restore the table of deliveries again, to a few seconds after the orders"
         ));
     }
     match (given, orders) {

@@ -165,7 +165,7 @@ impl Report {
         }
         if !is_whole {
             say!();
-            say!("Not all is restored. Keep the functions off, and run the same command again.");
+            say!("The restore is not complete. Keep the functions off, and run the same command again.");
         }
         let steps = [
             self.to_decide(restoring, deployment),
@@ -176,7 +176,7 @@ impl Report {
         let steps: Vec<String> = steps.into_iter().flatten().collect();
         if !steps.is_empty() {
             say!();
-            say!("Next; the first step before functions use these tables (docs/runbooks/restore.md):");
+            say!("Next steps; take the first before functions use these tables (docs/runbooks/restore.md):");
         }
         for (number, step) in (1..).zip(steps) {
             say!();
@@ -187,8 +187,8 @@ impl Report {
     fn to_decide(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
         (self.set_aside > 0).then(|| {
             format!(
-                "{} of {} waited at {}, and may have been applied since. They are parked. Deliveries that you redrive now \
-                 run before newer ones:\n     {}\n     {}",
+                "{} of {} waited at {} and may have been applied since, so they are parked. Those that you redrive now run \
+                 before newer ones:\n     {}\n     {}",
                 counted(self.set_aside, "delivery", "deliveries"),
                 counted(self.set_aside_of, "order", "orders"),
                 restoring.as_of,
@@ -203,7 +203,7 @@ impl Report {
         let jobs: Vec<_> = self.jobs().filter(|(name, _)| *name != SWEEP).collect();
         let mut table = Table::new(&["   job", "last recorded", "then"]);
         for (name, job) in &jobs {
-            let at_work = job.at_work.map(|tick| format!("the tick of {tick} was under way"));
+            let at_work = job.at_work.map(|tick| format!("the tick of {tick} was running"));
             let asked = job.was_requested.then(|| "a run was requested".to_owned());
             table.row([
                 format!("   {name}"),
@@ -213,8 +213,8 @@ impl Report {
         }
         (!jobs.is_empty()).then(|| {
             format!(
-                "No job runs by itself for a time up to {}: the backup does not know whether it ran. `serializer jobs \
-                 run NAME{}` runs one.\n{}",
+                "Jobs skip their ticks up to {}, because the backup does not show if they ran. `serializer jobs run \
+                 NAME{}` runs one.\n{}",
                 restoring.begun,
                 deployment.option,
                 table.to_string().trim_end(),
@@ -225,7 +225,7 @@ impl Report {
     fn to_let_go_on(&self, deployment: &Deployment) -> Option<String> {
         (!self.on_hold.is_empty()).then(|| {
             format!(
-                "Blocked before, on hold now: {}. `{}` lets one continue.",
+                "These orders were blocked and are on hold now: {}. `{}` lets one continue.",
                 listed(self.on_hold.iter()),
                 deployment.line("resume", &["ORDER"])
             )

@@ -27,7 +27,9 @@ pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sou
         let check = format!("invoke {shown}");
         findings.push(match stack {
             Some(stack) => one(services, stack, &check, function, &sources.join(", "), &all).await,
-            None => Finding::not_made(&check, "--stack NAME says which functions the worker may call"),
+            None => {
+                Finding::not_made(&check, "add --stack NAME, whose parameters say which functions the worker may call")
+            }
         });
     }
     findings
@@ -63,7 +65,7 @@ async fn one(
     if !allowed.split(',').any(|one| one == arn) {
         return Finding::wrong(
             check,
-            format!("the worker may not call it, and what {sources} sends is not handled"),
+            format!("the worker may not call it, so deliveries of {sources} wait"),
             format!("deploy with {PARAMETER}='{all}'"),
         );
     }
@@ -72,7 +74,7 @@ async fn one(
         Ok(_) => Finding::ok(check, format!("the worker may call it, for {sources}")),
         Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => Finding::wrong(
             check,
-            format!("the worker may call it, and it is not there: what {sources} sends is not handled"),
+            format!("the worker may call it, but it does not exist, so deliveries of {sources} wait"),
             "deploy it, or correct `invoke` in the sources document",
         ),
         Err(refusal) => Finding::refused(check, &refusal),

@@ -28,9 +28,11 @@ pub fn sources(sources: &Result<Sources, Error>) -> Finding {
         Err(error) if ["which document?", "it is not allowed"].iter().any(|why| format!("{error:#}").contains(why)) => {
             Finding::not_made(CHECK, format!("{error:#}"))
         }
-        Err(error) => {
-            Finding::wrong(CHECK, format!("{error:#}"), "functions go on with the last good one that they read")
-        }
+        Err(error) => Finding::wrong(
+            CHECK,
+            format!("{error:#}"),
+            "correct the document; until then, running functions use the last valid one",
+        ),
     }
 }
 
@@ -56,7 +58,7 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
         return Finding::warning(
             CHECK,
             "it has not run yet",
-            "it runs once a minute; docs/runbooks/scheduler-silent.md",
+            "it should run once a minute: docs/runbooks/scheduler-silent.md",
         );
     };
     if !all_late.is_empty() {
@@ -75,8 +77,12 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
         |job: &&Listed| job.state.last_result.as_ref().is_some_and(|result| result.ending != TickOutcome::Done);
     let failed: Vec<&Listed> = jobs.iter().filter(failed).collect();
     if !failed.is_empty() {
-        let advice = "`serializer jobs` says why; docs/runbooks/jobs-failed.md";
-        return Finding::warning(CHECK, format!("it runs; failed the last time: {}", names(failed)), advice);
+        let advice = "`serializer jobs` says why: docs/runbooks/jobs-failed.md";
+        return Finding::warning(
+            CHECK,
+            format!("it runs, but the last run of these jobs failed: {}", names(failed)),
+            advice,
+        );
     }
     Finding::ok(CHECK, format!("its newest tick was {} ago", duration(now.since(newest))))
 }
@@ -97,7 +103,7 @@ pub fn formats(survey: &Survey) -> Finding {
     }
     match survey.overview.unreadable.len() {
         0 => Finding::ok(CHECK, says),
-        count => Finding::wrong(CHECK, format!("{says}; {count} cannot be read"), "the lines above name them"),
+        count => Finding::wrong(CHECK, format!("{says}; {count} cannot be read"), "the lines above name the rows"),
     }
 }
 
@@ -110,8 +116,8 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
         findings.push(match sources {
             Some(sources) if sources.get(source.as_str()).is_none() => Finding::warning(
                 &check(source),
-                format!("{says}; it is not in the sources document"),
-                "its waiting deliveries will be parked; add it again with `serializer source add`",
+                format!("{says}; the sources document does not have it"),
+                "add it with `serializer source add`; otherwise workers park its waiting deliveries",
             ),
             _ => Finding::ok(&check(source), says),
         });
@@ -119,8 +125,8 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
     for source in sources.into_iter().flat_map(Sources::iter).filter(|source| !newest.contains_key(&source.name)) {
         findings.push(Finding::warning(
             &check(&source.name),
-            format!("no delivery of it was accepted in the last {days} days"),
-            format!("does its sender know the URL? `serializer source test {}` tries it", source.name),
+            format!("none of its deliveries was accepted in the last {days} days"),
+            format!("check the URL at its sender; `serializer source test {}` tries the source", source.name),
         ));
     }
     findings
@@ -138,8 +144,8 @@ pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
             format!("{orders} orders, {failing} of them failing and retried; none needs an operator"),
         );
     }
-    let advice = format!("`{}` groups them, and says what to type", deployment.line("status", &[]));
+    let advice = format!("`{}` groups them, and prints the next command", deployment.line("status", &[]));
     let says =
-        format!("{orders} orders: {blocked} blocked, {abandoned} left by a dead holder; {parked} deliveries parked");
+        format!("{orders} orders: {blocked} blocked, {abandoned} held by a dead holder; {parked} deliveries parked");
     Finding::warning(CHECK, says, advice)
 }

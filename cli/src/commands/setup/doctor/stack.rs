@@ -46,11 +46,11 @@ pub async fn caller(services: &Services, env: &Env) -> (Vec<Finding>, bool) {
             (vec![caller, clock(date.as_deref(), env.now())], true)
         }
         Err(refusal @ Refusal::Silent(_)) => {
-            let advice = "is there a network, a proxy, the right region? Nothing else was asked of AWS";
+            let advice = "check the network, the proxy and the region; the command made no other check in AWS";
             (vec![Finding::wrong(CHECK, refusal.to_string(), advice)], false)
         }
         Err(refusal) => {
-            (vec![Finding::wrong(CHECK, refusal.to_string(), "sign in anew, or give another --profile")], false)
+            (vec![Finding::wrong(CHECK, refusal.to_string(), "sign in again, or give another --profile")], false)
         }
     }
 }
@@ -59,7 +59,7 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
     const CHECK: &str = "clock";
     let told = date.and_then(|date| httpdate::parse_http_date(date).ok());
     let Some(told) = told.and_then(|told| told.duration_since(SystemTime::UNIX_EPOCH).ok()) else {
-        return Finding::not_made(CHECK, "the answer has no date");
+        return Finding::not_made(CHECK, "the answer of AWS has no date");
     };
     let told = Timestamp::from_secs(told.as_secs());
     let (off, side) = if now >= told { (now.since(told), "ahead of") } else { (told.since(now), "behind") };
@@ -68,11 +68,11 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
         off if off < Duration::from_secs(3) => {
             Finding::ok(CHECK, "this machine's clock agrees with AWS to a few seconds")
         }
-        off if off < OFF => Finding::ok(CHECK, format!("this machine's is {} {side} that of AWS", duration(off))),
+        off if off < OFF => Finding::ok(CHECK, format!("this machine's clock is {} {side} that of AWS", duration(off))),
         off => Finding::warning(
             CHECK,
-            format!("this machine's is {} {side} that of AWS: the ages shown here are off by as much", duration(off)),
-            "set the clock; AWS refuses signatures that are off by 5 min. Order and deliveries do not depend on it",
+            format!("this machine's clock is {} {side} that of AWS, and so are the ages shown here", duration(off)),
+            "set the clock: AWS refuses signatures that are 5 min off. Deliveries and their order do not depend on it",
         ),
     }
 }
@@ -90,7 +90,7 @@ pub fn status(stack: &Stack) -> Finding {
         status if status.ends_with("_IN_PROGRESS") => Finding::warning(
             CHECK,
             format!("{name}: {status}: a deploy is under way"),
-            "run this again when it is over",
+            "run this again after the deploy",
         ),
         status => Finding::wrong(
             CHECK,
@@ -117,7 +117,7 @@ pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) 
         "DRIFTED" => {
             let changed = match changed(services, stack).await {
                 Ok(changed) => changed.join(", "),
-                Err(refusal) => format!("which resources is not known: {refusal}"),
+                Err(refusal) => format!("the changed resources are unknown: {refusal}"),
             };
             Finding::wrong(
                 CHECK,
@@ -149,7 +149,7 @@ async fn detected(services: &Services, stack: &Stack, env: &Env) -> Result<Strin
             }
             "DETECTION_IN_PROGRESS" => {
                 return Err(Refusal::Silent(
-                    "it takes more than 5 min; run it again without --detect-drift later".into(),
+                    "the detection takes more than 5 min; run this again later, without --detect-drift".into(),
                 ));
             }
             _ => return Err(Refusal::Silent(told("DetectionStatusReason"))),
@@ -217,14 +217,14 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
     if workers > unreserved || (ingest == 0 && left < 2) {
         return Finding::wrong(
             CHECK,
-            format!("{says}: busy workers leave none to ingest, and senders get 429"),
+            format!("{says}: busy workers leave none for ingest, and senders get 429"),
             format!("deploy with WorkerConcurrency={suitable}, or have AWS raise the quota “Concurrent executions”"),
         );
     }
     if ingest == 0 && left < workers / 4 {
         return Finding::warning(
             CHECK,
-            format!("{says}: busy workers leave {left} to ingest and to the account's other functions"),
+            format!("{says}: busy workers leave {left} for ingest and the account's other functions"),
             format!(
                 "deploy with WorkerConcurrency={suitable}, set IngestConcurrency, or have AWS raise the quota “Concurrent \
                  executions”"
@@ -265,7 +265,7 @@ async fn state(services: &Services, function: &str) -> Result<(Value, Option<u64
 fn missing(check: &str, refusal: &Refusal, function: &str) -> Finding {
     match refusal {
         Refusal::Other { code, .. } if code == "ResourceNotFoundException" => {
-            Finding::wrong(check, format!("{function} is not there"), "deploy again")
+            Finding::wrong(check, format!("{function} does not exist"), "deploy again")
         }
         refusal => Finding::refused(check, refusal),
     }
@@ -276,14 +276,14 @@ fn running(check: &str, function: &str, state: &Value, reserved: Option<u64>) ->
     if reserved == Some(0) {
         return Finding::wrong(
             check,
-            format!("{function} is stopped: somebody has reserved 0 for it"),
+            format!("{function} is stopped: its reserved concurrency is 0"),
             format!("`aws lambda delete-function-concurrency --function-name {function}`, or deploy again"),
         );
     }
     match (word("State"), state["LastUpdateStatus"].as_str().unwrap_or("Successful")) {
         ("Active" | "Inactive", "Successful") => Finding::ok(check, format!("{function} is active")),
         ("Active" | "Inactive" | "Pending", update) if update != "Failed" => {
-            Finding::warning(check, format!("{function} is being updated"), "run this again when that is over")
+            Finding::warning(check, format!("{function} is being updated"), "run this again after the update")
         }
         (found, update) => {
             let why = state["LastUpdateStatusReason"].as_str().or(state["StateReason"].as_str()).unwrap_or_default();
@@ -345,10 +345,7 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
         return Finding::ok(CHECK, "higher throughput is on");
     }
     let Some(limit) = limit else {
-        return Finding::not_made(
-            CHECK,
-            "the account's concurrency limit is not known, so the rate of reads is not either",
-        );
+        return Finding::not_made(CHECK, "the account's concurrency limit is unknown, and so is the rate of reads");
     };
     let every = REFRESH.as_secs();
     let reads = limit.div_ceil(every);
@@ -408,7 +405,7 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
         Ok(told) => told.what.pairs(&["GetTopicAttributesResult", "Attributes"], ["key", "value"]),
         Err(Refusal::Other { code, .. }) if code.starts_with("NotFound") => {
             let advice = "deploy the observability stack again";
-            return Finding::wrong(CHECK, format!("{arn} does not exist: alarms reach nobody"), advice);
+            return Finding::wrong(CHECK, format!("{arn} does not exist, so nobody gets alarms"), advice);
         }
         Err(refusal) => return Finding::refused(CHECK, &refusal),
     };
@@ -417,8 +414,8 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     if key.ends_with("alias/aws/sns") {
         return Finding::wrong(
             CHECK,
-            "it is encrypted with AWS's own key for SNS, which CloudWatch may not use: no alarm gets through",
-            "encrypt it with a key of yours whose policy lets cloudwatch.amazonaws.com use it, or not at all",
+            "AWS's own key for SNS encrypts it, which CloudWatch may not use: no alarm arrives",
+            "encrypt it with your own key, whose policy allows cloudwatch.amazonaws.com, or not at all",
         );
     }
     if !key.is_empty() {
@@ -427,7 +424,7 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
             Ok(false) => {
                 return Finding::wrong(
                     CHECK,
-                    format!("it is encrypted with {key}, whose policy does not name CloudWatch: no alarm gets through"),
+                    format!("{key} encrypts it, and the key's policy does not name CloudWatch: no alarm arrives"),
                     "allow cloudwatch.amazonaws.com kms:Decrypt and kms:GenerateDataKey* in the key's policy",
                 );
             }
@@ -435,7 +432,7 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
                 let Finding { says, .. } = Finding::refused(CHECK, &refusal);
                 return Finding::not_made(
                     CHECK,
-                    format!("it is encrypted with {key}; whether CloudWatch may use that is not known: {says}"),
+                    format!("{key} encrypts it; the command cannot see if CloudWatch may use that key: {says}"),
                 );
             }
         }
@@ -443,8 +440,8 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     match value("SubscriptionsConfirmed").parse::<u64>() {
         Ok(0) => Finding::warning(
             CHECK,
-            "it has no confirmed subscription: alarms reach nobody",
-            "subscribe an address, and confirm the mail that comes",
+            "it has no confirmed subscription, so nobody gets alarms",
+            "subscribe an address, and confirm the e-mail that arrives",
         ),
         Ok(count) => Finding::ok(CHECK, format!("{count} subscribed, and CloudWatch may publish to it")),
         Err(_) => Finding::ok(CHECK, "CloudWatch may publish to it"),

@@ -126,7 +126,7 @@ impl<'a> Parts<'a> {
             (Some(hidden), Some(worker)) if hidden < worker => Finding::wrong(
                 CHECK,
                 format!("the visibility timeout of {hidden} s is shorter than a worker's timeout of {worker} s"),
-                "it was changed by hand: deploy again",
+                "somebody changed it by hand: deploy again",
             ),
             _ => Finding::ok(CHECK, format!("{waiting} wake-ups wait")),
         };
@@ -143,11 +143,11 @@ impl<'a> Parts<'a> {
         match self.sqs.get_queue_attributes().queue_url(url).attribute_names(name.clone()).send().await {
             Err(error) => refused(CHECK, "sqs:GetQueueAttributes", &error),
             Ok(told) => match told.attributes().and_then(|told| told.get(&name)).map(String::as_str) {
-                None | Some("0") => Finding::ok(CHECK, "SQS has given up on no wake-up"),
+                None | Some("0") => Finding::ok(CHECK, "the dead-letter queue is empty"),
                 Some(count) => Finding::warning(
                     CHECK,
-                    format!("SQS has given up on {count} wake-ups"),
-                    "docs/runbooks/dead-letters.md; nothing is lost, and the sweep wakes those orders",
+                    format!("the dead-letter queue has {count} wake-ups"),
+                    "read docs/runbooks/dead-letters.md; nothing is lost, because the sweep wakes those orders",
                 ),
             },
         }
@@ -166,7 +166,7 @@ impl<'a> Parts<'a> {
                         CHECK,
                         format!("dynamodb:{action} on {table} is missing"),
                         format!(
-                            "docs/deploying.md lists the permissions; this one is needed for: {}",
+                            "grant it, as docs/deploying.md describes; these commands need it: {}",
                             used_for(action)
                         ),
                     )),
@@ -179,7 +179,7 @@ impl<'a> Parts<'a> {
         if findings.is_empty() {
             findings.push(Finding::ok(CHECK, format!("all {tried} permissions on the tables are granted")));
         }
-        findings.push(Finding::not_made(CHECK, "sqs:SendMessage is not tried: it would wake a worker"));
+        findings.push(Finding::not_made(CHECK, "sqs:SendMessage was not tried, because it would wake a worker"));
         findings
     }
 
@@ -230,7 +230,7 @@ impl<'a> Parts<'a> {
 /// Returns the verbs that need a permission.
 fn used_for(action: &str) -> &'static str {
     match action {
-        "GetItem" => "show and everything else",
+        "GetItem" => "show, and all others",
         "BatchGetItem" => "show, status, jobs and redrive",
         "Query" => "show and redrive",
         "Scan" => "status, list and audit",
@@ -274,9 +274,9 @@ where
             Finding::refused(check, &Refusal::Denied { needed: needed.to_owned(), message })
         }
         Some("ResourceNotFoundException" | "AWS.SimpleQueueService.NonExistentQueue" | "QueueDoesNotExist") => {
-            Finding::wrong(check, "it is not there", "is it the right region and account? Else deploy again")
+            Finding::wrong(check, "it does not exist", "check the region and the account, or deploy again")
         }
         Some(code) => Finding::not_made(check, format!("{code}: {}", message.unwrap_or_default())),
-        None => Finding::wrong(check, "it does not answer", "is there a network, a proxy, the right region?"),
+        None => Finding::wrong(check, "it does not answer", "check the network, the proxy and the region"),
     }
 }

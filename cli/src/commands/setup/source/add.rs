@@ -22,7 +22,7 @@ pub(super) struct Add {
     /// The source's name: its webhooks are posted to /webhooks/NAME
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
     name: SourceName,
-    /// The provider whose rules it signs by
+    /// The provider, whose rules verify the webhooks
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
     provider: String,
     /// The handler: `log`, `forward=URL`, `invoke=FUNCTION`, or one of your own worker's
@@ -141,7 +141,7 @@ impl Add {
                 bail!("invoke needs a function: --handler invoke=orders, or with an alias invoke=orders:live")
             }
             (other, Some(_)) => {
-                bail!("only `forward` has a URL behind it, and `invoke` a function; --handler {other} names a handler")
+                bail!("--handler {other}=… is invalid: only `forward` takes a URL, and only `invoke` a function")
             }
             (_, None) => {}
         }

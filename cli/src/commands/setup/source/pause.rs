@@ -72,7 +72,7 @@ impl Resume {
         }
         if !self.of.target.is_named() {
             output::complain(
-                "no worker was woken; they continue within 15 min. Give --local or --stack to wake them now",
+                "no worker was woken, so its orders continue within 15 min. Add --local or --stack to wake workers now",
             );
             return Ok(ExitCode::SUCCESS);
         }
@@ -82,7 +82,7 @@ impl Resume {
             operator.wake(order, REFRESH + A_MOMENT).await?;
         }
         let orders = if waiting.len() == 1 { "1 order".into() } else { format!("{} orders", waiting.len()) };
-        output::complain(format_args!("a worker is sent to {orders} in {}", output::duration(REFRESH + A_MOMENT)));
+        output::complain(format_args!("a worker drains {orders} in {}", output::duration(REFRESH + A_MOMENT)));
         Ok(ExitCode::SUCCESS)
     }
 }

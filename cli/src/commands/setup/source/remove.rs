@@ -47,13 +47,13 @@ impl Remove {
         let done = self.manner.apply(&place, name, |text| text.remove(name)).await?;
         let Some(done) = done else { return Ok(ExitCode::FAILURE) };
         let words = [
-            "once the functions have read the document, its webhooks are answered 404: take its URL out at the sender first".to_owned(),
+            "once the functions have read the document, ingest answers its webhooks 404: remove its URL at the sender first".to_owned(),
             format!("functions read the document within {} at the latest", late()),
             "deliveries that wait or arrive until then are parked; to restore them, add the source again and run \
              `serializer redrive`"
                 .to_owned(),
         ];
-        self.manner.report(&place, &done, ("removed", "is taken out of"), name, &words, json!({ "waiting": waiting }));
+        self.manner.report(&place, &done, ("removed", "is removed from"), name, &words, json!({ "waiting": waiting }));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -69,8 +69,8 @@ impl Remove {
         let more = if waiting.len() > SHOWN { ", …" } else { "" };
         ensure!(
             count == 0 || self.park_waiting,
-            "{count} {} of `{}` {}, of {}{more}. Switch the sender off and wait until nothing waits, or add \
-             --park-waiting: then each is parked when its turn comes. Nothing was written",
+            "{count} {} of `{}` {}, of {}{more}; nothing was written. Disable the webhook at the sender until nothing \
+             waits, or add --park-waiting, which parks each delivery in its turn",
             if count == 1 { "delivery" } else { "deliveries" },
             self.name,
             if count == 1 { "waits" } else { "wait" },

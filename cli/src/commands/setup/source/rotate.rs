@@ -65,7 +65,7 @@ impl Rotate {
         let done = self.manner.apply(place, name, |text| {
             ensure!(
                 !text.texts(name, field).contains(&new),
-                "`{name}` has that one already; nothing was written. `--finish` removes an old one"
+                "`{name}` has this secret already; nothing was written. `--finish` removes an old one"
             );
             text.put_first(name, field, &new)
         });
@@ -112,8 +112,8 @@ impl Rotate {
         };
         if !self.manner.json {
             output::complain(format_args!(
-                "number {number} of {held} is taken out. Whether anything is still signed with it is not known here: \
-                 wait {}",
+                "this removes number {number} of {held}. The command cannot see if anything is still signed with it: wait \
+                 {}",
                 retries(source)
             ));
         }
@@ -126,14 +126,14 @@ impl Rotate {
         });
         let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
         let words = [format!(
-            "functions refuse webhooks signed with it within {}, idle ones within {}",
+            "running functions refuse webhooks signed with it within {}, idle ones within {}",
             output::duration(REFRESH),
             late()
         )];
         self.manner.report(
             place,
             &done,
-            ("finished", &format!("has one {word} less in")),
+            ("finished", &format!("no longer has the old {word} in")),
             name,
             &words,
             json!({ "taken_out": number }),
@@ -156,10 +156,13 @@ fn retries(source: &Source) -> String {
     let rule = providers::rule_of(&source.provider_name);
     let provider = &source.provider_name;
     match rule.map(|rule| (rule.reads.horizon, rule.facts.retries)) {
-        Some((_, Some(0))) => format!("until {provider} signs with the new one; it does not send again"),
+        Some((_, Some(0))) => format!("until {provider} signs with the new one; it never retries"),
         Some((Some(horizon), _)) => {
-            format!("until {provider}'s retries under the old one are over, {} at most", output::duration(horizon))
+            format!(
+                "until {provider} no longer retries webhooks that the old one signed, {} at most",
+                output::duration(horizon)
+            )
         }
-        _ => format!("until {provider}'s retries under the old one are over, for as long as it makes them"),
+        _ => format!("until {provider} no longer retries webhooks that the old one signed"),
     }
 }

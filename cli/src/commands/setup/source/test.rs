@@ -90,7 +90,8 @@ impl Test {
         };
         let signed = |sample: &str, event: &str| -> Result<Webhook> {
             let request: Result<Request, _> = serde_json::from_str(event);
-            let mut request = request.with_context(|| format!("{sample} is no Function URL event, as in events/"))?;
+            let mut request =
+                request.with_context(|| format!("{sample} is not a Function URL event, as in events/"))?;
             request.raw_path = format!("/webhooks/{}", source.name);
             samples::webhook(&serde_json::to_string(&request)?, sources, Env::system().now())
         };
@@ -140,7 +141,7 @@ impl Test {
                     style("valid:").green().bold(),
                     secrets(source)
                 ),
-                Ok(Verified::Ping) => say!("{sample} is a ping: it is answered 200, and nothing is kept"),
+                Ok(Verified::Ping) => say!("{sample} is a ping: ingest answers it 200 and stores nothing"),
                 Err(reason) => say!("{} {reason}", style("not valid:").red().bold()),
             }
             say!("{:<12} {}", "topic", incoming.topic);
@@ -168,7 +169,8 @@ impl Test {
         let (sender, env) = (Sender::new(to), Env::system());
         let mut looks = LOOKS;
         let answer = loop {
-            let answer = sender.post(webhook).await.context("nothing was sent: is it running? --to says where to")?;
+            let answer =
+                sender.post(webhook).await.context("nothing was sent: start the server, or give its URL with --to")?;
             looks -= 1;
             // The document may have changed after the function read it.
             if looks == 0 || !matches!(answer.status, 401 | 404) {
@@ -179,11 +181,13 @@ impl Test {
         let said = send::Accepted::of(&answer.body);
         let hint = match answer.status {
             200 | 202 => None,
-            401 => Some("it has another secret: it reads the document again within a minute, or uses another document"),
-            404 => Some(
-                "it does not know this source: it reads the document again within a minute, or uses another document",
+            401 => Some(
+                "the server has another secret: wait a minute until it reads the document again, or check which document it uses",
             ),
-            503 => Some("send it again; if that does not help, its log says why"),
+            404 => Some(
+                "the server does not know this source: wait a minute until it reads the document again, or check which document it uses",
+            ),
+            503 => Some("send it again; if it fails again, the server's log says why"),
             _ => None,
         };
         if self.json {

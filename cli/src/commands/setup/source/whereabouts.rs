@@ -13,6 +13,7 @@ use serializer::{
 use webhook_serializer::{
     aws::Account,
     config::{Environment, SourcesOrigin, Variables},
+    nearest,
     sources::Sources,
 };
 
@@ -93,7 +94,7 @@ impl Document {
             (Some(path), _, _) => SourcesOrigin::File(path.clone()),
             (_, Some(name), _) => SourcesOrigin::Parameter(name.clone()),
             (_, _, Some(arn)) => {
-                ensure!(arn.starts_with("arn:"), "--sources-secret is to be the secret's ARN");
+                ensure!(arn.starts_with("arn:"), "--sources-secret needs the secret's ARN");
                 SourcesOrigin::Secret(arn.clone())
             }
             _ => match (deployment_name.local, deployment_name.stack) {
@@ -170,5 +171,6 @@ pub(super) async fn sources(place: &Place) -> Result<(Found, Sources)> {
 
 pub(super) fn unknown(place: &Place, sources: &Sources, name: &str) -> anyhow::Error {
     let names: Vec<String> = sources.iter().map(|source| format!("`{}`", source.name)).collect();
-    anyhow::anyhow!("{place} has no source `{name}`; it has {}", names.join(", "))
+    let hint = nearest::hint(name, sources.iter().map(|source| source.name.as_str()));
+    anyhow::anyhow!("{place} has no source `{name}`{hint}; it has {}", names.join(", "))
 }

@@ -12,7 +12,7 @@ use serializer::{
         samples::{self, Webhook},
         sender::Sender,
     },
-    view::recording::{EventKind, Happening, Story},
+    view::recording::{EventKind, EventRecorder, OrderEvent},
 };
 use webhook_serializer::{
     protocol::{
@@ -52,7 +52,7 @@ pub(super) struct Verdict {
 /// # Errors
 ///
 /// The folder holds no samples, or the server refuses one.
-pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Story) -> Result<Verdict> {
+pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &EventRecorder) -> Result<Verdict> {
     let sender = Sender::new(url);
     let webhooks = webhooks(folder, sources)?;
     let env = Env::system();
@@ -70,7 +70,7 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &St
             round.push(Sent { place, name });
         }
     }
-    let is_settled = |told: &[Happening], sent: &Sent| {
+    let is_settled = |told: &[OrderEvent], sent: &Sent| {
         settlement(told, &sent.place).is_some() && outcomes(told, sent).next().is_some()
     };
     let settled = story.until(0, |told| rounds.iter().flatten().all(|sent| is_settled(told, sent)));
@@ -125,7 +125,7 @@ fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> 
     Ok(webhooks)
 }
 
-fn settlement(told: &[Happening], (entity, sequence): &Place) -> Option<Settlement> {
+fn settlement(told: &[OrderEvent], (entity, sequence): &Place) -> Option<Settlement> {
     told.iter().find_map(|happening| match happening.what {
         EventKind::Settled(settlement) if happening.entity == *entity && happening.sequence == Some(*sequence) => {
             Some(settlement)
@@ -136,7 +136,7 @@ fn settlement(told: &[Happening], (entity, sequence): &Place) -> Option<Settleme
 
 /// Returns the outcomes of a delivery at any of its sequences. A repeat says only that there was another, which may
 /// have been parked.
-fn outcomes(told: &[Happening], sent: &Sent) -> impl Iterator<Item = Settlement> {
+fn outcomes(told: &[OrderEvent], sent: &Sent) -> impl Iterator<Item = Settlement> {
     let of_it = told.iter().filter(|happening| happening.entity == sent.place.0 && happening.name == sent.name);
     of_it.filter_map(|happening| match happening.what {
         EventKind::Settled(settlement) if settlement != Settlement::Repeat => Some(settlement),
@@ -144,7 +144,7 @@ fn outcomes(told: &[Happening], sent: &Sent) -> impl Iterator<Item = Settlement>
     })
 }
 
-fn judge(told: &[Happening], [first, again]: &[Vec<Sent>; 2], in_time: bool) -> Verdict {
+fn judge(told: &[OrderEvent], [first, again]: &[Vec<Sent>; 2], in_time: bool) -> Verdict {
     let settled = |sent: &Sent| settlement(told, &sent.place);
     let times = |sent: &Sent| outcomes(told, sent).filter(|outcome| *outcome == Settlement::Applied).count();
     let applied = first.iter().filter(|sent| times(sent) == 1).count();
@@ -193,9 +193,9 @@ mod tests {
         Sent { place: place(order, sequence), name: name.into() }
     }
 
-    fn settled(sent: &Sent, how: Settlement) -> Happening {
+    fn settled(sent: &Sent, how: Settlement) -> OrderEvent {
         let Sent { place: (entity, sequence), name } = sent.clone();
-        Happening { at: Duration::ZERO, entity, sequence: Some(sequence), name, what: EventKind::Settled(how) }
+        OrderEvent { at: Duration::ZERO, entity, sequence: Some(sequence), name, what: EventKind::Settled(how) }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serializer::{
     local::demo,
     output::{command_line, local_option},
     say,
-    view::recording::{EventKind, Happening, ParsedLine, Story},
+    view::recording::{EventKind, EventRecorder, OrderEvent, ParsedLine},
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use webhook_serializer::{
@@ -21,11 +21,11 @@ use webhook_serializer::{
 use crate::commands::print_json;
 
 #[derive(Debug)]
-pub(super) struct TellSources {
+pub(super) struct SourcesPrinter {
     pub(super) json: bool,
 }
 
-impl Observer for TellSources {
+impl Observer for SourcesPrinter {
     fn observe(&self, event: &Event<'_>) {
         match event {
             Event::SourcesChanged { count } if self.json => {
@@ -36,7 +36,9 @@ impl Observer for TellSources {
             Event::SourcesKept { reason, .. } if self.json => {
                 print_json(&json!({ "what": "sources kept", "reason": reason }));
             }
-            Event::SourcesKept { reason, .. } => say!("{:13}sources kept as they were: {reason}", ""),
+            Event::SourcesKept { reason, .. } => {
+                say!("{:13}the changed sources are refused, and the earlier ones stay in use: {reason}", "")
+            }
             _ => {}
         }
     }
@@ -44,11 +46,11 @@ impl Observer for TellSources {
 
 /// Refused webhooks have no rows.
 #[derive(Debug)]
-pub(super) struct TellRefusals {
+pub(super) struct RefusalsPrinter {
     pub(super) json: bool,
 }
 
-impl Observer for TellRefusals {
+impl Observer for RefusalsPrinter {
     fn observe(&self, event: &Event<'_>) {
         let Event::Refused { source, refusal, reason, .. } = event else { return };
         let source = source.map(ToString::to_string);
@@ -64,8 +66,8 @@ impl Observer for TellRefusals {
 /// The longest look at the rows for an error.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-pub(super) struct Teller {
-    pub(super) story: Story,
+pub(super) struct EventPrinter {
+    pub(super) story: EventRecorder,
     pub(super) store: Store,
     pub(super) operator: Operator,
     /// The webhook endpoint, for command lines.
@@ -73,7 +75,7 @@ pub(super) struct Teller {
     pub(super) json: bool,
 }
 
-impl Teller {
+impl EventPrinter {
     /// Prints events until `over` completes and all are printed.
     pub(super) async fn print(self, over: impl Future) {
         let mut length = self.story.length();
@@ -100,7 +102,7 @@ impl Teller {
     }
 
     /// Returns the error of a failure. Logs leave errors out, since they may quote a body; the rows have them.
-    async fn error(&self, happening: &Happening) -> Option<String> {
+    async fn error(&self, happening: &OrderEvent) -> Option<String> {
         match &happening.what {
             EventKind::Failed { error, .. } if !error.is_empty() => Some(error.clone()),
             EventKind::Failed { .. } | EventKind::Blocked(_) => {
@@ -116,7 +118,7 @@ impl Teller {
     }
 
     /// Returns further lines for people: the error, and the command that helps.
-    fn besides(&self, happening: &Happening, error: Option<&str>) -> String {
+    fn besides(&self, happening: &OrderEvent, error: Option<&str>) -> String {
         let is_told = matches!(&happening.what, EventKind::Failed { error, .. } if !error.is_empty());
         let error = error.filter(|_| !is_told).map(|error| format!(": {error}")).unwrap_or_default();
         let (option, key) = (local_option(&self.url), happening.entity.as_str());
@@ -131,8 +133,8 @@ impl Teller {
     }
 }
 
-fn as_json(happening: &Happening, error: Option<&str>) -> Value {
-    let Happening { at, entity, sequence, name, what } = happening;
+fn as_json(happening: &OrderEvent, error: Option<&str>) -> Value {
+    let OrderEvent { at, entity, sequence, name, what } = happening;
     let mut value = json!({
         "at_ms": at.as_millis() as u64, "entity": entity, "sequence": sequence, "delivery": name,
     });
@@ -145,7 +147,7 @@ fn as_json(happening: &Happening, error: Option<&str>) -> Value {
         }
         EventKind::Settled(settlement) => ("settled", json!({ "outcome": settlement.as_str() })),
         EventKind::Blocked(reason) => ("blocked", json!({ "reason": reason.as_str() })),
-        EventKind::PutOff(reason, delay) => {
+        EventKind::Requeued(reason, delay) => {
             ("requeued", json!({ "reason": format!("{reason:?}"), "delay_ms": delay.as_millis() as u64 }))
         }
         EventKind::TakenOver(token) => ("taken over", json!({ "token": token })),
@@ -161,9 +163,9 @@ fn as_json(happening: &Happening, error: Option<&str>) -> Value {
 }
 
 /// Records what functions in other processes print, and shows the rest.
-pub(super) async fn listen(mut lines: UnboundedReceiver<String>, story: Story, json: bool) {
+pub(super) async fn listen(mut lines: UnboundedReceiver<String>, story: EventRecorder, json: bool) {
     while let Some(line) = lines.recv().await {
-        match story.hear(&line) {
+        match story.record_line(&line) {
             ParsedLine::Words(_) | ParsedLine::Printed if json => {
                 print_json(&json!({ "what": "printed", "line": line }))
             }

@@ -107,7 +107,7 @@ fn exclusive_holder_is_waited_for() {
 }
 
 #[test]
-fn row_without_lease_is_no_refusal() {
+fn row_without_lease_refuses_nothing() {
     assert_eq!(refusal(None), Some(Acquired::Empty));
     let state = held(LeaseKind::Drain, NOW);
     assert_eq!(refusal(Some(state.clone())), Some(Acquired::Held(state.clone())));

@@ -502,7 +502,7 @@ fn corrupt_row_ends_its_page() {
 
 proptest! {
     #[test]
-    fn nothing_begins_out_of_turn(
+    fn no_delivery_begins_out_of_turn(
         (waiting, read) in (0_u64..4, 0_u64..4),
         (attempts, suspect, handover) in (0_u32..10, 0_u32..12, any::<bool>()),
         (blocked, holds) in (any::<bool>(), any::<bool>()),

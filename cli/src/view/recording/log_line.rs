@@ -9,7 +9,7 @@ use webhook_serializer::protocol::{
     state::BlockReason,
 };
 
-use super::{EventKind, Story};
+use super::{EventKind, EventRecorder};
 use crate::output::visible;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -30,16 +30,16 @@ const SETTLEMENTS: [Settlement; 5] =
 /// Fields that every line has, and those for CloudWatch.
 const NOT_SHOWN: [&str; 6] = ["timestamp", "level", "message", "request", "outcome", "_aws"];
 
-impl Story {
-    pub fn hear(&self, line: &str) -> ParsedLine {
+impl EventRecorder {
+    pub fn record_line(&self, line: &str) -> ParsedLine {
         match serde_json::from_str::<Map<String, Value>>(line) {
-            Ok(fields) if is_of_the_log(&fields) => self.hear_of(&fields),
+            Ok(fields) if is_of_the_log(&fields) => self.record_fields(&fields),
             // A handler's own output, JSON or not.
             _ => ParsedLine::Printed,
         }
     }
 
-    fn hear_of(&self, fields: &Map<String, Value>) -> ParsedLine {
+    fn record_fields(&self, fields: &Map<String, Value>) -> ParsedLine {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
         let number = |name: &str| fields.get(name).and_then(Value::as_u64);
         // A handler may log the same words; an event names its order.
@@ -107,14 +107,14 @@ mod tests {
 
     #[test]
     fn worker_log_lines_are_recorded_as_events() {
-        let story = Story::new(Env::system());
+        let story = EventRecorder::new(Env::system());
         let lines = [
             r#"{"timestamp":"2026-01-05T09:00:00Z","level":"WARN","message":"attempt failed","entity":"a/1","sequence":7,"delivery":"d","attempt":2,"retry_in_ms":400,"source":"a","outcome":"retry","Retries":1,"_aws":{}}"#,
             r#"{"level":"INFO","message":"settled","entity":"a/1","sequence":7,"delivery":"d","source":"a","outcome":"applied","Delivered":1}"#,
             r#"{"level":"WARN","message":"blocked","entity":"a/1","reason":"attempts"}"#,
         ];
         for line in lines {
-            assert_eq!(story.hear(line), ParsedLine::Recorded, "{line}");
+            assert_eq!(story.record_line(line), ParsedLine::Recorded, "{line}");
         }
         let told: Vec<(String, EventKind)> = story.since(0).into_iter().map(|one| (one.name, one.what)).collect();
         let failed = EventKind::Failed { attempt: 2, wait: Duration::from_millis(400), error: String::new() };
@@ -130,14 +130,14 @@ mod tests {
 
     #[test]
     fn delivery_without_recorded_acceptance_keeps_its_name() {
-        let story = Story::new(Env::system());
+        let story = EventRecorder::new(Env::system());
         story.call("d", "made");
         let line = |sequence, outcome| {
             let line = r#"{"level":"INFO","message":"settled","entity":"a/1","sequence":7,"delivery":"d","outcome":"superseded"}"#;
             line.replace("7", sequence).replace("superseded", outcome)
         };
-        assert_eq!(story.hear(&line("7", "superseded")), ParsedLine::Recorded);
-        assert_eq!(story.hear(&line("8", "repeat")), ParsedLine::Recorded);
+        assert_eq!(story.record_line(&line("7", "superseded")), ParsedLine::Recorded);
+        assert_eq!(story.record_line(&line("8", "repeat")), ParsedLine::Recorded);
         let told: Vec<(String, EventKind)> = story.since(0).into_iter().map(|one| (one.name, one.what)).collect();
         let of_it = |how| ("made".to_owned(), EventKind::Settled(how));
         assert_eq!(told, [of_it(Settlement::Superseded), of_it(Settlement::Repeat)]);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn handler_json_is_printed_unchanged() {
-        let story = Story::new(Env::system());
+        let story = EventRecorder::new(Env::system());
         for line in [
             r#"{"message":"accepted","order":"A-1"}"#,
             r#"{"message":"settled","entity":"a/1","sequence":1,"delivery":"d","outcome":"applied"}"#,
@@ -153,25 +153,28 @@ mod tests {
             r#"{"level":"info","message":"charged","outcome":"ok","Amount":5}"#,
             r#"{"level":"INFO","message":5}"#,
         ] {
-            assert_eq!(story.hear(line), ParsedLine::Printed, "{line}");
+            assert_eq!(story.record_line(line), ParsedLine::Printed, "{line}");
         }
         assert!(story.since(0).is_empty());
     }
 
     #[test]
     fn handler_output_is_shown_and_metrics_are_not() {
-        let story = Story::new(Env::system());
-        assert_eq!(story.hear("a/1 orders/paid under token 5"), ParsedLine::Printed);
+        let story = EventRecorder::new(Env::system());
+        assert_eq!(story.record_line("a/1 orders/paid under token 5"), ParsedLine::Printed);
         assert_eq!(
-            story.hear(r#"{"timestamp":"…","level":"ERROR","message":"cannot start","reason":"no table"}"#),
+            story.record_line(r#"{"timestamp":"…","level":"ERROR","message":"cannot start","reason":"no table"}"#),
             ParsedLine::Words("ERROR cannot start  reason=no table".into())
         );
-        assert_eq!(story.hear(r#"{"level":"INFO","message":"measured","WaitMs":5,"_aws":{}}"#), ParsedLine::Nothing);
         assert_eq!(
-            story.hear(r#"{"level":"INFO","message":"accepted","order":"A-1"}"#),
+            story.record_line(r#"{"level":"INFO","message":"measured","WaitMs":5,"_aws":{}}"#),
+            ParsedLine::Nothing
+        );
+        assert_eq!(
+            story.record_line(r#"{"level":"INFO","message":"accepted","order":"A-1"}"#),
             ParsedLine::Words("accepted  order=A-1".into())
         );
-        let coloured = story.hear(r#"{"level":"INFO","message":"one\ntwo \u001b[31mred"}"#);
+        let coloured = story.record_line(r#"{"level":"INFO","message":"one\ntwo \u001b[31mred"}"#);
         assert_eq!(coloured, ParsedLine::Words("one\ntwo \\u001b[31mred".into()));
         assert!(story.since(0).is_empty());
     }

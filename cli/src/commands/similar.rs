@@ -1,0 +1,35 @@
+//! Keys that are similar to one that was typed and is not stored.
+
+use webhook_serializer::{
+    nearest,
+    protocol::{
+        entity::EntityKey,
+        format::attribute as a,
+        table::{Row, TableName},
+    },
+};
+
+use super::target::Deployment;
+
+/// The most keys that are named.
+const SHOWN: usize = 3;
+
+/// Returns the stored keys that are similar to `order`, the nearest first. It reads one page of the orders' table: at
+/// most 500 rows or 1 MB, which cost at most 128 read units. A larger table may have others.
+pub async fn keys(order: &EntityKey, deployment: &Deployment) -> Vec<String> {
+    let operator = deployment.operator().in_one_part();
+    // The hint is worth no second error.
+    let page = operator.pass(TableName::Entities).page().await.ok().flatten().unwrap_or_default();
+    let keys = page.iter().filter_map(|row: &Row| row.text(a::ENTITY));
+    nearest::ranked(order.as_str(), keys).into_iter().take(SHOWN).map(str::to_owned).collect()
+}
+
+/// Explains that `order` is unknown: names similar keys, or the command that lists all.
+pub async fn unknown(order: &EntityKey, deployment: &Deployment) -> String {
+    let keys = keys(order, deployment).await;
+    let next = match keys.as_slice() {
+        [] => format!("`{}` lists orders", deployment.line("list", &[])),
+        keys => format!("Similar keys: {}", keys.join(", ")),
+    };
+    format!("there is no order {order}: no webhook has arrived for this key, or it has expired or was erased. {next}")
+}

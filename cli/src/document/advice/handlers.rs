@@ -1,0 +1,75 @@
+//! Advice about handler names, which only the worker can check.
+
+use std::collections::BTreeSet;
+
+use webhook_serializer::{nearest, sources::Sources};
+
+use super::{Advice, Weight};
+
+/// The handlers that every worker has, unless its owner removed them.
+const READY_MADE: [&str; 3] = ["log", "forward", "invoke"];
+
+/// Returns advice about the handlers of all sources: names that are spelt almost like another one, and names that
+/// the worker's owner must have registered.
+pub fn of(sources: &Sources) -> Vec<Advice> {
+    let names: BTreeSet<&str> = sources.iter().map(|source| source.handler.as_str()).collect();
+    let own: Vec<&str> = names.iter().copied().filter(|name| !READY_MADE.contains(name)).collect();
+    let mut advice = Vec::new();
+    for source in sources.iter().filter(|source| !READY_MADE.contains(&source.handler.as_str())) {
+        let handler = source.handler.as_str();
+        let used_more = |name: &&str| {
+            let count = |name: &str| sources.iter().filter(|source| source.handler == name).count();
+            *name != handler && count(name) > count(handler)
+        };
+        let others = READY_MADE.into_iter().chain(own.iter().copied().filter(used_more));
+        if let Some(near) = nearest::nearest(handler, others) {
+            let text = format!("source `{}`: `handler` is `{handler}`; did you mean `{near}`?", source.name);
+            advice.push(Advice { weight: Weight::Warning, text });
+        }
+    }
+    if !own.is_empty() {
+        let text = format!(
+            "your own worker must have the handlers {}; ready-made are {}. A worker without one of them does not start",
+            own.join(", "),
+            READY_MADE.join(", ")
+        );
+        advice.push(Advice { weight: Weight::Note, text });
+    }
+    advice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advice(handlers: &[&str]) -> Vec<(Weight, String)> {
+        let mut document = String::new();
+        for (number, handler) in (1..).zip(handlers) {
+            document += &format!("[sources.s{number}]\nprovider = 'shopify'\nhandler = '{handler}'\n");
+        }
+        let sources = Sources::parse(&document).unwrap();
+        of(&sources).into_iter().map(|advice| (advice.weight, advice.text)).collect()
+    }
+
+    #[test]
+    fn misspelt_handler_is_warned_about() {
+        let [(weight, text), (Weight::Note, _)] = advice(&["orders", "order", "orders"]).try_into().unwrap() else {
+            panic!()
+        };
+        assert_eq!(weight, Weight::Warning);
+        assert_eq!(text, "source `s2`: `handler` is `order`; did you mean `orders`?");
+        let [(_, text), _] = advice(&["forwrad"]).try_into().unwrap();
+        assert_eq!(text, "source `s1`: `handler` is `forwrad`; did you mean `forward`?");
+    }
+
+    #[test]
+    fn handlers_of_own_worker_are_listed() {
+        assert_eq!(advice(&["log"]), []);
+        let [(weight, text)] = advice(&["totals", "log", "mails"]).try_into().unwrap();
+        assert_eq!(weight, Weight::Note);
+        assert!(
+            text.starts_with("your own worker must have the handlers mails, totals; ready-made are log, "),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! The valid value that a misspelt one was probably meant to be.
+
+/// Returns the nearest of the `valid` values; `None` if all are too different.
+pub fn nearest<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    ranked(typed, valid).first().copied()
+}
+
+/// Returns the similar ones of the `valid` values, the nearest first.
+pub fn ranked<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let typed = typed.to_lowercase();
+    let mut similar: Vec<(usize, &str)> =
+        valid.into_iter().filter_map(|valid| Some((distance(&typed, &valid.to_lowercase())?, valid))).collect();
+    similar.sort();
+    similar.into_iter().map(|(_, valid)| valid).collect()
+}
+
+/// Returns ` (did you mean …?)`, or nothing if no `valid` value is near.
+pub fn hint<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(typed, valid).map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default()
+}
+
+/// Returns whether one edit, such as a doubled letter, makes `typed` the `valid` value.
+pub fn is_slip(typed: &str, valid: &str) -> bool {
+    distance(typed, valid) == Some(1) && !valid.contains(typed)
+}
+
+/// The shortest part of a valid value that is taken for it, in bytes.
+const SHORTEST_PART: usize = 4;
+
+/// Returns the number of edits between two similar texts. A text that is similar to a public
+/// word is not a secret, so errors may show it.
+fn distance(typed: &str, valid: &str) -> Option<usize> {
+    if typed.len() >= SHORTEST_PART && valid.contains(typed) {
+        return Some(usize::from(typed != valid));
+    }
+    let (one, other) = (typed.chars().count(), valid.chars().count());
+    let most = (one.max(other) / 3).max(1);
+    if one.abs_diff(other) > most {
+        return None;
+    }
+    Some(strsim::osa_distance(typed, valid)).filter(|edits| *edits <= most && *edits < other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_value_finds_its_neighbour() {
+        let words = ["provider", "secrets", "handler", "handler_timeout", "retry"];
+        for (typed, expected) in [
+            ("secret", Some("secrets")),
+            ("Handler", Some("handler")),
+            ("hanlder", Some("handler")),
+            ("timeout", Some("handler_timeout")),
+            ("entity", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(typed, words), expected, "{typed}");
+        }
+        assert_eq!(nearest("a", ["b"]), None);
+        assert_eq!(hint("rety", words), " (did you mean `retry`?)");
+        assert_eq!(hint("entity", words), "");
+    }
+
+    #[test]
+    fn similar_values_are_sorted_by_edits() {
+        let keys = ["shop/order/1002", "shopify/order/1001", "shop/order/1001", "other/invoice/7"];
+        assert_eq!(ranked("shop/order/101", keys), ["shop/order/1001", "shop/order/1002", "shopify/order/1001"]);
+        assert_eq!(ranked("order/1001", keys), ["shop/order/1001", "shopify/order/1001"]);
+    }
+
+    #[test]
+    fn secret_is_near_to_no_word() {
+        for secret in ["shopify-development-secret", "whsec_c2VjcmV0", "hush", &"x".repeat(100_000)] {
+            assert_eq!(nearest(secret, ["shopify", "shippo", "park", "block"]), None, "{secret}");
+        }
+    }
+}
