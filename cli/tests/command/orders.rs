@@ -291,7 +291,7 @@ fn unknown_order_is_reported_with_similar_keys() {
     for refused in [
         &["show", "order/450789469", "7"][..],
         &["resume", "shopify/orders/450789469", "--why", "a test"],
-        &["hold", "shopify/order/450789496", "--why", "a test"],
+        &["retry", "shopify/order/450789496", "--why", "a test"],
         &["rewind", "shop/order/450789469", "7", "--yes", "--why", "a test"],
         &["redrive", "shopify/order/450789460", "--yes", "--why", "a test"],
     ] {
@@ -300,7 +300,7 @@ fn unknown_order_is_reported_with_similar_keys() {
     }
     let job = complained(&local.ran(&["jobs", "run", "nightly"]));
     assert!(job.contains("there is no job `nightly`. Registered are "), "{job}");
-    let none = local.ran(&["hold", "warehouse/invoice/1", "--why", "a test"]);
+    let none = local.ran(&["resume", "warehouse/invoice/1", "--why", "a test"]);
     assert!(complained(&none).contains("lists orders") && !complained(&none).contains("Similar"), "{none:?}");
 }
 

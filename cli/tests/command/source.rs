@@ -102,7 +102,11 @@ fn impossible_source_change_is_explained() {
         (with(&["log", "--option", "no_such=1", "--yes"]), "whsec_hush", "unknown field `no_such`"),
         (with(&["log", "--option", "on_outages=queue", "--yes"]), "whsec_hush", "(did you mean `on_outage`?)"),
         (with(&["log", "--entity", "{order}", "--yes"]), "whsec_hush", "there is no field {order}"),
-        (with(&["log", "--entity", "{entitiy}", "--yes"]), "whsec_hush", "there is no field {entitiy} (did you mean `entity`?)"),
+        (
+            with(&["log", "--entity", "{entitiy}", "--yes"]),
+            "whsec_hush",
+            "there is no field {entitiy} (did you mean `entity`?)",
+        ),
         (vec!["rotate", "shop", "--yes"], "old", "`shop` has this secret already"),
         (vec!["rotate", "shop", "--finish", "--yes"], "", "there is no old one to remove"),
         (vec!["rotate", "pay", "--yes"], "hush", "has no source `pay`; it has `shop`"),

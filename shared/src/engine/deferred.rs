@@ -282,7 +282,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         for (from, to, expected) in [
-            ("\"delivery\":1", "\"delivery\":2", "it is of form 2, and this version reads 1"),
+            ("\"delivery\":1", "\"delivery\":2", "it has format 2, and this version reads 1"),
             ("\"delivery\":1", "\"delivery\":\"hush\"", "it is damaged at byte"),
             ("\"received_at\":9", "\"received_at\":\"hush\"", "a field is wrong or absent at byte"),
             ("\"length\":4,", "", "a field is wrong or absent at byte"),

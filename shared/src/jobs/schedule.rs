@@ -391,13 +391,13 @@ mod tests {
     #[test]
     fn invalid_schedule_is_explained() {
         let refused = |text: &str| Schedule::parse(text).unwrap_err().to_string();
-        assert!(refused("0 3 * *").contains("is no schedule"));
-        assert!(refused("0 0 3 * * *").contains("is no schedule"));
-        assert!(refused("61 3 * * *").contains("is no cron expression"), "{}", refused("61 3 * * *"));
+        assert!(refused("0 3 * *").contains("is not a schedule"));
+        assert!(refused("0 0 3 * * *").contains("is not a schedule"));
+        assert!(refused("61 3 * * *").contains("is not a cron expression"), "{}", refused("61 3 * * *"));
         assert!(refused("0 0 30 2 *").contains("is never due"), "{}", refused("0 0 30 2 *"));
         for rate in ["every 0 minutes", "every second", "every 90 seconds", "every", "every -1 hours", "every 367 days"]
         {
-            assert!(refused(rate).contains("is no schedule"), "{rate}");
+            assert!(refused(rate).contains("is not a schedule"), "{rate}");
         }
         let zone = Schedule::parse("0 3 * * *").unwrap().in_zone("Europe/Atlantis").unwrap_err();
         assert_eq!(zone, InvalidSchedule::Zone("Europe/Atlantis".into()));

@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn misspelt_topic_is_noted_with_its_neighbour() {
         for (misspelt, meant) in
-            [("order/*", "orders/*"), ("orders/crate", "orders/create"), ("oders/paid", "orders/paid")]
+            [("oders/*", "orders/*"), ("orders/crate", "orders/create"), ("oders/paid", "orders/paid")]
         {
             let [(_, text)] = advice("shopify", &format!("{{ take = '{misspelt}' }}")).try_into().unwrap();
             assert!(
