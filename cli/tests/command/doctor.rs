@@ -266,12 +266,21 @@ fn missing_table_permissions_are_named() {
     let says: Vec<&str> = wrong.map(|finding| finding["says"].as_str().unwrap()).collect();
     let missing = ["Scan on entities", "DeleteItem on entities", "Scan on inbox", "DeleteItem on inbox"];
     assert_eq!(says, missing.map(|what| format!("dynamodb:{what} is missing")), "{done:?}");
+    let key = json!({
+        "KeySchema": [{ "AttributeName": "entity", "KeyType": "HASH" }],
+        "AttributeDefinitions": [{ "AttributeName": "entity", "AttributeType": "S" }],
+    });
+    let table = |properties: Value| {
+        let mut table = key.clone();
+        table.as_object_mut().unwrap().extend(properties.as_object().unwrap().clone());
+        table
+    };
     let on = json!({ "ContinuousBackupsDescription": { "PointInTimeRecoveryDescription": { "PointInTimeRecoveryStatus": "ENABLED" } } });
     for (table, backups, says) in [
         (json!({}), json!({}), "is "),
-        (json!({ "TableStatus": "ACTIVE" }), json!({}), "its point-in-time recovery is off"),
-        (json!({ "TableStatus": "ACTIVE" }), on.clone(), "no deletion protection"),
-        (json!({ "TableStatus": "ACTIVE", "DeletionProtectionEnabled": true }), on.clone(), "is protected"),
+        (table(json!({ "TableStatus": "ACTIVE" })), json!({}), "its point-in-time recovery is off"),
+        (table(json!({ "TableStatus": "ACTIVE" })), on.clone(), "no deletion protection"),
+        (table(json!({ "TableStatus": "ACTIVE", "DeletionProtectionEnabled": true })), on.clone(), "is protected"),
     ] {
         stack.aws.answer(&target("DescribeTable"), 200, json!({ "Table": table }).to_string());
         stack.aws.answer(&target("DescribeContinuousBackups"), 200, backups.to_string());
@@ -282,6 +291,73 @@ fn missing_table_permissions_are_named() {
     for body in stack.aws.asked(&target("PutItem")) {
         assert!(body.contains("attribute_exists(entity) AND attribute_not_exists(entity)"), "{body}");
     }
+}
+
+/// Existing tables, which `Tables` names, may be any.
+#[test]
+fn tables_with_other_keys_are_wrong() {
+    let stack = well();
+    let answered = |schema: Value, definitions: Value| {
+        let table = json!({ "TableStatus": "ACTIVE", "KeySchema": schema, "AttributeDefinitions": definitions });
+        stack.aws.answer("DynamoDB_20120810.DescribeTable", 200, json!({ "Table": table }).to_string());
+        let command = ["doctor", "--no-rows", "--json", "--stack", "shop", "--region", "eu-central-1"];
+        let told = findings(&stack.aws.ran(stack.aws.url(), &command));
+        ["table of orders", "table of deliveries"].map(|check| {
+            let finding = of(&told, check);
+            ["says", "advice"].map(|name| finding[name].as_str().unwrap_or_default().to_owned())
+        })
+    };
+    let schema = |keys: &[(&str, &str)]| -> Value {
+        keys.iter().map(|(name, kind)| json!({ "AttributeName": name, "KeyType": kind })).collect()
+    };
+    let types = |types: &[(&str, &str)]| -> Value {
+        types.iter().map(|(name, kind)| json!({ "AttributeName": name, "AttributeType": kind })).collect()
+    };
+    let both = (schema(&[("entity", "HASH"), ("item", "RANGE")]), types(&[("entity", "S"), ("item", "S")]));
+    let [orders, deliveries] = answered(both.0.clone(), both.1);
+    assert_eq!(orders[0], "entities has the key entity HASH S, item RANGE S; the functions need entity HASH S");
+    assert!(orders[1].contains(
+        "create-table --table-name PREFIX-entities --billing-mode PAY_PER_REQUEST \
+         --attribute-definitions AttributeName=entity,AttributeType=S --key-schema AttributeName=entity,KeyType=HASH`"
+    ));
+    assert!(!deliveries[0].contains("has the key"), "{deliveries:?}");
+    let [_, deliveries] = answered(both.0, types(&[("entity", "S"), ("item", "N")]));
+    assert_eq!(
+        deliveries[0],
+        "inbox has the key entity HASH S, item RANGE N; the functions need entity HASH S, item RANGE S"
+    );
+    assert!(deliveries[1].contains("AttributeName=item,AttributeType=S --key-schema"), "{deliveries:?}");
+    let [orders, _] = answered(schema(&[("id", "HASH")]), types(&[("id", "S")]));
+    assert!(orders[0].starts_with("entities has the key id HASH S;"), "{orders:?}");
+}
+
+#[test]
+fn tables_without_the_stacks_key_get_a_warning() {
+    let stack = well();
+    let wanted = "arn:aws:kms:eu-central-1:123456789012:key/mine";
+    stack.deployed(&[("TableKeyArn", wanted)]);
+    let on = json!({ "ContinuousBackupsDescription": { "PointInTimeRecoveryDescription": { "PointInTimeRecoveryStatus": "ENABLED" } } });
+    stack.aws.answer("DynamoDB_20120810.DescribeContinuousBackups", 200, on.to_string());
+    let asked = |key: &str| {
+        let table = json!({
+            "TableStatus": "ACTIVE",
+            "KeySchema": [{ "AttributeName": "entity", "KeyType": "HASH" }],
+            "AttributeDefinitions": [{ "AttributeName": "entity", "AttributeType": "S" }],
+            "SSEDescription": { "Status": "ENABLED", "KMSMasterKeyArn": key },
+        });
+        stack.aws.answer("DynamoDB_20120810.DescribeTable", 200, json!({ "Table": table }).to_string());
+        let command = ["doctor", "--no-rows", "--json", "--stack", "shop", "--region", "eu-central-1"];
+        let told = findings(&stack.aws.ran(stack.aws.url(), &command));
+        of(&told, "encryption of orders").clone()
+    };
+    assert_eq!(asked(wanted)["result"], "ok");
+    let other = asked("arn:aws:kms:eu-central-1:123456789012:key/other");
+    assert_eq!(other["result"], "warning");
+    let advice = other["advice"].as_str().unwrap();
+    assert!(
+        advice.contains(&format!("--sse-specification Enabled=true,SSEType=KMS,KMSMasterKeyId={wanted}")),
+        "{advice}"
+    );
 }
 
 #[test]

@@ -3,10 +3,11 @@
 use aws_sdk_dynamodb::{
     Client,
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
-    types::{AttributeValue, KeysAndAttributes, PointInTimeRecoveryStatus, TimeToLiveStatus},
+    types::{AttributeValue, KeysAndAttributes, PointInTimeRecoveryStatus, TableDescription, TimeToLiveStatus},
 };
 use aws_sdk_sqs::types::QueueAttributeName;
 use serializer::stack::api::Refusal;
+use webhook_serializer::protocol::format::attribute as a;
 
 use super::finding::Finding;
 use crate::commands::target::Deployment;
@@ -14,6 +15,10 @@ use crate::commands::target::Deployment;
 /// An unused key. Requests for it, under a condition that never holds, change nothing.
 const NOBODY: &str = "serializer-doctor/nobody";
 const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
+
+/// The keys of both tables: attributes of type S, the partition key first.
+const ENTITIES_KEY: &[&str] = &[a::ENTITY];
+const INBOX_KEY: &[&str] = &[a::ENTITY, a::ITEM];
 
 pub struct Parts<'a> {
     deployment: &'a Deployment,
@@ -28,32 +33,38 @@ impl<'a> Parts<'a> {
         Self { deployment, dynamodb, sqs }
     }
 
-    fn tables(&self) -> [(&'static str, &str); 2] {
+    fn tables(&self) -> [(&'static str, &str, &'static [&'static str]); 2] {
         let config = &self.deployment.config;
-        [("orders", &config.entities_table), ("deliveries", &config.inbox_table)]
+        [("orders", &config.entities_table, ENTITIES_KEY), ("deliveries", &config.inbox_table, INBOX_KEY)]
     }
 
     pub async fn tables_are_well(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for (what, name) in self.tables() {
+        for (what, name, key) in self.tables() {
             let check = format!("table of {what}");
             let described = self.dynamodb.describe_table().table_name(name).send().await;
-            let table = match described {
-                Ok(described) => described.table,
+            let table = match described.map(|described| described.table) {
+                Ok(Some(table)) => table,
+                Ok(None) => {
+                    findings.push(Finding::not_made(&check, "DynamoDB's answer does not describe it"));
+                    continue;
+                }
                 Err(error) => {
                     findings.push(refused(&check, "dynamodb:DescribeTable", &error));
                     continue;
                 }
             };
-            let is_protected = table.as_ref().and_then(|table| table.deletion_protection_enabled) == Some(true);
-            let status = table.and_then(|table| table.table_status).map(|status| status.to_string());
-            let status = status.unwrap_or_default();
+            let status = table.table_status.as_ref().map(ToString::to_string).unwrap_or_default();
             if !matches!(status.as_str(), "ACTIVE" | "UPDATING") {
                 findings.push(Finding::wrong(
                     &check,
                     format!("{name} is {status}"),
                     "deploy again, or wait until it is active",
                 ));
+                continue;
+            }
+            if let Some(finding) = wrong_key(&check, name, &table, key) {
+                findings.push(finding);
                 continue;
             }
             findings.push(match self.dynamodb.describe_time_to_live().table_name(name).send().await {
@@ -76,10 +87,26 @@ impl<'a> Parts<'a> {
                 }
             });
             if !self.deployment.is_local() {
-                findings.push(self.recovery(what, name, is_protected).await);
+                findings.push(self.recovery(what, name, table.deletion_protection_enabled == Some(true)).await);
+                findings.extend(self.encryption(what, name, &table));
             }
         }
         findings
+    }
+
+    /// Compares a table's KMS key with the stack's parameter `TableKeyArn`, if that is set. It has no effect on
+    /// existing tables that the stack uses.
+    fn encryption(&self, what: &str, name: &str, table: &TableDescription) -> Option<Finding> {
+        let check = format!("encryption of {what}");
+        let wanted = self.deployment.stack.as_ref()?.parameters.get("TableKeyArn").filter(|key| !key.is_empty())?;
+        let key = table.sse_description().and_then(|told| told.kms_master_key_arn());
+        if key == Some(wanted.as_str()) {
+            return Some(Finding::ok(&check, format!("{name} is encrypted with TableKeyArn")));
+        }
+        let says = format!("{name} is encrypted with {}, not with TableKeyArn", key.unwrap_or("DynamoDB's own key"));
+        let specification = format!("Enabled=true,SSEType=KMS,KMSMasterKeyId={wanted}");
+        let advice = format!("`aws dynamodb update-table --table-name {name} --sse-specification {specification}`");
+        Some(Finding::warning(&check, says, advice))
     }
 
     /// Checks point-in-time recovery and deletion protection. A restored table has
@@ -157,8 +184,8 @@ impl<'a> Parts<'a> {
     pub async fn permissions(&self) -> Vec<Finding> {
         const CHECK: &str = "permissions";
         let (mut tried, mut findings) = (0, Vec::new());
-        for (what, table) in self.tables() {
-            for (action, answer) in self.try_all(table, what == "deliveries").await {
+        for (_, table, key) in self.tables() {
+            for (action, answer) in self.try_all(table, key.len() == 2).await {
                 tried += 1;
                 match answer {
                     Answer::Allowed => {}
@@ -225,6 +252,38 @@ impl<'a> Parts<'a> {
             ),
         ]
     }
+}
+
+/// Returns the finding for a table whose key is not `wanted`. A key cannot be changed.
+fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str]) -> Option<Finding> {
+    let types = |name: &str| {
+        let defined = table.attribute_definitions().iter().find(|defined| defined.attribute_name() == name);
+        defined.map_or("?", |defined| defined.attribute_type().as_str())
+    };
+    let schema = table.key_schema().iter();
+    let found: Vec<_> =
+        schema.map(|key| (key.attribute_name(), key.key_type().as_str(), types(key.attribute_name()))).collect();
+    let wanted: Vec<_> = wanted.iter().zip(["HASH", "RANGE"]).map(|(name, kind)| (*name, kind, "S")).collect();
+    if found == wanted {
+        return None;
+    }
+    let shown = |key: &[(&str, &str, &str)]| {
+        let parts: Vec<_> = key.iter().map(|(name, kind, of)| format!("{name} {kind} {of}")).collect();
+        if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+    };
+    let options = |each: fn(&(&str, &str, &str)) -> String| wanted.iter().map(each).collect::<Vec<_>>().join(" ");
+    let suffix = if wanted.len() == 2 { "inbox" } else { "entities" };
+    let advice = format!(
+        "its key cannot be changed. Deploy with the prefix of another pair: Tables=PREFIX. To make one: `aws dynamodb \
+         create-table --table-name PREFIX-{suffix} --billing-mode PAY_PER_REQUEST --attribute-definitions {} --key-schema {}`",
+        options(|(name, _, of)| format!("AttributeName={name},AttributeType={of}")),
+        options(|(name, kind, _)| format!("AttributeName={name},KeyType={kind}")),
+    );
+    Some(Finding::wrong(
+        check,
+        format!("{name} has the key {}; the functions need {}", shown(&found), shown(&wanted)),
+        advice,
+    ))
 }
 
 /// Returns the verbs that need a permission.
