@@ -55,10 +55,9 @@ fn roles_carry_the_permissions_boundary() {
 fn granted(deployed: &Deployed, function: &str) -> BTreeSet<Grant> {
     let role = format!("{function}Role");
     let own = deployed.at(&format!("{role} Properties Policies")).as_array().into_iter().flatten();
-    let beside = deployed.of_type("AWS::IAM::RolePolicy").into_values().filter(|policy| policy["RoleName"] == *role);
-    let shared = deployed.of_type("AWS::IAM::Policy").into_values();
-    let shared = shared.filter(|policy| texts(&policy["Roles"]).contains(&role));
-    let documents = own.chain(beside).chain(shared).map(|policy| &policy["PolicyDocument"]["Statement"]);
+    let shared = ["AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"].map(|kind| deployed.of_type(kind).into_values());
+    let shared = shared.into_iter().flatten().filter(|policy| texts(&policy["Roles"]).contains(&role));
+    let documents = own.chain(shared).map(|policy| &policy["PolicyDocument"]["Statement"]);
     let mut granted = BTreeSet::new();
     for statement in documents.flat_map(|statements| statements.as_array().expect("a list")) {
         assert_eq!(statement["Effect"], "Allow", "{statement}");
@@ -124,7 +123,8 @@ fn wanted(deployed: &Deployed, function: &str, asked: &Grants) -> BTreeSet<Grant
     wanted
 }
 
-fn texts(value: &Value) -> Vec<String> {
+/// The texts of a list, or the only one.
+pub fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Array(all) => all.iter().map(text).collect(),
         one => vec![text(one)],
