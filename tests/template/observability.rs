@@ -74,6 +74,7 @@ fn alarm_fires_at_its_threshold_and_not_before() {
     let deployed = deployed();
     let rings = |alarm: &str, values: &[Option<f64>]| rings(&deployed, alarm, values);
     let rest = |value: f64, count: usize| vec![Some(value); count];
+    let mut tried = BTreeSet::from(["SchedulerSilentAlarm"]);
     for (alarm, rings_at, silent_at) in [
         ("ParkedAlarm", rest(1.0, 1), rest(0.0, 1)),
         ("BlockedAlarm", rest(1.0, 1), rest(0.0, 1)),
@@ -94,13 +95,60 @@ fn alarm_fires_at_its_threshold_and_not_before() {
         ("QueueStuckAlarm", rest(1170.0, 1), rest(1169.0, 1)),
         // The sweep passes an order once an hour, and the alarm lasts until it passes again.
         ("OldestWaitingAlarm", [rest(900.0, 1), rest(0.0, 59)].concat(), [rest(900.0, 1), rest(899.0, 60)].concat()),
-        // Silent in a young stack, where only the last minutes have a value.
-        ("SchedulerSilentAlarm", rest(0.0, 10), rest(1.0, 1)),
     ] {
+        tried.insert(alarm);
         assert!(rings(alarm, &rings_at), "{alarm}");
         assert!(!rings(alarm, &silent_at), "{alarm}");
-        assert_eq!(rings(alarm, &[None]), alarm == "SchedulerSilentAlarm", "{alarm}: nothing was measured");
+        assert!(!rings(alarm, &[None]), "{alarm}: nothing was measured");
     }
+    assert!(deployed.of_type("AWS::CloudWatch::Alarm").into_keys().eq(tried), "each alarm is tried");
+}
+
+/// Returns the states that a new alarm reports to the topic while these values arrive,
+/// a minute each, by CloudWatch's rules: it begins in `INSUFFICIENT_DATA`, and acts when
+/// its state changes.
+fn reported(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> Vec<&'static str> {
+    let at = |property: &str| deployed.at(&format!("{alarm} Properties {property}"));
+    assert_eq!(at("Period"), "60", "{alarm}: a value a minute");
+    let periods: usize = at("EvaluationPeriods").as_str().expect("a number").parse().expect("a number");
+    let (mut state, mut reported) = ("INSUFFICIENT_DATA", Vec::new());
+    for end in 1..=values.len() {
+        let window = &values[end.saturating_sub(periods)..end];
+        let is_known = window.iter().any(Option::is_some);
+        let next = match at("TreatMissingData").as_str() {
+            Some("ignore") if !is_known => state,
+            Some("missing") | None if !is_known => "INSUFFICIENT_DATA",
+            _ if rings(deployed, alarm, window) => "ALARM",
+            _ => "OK",
+        };
+        let actions = match next {
+            "ALARM" => "AlarmActions",
+            "OK" => "OKActions",
+            _ => "InsufficientDataActions",
+        };
+        if next != state && !at(actions).is_null() {
+            reported.push(next);
+        }
+        state = next;
+    }
+    reported
+}
+
+#[test]
+fn scheduler_alarm_rings_for_a_stop_and_not_in_a_new_stack() {
+    let deployed = deployed();
+    let reported = |parts: &[(Option<f64>, usize)]| {
+        let values: Vec<_> = parts.iter().flat_map(|(value, minutes)| vec![*value; *minutes]).collect();
+        reported(&deployed, "SchedulerSilentAlarm", &values)
+    };
+    let (runs, silent) = (Some(1.0), None);
+    assert_eq!(reported(&[(silent, 30)]), [""; 0], "nothing ran yet");
+    assert_eq!(reported(&[(silent, 3), (runs, 30)]), ["OK"]);
+    assert_eq!(reported(&[(runs, 30), (silent, 9), (runs, 30)]), ["OK"]);
+    let stopped = reported(&[(runs, 30), (silent, 60)]);
+    assert!(matches!(stopped[..], ["OK", "ALARM" | "INSUFFICIENT_DATA"]), "rings once: {stopped:?}");
+    let mended = reported(&[(runs, 30), (silent, 10), (runs, 1)]);
+    assert!(matches!(mended[..], ["OK", _, "OK"]), "ends with the next run: {mended:?}");
 }
 
 #[test]
