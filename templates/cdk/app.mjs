@@ -8,8 +8,8 @@ const app = new App();
 const stack = new Stack(app, "webhooks");
 const serializer = new CfnInclude(stack, "serializer", {
   templateFile: `${dist}/template.yaml`,
-  // All that differ from the defaults. Above all Tables, once it is used.
-  parameters: { FrontDoor: "http-api" },
+  // The CDK deploys what is not here with its default. Tables: the prefix of the tables to use, once they are restored ones.
+  parameters: { FrontDoor: "http-api", Tables: "" },
 });
 for (const name of ["Ingest", "Worker", "Scheduler"]) {
   const code = new Asset(stack, `${name}Code`, { path: `${dist}/arm64/${name.toLowerCase()}.zip` });

@@ -34,9 +34,11 @@ resource "aws_cloudformation_stack" "webhooks" {
   name          = "webhook-serializer"
   template_body = replace(file("${var.dist}/template.yaml"), "CodeUri: arm64/", "CodeUri: s3://${var.bucket}/${local.prefix}/arm64/")
   capabilities  = ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
-  # All that differ from the defaults: Terraform resets what is not here. Above all Tables, once it is used.
+  # Terraform resets what is not here to its default.
   parameters = {
     FrontDoor = "http-api"
+    # The prefix of the tables to use, once they are restored ones.
+    Tables = ""
   }
   depends_on = [aws_s3_object.code]
 }

@@ -3,14 +3,18 @@
 
 mod asked;
 mod changes;
+mod deployer;
 mod document;
 mod door;
 mod functions;
 mod grants;
 mod observability;
+mod on_aws;
+mod other_tools;
 mod pages;
 mod project;
 mod roles;
+mod rules;
 mod storage;
 
 use std::path::Path;

@@ -31,13 +31,13 @@ impl Observer for SourcesPrinter {
             Event::SourcesChanged { count } if self.json => {
                 print_json(&json!({ "what": "sources changed", "sources": count }));
             }
-            Event::SourcesChanged { count } => say!("{:13}sources changed: there are {count} now", ""),
+            Event::SourcesChanged { count } => say!("{:11}sources changed: there are {count} now", ""),
             Event::SourcesKept { is_news: false, .. } => {}
             Event::SourcesKept { reason, .. } if self.json => {
                 print_json(&json!({ "what": "sources kept", "reason": reason }));
             }
             Event::SourcesKept { reason, .. } => {
-                say!("{:13}the changed sources are refused, and the earlier ones stay in use: {reason}", "")
+                say!("{:11}the changed sources are refused, and the earlier ones stay in use: {reason}", "")
             }
             _ => {}
         }
@@ -59,7 +59,7 @@ impl Observer for RefusalsPrinter {
             return;
         }
         let source = source.map(|source| format!(" of {source}")).unwrap_or_default();
-        say!("{:13}a webhook{source} was refused ({}): {reason}", "", refusal.as_str());
+        say!("{:11}a webhook{source} was refused ({}): {reason}", "", refusal.as_str());
     }
 }
 
@@ -129,7 +129,7 @@ impl EventPrinter {
             }
             _ => return error,
         };
-        format!("{error}\n{:13}{}", "", style(next).dim())
+        format!("{error}\n{:11}{}", "", style(next).dim())
     }
 }
 
@@ -169,7 +169,7 @@ pub(super) async fn listen(mut lines: UnboundedReceiver<String>, story: EventRec
             ParsedLine::Words(_) | ParsedLine::Printed if json => {
                 print_json(&json!({ "what": "printed", "line": line }))
             }
-            ParsedLine::Words(words) => say!("{:13}{words}", ""),
+            ParsedLine::Words(words) => say!("{:11}{words}", ""),
             ParsedLine::Printed => say!("{line}"),
             ParsedLine::Recorded | ParsedLine::Nothing => {}
         }

@@ -1,0 +1,213 @@
+//! The stacks' rules, each in a test that fails without it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::{
+    core,
+    document::{Deployed, Template, text},
+    file,
+};
+
+/// The core with both doors, so that every resource but the secret's and the key's exists.
+fn whole() -> Deployed {
+    core().deployed(&[("FrontDoor", "both")])
+}
+
+fn observability() -> Deployed {
+    Template::read("templates/observability.yaml").deployed_beside(&[("Email", "a@example.com")], &whole().outputs)
+}
+
+/// CloudFormation updates code and variables in two calls, so a version published on a
+/// release would keep the previous release's variables.
+#[test]
+fn core_publishes_no_version_and_no_alias() {
+    let deployed = whole();
+    for (name, resource) in deployed.all() {
+        let kind = text(&resource["Type"]);
+        assert!(!["Alias", "Version", "DeploymentGroup"].iter().any(|end| kind.ends_with(end)), "{name} is a {kind}");
+        for property in ["AutoPublishAlias", "DeploymentPreference", "ProvisionedConcurrencyConfig", "Qualifier"] {
+            assert_eq!(resource["Properties"][property], Value::Null, "{name} {property}");
+        }
+    }
+    for (path, function) in [
+        ("IngestUrl Properties TargetFunctionArn", "Ingest.Arn"),
+        ("IngestApiIntegration Properties IntegrationUri", "Ingest.Arn"),
+        ("IngestUrlPermission Properties FunctionName", "Ingest"),
+        ("IngestInvokePermission Properties FunctionName", "Ingest"),
+        ("IngestApiPermission Properties FunctionName", "Ingest"),
+    ] {
+        assert_eq!(deployed.text(path), function, "{path}");
+    }
+}
+
+/// The properties that give a resource its name, where a generated one is possible.
+const NAMES: &[(&str, &str)] = &[
+    ("AWS::ApiGatewayV2::Api", "Name"),
+    ("AWS::CloudWatch::Alarm", "AlarmName"),
+    ("AWS::CloudWatch::Dashboard", "DashboardName"),
+    ("AWS::DynamoDB::Table", "TableName"),
+    ("AWS::IAM::ManagedPolicy", "ManagedPolicyName"),
+    ("AWS::IAM::Role", "RoleName"),
+    ("AWS::Logs::LogGroup", "LogGroupName"),
+    ("AWS::SNS::Topic", "TopicName"),
+    ("AWS::SQS::Queue", "QueueName"),
+    ("AWS::Serverless::Function", "FunctionName"),
+];
+
+/// Named tables make a deploy that lost `Tables` fail. Any other name would only keep
+/// two stacks from living side by side.
+#[test]
+fn only_tables_and_what_pages_name_have_names() {
+    let (core, observability) = (whole(), observability());
+    let mut named = BTreeMap::new();
+    for (kind, property) in NAMES {
+        for (name, properties) in core.of_type(kind).into_iter().chain(observability.of_type(kind)) {
+            if !properties[property].is_null() {
+                named.insert(name, text(&properties[property]));
+            }
+        }
+    }
+    let stack = |rest: &str| format!("${{AWS::StackName}}{rest}");
+    let logs = |function: &str| format!("/aws/lambda/{}", stack(function));
+    let expected = BTreeMap::from([
+        ("Dashboard", "webhook-serializer-${AWS::Region}".to_owned()),
+        ("EntitiesTable", stack("-entities")),
+        ("InboxTable", stack("-inbox")),
+        ("IngestApi", stack("-webhooks")),
+        ("IngestLogs", logs("-ingest")),
+        ("SchedulerLogs", logs("-scheduler")),
+        ("WorkerLogs", logs("-worker")),
+    ]);
+    assert_eq!(named, expected);
+    // The names that a removed stack leaves are those that `Tables` with its name finds again.
+    let found = crate::core().deployed(&[("Tables", "${AWS::StackName}")]).outputs;
+    assert_eq!([&found["EntitiesTable"], &found["InboxTable"]], [&expected["EntitiesTable"], &expected["InboxTable"]]);
+}
+
+fn samconfig() -> toml::Table {
+    file("samconfig.toml").parse().expect("it is TOML")
+}
+
+fn deploy_settings(environment: &str) -> toml::Table {
+    samconfig()[environment]["deploy"]["parameters"].as_table().expect("a table").clone()
+}
+
+#[test]
+fn first_deploy_asks_only_for_confirmation() {
+    for (name, parameter) in core().0["Parameters"].as_object().expect("a mapping") {
+        assert!(!parameter["Default"].is_null(), "the deploy would ask for {name}");
+    }
+    let held = deploy_settings("default");
+    let capabilities = held["capabilities"].as_str().expect("a text");
+    assert_eq!(capabilities, "CAPABILITY_IAM", "SAM's transform needs no other in a change set");
+    for setting in ["confirm_changeset", "resolve_s3"] {
+        assert_eq!(held[setting].as_bool(), Some(true), "{setting}");
+    }
+    for asks in ["guided", "region", "s3_bucket"] {
+        assert!(!held.contains_key(asks), "{asks}");
+    }
+    let page = file("docs/deploying.md");
+    let steps = section(&page, "## First deploy");
+    assert!(code(steps).any(|line| line == "sam build && sam deploy"), "the page deploys in another way");
+    let others = ["--parameter-overrides FrontDoor=http-api", "--tags", "--s3-bucket", "--no-confirm-changeset"];
+    for option in others {
+        assert!(steps.contains(option), "the page does not offer {option}");
+    }
+    assert!(code(steps).any(|line| line.starts_with("export AWS_REGION=")), "the page chooses no region");
+}
+
+#[test]
+fn sam_configuration_pins_no_parameter() {
+    let (config, mut stacks) = (samconfig(), BTreeSet::new());
+    let global = &config["default"]["global"]["parameters"];
+    for environment in ["default", "observability", "domain"] {
+        let held = deploy_settings(environment);
+        assert!(!held.contains_key("parameter_overrides"), "{environment}: SAM keeps the previous values");
+        assert_eq!(held["on_failure"].as_str(), Some("DELETE"), "{environment}: what failed is in the next one's way");
+        let stack = held.get("stack_name").unwrap_or(&global["stack_name"]);
+        assert!(stacks.insert(text_of(stack)), "{environment}: two templates under one name would delete a stack");
+        // The core's template is the one that `sam build` made.
+        let template = held.get("template_file").map(text_of);
+        let wanted = (environment != "default").then(|| format!("templates/{environment}.yaml"));
+        assert_eq!(template, wanted, "{environment}");
+    }
+}
+
+fn text_of(value: &toml::Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
+#[test]
+fn changelog_and_page_say_to_remove_earlier_stacks() {
+    let changelog = file("CHANGELOG.md");
+    let steps = section(&changelog, "### Upgrading from an earlier checkout");
+    let is_said = |line: &str| line.starts_with("- A stack of an earlier template cannot be upgraded: remove it");
+    assert!(steps.lines().any(is_said), "the changelog does not say that such a stack cannot be upgraded");
+    let page = file("docs/deploying.md");
+    assert!(section(&page, "## Upgrade").contains("without the parameter `Sources`"), "nor does the page");
+    // Such a template is told by what it lacks.
+    assert!(core().defaults().contains_key("Sources"));
+}
+
+#[test]
+fn core_has_no_vpc_role_names_or_paths() {
+    let deployed = whole();
+    for (name, properties) in deployed.of_type("AWS::Serverless::Function") {
+        assert_eq!(properties["VpcConfig"], Value::Null, "{name}");
+    }
+    for (name, properties) in deployed.of_type("AWS::IAM::Role") {
+        assert_eq!((&properties["RoleName"], &properties["Path"]), (&Value::Null, &Value::Null), "{name}");
+    }
+    assert_eq!(deployed.at("ReadSources Properties Path"), &Value::Null);
+    let page = file("docs/left-out.md");
+    let left_out = section(&page, "## Deployment");
+    for item in ["- **VPC attachment**", "- **Prescribed role names and paths.**", "- **China.**"] {
+        assert!(left_out.lines().any(|line| line.starts_with(item)), "{item}");
+    }
+}
+
+/// Lambda shows a function's variables to everybody who may read its configuration.
+#[test]
+fn variables_come_only_from_parameters_without_secrets() {
+    let template = core();
+    let mut reached = BTreeSet::new();
+    for name in template.defaults().keys() {
+        let of = |value: &str| {
+            let deployed = template.deployed(&[(name.as_str(), value)]);
+            ["Ingest", "Worker", "Scheduler"].map(|function| deployed.variables(function))
+        };
+        // These have a value of their own in a mapping or a condition.
+        let [one, other] = if name == "WorkerTimeout" { ["60", "120"] } else { ["/one", "/other"] };
+        if of(one) != of(other) {
+            reached.insert(name.clone());
+        }
+        assert_eq!(template.0["Parameters"][name]["NoEcho"], Value::Null, "{name} would be a secret");
+    }
+    let expected = ["Jobs", "ParkedRetentionDays", "RetentionDays", "Sources", "Tables", "WorkerTimeout"];
+    assert!(reached.iter().eq(expected), "{reached:?}");
+    assert!(!file("template.yaml").contains("{{resolve:"), "a resolved secret would be a variable's value");
+}
+
+/// Returns the part of a page from a heading to the next of its level or above.
+pub fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}"));
+    let level = heading.find(' ').expect("a heading");
+    let is_next = |line: &str| line.find(|sign: char| sign != '#').is_some_and(|signs| (1..=level).contains(&signs));
+    let mut is_code = false;
+    let mut end = 0;
+    for line in rest.split_inclusive('\n') {
+        is_code ^= line.trim_start().starts_with("```");
+        if !is_code && is_next(line) {
+            break;
+        }
+        end += line.len();
+    }
+    &rest[..end]
+}
+
+/// The lines of a page's code, without indentation.
+fn code(page: &str) -> impl Iterator<Item = &str> {
+    page.split("```").skip(1).step_by(2).flat_map(|block| block.lines().skip(1)).map(str::trim)
+}
