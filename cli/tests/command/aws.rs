@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io::{BufReader, Write},
     net::TcpListener,
-    process::Output,
+    process::{Command, Output},
     sync::{Arc, Mutex},
 };
 
@@ -98,6 +98,11 @@ impl Aws {
     /// Runs a command in an account whose services these are; `dynamodb` is
     /// another's.
     pub fn ran(&self, dynamodb: &str, command: &[&str]) -> Output {
+        self.command(dynamodb, command).output().expect("it can be run")
+    }
+
+    /// Returns the command that [`ran`](Self::ran) runs.
+    pub fn command(&self, dynamodb: &str, command: &[&str]) -> Command {
         let mut command = serializer(command);
         let set = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("AWS_"));
         for name in set {
@@ -105,7 +110,7 @@ impl Aws {
         }
         command.envs([("AWS_ENDPOINT_URL", self.url.as_str()), ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb)]);
         command.envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b"), ("AWS_CONFIG_FILE", "/dev/null")]);
-        command.output().expect("it can be run")
+        command
     }
 }
 

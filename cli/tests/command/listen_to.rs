@@ -2,9 +2,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{BufRead, BufReader, Lines, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    process::{Child, ChildStdout, Stdio},
+    process::{Child, Stdio},
     sync::{
         Arc, Condvar, Mutex,
         mpsc::{Receiver, channel},
@@ -77,24 +77,29 @@ fn noise(length: usize) -> String {
 /// The command at work.
 struct Listening {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
     said: Receiver<String>,
+}
+
+fn lines_of(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    let mut read = BufReader::new(output).lines().map_while(Result::ok);
+    std::thread::spawn(move || read.try_for_each(|line| sender.send(line)));
+    lines
 }
 
 impl Listening {
     fn start(mut command: std::process::Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it can be started");
-        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let errors = BufReader::new(child.stderr.take().expect("it is piped")).lines();
-        let (says, said) = channel();
-        std::thread::spawn(move || errors.map_while(Result::ok).try_for_each(|line| says.send(line)));
+        let lines = lines_of(child.stdout.take().expect("it is piped"));
+        let said = lines_of(child.stderr.take().expect("it is piped"));
         Self { child, lines, said }
     }
 
     /// Reads the next line: its word, and its object.
     fn next(&mut self) -> (String, Value) {
-        let line = self.lines.next().expect("a line").expect("text");
+        let line = self.lines.recv_timeout(PATIENCE).expect("a line");
         let line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         (line["what"].as_str().expect("a word").to_owned(), line)
     }
@@ -411,10 +416,11 @@ fn deliveries_of_stack_are_posted_in_sequence_by_reads_only() {
     let (url, posted) = endpoint::endpoint(|_, _| ok());
     let to = format!("{url}/mine");
     let arguments = ["listen", "--stack", "shop", "--region", "eu-central-1", "--json", "--since", "5m", "--to", &to];
-    let done = stack.aws.ran(&dynamodb, &[&arguments[..], &["--topic", "order*", "--limit", "3"]].concat());
-    assert!(done.status.success(), "{done:?}");
-    let said = complained(&done);
-    assert!(said.contains("the sources' own secrets are unknown") && said.contains("ssm:GetParameter"), "{said}");
+    let arguments = [&arguments[..], &["--topic", "order*", "--limit", "3"]].concat();
+    let mut listening = Listening::start(stack.aws.command(&dynamodb, &arguments));
+    let lines = [listening.next(), listening.next(), listening.next()];
+    assert!(listening.until_said("the sources' own secrets are unknown").contains("ssm:GetParameter"));
+    assert_eq!(listening.ended(), Some(0));
     let posts = [next_post(&posted), next_post(&posted), next_post(&posted)];
     let (its, others): (Vec<_>, Vec<_>) =
         posts.iter().partition(|post| post.header("serializer-entity-key") == Some(order));
@@ -425,7 +431,7 @@ fn deliveries_of_stack_are_posted_in_sequence_by_reads_only() {
         (topics(&its), topics(&others)),
         (vec!["orders/create".into(), "orders/paid".into()], vec!["order.created".into()])
     );
-    assert_eq!(printed(&done).lines().count(), 3, "{done:?}");
+    assert!(listening.lines.recv_timeout(PATIENCE).is_err(), "{lines:?}");
     let operations: BTreeSet<_> = operations
         .try_iter()
         .filter_map(|post| post.header("x-amz-target")?.split('.').next_back().map(str::to_owned))
