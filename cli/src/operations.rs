@@ -21,6 +21,7 @@ use crate::{
         delivery::delivery_json,
         order_status::{Kind, NextCommand},
         overview::{Lane, ParkedDelivery},
+        position::{Position, marked},
     },
 };
 
@@ -397,7 +398,7 @@ async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Ou
         "resume",
         order,
         &result,
-        |state| format!("{order} continues from {}: {}{}", state.next(), waiting(state), on_hold(state)),
+        |state| format!("{order} continues from {}: {}{}", marked(state.next()), waiting(state), on_hold(state)),
         |state| {
             format!("{order} was neither blocked nor on hold; a worker was woken: {}{}", waiting(state), on_hold(state))
         },
@@ -410,7 +411,7 @@ fn retry(order: &EntityKey, result: StateChange) -> Outcome {
         "retry",
         order,
         &result,
-        |state| format!("{order} {} is tried now: attempt {}", state.next(), state.attempts + 1),
+        |state| format!("{order} {} is tried now: attempt {}", marked(state.next()), state.attempts + 1),
         |state| match state.is_stopped() {
             true => format!("{order} is blocked or on hold; nothing was changed"),
             false => format!("{order} does not wait for an attempt; nothing was changed"),
@@ -431,12 +432,13 @@ fn hold(order: &EntityKey, result: StateChange) -> Outcome {
 }
 
 fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
+    let shown = marked(sequence);
     let (effect, sentence, settled) = match skipped {
         Skipped::As(settlement) => {
             let sentence = match settlement {
-                Settlement::Parked => format!("{order} {sequence} is parked; what waits behind it continues"),
-                Settlement::Void => format!("{order} {sequence} was empty and is given up"),
-                other => format!("{order} {sequence} is settled as {other}"),
+                Settlement::Parked => format!("{order} {shown} is parked; what waits behind it continues"),
+                Settlement::Void => format!("{order} {shown} was empty and is given up"),
+                other => format!("{order} {shown} is settled as {other}"),
             };
             (Effect::Done, sentence, Some(settlement))
         }
@@ -444,7 +446,7 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
         Skipped::NotThereYet => (
             Effect::Refused,
             format!(
-                "{order} {sequence} is claimed and not written yet; nothing was skipped. Try again in a few seconds"
+                "{order} {shown} is claimed and not written yet; nothing was skipped. Try again in a few seconds"
             ),
             None,
         ),
@@ -454,7 +456,7 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
     let json = json!({ "entity": order, "sequence": sequence, "done": done, "settled": settled });
     let outcome = Outcome::new(effect, sentence, json);
     match settled {
-        Some("parked") => outcome.then("redrive", &[&sequence.to_string()], "appends it again at the end"),
+        Some("parked") => outcome.then("redrive", &[&Position(sequence).to_string()], "appends it again at the end"),
         Some(_) => outcome,
         None => outcome.then("show", &[], "shows what is next"),
     }
@@ -464,19 +466,20 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
 pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) -> Outcome {
     let why = match sequence {
         settled if settled <= state.head => "it is settled".to_owned(),
-        waits if waits <= state.tail => format!("{} is in front of it", state.next()),
+        waits if waits <= state.tail => format!("{} is in front of it", marked(state.next())),
         _ => "it never arrived".to_owned(),
     };
-    let sentence = format!("{order} {sequence} is not the next delivery: {why}; nothing was skipped");
+    let shown = marked(sequence);
+    let sentence = format!("{order} {shown} is not the next delivery: {why}; nothing was skipped");
     let json = json!({ "entity": order, "sequence": sequence, "done": null, "settled": null });
     let effect = if sequence <= state.head { Effect::Nothing } else { Effect::Refused };
     Outcome::new(effect, sentence, json).then("show", &[], "shows what is next")
 }
 
 fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
-    let what = format!("{order} {sequence}");
+    let what = format!("{order} {}", marked(sequence));
     let (effect, sentence, became) = match became {
-        PutBack::At(at) => (Effect::Done, format!("{what} is appended again, as {at}"), json!({ "back_at": at })),
+        PutBack::At(at) => (Effect::Done, format!("{what} is appended again, as {}", marked(*at)), json!({ "back_at": at })),
         PutBack::Unannounced => (
             Effect::Done,
             format!("{what} is back in line; no wake-up could be sent, and the sweep finds it within the hour"),
@@ -509,20 +512,21 @@ fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
 
 async fn discard(operator: &Operator, order: &EntityKey, sequence: Sequence) -> Result<Outcome, OperatorError> {
     let parked = operator.parked_at(order, sequence).await?;
+    let shown = marked(sequence);
     let (effect, sentence) = match &parked {
-        None => (Effect::Nothing, format!("{order} {sequence} is not parked any more; nothing was removed")),
+        None => (Effect::Nothing, format!("{order} {shown} is not parked any more; nothing was removed")),
         Some(parked) => match operator.discard(parked).await {
-            Ok(()) => (Effect::Done, format!("{order} {sequence} is discarded")),
+            Ok(()) => (Effect::Done, format!("{order} {shown} is discarded")),
             Err(OperatorError::Undecided) => (
                 Effect::Refused,
                 format!(
-                    "{order} {sequence} is not settled yet: the worker that parked it still runs, or died. Nothing was removed; try again in a minute"
+                    "{order} {shown} is not settled yet: the worker that parked it still runs, or died. Nothing was removed; try again in a minute"
                 ),
             ),
             Err(OperatorError::DecidedOtherwise(settlement)) => (
                 Effect::Nothing,
                 format!(
-                    "{order} {sequence} was {settlement}, not parked: a worker that lost its lease left the copy, which is removed"
+                    "{order} {shown} was {settlement}, not parked: a worker that lost its lease left the copy, which is removed"
                 ),
             ),
             Err(error) => return Err(error),
@@ -544,20 +548,25 @@ pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
     let (effect, sentence) = match rewound {
         Rewound::Done(Rewinding { from, through, .. }) if is_end => (
             Effect::Done,
-            format!("{order} {from} to {through} stay as they were settled before; what waits continues"),
+            format!(
+                "{order} {} to {} stay as they were settled before; what waits continues",
+                marked(*from),
+                marked(*through)
+            ),
         ),
         Rewound::Done(Rewinding { from, through, applied }) => {
             let run = counted(*applied as u64, "delivery runs", "deliveries run");
-            (Effect::Done, format!("{run} again on {order}, from {from} to {through}, then what waits"))
+            (Effect::Done, format!("{run} again on {order}, from {} to {}, then what waits", marked(*from), marked(*through)))
         }
         _ if is_end => (Effect::Refused, format!("no rewind of {order} is under way; nothing was changed")),
         Rewound::NotSettled(state) => {
-            (Effect::Refused, format!("the last settled delivery of {order} is {}; nothing was changed", state.head))
+            (Effect::Refused, format!("the last settled delivery of {order} is {}; nothing was changed", marked(state.head)))
         }
         Rewound::Expired(Some(first)) => (
             Effect::Refused,
             format!(
-                "some of these deliveries are not kept any more; nothing was changed. Rewind to {first} at the earliest"
+                "some of these deliveries are not kept any more; nothing was changed. Rewind to {} at the earliest",
+                marked(*first)
             ),
         ),
         Rewound::Expired(None) => {

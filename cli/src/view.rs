@@ -8,6 +8,7 @@ pub mod job;
 pub mod lanes;
 pub mod order_status;
 pub mod overview;
+pub mod position;
 pub mod recording;
 pub mod throughput;
 pub mod timeline;

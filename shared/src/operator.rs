@@ -22,7 +22,7 @@ pub use past::{Past, Settled};
 pub use put_back::PutBack;
 pub use restore::{Found as FoundByRestore, JobReport, Newest, RESTORED, RestoreReport, Restored};
 pub use rewind::{Rewinding, Rewound, as_before};
-pub use single::{Content, Single};
+pub use single::{Content, LOOKS_BACK, Single};
 pub use skip::Skipped;
 
 use crate::{

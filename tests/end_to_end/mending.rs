@@ -294,12 +294,19 @@ async fn single_delivery_is_found_with_its_body() {
     assert_eq!((body(&first.content), first.parked.is_some()), (Some(long.body.clone()), true));
     assert!(matches!(at(last + 1).await.unwrap().content, Content::Nothing));
 
-    let before = operator.before(&entity, state.tail).await.unwrap().expect("there is one");
+    let waiting = waits.content.delivery().expect("it waits");
+    let before = operator.before(waiting).await.unwrap().expect("there is one");
     assert_eq!((before.sequence(), before.body()), (Sequence(last - 2), &long.body));
     // A parked delivery remains when its inbox row is deleted.
     world.memory.purge(&TableName::Inbox, |row| row.get(a::PURGE_AT).is_some() && row.get(a::PARTS).is_some());
     let kept = at(last - 3).await.unwrap();
     assert_eq!((body(&kept.content), kept.parked.is_some()), (Some(long.body), true));
+    let mut other = world.incoming("test/a", "other");
+    other.topic = "other".to_owned();
+    let appended = world.inbox().append(&other).await.expect("it is appended");
+    let other = operator.single(&entity, appended.sequence).await.unwrap();
+    let before = operator.before(other.content.delivery().expect("it waits")).await.unwrap();
+    assert!(before.is_none(), "it has another topic: {before:?}");
 }
 
 #[tokio::test(start_paused = true)]

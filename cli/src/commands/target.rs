@@ -12,14 +12,14 @@ use serializer::{
     output::{LOCAL, command_line, local_option, quoted},
     say,
     stack::{Stack, api::Services},
-    view::order_status::NextCommand,
+    view::{order_status::NextCommand, position::Named},
 };
 use webhook_serializer::{
     aws::{Account, Parts, bundle, endpoints::Variant},
     config::{Environment, StoreConfig, parked_retention},
     engine::append::Inbox,
     operator::Operator,
-    protocol::entity::EntityKey,
+    protocol::entity::{EntityKey, Sequence},
     telemetry::Log,
     time::Env,
     tls::Roots,
@@ -230,6 +230,9 @@ pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     serde_json::from_str(&answer.body).with_context(|| format!("{url} is not a `serializer local`"))
 }
 
+/// The longest read of an order's row.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Deployment {
     pub fn is_local(&self) -> bool {
         self.is_local
@@ -251,6 +254,15 @@ impl Deployment {
         for (line, next) in lines.iter().zip(next) {
             say!("  {line:width$}  {}", style(format_args!("# {}", next.purpose)).dim());
         }
+    }
+
+    /// Returns the sequence of the delivery that is named. For a position it reads the order's row.
+    pub async fn sequence(&self, order: &EntityKey, named: Named) -> Result<Sequence> {
+        if let Some(sequence) = named.sequence() {
+            return Ok(sequence);
+        }
+        let state = self.parts.store.entity(order, PATIENCE).await?;
+        Ok(named.up_to(state.map_or(Sequence(0), |state| state.tail)))
     }
 
     pub fn operator(&self) -> Operator {

@@ -16,6 +16,7 @@ use crate::{
     view::{
         order_status::{NextCommand, OrderStatus},
         overview::ParkedDelivery,
+        position::{Position, marked},
     },
 };
 
@@ -44,7 +45,7 @@ impl DeliveryStatus {
         let first = receipt.as_ref().filter(|receipt| receipt.sequence != sequence).map(|receipt| receipt.sequence);
         let own = receipt.as_ref().filter(|_| first.is_none());
         let waits = state.as_ref().filter(|state| state.head < sequence);
-        let at = sequence.to_string();
+        let at = Position(sequence).to_string();
         let (word, mut sentences, next) = match (waits, parked) {
             (Some(state), _) if sequence == state.next() => {
                 let topic = content.delivery().map(Delivery::topic);
@@ -68,7 +69,7 @@ impl DeliveryStatus {
                 let (word, sentence) = match (own.map(|receipt| receipt.settlement), first) {
                     (_, Some(first)) => {
                         let sentence = "The same delivery was settled before; its handler was not started";
-                        ("repeat".to_owned(), Some(format!("{sentence}: see {first}.")))
+                        ("repeat".to_owned(), Some(format!("{sentence}: see {}.", marked(first))))
                     }
                     (Some(Settlement::Parked), _) => {
                         let sentence = "It was parked, and has been redriven or discarded since, or has expired.";

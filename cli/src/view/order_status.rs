@@ -10,7 +10,10 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::output::{command_line, counted, duration};
+use crate::{
+    output::{command_line, counted, duration},
+    view::position::{Position, marked},
+};
 
 /// The kinds of states, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +71,16 @@ impl Kind {
     /// Returns whether an operator has to act, or a handler or destination fails.
     pub fn is_trouble(self) -> bool {
         !matches!(self, Self::AtWork | Self::Waiting | Self::Idle)
+    }
+
+    /// Returns the kind of an order that may have parked deliveries.
+    pub fn with_parked(self, has_parked: bool) -> Self {
+        if self == Self::Idle && has_parked { Self::Parked } else { self }
+    }
+
+    /// Returns whether the order does not go on before somebody acts.
+    pub fn needs_somebody(self) -> bool {
+        matches!(self, Self::Blocked | Self::Parked | Self::OnHold)
     }
 
     pub fn as_str(self) -> &'static str {
@@ -141,10 +154,7 @@ impl OrderStatus {
         parked: Option<ParkedDeliveries<'_>>,
         now: Timestamp,
     ) -> Self {
-        let kind = match state.map_or(Kind::Idle, |state| Kind::of(state, now)) {
-            Kind::Idle if parked.is_some() => Kind::Parked,
-            kind => kind,
-        };
+        let kind = state.map_or(Kind::Idle, |state| Kind::of(state, now)).with_parked(parked.is_some());
         let mut status = Self { kind, causes: Vec::new(), next: Vec::new() };
         if let Some(state) = state {
             status.explain_stop(state, topic, now);
@@ -159,13 +169,13 @@ impl OrderStatus {
     }
 
     fn explain_stop(&mut self, state: &EntityState, topic: Option<&str>, now: Timestamp) {
-        let (delivery, next) = (delivery(state, topic), state.next().to_string());
+        let (delivery, next) = (delivery(state, topic), Position(state.next()).to_string());
         if let Some(reason) = state.blocked {
             let error = state.last_error.as_deref().unwrap_or("no error was recorded");
             self.explain(match reason {
                 BlockReason::Attempts => format!("{delivery} failed after {}: {error}", attempts(state)),
                 BlockReason::Expired => format!(
-                    "Sequence {next} is empty and so old that its delivery may have expired. Check with the sender whether one is missing."
+                    "#{next} is empty and so old that its delivery may have expired. Check with the sender whether one is missing."
                 ),
                 BlockReason::Vanished => format!(
                     "{VANISHED_BEFORE_START} workers in a row died before they started the handler of {delivery}. Their logs say why."
@@ -173,7 +183,7 @@ impl OrderStatus {
             });
             match reason {
                 BlockReason::Expired => {
-                    self.next.push(NextCommand::new("resume", &[], "gives this sequence up and continues behind it"));
+                    self.next.push(NextCommand::new("resume", &[], "gives it up and continues behind it"));
                 }
                 BlockReason::Attempts | BlockReason::Vanished => {
                     self.show(&next);
@@ -199,7 +209,7 @@ impl OrderStatus {
 
     fn explain_parked(&mut self, parked: ParkedDeliveries<'_>) {
         let ParkedDeliveries { count, newest, newest_error } = parked;
-        let one = newest.to_string();
+        let one = Position(newest).to_string();
         self.show(&one);
         if count == 1 {
             self.explain(format!("1 delivery is parked: {newest_error}"));
@@ -271,14 +281,14 @@ impl OrderStatus {
                 _ if is_unavailable(state) => {
                     format!("{delivery} has waited {} for its destination: {error}", duration(state.retries.total()))
                 }
-                Some(last) => format!("A group up to {last} failed, and each of it is tried alone: {error}"),
+                Some(last) => format!("A group up to {} failed, and each of it is tried alone: {error}", marked(last)),
                 None if state.has_attempts_of_latest() => {
                     format!("The newest waiting delivery failed after {}: {error}", attempts(state))
                 }
                 None => format!("{delivery} failed after {}: {error}", attempts(state)),
             });
             if !state.is_stopped() && state.held.is_none() {
-                self.show(&state.next().to_string());
+                self.show(&Position(state.next()).to_string());
                 match state.retry_at.filter(|at| *at > now) {
                     Some(at) => {
                         self.explain(format!("The next attempt starts in {}.", duration(at.since(now))));
@@ -316,8 +326,8 @@ impl OrderStatus {
 
 fn delivery(state: &EntityState, topic: Option<&str>) -> String {
     match topic {
-        Some(topic) => format!("{topic} {}", state.next()),
-        None => state.next().to_string(),
+        Some(topic) => format!("{topic} {}", marked(state.next())),
+        None => marked(state.next()),
     }
 }
 
@@ -340,6 +350,8 @@ fn failed_group(state: &EntityState) -> Option<Sequence> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use webhook_serializer::protocol::{
         format::{FORMAT, attribute as a},
         table::Row,
@@ -370,6 +382,8 @@ mod tests {
         let failed = row().with(a::ATTEMPTS, 1_u32).with(a::LAST_ERROR, "no");
         let on_hold = row().with(a::HOLD, 940_000_u32);
         let settled = row().with(a::HEAD, 4_u32);
+        let unavailable = Retries::default().after(FailureClass::Unavailable, Duration::from_secs(9));
+        let unavailable = unavailable.to_stored().unwrap();
         let leased = |row: &Row, kind: &str, until: u64| {
             let row = row.clone().with(a::HOLDER, "h").with(a::KIND, kind).with(a::HOLDER_INFO, "worker 3");
             row.with(a::EXPIRES_AT, until)
@@ -377,19 +391,19 @@ mod tests {
         let cases = [
             (
                 row().with(a::BLOCKED, "attempts").with(a::ATTEMPTS, 8_u32).with(a::LAST_ERROR, "closed"),
-                "blocked | 3 failed after 8 attempts: closed. | show 3, resume, skip 3 --why TEXT",
+                "blocked | #3 failed after 8 attempts: closed. | show 3, resume, skip 3 --why TEXT",
             ),
             (
                 row().with(a::BLOCKED, "expired"),
-                "blocked | Sequence 3 is empty and so old that its delivery may have expired. Check with the sender whether one is missing. | resume",
+                "blocked | #3 is empty and so old that its delivery may have expired. Check with the sender whether one is missing. | resume",
             ),
             (
                 row().with(a::BLOCKED, "vanished"),
-                "blocked | 10 workers in a row died before they started the handler of 3. Their logs say why. | show 3, resume, skip 3 --why TEXT",
+                "blocked | 10 workers in a row died before they started the handler of #3. Their logs say why. | show 3, resume, skip 3 --why TEXT",
             ),
             (
                 on_hold.clone().with(a::BLOCKED, "expired"),
-                "blocked | Sequence 3 is empty and so old that its delivery may have expired. Check with the sender whether one is missing. An operator put it on hold 1 min ago. 2 deliveries wait. | resume, show --history",
+                "blocked | #3 is empty and so old that its delivery may have expired. Check with the sender whether one is missing. An operator put it on hold 1 min ago. 2 deliveries wait. | resume, show --history",
             ),
             (
                 on_hold.clone(),
@@ -401,23 +415,27 @@ mod tests {
             ),
             (
                 failed.clone().with(a::RETRY_AT, 999_000_u32),
-                "failing | 3 failed after 1 attempt: no. The next attempt starts when a worker is free. | show 3",
+                "failing | #3 failed after 1 attempt: no. The next attempt starts when a worker is free. | show 3",
             ),
             (
                 failed.clone().with(a::RETRY_AT, 1_004_000_u32),
-                "failing | 3 failed after 1 attempt: no. The next attempt starts in 4.0 s. | show 3, retry",
+                "failing | #3 failed after 1 attempt: no. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
                 row().with(a::LAST_ERROR, "no").with(a::ONE_BY_ONE, 4_u32).with(a::RETRY_AT, 1_004_000_u32),
-                "failing | A group up to 4 failed, and each of it is tried alone: no. The next attempt starts in 4.0 s. | show 3, retry",
+                "failing | A group up to #4 failed, and each of it is tried alone: no. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
                 failed.with(a::ONE_BY_ONE, 2_u32).with(a::RETRY_AT, 999_000_u32),
                 "failing | The newest waiting delivery failed after 1 attempt: no. The next attempt starts when a worker is free. | show 3",
             ),
             (
+                row().with(a::LAST_ERROR, "refused").with(a::RETRIES, unavailable).with(a::RETRY_AT, 1_004_000_u32),
+                "unavailable | #3 has waited 9.0 s for its destination: refused. The next attempt starts in 4.0 s. | show 3, retry",
+            ),
+            (
                 leased(&row().with(a::SUSPECT, 2_u32), "drain", 992_000),
-                "abandoned | 2 workers died while 3 was next. It runs in isolation: after the others of its batch, alone, its start recorded first. Its holder (worker 3) died or froze: the lease expired 8.0 s ago. The next wake-up takes it over, the sweep's within the hour. | resume",
+                "abandoned | 2 workers died while #3 was next. It runs in isolation: after the others of its batch, alone, its start recorded first. Its holder (worker 3) died or froze: the lease expired 8.0 s ago. The next wake-up takes it over, the sweep's within the hour. | resume",
             ),
             (
                 leased(&row(), "drain", 1_012_000),

@@ -59,6 +59,7 @@ pub struct EventRecorder {
     recorded: Arc<Mutex<Recorded>>,
     length: watch::Sender<usize>,
     env: Env,
+    began: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -73,7 +74,8 @@ struct Recorded {
 
 impl EventRecorder {
     pub fn new(env: Env) -> Self {
-        Self { recorded: Arc::default(), length: watch::Sender::new(0), env }
+        let began = env.monotonic();
+        Self { recorded: Arc::default(), length: watch::Sender::new(0), env, began }
     }
 
     /// Gives a delivery a name.
@@ -95,6 +97,11 @@ impl EventRecorder {
 
     pub fn source(&self, entity: &EntityKey) -> Option<SourceName> {
         self.recorded().sources.get(entity).cloned()
+    }
+
+    /// Returns the time of its creation, by its clock.
+    pub fn began(&self) -> Duration {
+        self.began
     }
 
     pub fn now(&self) -> Duration {

@@ -12,7 +12,10 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::view::order_status::{OrderStatus, ParkedDeliveries};
+use crate::view::{
+    order_status::{OrderStatus, ParkedDeliveries},
+    position::marked,
+};
 
 #[derive(Debug)]
 pub struct Timeline {
@@ -51,7 +54,7 @@ impl Timeline {
 
 pub fn outcome(past: &Past) -> String {
     match (past.settlement(), past.first) {
-        (Some(Settlement::Repeat), Some(first)) => format!("repeat of {first}"),
+        (Some(Settlement::Repeat), Some(first)) => format!("repeat of {}", marked(first)),
         (Some(Settlement::Void), _) => "tombstone: never written".into(),
         (Some(settlement), _) => settlement.to_string(),
         (None, _) => "no receipt".into(),

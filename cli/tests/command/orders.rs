@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::running::{Local, complained, event, file, folder, printed, ran};
+use crate::running::{Local, complained, event, file, folder, position, printed, ran};
 
 const ORDER: &str = "shopify/order/450789469";
 
@@ -192,7 +192,7 @@ fn show_prints_repeats_until_erased() {
     let shown = printed(&local.ran(&["show", ORDER]));
     let seen: Value = serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap();
     let first = seen["settled"][0]["sequence"].as_u64().expect("a receipt");
-    assert!(shown.contains(&format!("repeat of {first}")), "{shown}");
+    assert!(shown.contains(&format!("repeat of {}", position(first))), "{shown}");
     assert!(shown.contains("All deliveries are settled."), "{shown}");
     assert_eq!((&seen["settled"][1]["outcome"], &seen["settled"][1]["of"]), (&"repeat".into(), &first.into()));
     let erased = local.ran(&["erase", ORDER]);
@@ -210,10 +210,30 @@ fn show_names_a_paused_source() {
     let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
     local.send(&["shopify-orders-create.json"]);
     local.until(|told| told["what"] == "accepted");
+    let seen = |local: &Local| -> Value {
+        serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap()
+    };
+    // A worker finds it paused and looks again a quarter of an hour later.
+    while seen(&local)["is_pause_seen"] != true {}
     let shown = printed(&local.ran(&["show", ORDER]));
-    assert!(shown.contains("Its source shopify is paused") && shown.contains("source resume"), "{shown}");
-    let seen: Value = serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap();
-    assert_eq!(seen["paused_source"], "shopify");
+    assert!(shown.contains("Its source shopify is paused. A worker looks again in 15 min; "), "{shown}");
+    assert!(shown.contains("source resume"), "{shown}");
+    assert_eq!(seen(&local)["paused_source"], "shopify");
+}
+
+#[test]
+fn show_claims_no_pause_before_a_worker_sees_it() {
+    let folder = folder();
+    let text = serializer::local::samples::SOURCES.to_owned();
+    let sources = file(&folder, "sources.toml", &text);
+    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    assert!(local.ran(&["hold", ORDER, "--why", "no worker looks"]).status.success());
+    local.send(&["shopify-orders-create.json"]);
+    local.until(|told| told["what"] == "accepted");
+    file(&folder, "sources.toml", &text.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1));
+    let shown = printed(&local.ran(&["show", ORDER]));
+    let expected = "Its source shopify is paused in the sources document, and workers follow within 1 min; ";
+    assert!(shown.contains(expected), "{shown}");
 }
 
 #[test]

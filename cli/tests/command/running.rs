@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
+use webhook_serializer::protocol::entity::Sequence;
 
 /// The command, with nothing of a stack in its environment.
 pub fn serializer(arguments: &[&str]) -> Command {
@@ -31,6 +32,11 @@ pub fn printed(output: &Output) -> String {
 
 pub fn complained(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A delivery's position, as it is shown: `#7011`.
+pub fn position(sequence: u64) -> String {
+    serializer::view::position::marked(Sequence(sequence))
 }
 
 /// A sample of `events/`.

@@ -51,6 +51,7 @@ fn source_lifecycle_never_prints_a_secret() {
         &["add", "pay", "--provider", "stripe", "--handler", &forward, "--ignore", "customer.*", "--yes"],
         "whsec_hush\n",
     );
+    assert!(added.contains("within 1 min; until then its webhooks may be answered 404"), "{added}");
     assert!(added.contains("+ [sources.pay]\n") && added.contains("\"https://example.com/…\""), "{added}");
     let text = read(&path);
     assert!(text.starts_with(SHOP) && text.contains("secrets = [\"whsec_hush\"]\n") && text.contains(url), "{text}");
@@ -70,6 +71,7 @@ fn source_lifecycle_never_prints_a_secret() {
     let before = read(&path);
     let paused = run(&["pause", "pay", "--yes"], "");
     assert!(paused.contains("+ paused = true") && paused.contains("is paused: its webhooks are accepted"), "{paused}");
+    assert!(paused.contains("within 1 min; from then on its deliveries are accepted and wait"), "{paused}");
     assert!(run(&["pause", "pay", "--yes"], "").contains("paused already"));
     assert!(run(&["list"], "").contains("`pay` is paused"));
     let resumed = run(&["resume", "pay", "--yes"], "");

@@ -19,7 +19,7 @@ use webhook_serializer::{
     time::{Env, Nonce, Timestamp},
 };
 
-use crate::running::{Local, complained, event, file, folder, printed, ran, serializer};
+use crate::running::{Local, complained, event, file, folder, position, printed, ran, serializer};
 
 /// One source parks at once, one blocks at once, one tries again in an hour.
 const SOURCES: &str = r#"
@@ -284,7 +284,8 @@ fn show_hides_personal_data_and_keeps_numbers() {
     let first = first.to_string();
     let hidden = trouble.said(&["show", PARKED, &first]);
     assert!(hidden.contains("  parked\nIt was parked ") && hidden.contains("orders/create"), "{hidden}");
-    let discard = format!("serializer discard {} {PARKED} {first} --why TEXT", trouble.local.target);
+    let typed = position(first.parse().unwrap()).trim_start_matches('#').to_owned();
+    let discard = format!("serializer discard {} {PARKED} {typed} --why TEXT", trouble.local.target);
     assert!(hidden.contains(&discard) && hidden.contains("hidden: /"), "{hidden}");
     let raw = trouble.said(&["show", PARKED, &first, "--raw"]);
     let body = raw.lines().last().unwrap();
@@ -302,10 +303,39 @@ fn show_hides_personal_data_and_keeps_numbers() {
     assert!(shown.contains("\n  \"huge\": 12345678901234567890123,\n") && shown.contains(&noise), "{}", shown.len());
     let json = printed(&trouble.ran(&["show", PARKED, &second, "--json"]));
     assert!(json.contains("\"huge\":12345678901234567890123,"), "{}", json.len());
-    let diff = trouble.said(&["show", PARKED, &second, "--diff"]);
-    assert!(diff.contains(&format!("Against {first}, orders/create:\n")), "{diff}");
+    let none = trouble.ran(&["show", PARKED, &second, "--diff"]);
+    assert!(complained(&none).contains("is a kept orders/paid; nothing to compare with"), "{none:?}");
+    let later = |text: String| {
+        let text = text.replacen("\"{", &format!("\"{longer}"), 1).replace("15e8d2f1", "2");
+        text.replace("\\\"financial_status\\\":\\\"pending\\\"", "\\\"financial_status\\\":\\\"authorized\\\"")
+    };
+    trouble.send("shopify-orders-create.json", later, "applied");
+    let third = trouble.json(&["show", PARKED])["state"]["head"].to_string();
+    let diff = trouble.said(&["show", PARKED, &third, "--diff"]);
+    assert!(diff.contains(&format!("Against {}, orders/create:\n", position(first.parse().unwrap()))), "{diff}");
     assert!(diff.contains("+ /huge  12345678901234567890123\n"), "{diff}");
-    assert!(diff.contains("~ /financial_status  \"pending\" → \"paid\"\n") && !diff.contains("/currency "), "{diff}");
+    assert!(diff.contains("~ /financial_status  \"pending\" → \"authorized\"\n"), "{diff}");
+    assert!(!diff.contains("/currency "), "{diff}");
+}
+
+#[test]
+fn commands_accept_the_positions_they_print() {
+    let mut trouble = Trouble::start();
+    trouble.park("450789469", "1");
+    let (_, sequence) = parked(&trouble)[0];
+    let shown = trouble.said(&["show", PARKED]);
+    let marked = position(sequence);
+    assert!(shown.contains(&format!("last arrived {marked}, last settled {marked},")), "{shown}");
+    let delivery = trouble.json(&["show", PARKED, &marked]);
+    assert_eq!(delivery["sequence"], sequence);
+    let next = shown.lines().find(|line| line.starts_with("  serializer redrive ")).expect("it is printed");
+    let next: Vec<&str> = next.split("  #").next().unwrap().split_whitespace().skip(1).collect();
+    assert!(next.contains(&marked.trim_start_matches('#')), "{shown}");
+    assert!(printed(&ran(&next)).contains(&format!("{marked} is appended again, as #")), "{next:?}");
+    trouble.local.until(|told| told["outcome"] == "parked");
+    let again = trouble.json(&["show", PARKED])["state"]["head"].as_u64().unwrap();
+    let discarded = trouble.said(&["discard", PARKED, &position(again), "--why", "a test", "--yes"]);
+    assert!(discarded.ends_with(&format!("{} is discarded\n", position(again))), "{discarded}");
 }
 
 #[test]
@@ -319,12 +349,12 @@ fn show_explains_missing_delivery() {
         complained(&done)
     };
     assert!(said("warehouse/order/1", 1).contains("there is no order warehouse/order/1: "));
-    assert!(said(BLOCKED, next + 1).contains(&format!("there is no delivery {}", next + 1)));
+    assert!(said(BLOCKED, next + 1).contains(&format!("there is no delivery {}", position(next + 1))));
     assert!(said(BLOCKED, 7).contains("its delivery is gone: deliveries are kept for 30 days"));
     assert!(
         trouble
             .said(&["show", BLOCKED, &next.to_string()])
-            .contains(&format!("  blocked\norder.shipped {next} failed after 1 attempt: "))
+            .contains(&format!("  blocked\norder.shipped {} failed after 1 attempt: ", position(next)))
     );
 }
 
@@ -346,7 +376,8 @@ fn bulk_redrive_lists_first_and_continues() {
     for listed in [printed(&asked), printed(&dry)] {
         let rows = listed.lines().filter(|line| line.starts_with("shopify/order/"));
         let rows = rows.map(|row| row.split_whitespace().take(2).collect::<Vec<_>>().join(" "));
-        let expected: Vec<String> = before.iter().map(|(order, sequence)| format!("{order} {sequence}")).collect();
+        let expected: Vec<String> =
+            before.iter().map(|(order, sequence)| format!("{order} {}", position(*sequence))).collect();
         assert_eq!(rows.collect::<Vec<_>>(), expected);
         assert!(listed.contains("4 deliveries of 2 orders."), "{listed}");
     }

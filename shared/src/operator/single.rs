@@ -12,8 +12,8 @@ use crate::protocol::{
     table::Row,
 };
 
-/// The number of sequences before a delivery that are searched for another.
-const LOOKS_BACK: u64 = 25;
+/// The number of sequences before a delivery that are searched for another of its topic.
+pub const LOOKS_BACK: u64 = 25;
 
 /// A snapshot of one sequence of an inbox.
 #[derive(Debug, Clone)]
@@ -81,20 +81,26 @@ impl Operator {
         Ok(Single { state, content, receipt, parked })
     }
 
-    /// Reads the nearest delivery before `sequence` that still exists, with its body.
+    /// Reads the newest kept delivery before `delivery` with its source and topic, and its body. It looks at
+    /// [`LOOKS_BACK`] sequences.
     ///
     /// # Errors
     ///
     /// Those of [`single`](Self::single).
-    pub async fn before(&self, entity: &EntityKey, sequence: Sequence) -> Result<Option<Delivery>, OperatorError> {
+    pub async fn before(&self, delivery: &Delivery) -> Result<Option<Delivery>, OperatorError> {
+        let entity = delivery.entity();
+        let is_alike = |one: &Delivery| one.source() == delivery.source() && one.topic() == delivery.topic();
         for back in 1..=LOOKS_BACK {
-            let Some(place) = sequence.0.checked_sub(back).map(Sequence) else { break };
+            let Some(place) = delivery.sequence().0.checked_sub(back).map(Sequence) else { break };
             let mut row = self.store.item(entity, place, PATIENCE).await?;
             if row.is_none() {
                 row = self.store.get(&parked_row(entity, place), PATIENCE).await?;
             }
-            if let Content::Delivery(delivery) = self.content(entity, row.as_ref()).await? {
-                return Ok(Some(*delivery));
+            let Some(Item::Delivery(unpacked)) = row.map(|row| Item::parse(entity, &row)).transpose()? else { continue };
+            if is_alike(unpacked.head())
+                && let Content::Delivery(found) = self.completed(*unpacked).await?
+            {
+                return Ok(Some(*found));
             }
         }
         Ok(None)

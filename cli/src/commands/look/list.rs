@@ -4,6 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
+use console::style;
 use serde_json::{Value, json};
 use serializer::{
     output::{self, Table, duration},
@@ -158,6 +159,9 @@ impl List {
         let is_wanted = |lane: &Lane| self.takes(lane) && filter.takes_but_source(lane.error(), lane.since());
         surveyor.sources(|lane| is_wanted(lane) && is_shown(lane)).await?;
         let survey = surveyor.finish();
+        if !deployment.is_local() {
+            output::complain(style(format_args!("read for about {} read units", survey.units)).dim());
+        }
         let entries = self.entries(&survey.overview, &filter);
         self.print(&entries, &deployment);
         Ok(ExitCode::SUCCESS)

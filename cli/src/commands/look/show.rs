@@ -8,14 +8,16 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use webhook_serializer::protocol::entity::{EntityKey, Sequence};
+use serializer::view::position::Named;
+use webhook_serializer::protocol::entity::EntityKey;
 
 use crate::commands::target::Target;
 
 /// Options of `serializer show`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With SEQUENCE it shows that delivery and its body. Hidden by default: names, addresses, e-mail, phone \
+    after_help = "A delivery's position is the last four digits of its sequence, which --json has whole.\n\n\
+                  With SEQUENCE it shows that delivery and its body. Hidden by default: names, addresses, e-mail, phone \
                   numbers, what looks like a card's number, the query of links, and all values under keys such as \
                   customer, billing_address or token. A body that is no JSON is hidden as a whole. Of the sender's \
                   headers only topic, delivery id and content type are stored.\n\n\
@@ -27,8 +29,8 @@ pub struct Show {
     /// The order's key, such as shopify/order/450789469; `send` and `list` print it
     #[arg(value_name = "ORDER")]
     order: EntityKey,
-    /// One delivery, by its number
-    sequence: Option<u64>,
+    /// One delivery: its position, such as 7011, or its whole sequence
+    sequence: Option<Named>,
     /// List what operators did to the order: who, when and why
     #[arg(long, conflicts_with_all = ["sequence", "settled"])]
     history: bool,
@@ -38,7 +40,7 @@ pub struct Show {
     /// The body as it was sent, nothing hidden; a terminal gets control characters escaped
     #[arg(long, requires = "sequence")]
     raw: bool,
-    /// Show the differences from the previous delivery of the order, instead of the body
+    /// Show the differences from the newest earlier delivery of the same topic, instead of the body
     #[arg(long, requires = "sequence")]
     diff: bool,
     /// JSON: one object, or with --history one a line
@@ -51,8 +53,8 @@ pub struct Show {
 impl Show {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        match self.sequence.map(Sequence) {
-            Some(sequence) => self.delivery(sequence, &deployment).await,
+        match self.sequence {
+            Some(named) => self.delivery(deployment.sequence(&self.order, named).await?, &deployment).await,
             None if self.history => self.history(&deployment).await,
             None => self.order(&deployment).await,
         }

@@ -14,6 +14,7 @@ use serializer::{
     view::{
         order_status::Kind,
         overview::{Group, Overview},
+        position::{Position, marked},
     },
 };
 use webhook_serializer::protocol::entity::{EntityKey, SourceName};
@@ -81,7 +82,7 @@ impl Status {
                 group.deliveries.to_string(),
                 group.oldest.map(|at| duration(now.since(at))).unwrap_or_default(),
                 group.error.clone().unwrap_or_default(),
-                format!("{entity} {sequence}"),
+                format!("{entity} {}", marked(*sequence)),
             ]);
         }
         say!();
@@ -142,7 +143,7 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
 
 fn next(group: &Group, deployment: &Deployment) -> [(String, &'static str); 2] {
     let (entity, sequence) = &group.example;
-    let (order, sequence) = (entity.as_str(), sequence.to_string());
+    let (order, sequence) = (entity.as_str(), Position(*sequence).to_string());
     let mut only = Vec::new();
     if let Some(source) = &group.source {
         only.extend(["--source", source.as_str()]);
@@ -181,7 +182,7 @@ impl Status {
         json!({
             "orders": seen.orders, "waiting": seen.count(Kind::Waiting), "failing": seen.count(Kind::Failing),
             "unavailable": seen.count(Kind::Unavailable),
-            "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "held": seen.count(Kind::Leased),
+            "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "leased": seen.count(Kind::Leased),
             "on_hold": seen.count(Kind::OnHold),
             "abandoned": seen.count(Kind::Abandoned), "parked": seen.parked.len(), "groups": groups.collect::<Vec<_>>(),
             "last_minutes": pace::as_json(survey, !self.no_parked), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,

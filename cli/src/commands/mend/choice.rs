@@ -1,7 +1,8 @@
 //! Options of the verbs that take one order or many.
 
 use clap::{ArgGroup, Args};
-use webhook_serializer::protocol::entity::{EntityKey, Sequence};
+use serializer::view::position::Named;
+use webhook_serializer::protocol::entity::EntityKey;
 
 use crate::commands::{selection::Selection, target::Target};
 
@@ -23,15 +24,11 @@ pub struct Deliveries {
     /// The order's key, such as shopify/order/450789469; or choose many by --source, --error, --since or --all
     #[arg(value_name = "ORDER")]
     pub order: Option<EntityKey>,
-    /// The delivery's number, as `show` prints it
-    #[arg(value_parser = sequence, conflicts_with_all = ["source", "error", "since", "all", "limit"])]
-    pub sequence: Option<Sequence>,
+    /// The delivery's position, such as 7011, as `show` prints it, or its whole sequence
+    #[arg(conflicts_with_all = ["source", "error", "since", "all", "limit"])]
+    pub sequence: Option<Named>,
     #[command(flatten)]
     pub many: Many,
-}
-
-fn sequence(text: &str) -> Result<Sequence, std::num::ParseIntError> {
-    text.parse().map(Sequence)
 }
 
 #[derive(Debug, Args)]

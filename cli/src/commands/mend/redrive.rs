@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use serializer::{operations::Verb, say};
+use serializer::{operations::Verb, say, view::position::marked};
 use webhook_serializer::{
     operator::{OperatorError, Parked},
     protocol::entity::EntityKey,
@@ -52,7 +52,7 @@ impl Redrive {
         let deployment = many.target.connect().await?;
         let operator = deployment.operator().because(self.because.reason());
         let order = order.as_ref().context("which order's?")?;
-        let is_wanted = |one: &Parked| sequence.is_none_or(|sequence| one.sequence == sequence);
+        let is_wanted = |one: &Parked| sequence.is_none_or(|named| named.fits(one.sequence));
         let parked: Vec<Parked> = operator.parked(order).await?.into_iter().filter(is_wanted).collect();
         if parked.is_empty() {
             let show = deployment.command("show", order.as_str());
@@ -60,13 +60,13 @@ impl Redrive {
         }
         let mut code = ExitCode::SUCCESS;
         for one in &parked {
-            let what = format!("{order} {}", one.sequence);
+            let what = format!("{order} {}", marked(one.sequence));
             if many.dry_run {
                 say!("{what} would be appended to the inbox of {to}");
                 continue;
             }
             match operator.redrive(one, Some(to)).await {
-                Ok(appended) => say!("{what} is in the inbox of {to}, as {}", appended.sequence),
+                Ok(appended) => say!("{what} is in the inbox of {to}, as {}", marked(appended.sequence)),
                 // None of them keeps the others.
                 Err(error @ (OperatorError::DecidedOtherwise(_) | OperatorError::NotParked)) => say!("{what}: {error}"),
                 Err(error @ OperatorError::Undecided) => {

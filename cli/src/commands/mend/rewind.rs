@@ -8,6 +8,7 @@ use serializer::{
     operations::{self, Target as Order, Verb},
     output::{self, counted},
     say,
+    view::position::{Named, marked},
 };
 use webhook_serializer::{
     operator::{Rewinding, Rewound},
@@ -33,9 +34,9 @@ pub struct Rewind {
     /// The order's key, such as shopify/order/450789469
     #[arg(value_name = "ORDER")]
     order: EntityKey,
-    /// The first delivery to run again, by its number, as `show` prints it
+    /// The first delivery to run again: its position, such as 7011, as `show` prints it, or its whole sequence
     #[arg(required_unless_present = "end", conflicts_with = "end")]
-    sequence: Option<u64>,
+    sequence: Option<Named>,
     /// End a rewind early: what has not run again stays as it was
     #[arg(long)]
     end: bool,
@@ -54,7 +55,11 @@ pub struct Rewind {
 impl Rewind {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let target = Order { order: self.order.clone(), sequence: self.sequence.map(Sequence) };
+        let sequence = match self.sequence {
+            Some(named) => Some(deployment.sequence(&self.order, named).await?),
+            None => None,
+        };
+        let target = Order { order: self.order.clone(), sequence };
         let verb = if self.end { Verb::EndRewind } else { Verb::Rewind };
         if let Some(from) = target.sequence
             && !self.yes
@@ -89,7 +94,9 @@ impl Rewind {
         let Rewinding { from, through, applied } = rewound;
         let others = through.0 - from.0 + 1 - applied as u64;
         say!(
-            "{order} {from} to {through}: {} again, in order.",
+            "{order} {} to {}: {} again, in order.",
+            marked(from),
+            marked(through),
             counted(applied as u64, "applied delivery runs", "applied deliveries run")
         );
         if others > 0 {

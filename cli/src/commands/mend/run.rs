@@ -11,12 +11,10 @@ use serializer::{
     view::{
         delivery::parked_json,
         overview::{Lane, ParkedDelivery},
+        position::{Named, marked},
     },
 };
-use webhook_serializer::protocol::{
-    entity::{EntityKey, Sequence},
-    maintain::Reason,
-};
+use webhook_serializer::protocol::{entity::EntityKey, maintain::Reason};
 
 use super::choice::Many;
 use crate::commands::{
@@ -33,7 +31,7 @@ const LISTED: usize = 50;
 pub struct Request<'a> {
     pub verb: Verb,
     pub order: Option<&'a EntityKey>,
-    pub sequence: Option<Sequence>,
+    pub sequence: Option<Named>,
     pub many: &'a Many,
     pub reason: Reason,
 }
@@ -97,14 +95,15 @@ impl Request<'_> {
             }
         }
         let of = match (self.order, self.sequence) {
-            (Some(order), Some(sequence)) => {
+            (Some(order), Some(named)) => {
+                let sequence = deployment.sequence(order, named).await?;
                 let state = deployment.operator().single(order, sequence).await?.state;
                 let what = match state {
                     Some(state) if state.head < sequence && sequence <= state.tail => "it waits for its turn",
                     Some(state) if sequence <= state.head => "it was settled, redriven or discarded",
                     _ => "it never arrived",
                 };
-                format!("{order} {sequence} is not parked: {what}")
+                format!("{order} {} is not parked: {what}", marked(sequence))
             }
             (Some(order), None) => format!("no delivery of {order} is parked"),
             _ => format!("there is nothing to {}", self.verb.name()),
@@ -122,7 +121,7 @@ impl Request<'_> {
         let limit = self.many.limit.map_or(usize::MAX, |limit| limit as usize);
         let filter = self.many.selection.filter(deployment.env.now());
         let takes_parked = |one: &ParkedDelivery| {
-            self.sequence.is_none_or(|sequence| one.sequence == sequence)
+            self.sequence.is_none_or(|named| named.fits(one.sequence))
                 && filter.takes(Some(&one.source), Some(&one.error), one.since)
         };
         match (self.verb, self.order) {
@@ -139,7 +138,12 @@ impl Request<'_> {
                             .parked
                     }
                 };
-                Ok(self.plan_of_parked(&ParkedSelection::of(parked, takes_parked, limit), deployment))
+                let selection = ParkedSelection::of(parked, takes_parked, limit);
+                if let ([first, second, ..], Some(_)) = (&selection.deliveries[..], self.sequence) {
+                    let (first, second) = (first.sequence, second.sequence);
+                    bail!("several parked deliveries fit; give the whole sequence, such as {first} or {second}");
+                }
+                Ok(self.plan_of_parked(&selection, deployment))
             }
             (Verb::Skip, Some(order)) => self.plan_of_skip(order, deployment).await,
             (_, Some(order)) => {
@@ -168,7 +172,7 @@ impl Request<'_> {
         let now = deployment.env.now();
         let row = |one: &ParkedDelivery| {
             let since = one.since.map(|at| duration(now.since(at))).unwrap_or_default();
-            let cells = [one.entity.to_string(), one.sequence.to_string(), one.source.to_string(), one.topic.clone()];
+            let cells = [one.entity.to_string(), marked(one.sequence), one.source.to_string(), one.topic.clone()];
             let mut json = parked_json(one);
             json["became"] = Value::Null;
             ([&cells[..], &[since, one.error.clone()]].concat(), json)
@@ -188,7 +192,7 @@ impl Request<'_> {
         }
         Plan {
             targets: selection.targets(),
-            columns: &["order", ">sequence", "source", "topic", ">parked", "error"],
+            columns: &["order", ">delivery", "source", "topic", ">parked", "error"],
             rows: selection.deliveries.iter().map(row).collect(),
             notes,
         }
@@ -223,9 +227,10 @@ impl Request<'_> {
 
     /// Plans to skip the delivery in front of an order, if it is the one the operator saw.
     async fn plan_of_skip(&self, order: &EntityKey, deployment: &Deployment) -> Result<Plan> {
-        let Some(sequence) = self.sequence else {
+        let Some(named) = self.sequence else {
             bail!("which delivery of {order}? `{}` shows the next", deployment.command("show", order.as_str()));
         };
+        let sequence = deployment.sequence(order, named).await?;
         let target = Target { order: order.clone(), sequence: Some(sequence) };
         let single = deployment.operator().single(order, sequence).await?;
         let topic = single.content.delivery().map_or("empty", |delivery| delivery.topic()).to_owned();
@@ -244,8 +249,8 @@ impl Request<'_> {
             notes.push(format!("After {}: {error}.{stands}", counted(state.attempts.into(), "attempt", "attempts")));
         }
         let json = json!({ "entity": order, "sequence": sequence, "topic": topic, "done": null });
-        let rows = vec![(vec![order.to_string(), sequence.to_string(), topic], json)];
-        Ok(Plan { targets: vec![target], columns: &["order", ">sequence", "topic"], rows, notes })
+        let rows = vec![(vec![order.to_string(), marked(sequence), topic], json)];
+        Ok(Plan { targets: vec![target], columns: &["order", ">delivery", "topic"], rows, notes })
     }
 
     fn list(&self, plan: &Plan) {

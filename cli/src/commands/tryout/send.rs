@@ -16,8 +16,9 @@ use serializer::{
     },
     output::{self, LOCAL},
     say,
+    view::position::marked,
 };
-use webhook_serializer::{providers::NAMES, sources::Sources, time::Env};
+use webhook_serializer::{protocol::entity::Sequence, providers::NAMES, sources::Sources, time::Env};
 
 use crate::commands::print_json;
 
@@ -146,10 +147,10 @@ impl Send {
 pub(in crate::commands) fn line(status: u16, said: &Accepted, body: &str) -> String {
     match said {
         Accepted { accepted: Some(sequence), entity: Some(order), .. } => {
-            format!("{status} {order} accepted as {sequence}")
+            format!("{status} {order} accepted as {}", marked(Sequence(*sequence)))
         }
         Accepted { accepted: Some(sequence), .. } => {
-            format!("{status} accepted as {sequence}; the server does not say of which order")
+            format!("{status} accepted as {}; the server does not say of which order", marked(Sequence(*sequence)))
         }
         Accepted { ignored: Some(topic), .. } => {
             format!("{status} ignored: the source does not take `{topic}`, see its `topics`")
@@ -170,12 +171,12 @@ mod tests {
     #[test]
     fn answer_without_order_is_reported() {
         let said = |status, body: &str| line(status, &serde_json::from_str(body).unwrap_or_default(), body);
-        assert_eq!(said(200, r#"{"accepted":3,"entity":"a/b"}"#), "200 a/b accepted as 3");
+        assert_eq!(said(200, r#"{"accepted":3,"entity":"a/b"}"#), "200 a/b accepted as #3");
         assert_eq!(
             said(202, r#"{"deferred":true,"entity":"a/b"}"#),
             "202 a/b deferred: it waits in the queue until the tables can be reached"
         );
-        assert_eq!(said(200, r#"{"accepted":3}"#), "200 accepted as 3; the server does not say of which order");
+        assert_eq!(said(200, r#"{"accepted":3}"#), "200 accepted as #3; the server does not say of which order");
         let ignored = "200 ignored: the source does not take `customers/update`, see its `topics`";
         assert_eq!(said(200, r#"{"ignored":"customers/update"}"#), ignored);
         assert_eq!(said(401, r#"{"error":"the signature is wrong"}"#), "401 the signature is wrong");

@@ -148,20 +148,25 @@ fn painted(cells: &[Cell]) -> String {
         .collect()
 }
 
-/// Explains the signs in one line.
+/// Explains the signs in two lines.
 pub fn legend() -> String {
     let sample = |glyph: &str, paint: Paint, meaning: &str| format!("{} {meaning}", paint.style().apply_to(glyph));
     let running = if console::colors_enabled() { "  " } else { "█" };
-    [
-        sample("·", Paint::Dim, "waiting"),
-        sample(running, Paint::Odd, "running"),
-        sample("!~", Paint::Warn, "failed, retrying"),
-        sample("=", Paint::Good, "repeat recognised"),
-        sample("-", Paint::Dim, "left out for a newer one"),
-        sample("P", Paint::Bad, "parked"),
-        sample("×»", Paint::Bad, "worker died, taken over"),
-    ]
-    .join("   ")
+    let lines = [
+        [
+            sample("·", Paint::Dim, "waiting"),
+            sample(running, Paint::Odd, "running"),
+            sample("!~", Paint::Warn, "failed, retrying"),
+            sample("=", Paint::Good, "repeat recognised"),
+        ],
+        [
+            sample("-", Paint::Dim, "left out for a newer one"),
+            sample("P", Paint::Bad, "parked"),
+            sample("B", Paint::Bad, "blocked"),
+            sample("×»", Paint::Bad, "worker died, taken over"),
+        ],
+    ];
+    lines.map(|line| line.join("   ")).join("\n")
 }
 
 #[derive(Debug)]

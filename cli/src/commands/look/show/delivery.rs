@@ -12,10 +12,11 @@ use serializer::{
     view::{
         body::{self, Changed, Node, Redacted},
         delivery::{DeliveryStatus, Fact, delivery_json},
+        position::marked,
     },
 };
 use webhook_serializer::{
-    operator::{Content, Single},
+    operator::{Content, LOOKS_BACK, Single},
     protocol::{delivery::Delivery, entity::Sequence},
 };
 
@@ -34,11 +35,18 @@ impl Show {
         let single = operator.single(&self.order, sequence).await?;
         self.check(sequence, &single, deployment).await?;
         let difference = match (self.diff, &single.content) {
-            (true, Content::Delivery(delivery)) => match operator.before(&self.order, sequence).await? {
-                None => bail!("no delivery of {} before {sequence} is kept; nothing to compare with", self.order),
+            (true, Content::Delivery(delivery)) => match operator.before(delivery).await? {
+                None => bail!(
+                    "none of the {LOOKS_BACK} deliveries of {} before {} is a kept {}; nothing to compare with",
+                    self.order,
+                    marked(sequence),
+                    delivery.topic()
+                ),
                 Some(from) => Some(self.difference(from, delivery)),
             },
-            (true, _) => bail!("the body of {} {sequence} is not kept any more; nothing to compare", self.order),
+            (true, _) => {
+                bail!("the body of {} {} is not kept any more; nothing to compare", self.order, marked(sequence))
+            }
             _ => None,
         };
         let status = DeliveryStatus::of(sequence, &single, deployment.env.now());
@@ -67,17 +75,20 @@ impl Show {
         };
         ensure!(
             sequence <= state.tail,
-            "there is no delivery {sequence} of {order}: the last that arrived is {}. `{show}` lists them",
-            state.tail
+            "there is no delivery {} of {order}: the last that arrived is {}. `{show}` lists them",
+            marked(sequence),
+            marked(state.tail)
         );
         ensure!(
             sequence <= state.head,
-            "{order} {sequence} is claimed and not written yet, or never will be; ask again in a few seconds"
+            "{order} {} is claimed and not written yet, or never will be; ask again in a few seconds",
+            marked(sequence)
         );
         let how = single.receipt.as_ref().map_or_else(String::new, |receipt| format!(" as {}", receipt.settlement));
         bail!(
-            "{order} {sequence} was settled{how} or never used, and its delivery is gone: deliveries are kept for {} \
+            "{order} {} was settled{how} or never used, and its delivery is gone: deliveries are kept for {} \
              days. `{show}` shows what is left",
+            marked(sequence),
             deployment.retention.as_secs() / 86_400
         );
     }
@@ -89,7 +100,7 @@ impl Show {
 
     fn print_status(&self, sequence: Sequence, status: &DeliveryStatus, deployment: &Deployment) {
         let now = deployment.env.now();
-        say!("{} {sequence}  {}", style(self.order.as_str()).bold(), output::state(&status.word));
+        say!("{} {}  {}", style(self.order.as_str()).bold(), marked(sequence), output::state(&status.word));
         status.sentences.iter().for_each(|sentence| say!("{sentence}"));
         deployment.print_next(&self.order, &status.next);
         say!();
@@ -129,7 +140,7 @@ impl Show {
 
     fn print_difference(&self, difference: &Difference) {
         let Difference { from, changes } = difference;
-        say!("\nAgainst {}, {}:", from.sequence(), from.topic());
+        say!("\nAgainst {}, {}:", marked(from.sequence()), from.topic());
         let Some(changes) = changes else {
             say!("One of the two bodies is not JSON. Show each with --raw, without --diff.");
             return;

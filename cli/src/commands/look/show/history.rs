@@ -7,6 +7,7 @@ use serde_json::json;
 use serializer::{
     output::{self, Table, duration},
     say,
+    view::position::marked,
 };
 
 use super::Show;
@@ -29,7 +30,7 @@ impl Show {
             table.row([
                 act.at().map(|at| duration(now.since(at))).unwrap_or_default(),
                 act.verb.clone(),
-                act.sequence.map(|sequence| sequence.to_string()).unwrap_or_default(),
+                act.sequence.map(marked).unwrap_or_default(),
                 by.clone(),
                 why.clone(),
                 act.ended.clone().unwrap_or_else(|| "unknown: interrupted".into()),

@@ -1,6 +1,6 @@
 //! One order: its state, what waits, what is parked, what was settled.
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use console::style;
@@ -11,6 +11,7 @@ use serializer::{
     view::{
         delivery::{self, delivery_json, parked_json},
         overview::ParkedDelivery,
+        position::marked,
         timeline::{Timeline, outcome, waited},
     },
 };
@@ -21,23 +22,55 @@ use webhook_serializer::{
         entity::{EntityKey, Sequence, SourceName},
         receipt::Settlement,
     },
+    sources::REFRESH,
     time::Timestamp,
 };
 
 use super::Show;
 use crate::commands::{print_json, setup::source::whereabouts, similar, target::Deployment};
 
+/// A source that the sources document pauses.
+struct PausedSource {
+    name: SourceName,
+    /// The time at which a worker looks again, if one has found it paused.
+    looked_at_again: Option<Timestamp>,
+}
+
+/// The shortest delay of a wake-up that only a pause causes.
+const PAUSED_FOR: Duration = Duration::from_secs(120);
+
 /// Returns the next delivery's source if it is paused; `None` too if the sources document cannot be read.
-async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<SourceName> {
+async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<PausedSource> {
     let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
-    let source = next.head().source();
+    let name = next.head().source();
     let sources = whereabouts::configured(deployment).await.ok()?;
-    sources.get(source.as_str()).is_some_and(|source| source.is_paused).then(|| source.clone())
+    sources.get(name.as_str()).filter(|source| source.is_paused)?;
+    let free = timeline.inspected.state.as_ref().filter(|state| state.held.is_none());
+    let is_far = |at: &Timestamp| *at > deployment.env.now() + PAUSED_FOR;
+    Some(PausedSource { name: name.clone(), looked_at_again: free.and_then(|state| state.handover).filter(is_far) })
+}
+
+impl PausedSource {
+    fn print(&self, deployment: &Deployment) {
+        let Self { name, looked_at_again } = self;
+        let resume = deployment.line("source resume", &[name.as_str()]);
+        match looked_at_again {
+            Some(at) => say!(
+                "Its source {name} is paused. A worker looks again in {}; `{resume}` ends the pause.",
+                duration(at.since(deployment.env.now()))
+            ),
+            None => say!(
+                "Its source {name} is paused in the sources document, and workers follow within {}; `{resume}` ends \
+                 the pause.",
+                duration(REFRESH)
+            ),
+        }
+    }
 }
 
 struct OrderReport {
     timeline: Timeline,
-    paused: Option<SourceName>,
+    paused: Option<PausedSource>,
     /// If the order is unknown.
     similar: Vec<String>,
 }
@@ -64,38 +97,38 @@ impl Show {
         let now = deployment.env.now();
         let OrderReport { timeline: Timeline { inspected, settled, has_older }, paused, similar } = seen;
         let name = style(self.order.as_str()).bold();
-        match &inspected.state {
-            None => {
-                let raw = if deployment.is_local() { "" } else { " --raw" };
-                let list = format!("serializer lease list{} --all{raw}", deployment.option);
-                say!("{name}  {}", style("unknown").yellow());
-                say!("No webhook has arrived for this key, or it has expired or was erased.");
-                if !similar.is_empty() {
-                    say!("Similar keys: {}.", similar.join(", "));
-                }
-                say!("`{list}` lists all keys.");
+        if seen.timeline.is_known() {
+            let status = seen.timeline.status(now);
+            say!("{name}  {}", output::state(status.kind.as_str()));
+            status.causes.iter().for_each(|cause| say!("{cause}"));
+            deployment.print_next(&self.order, &status.next);
+            if let Some(paused) = paused {
+                paused.print(deployment);
             }
-            Some(state) => {
-                let status = seen.timeline.status(now);
-                say!("{name}  {}", output::state(status.kind.as_str()));
-                status.causes.iter().for_each(|cause| say!("{cause}"));
-                deployment.print_next(&self.order, &status.next);
-                if let Some(source) = paused {
-                    let resume = deployment.line("source resume", &[source.as_str()]);
-                    say!("Its source {source} is paused: nothing of it is handled until `{resume}`.");
-                }
-                say!(
-                    "{}",
-                    style(format_args!(
-                        "last arrived {}, last settled {}, {} waiting; token {}",
-                        state.tail,
-                        state.head,
-                        state.waiting(),
-                        state.token
-                    ))
-                    .dim()
-                );
+        } else {
+            let raw = if deployment.is_local() { "" } else { " --raw" };
+            let list = format!("serializer lease list{} --all{raw}", deployment.option);
+            say!("{name}  {}", style("unknown").yellow());
+            say!("No webhook has arrived for this key, or it has expired or was erased.");
+            if !similar.is_empty() {
+                say!("Similar keys: {}.", similar.join(", "));
             }
+            say!("`{list}` lists all keys.");
+        }
+        if let Some(state) = &inspected.state {
+            say!(
+                "{}",
+                style(format_args!(
+                    "last arrived {}, last settled {}, {} waiting; token {}",
+                    marked(state.tail),
+                    marked(state.head),
+                    state.waiting(),
+                    state.token
+                ))
+                .dim()
+            );
+        } else if seen.timeline.is_known() {
+            say!("The order's row is gone; the deliveries below remain.");
         }
         print_waiting(&inspected.waiting, &inspected.again, now);
         if !inspected.again.is_empty() {
@@ -105,7 +138,7 @@ impl Show {
         let mut parked = Table::new(&["parked", "topic", "delivery", ">since", "error"]);
         for one in &inspected.parked {
             parked.row([
-                one.sequence.to_string(),
+                marked(one.sequence),
                 one.delivery().topic().to_owned(),
                 one.delivery().delivery_id().to_string(),
                 one.parked_at.map(|at| duration(now.since(at))).unwrap_or_default(),
@@ -129,11 +162,11 @@ fn print_waiting(waiting: &[Item], again: &BTreeMap<Sequence, Settlement>, now: 
     let mut table = Table::new(&columns[..shown]);
     for item in waiting {
         match item {
-            Item::Void(sequence) => table.row([sequence.to_string(), String::new(), "tombstone: never written".into()]),
+            Item::Void(sequence) => table.row([marked(*sequence), String::new(), "tombstone: never written".into()]),
             Item::Delivery(unpacked) => {
                 let delivery = unpacked.head();
                 table.row([
-                    delivery.sequence().to_string(),
+                    marked(delivery.sequence()),
                     delivery.source().to_string(),
                     delivery.topic().to_owned(),
                     delivery.delivery_id().to_string(),
@@ -155,7 +188,7 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
         let of = |tell: fn(&Delivery) -> String| past.delivery.as_ref().map(tell).unwrap_or_default();
         let started = past.receipt.as_ref().filter(|receipt| receipt.attempts > 0);
         table.row([
-            sequence.to_string(),
+            marked(*sequence),
             outcome(past),
             of(|delivery| delivery.topic().to_owned()),
             of(|delivery| delivery.delivery_id().to_string()),
@@ -212,6 +245,8 @@ fn as_json(entity: &EntityKey, seen: &OrderReport, deployment: &Deployment) -> s
     json!({
         "entity": entity, "kind": status.kind.as_str(), "causes": status.causes, "next": next.collect::<Vec<_>>(),
         "state": state, "waiting": waiting.collect::<Vec<_>>(),
-        "parked": parked.collect::<Vec<_>>(), "settled": settled.collect::<Vec<_>>(), "paused_source": paused,
+        "parked": parked.collect::<Vec<_>>(), "settled": settled.collect::<Vec<_>>(),
+        "paused_source": paused.as_ref().map(|paused| &paused.name),
+        "is_pause_seen": paused.as_ref().map(|paused| paused.looked_at_again.is_some()),
     })
 }

@@ -54,7 +54,7 @@ const A_MOMENT: Duration = Duration::from_secs(10);
 impl Pause {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let words = [
-            format!("its deliveries are accepted and wait; {}", soon()),
+            format!("{}; from then on its deliveries are accepted and wait", soon()),
             "`serializer source resume` lets them be handled, in order".to_owned(),
         ];
         Ok(match self.of.write(true, ("paused", "is paused in"), &words).await? {

@@ -12,7 +12,10 @@ use serializer::{
         samples::{self, Webhook},
         sender::Sender,
     },
-    view::recording::{EventKind, EventRecorder, OrderEvent},
+    view::{
+        position::marked,
+        recording::{EventKind, OrderEvent, EventRecorder},
+    },
 };
 use webhook_serializer::{
     protocol::{
@@ -165,7 +168,7 @@ fn judge(told: &[OrderEvent], [first, again]: &[Vec<Sent>; 2], in_time: bool) ->
             (_, None) if in_time => "not settled".to_owned(),
             (_, None) => format!("not settled {} s after all were sent", PATIENCE.as_secs()),
         };
-        says.push_str(&format!("\n  {} {}: {how}", sent.place.0, sent.place.1));
+        says.push_str(&format!("\n  {} {}: {how}", sent.place.0, marked(sent.place.1)));
     }
     if repeats < count {
         says.push_str(&format!("\n  {} repeats were not recognised", count - repeats));
@@ -215,7 +218,7 @@ mod tests {
         assert_eq!(verdict.says, "2 webhooks of 2 orders, each sent twice: each applied once, in order");
         let verdict = judge(&told(Settlement::Applied), &rounds, true);
         assert!(!verdict.is_well && verdict.says.contains("1 repeats were not"), "{}", verdict.says);
-        assert!(verdict.says.contains("b/1 1: applied 2 times"), "{}", verdict.says);
+        assert!(verdict.says.contains("b/1 #1: applied 2 times"), "{}", verdict.says);
     }
 
     #[test]
@@ -223,8 +226,8 @@ mod tests {
         let rounds = [1, 3].map(|at| vec![sent("a/1", at, "made"), sent("a/1", at + 1, "paid")]);
         let verdict = judge(&[settled(&rounds[0][0], Settlement::Parked)], &rounds, false);
         assert!(!verdict.is_well);
-        assert!(verdict.says.contains("a/1 1: parked"), "{}", verdict.says);
-        assert!(verdict.says.contains("a/1 2: not settled 60 s after"), "{}", verdict.says);
+        assert!(verdict.says.contains("a/1 #1: parked"), "{}", verdict.says);
+        assert!(verdict.says.contains("a/1 #2: not settled 60 s after"), "{}", verdict.says);
     }
 
     #[test]
@@ -242,15 +245,15 @@ mod tests {
         let well = judged(Settlement::Applied, Settlement::Repeat);
         assert!(well.is_well, "{}", well.says);
         for (first, sent_again, how) in [
-            (Settlement::Parked, Settlement::Repeat, "a/1 2: parked"),
-            (Settlement::Superseded, Settlement::Repeat, "a/1 2: superseded"),
-            (Settlement::Applied, Settlement::Applied, "a/1 2: applied 2 times"),
+            (Settlement::Parked, Settlement::Repeat, "a/1 #2: parked"),
+            (Settlement::Superseded, Settlement::Repeat, "a/1 #2: superseded"),
+            (Settlement::Applied, Settlement::Applied, "a/1 #2: applied 2 times"),
         ] {
             let verdict = judged(first, sent_again);
             assert!(!verdict.is_well && verdict.says.contains(how), "{}", verdict.says);
         }
         let nowhere = judge(&[settled(&rounds[0][0], Settlement::Repeat)], &rounds, true);
-        assert!(nowhere.says.contains("a/1 2: repeat"), "{}", nowhere.says);
+        assert!(nowhere.says.contains("a/1 #2: repeat"), "{}", nowhere.says);
     }
 
     /// Answers with these one after the other, repeating the last; counts the requests.

@@ -8,7 +8,10 @@ use serializer::{
     local::demo,
     output::{command_line, local_option},
     say,
-    view::recording::{EventKind, EventRecorder, OrderEvent, ParsedLine},
+    view::{
+        position::Position,
+        recording::{EventKind, OrderEvent, ParsedLine, EventRecorder},
+    },
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use webhook_serializer::{
@@ -125,7 +128,7 @@ impl EventPrinter {
         let next = match (&happening.what, happening.sequence) {
             (EventKind::Blocked(_), _) => command_line("resume", &option, &[key]),
             (EventKind::Settled(Settlement::Parked), Some(at)) => {
-                command_line("redrive", &option, &[key, &at.to_string()])
+                command_line("redrive", &option, &[key, &Position(at).to_string()])
             }
             _ => return error,
         };

@@ -1,0 +1,96 @@
+//! A delivery's position as people read and type it: the last four digits of its sequence.
+//!
+//! A sequence has 13 digits, because an order's first one is its creation time in milliseconds. No row tells where an
+//! order began, and its first deliveries expire, so deliveries cannot be counted from the start. The last digits stay
+//! the same, come from the sequence alone, and grow by one from delivery to delivery.
+
+use std::{fmt, num::ParseIntError, str::FromStr};
+
+use webhook_serializer::protocol::entity::Sequence;
+
+const RANGE: u64 = 10_000;
+
+/// A sequence in its short form: `7011`, or `#7011` as `{:#}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position(pub Sequence);
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = if f.alternate() { "#" } else { "" };
+        match self.0.0 {
+            sequence @ ..RANGE => write!(f, "{mark}{sequence}"),
+            sequence => write!(f, "{mark}{:04}", sequence % RANGE),
+        }
+    }
+}
+
+/// Returns `#7011`, for sentences and tables.
+pub fn marked(sequence: Sequence) -> String {
+    format!("{:#}", Position(sequence))
+}
+
+/// A delivery as an operator names it: by its sequence, or by its position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named(u64);
+
+impl FromStr for Named {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.strip_prefix('#').unwrap_or(text).parse().map(Self)
+    }
+}
+
+impl Named {
+    /// Returns the sequence, if that was given and not its position.
+    pub fn sequence(self) -> Option<Sequence> {
+        (self.0 >= RANGE).then_some(Sequence(self.0))
+    }
+
+    pub fn fits(self, sequence: Sequence) -> bool {
+        sequence.0 == self.0 || self.0 < RANGE && sequence.0 % RANGE == self.0
+    }
+
+    /// Returns the newest sequence up to `newest` that fits, or the number itself if there is none.
+    pub fn up_to(self, newest: Sequence) -> Sequence {
+        if self.0 >= RANGE {
+            return Sequence(self.0);
+        }
+        let sequence = newest.0 - newest.0 % RANGE + self.0;
+        let fitting = if sequence <= newest.0 { Some(sequence) } else { sequence.checked_sub(RANGE) };
+        Sequence(fitting.unwrap_or(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn position_is_the_last_four_digits() {
+        let shown = [3, 9_999, 10_000, 1_795_504_557_011].map(|number| marked(Sequence(number)));
+        assert_eq!(shown, ["#3", "#9999", "#0000", "#7011"]);
+        assert_eq!(Position(Sequence(1_795_504_550_042)).to_string(), "0042");
+    }
+
+    #[test]
+    fn typed_position_is_the_newest_sequence_that_fits() {
+        let up_to = |text: &str, newest| text.parse::<Named>().unwrap().up_to(Sequence(newest)).0;
+        assert_eq!(up_to("7011", 1_795_504_557_013), 1_795_504_557_011);
+        assert_eq!(up_to("#7011", 1_795_504_557_011), 1_795_504_557_011);
+        assert_eq!(up_to("9998", 1_795_504_560_003), 1_795_504_559_998);
+        assert_eq!(up_to("1795504557011", 1_795_504_557_013), 1_795_504_557_011);
+        assert_eq!((up_to("3", 4), up_to("12", 4)), (3, 12));
+        assert!("no".parse::<Named>().is_err());
+    }
+
+    #[test]
+    fn every_shown_position_fits_its_sequence_and_no_neighbour() {
+        for number in [3, 9_999, 10_000, 1_795_504_557_011, u64::MAX] {
+            let typed: Named = marked(Sequence(number)).parse().unwrap();
+            assert!(typed.fits(Sequence(number)) && !typed.fits(Sequence(number - 1)), "{number}");
+        }
+        let whole: Named = "1795504557011".parse().unwrap();
+        assert!(!whole.fits(Sequence(1_795_504_567_011)));
+    }
+}
