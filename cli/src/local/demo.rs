@@ -17,7 +17,10 @@ use std::{
 use anyhow::Result;
 use webhook_serializer::{
     engine::drain::DrainSettings,
-    protocol::state::BlockReason,
+    protocol::{
+        entity::{EntityKey, Sequence},
+        state::BlockReason,
+    },
     sources::{LiveSources, Sources},
     time::Env,
 };
@@ -26,7 +29,7 @@ pub use report::{ActReport, OrderReport};
 
 use crate::{
     local::{Local, Options, handler_log::Journal, samples},
-    output::one_line,
+    output::{one_line, this_command},
     say,
     view::{
         audit::{Sent, Verdict},
@@ -64,7 +67,7 @@ enum Lines {
 const ACTS: [Act; 7] = [
     Act {
         name: "five",
-        about: "Five webhooks of two orders at once: RA2 waits for RA1, order B waits for nothing.",
+        about: "Five webhooks of two orders at once: RA2 waits for RA1, order B for nothing.",
         lines: Lines::Each,
     },
     Act { name: "burst", about: "A burst of hundreds over Shopify, Stripe and WooCommerce.", lines: Lines::Summary },
@@ -76,12 +79,12 @@ const ACTS: [Act; 7] = [
     },
     Act {
         name: "parked",
-        about: "RA1 is rejected and parked, RA2 continues; an operator redrives RA1, at the end.",
+        about: "RA1 is rejected and parked, RA2 continues; then RA1 is redriven, at the end.",
         lines: Lines::Each,
     },
     Act {
         name: "group",
-        about: "A burst of one order at a source that delivers up to ten at once: two starts for five.",
+        about: "A burst of one order, delivered up to ten at once: two starts for five.",
         lines: Lines::Each,
     },
     Act {
@@ -168,8 +171,20 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
     } else {
         console::style("the handlers' log shows mistakes, see above").red()
     };
-    say!("verdict: {verdict}");
+    say!("verdict: {verdict}\n\n{}", next_steps());
     Ok(clean)
+}
+
+/// Says what to do after the demonstration; Cargo tells its programs that it runs them.
+fn next_steps() -> String {
+    let command = if std::env::var_os("CARGO").is_some() { "cargo run --".to_owned() } else { this_command() };
+    let steps = [
+        (format!("{command} local"), "serves on this machine, with a console"),
+        (format!("{command} send --provider shopify"), "posts samples, in another terminal"),
+        ("docs/your-own-project.md".to_owned(), "makes a project with your own handlers"),
+    ];
+    let lines = steps.map(|(step, what)| format!("\n  {step:38}{}", console::style(format_args!("# {what}")).dim()));
+    format!("Next:{}", lines.concat())
 }
 
 async fn run_act(
@@ -179,7 +194,7 @@ async fn run_act(
     options: &DemoOptions,
     plain: bool,
 ) -> Result<ActReport> {
-    say!("{} {}", console::style(act.name).bold(), console::style(act.about).dim());
+    say!("{}\n{}", console::style(act.name).bold(), console::style(act.about).dim());
     let from = deployment.story.since(0).len();
     let (runs_before, starts_before) = (deployment.journal.runs().len(), deployment.journal.starts().len());
     let (end_of_act, ended) = tokio::sync::oneshot::channel();
@@ -212,6 +227,7 @@ async fn run_act(
 async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended: tokio::sync::oneshot::Receiver<()>) {
     let mut length = story.length();
     let mut next = from;
+    let mut arrivals = Arrivals::default();
     let mut canvas = terminal::Canvas::new();
     let env = Env::system();
     let mut is_over = false;
@@ -219,8 +235,10 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
         if let Some(lines) = lines {
             for happening in story.since(next) {
                 next += 1;
-                if let Some(line) = line(&happening).filter(|_| lines == Lines::Each) {
-                    say!("{line}");
+                for happening in arrivals.after(happening) {
+                    if let Some(line) = line(&happening).filter(|_| lines == Lines::Each) {
+                        say!("{line}");
+                    }
                 }
             }
         } else {
@@ -228,6 +246,9 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
             let _ = canvas.draw(&Picture::of(&story.since(from), story.now()));
         }
         if is_over {
+            if lines == Some(Lines::Each) {
+                arrivals.early.iter().filter_map(line).for_each(|line| say!("{line}"));
+            }
             if lines == Some(Lines::Summary) {
                 say!("{}", summary::Summary::of(&story.since(from)));
             }
@@ -238,6 +259,42 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
             _ = &mut ended => is_over = true,
             _ = length.changed(), if lines.is_some() => {}
             () = env.sleep(Duration::from_millis(60)), if lines.is_none() => {}
+        }
+    }
+}
+
+/// Holds back what happens to a delivery until its acceptance is reported: a worker may be quicker than ingest.
+#[derive(Default)]
+struct Arrivals {
+    accepted: BTreeSet<(EntityKey, Sequence)>,
+    early: Vec<OrderEvent>,
+}
+
+impl Arrivals {
+    /// Takes an event and returns those to show now.
+    fn after(&mut self, mut happening: OrderEvent) -> Vec<OrderEvent> {
+        let Some(sequence) = happening.sequence else { return vec![happening] };
+        let place = (happening.entity.clone(), sequence);
+        let is_of_place = |one: &OrderEvent| one.entity == place.0 && one.sequence == Some(sequence);
+        let is_early = self.early.iter().any(is_of_place);
+        match happening.what {
+            EventKind::Accepted => {
+                let early: Vec<OrderEvent>;
+                (early, self.early) = std::mem::take(&mut self.early).into_iter().partition(is_of_place);
+                // Its acceptance came before its start.
+                happening.at = early.first().map_or(happening.at, |first| first.at.min(happening.at));
+                self.accepted.insert(place);
+                [vec![happening], early].concat()
+            }
+            EventKind::Started(..) if !self.accepted.contains(&place) => {
+                self.early.push(happening);
+                Vec::new()
+            }
+            _ if is_early => {
+                self.early.push(happening);
+                Vec::new()
+            }
+            _ => vec![happening],
         }
     }
 }
@@ -263,14 +320,51 @@ pub fn line(happening: &OrderEvent) -> Option<String> {
         EventKind::Requeued(..) => return None,
     };
     let name = if happening.name.is_empty() { String::new() } else { format!("{} ", one_line(&happening.name)) };
-    Some(format!("{:>9.3} s  {:<28} {name}{what}", happening.at.as_secs_f64(), happening.entity.to_string()))
+    Some(format!("{:>7.3} s  {:<18} {name}{what}", happening.at.as_secs_f64(), happening.entity.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
-    use webhook_serializer::sources::OnOutage;
+    use webhook_serializer::{
+        protocol::{entity::FencingToken, receipt::Settlement},
+        sources::OnOutage,
+    };
 
     use super::*;
+
+    #[test]
+    fn acceptance_is_shown_before_an_earlier_start() {
+        let event = |at, sequence, what| OrderEvent {
+            at: Duration::from_millis(at),
+            entity: "a/1".parse().expect("a key"),
+            sequence,
+            name: "RA1".to_owned(),
+            what,
+        };
+        let at = Some(Sequence(1));
+        let applied = EventKind::Settled(Settlement::Applied);
+        let events = [
+            event(5, at, EventKind::Started(1, FencingToken(1))),
+            event(6, None, EventKind::Lost),
+            event(7, at, applied.clone()),
+            event(8, at, EventKind::Accepted),
+            event(9, at, EventKind::Settled(Settlement::Repeat)),
+        ];
+        let mut arrivals = Arrivals::default();
+        let shown: Vec<(u128, EventKind)> = events
+            .into_iter()
+            .flat_map(|one| arrivals.after(one))
+            .map(|one| (one.at.as_millis(), one.what))
+            .collect();
+        let expected = [
+            (6, EventKind::Lost),
+            (5, EventKind::Accepted),
+            (5, EventKind::Started(1, FencingToken(1))),
+            (7, applied),
+            (9, EventKind::Settled(Settlement::Repeat)),
+        ];
+        assert_eq!(shown, expected);
+    }
 
     #[test]
     fn demonstration_defers_nothing() {

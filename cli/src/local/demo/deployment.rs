@@ -56,7 +56,7 @@ impl Handler for Scripted {
         };
         context.env().sleep(takes).await;
         if delivery.attempt() <= fails {
-            return Ok(Outcome::retry_after(Duration::from_millis(400), "the warehouse does not answer"));
+            return Ok(Outcome::retry_after(Duration::from_millis(400), "no answer"));
         }
         if rejects && delivery.redrive() == 0 {
             return Ok(Outcome::Reject("the warehouse knows no such article".into()));

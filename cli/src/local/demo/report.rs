@@ -91,14 +91,22 @@ fn handled(runs: &[&Run]) -> Duration {
     by_start.into_values().sum()
 }
 
+/// Returns names for a table of 80 columns.
+fn shortened(names: &[String]) -> String {
+    match names {
+        [first, _, _, .., last] => format!("{first} … {last}"),
+        few => few.join(" "),
+    }
+}
+
 impl fmt::Display for ActReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(&["order", "arrived", "ran", ">starts", ">waited", ">handled", ">committed"]);
+        let mut table = Table::new(&["order", "arrived", "ran", ">starts", ">waited", ">handled", ">counted"]);
         for order in self.orders.iter().take(SHOWN) {
             table.row([
                 order.entity.to_string(),
-                order.arrived.join(" "),
-                order.ran.join(" "),
+                shortened(&order.arrived),
+                if order.ran == order.arrived { "in order".to_owned() } else { shortened(&order.ran) },
                 order.starts.to_string(),
                 output::duration(order.waited),
                 output::duration(order.handled),
