@@ -10,6 +10,7 @@ mod pages;
 mod plot;
 mod problem;
 mod reading;
+mod request;
 
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 

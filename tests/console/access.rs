@@ -71,7 +71,7 @@ async fn requests_without_token_or_from_elsewhere_are_refused() {
     // The server requires a reason, not only the form.
     let unsaid =
         request(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], "key=shopify/order/1004").await;
-    assert!(unsaid.body.contains("Nothing was done: enter a reason"), "{}", unsaid.body);
+    assert!(unsaid.body.contains("Enter a reason for the operations log."), "{}", unsaid.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,15 +107,54 @@ async fn invalid_requests_get_an_explanation() {
     for (path, said) in [
         ("/nowhere", "This page does not exist."),
         ("/order?key=no/such/order", "There is no order no/such/order"),
-        ("/order", "is not an order's key"),
-        ("/delivery?key=stripe/order/1001&sequence=x", "is not a delivery's number"),
+        ("/order", "The address names no order."),
+        ("/order?key=", "The address names no order."),
+        ("/order?key=plain", "“plain” is not an order's key"),
+        ("/order?key=%FF%00", "is not an order's key"),
+        ("/order?key=a/1&key=a/2", "duplicate field"),
+        ("/order?key=a/1&settled=-1", "settled: invalid digit"),
+        ("/order?key=a/1&settled=99999999999999999999999", "settled: number too large"),
+        ("/delivery?key=stripe/order/1001", "names no delivery of the order"),
+        ("/delivery?sequence=1", "The address names no order."),
+        ("/delivery?key=stripe/order/1001&sequence=x", "is not a delivery's sequence"),
+        ("/delivery?key=stripe/order/1001&sequence=0", "its delivery is gone"),
+        ("/delivery?key=stripe/order/1001&sequence=18446744073709551615", "There is no delivery"),
+        ("/delivery?key=stripe/order/1001&sequence=18446744073709551616", "is not a delivery's sequence"),
+        ("/figures?minutes=x", "minutes: invalid digit"),
+        ("/figures?minutes=-5", "minutes: invalid digit"),
+        ("/group", "“” is no state of an order. The states are blocked, parked,"),
+        ("/group?state=purple", "“purple” is no state of an order"),
+        ("/redrive?source=NO", "is not a source's name"),
+        ("/redrive?until=soon", "until: invalid digit"),
+        ("/act/redrive", "for another kind of request"),
+        ("/lanes/", "This page does not exist."),
+        ("/%2e%2e/etc", "This page does not exist."),
         ("/delivery?key=stripe/order/1001&sequence=9999999999999", "There is no delivery 9999999999999"),
         ("/work?id=x", "no longer knows this redrive"),
         ("/search?q=%3Cscript%3E", "&lt;script&gt;"),
     ] {
         let answer = request(&shop, "GET", path, &[known], "").await;
         assert!(answer.body.contains(said) && answer.body.contains("<h1"), "{path}: {}", answer.body);
+        assert!(path.starts_with("/search") || (400..500).contains(&answer.status), "{path}: {}", answer.status);
     }
+    let long = request(&shop, "GET", &format!("/order?key={}", "x/".repeat(4000)), &[known], "").await;
+    assert!(long.body.contains("a key has at most 512 bytes") && long.body.len() < 8000, "{}", long.body);
+    let theme = request(&shop, "GET", "/", &[("cookie", &format!("{cookie}; theme=\"><script>"))], "").await;
+    assert!(theme.status == 200 && !theme.body.contains("<script>"), "{}", theme.body);
+    let own = format!("http://{}", shop.console.address);
+    let form = [known, ("origin", own.as_str()), ("content-type", "application/x-www-form-urlencoded")];
+    for (path, body, said) in [
+        ("/act/dance", "key=a/1", "There is no action “dance”."),
+        ("/act/%FF", "key=a/1", "There is no action"),
+        ("/act/skip", "", "The address names no order."),
+        ("/redrive", "until=soon", "until: invalid digit"),
+        ("/lanes", "", "for another kind of request"),
+    ] {
+        let answer = request(&shop, "POST", path, &form, body).await;
+        assert!(answer.body.contains(said) && answer.body.contains("<h1"), "{path}: {}", answer.body);
+    }
+    let unread = request(&shop, "POST", "/delivery", &form[..2], "x").await;
+    assert!(unread.body.contains("This form has a value that cannot be read"), "{}", unread.body);
     let Shop { deployment, console, .. } = shop;
     deployment.local.stop().await.expect("it stops");
     let sender = Sender::new(format!("http://{}", console.address));
@@ -123,6 +162,36 @@ async fn invalid_requests_get_an_explanation() {
     let lost = sender.request("GET", "/order?key=stripe/order/1001", &headers, Vec::new()).await.expect("it answers");
     assert_eq!(lost.status, 502);
     assert!(lost.body.contains("The tables do not answer"), "{}", lost.body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_form_keeps_what_was_typed() {
+    let shop = Shop::open(Duration::ZERO).await;
+    let cookie = cookie(&shop).await;
+    shop.send(1004, &serializer::local::samples::SHOPIFY[..2]).await;
+    shop.until_parked("shopify/order/1004").await;
+    let own = format!("http://{}", shop.console.address);
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let headers = [("cookie", cookie.as_str()), form, ("origin", &own)];
+    let post = async |path: &str, body: &str| request(&shop, "POST", path, &headers, body).await;
+    let order = "key=shopify/order/1004";
+    let refused = post("/act/skip", &format!("{order}&sequence=9999999999999&why=by+hand+%3C1%3E")).await;
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    for kept in [
+        "is not the next delivery: it never arrived; nothing was skipped",
+        "name=\"why\" value=\"by hand &lt;1&gt;\"",
+        "name=\"sequence\" value=\"9999999999999\"",
+        "action=\"/act/skip\"",
+    ] {
+        assert!(refused.body.contains(kept), "{kept}: {}", refused.body);
+    }
+    let unsaid = post("/redrive", "source=shopify&until=5&why=+").await;
+    assert_eq!(unsaid.status, 400, "{}", unsaid.body);
+    for kept in ["Enter a reason", "name=\"source\" value=\"shopify\"", "name=\"until\" value=\"5\"", "value=\" \""] {
+        assert!(unsaid.body.contains(kept), "{kept}: {}", unsaid.body);
+    }
+    let searched = request(&shop, "GET", "/search?q=no+such", &headers[..1], "").await;
+    assert!(searched.body.contains("name=\"q\" value=\"no such\""), "{}", searched.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ async fn parked_delivery_is_redriven_by_a_click() {
     shop.until_parked("shopify/order/1004").await;
     browser.open(&format!("http://{}/", shop.console.address)).await;
     // Pages reuse a reading for a second.
-    browser.until_reloaded("1 parked").await;
+    browser.until_reloaded("1 delivery parked").await;
     browser.until_text("the warehouse knows no article …").await;
     browser.click(".card summary").await;
     browser.click(".card td a").await;
@@ -48,7 +48,7 @@ async fn blocked_order_resumes_and_group_is_redriven() {
     shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::view::recording::EventKind::Blocked(_))))
         .await;
     browser.open(&shop.console.url).await;
-    browser.until_text("1 blocked, 3 parked").await;
+    browser.until_text("1 order blocked, 3 deliveries parked").await;
     shop.mend();
     browser.open(&format!("http://{}/redrive?source=shopify", shop.console.address)).await;
     browser.until_text("Redrive 3 deliveries of 3 orders?").await;
@@ -72,8 +72,9 @@ async fn body_is_redacted_until_requested() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.send(1000, &SHOPIFY[..2]).await;
+    shop.pay_again(1000).await;
     let settled = |all: &[serializer::view::recording::OrderEvent]| {
-        all.iter().filter(|one| matches!(one.what, serializer::view::recording::EventKind::Settled(_))).count() == 2
+        all.iter().filter(|one| matches!(one.what, serializer::view::recording::EventKind::Settled(_))).count() == 3
     };
     shop.until(settled).await;
     browser.open(&shop.console.url).await;
@@ -101,7 +102,7 @@ async fn keyboard_finds_an_order_and_redrives_its_delivery() {
     shop.until_parked("shopify/order/1004").await;
     shop.mend();
     browser.open(&shop.console.url).await;
-    browser.until_text("1 parked").await;
+    browser.until_text("1 delivery parked").await;
     browser.press("?").await;
     browser.until("document.getElementById('help').open").await;
     browser.press(key::ESCAPE).await;

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serializer::view::recording::EventKind;
 use tests::{
     deployment::LocalDeployment,
     shop::{Shop, console, stock},
@@ -42,6 +43,28 @@ async fn lanes_appear_as_orders_arrive_and_show_outcomes() {
         browser.type_into("#filter", filter).await;
         browser.until(&format!("document.querySelectorAll('.lane').length === {left} && document.getElementById('how-many').textContent.startsWith('{left} ')")).await;
     }
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_and_overview_agree_on_states() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(5)).await;
+    shop.trade(1000..1010).await;
+    shop.until_parked("shopify/order/1004").await;
+    shop.until(|all| all.iter().any(|one| matches!(one.what, EventKind::Blocked(_)))).await;
+    let entity = "shopify/order/1003".parse().expect("a key");
+    shop.deployment.operator().hold(&entity).await.expect("it is put on hold");
+    browser.open(&shop.console.url).await;
+    browser.until_reloaded("1 order blocked, 1 delivery parked, 1 order on hold").await;
+    browser.open(&format!("http://{}/lanes", shop.console.address)).await;
+    // Those that need somebody are on top.
+    let badges = "[...document.querySelectorAll('.lane .badge')].map(one => one.textContent)";
+    browser.until(&format!("{badges}.slice(0, 3).join() === 'blocked,parked,on hold'")).await;
+    browser.until(&format!("{badges}.slice(3).join() === Array(7).fill('idle').join()")).await;
+    // A hold is no event of a worker.
+    shop.deployment.operator().resume(&entity).await.expect("it is resumed");
+    browser.until(&format!("{badges}.slice(2).join() === Array(8).fill('idle').join()")).await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 

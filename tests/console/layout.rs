@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serializer::local::samples::SHOPIFY;
 use tests::shop::Shop;
 
 use crate::browser;
@@ -32,6 +33,36 @@ async fn colour_scheme_follows_the_system_until_chosen() {
     assert!(browser.run(BACKGROUND).await.as_u64() < Some(60));
     browser.open(&format!("http://{}/figures", shop.console.address)).await;
     assert!(browser.run(BACKGROUND).await.as_u64() < Some(60), "the choice holds for the next page");
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_are_in_the_viewers_zone_and_differences_closed_on_a_phone() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(1)).await;
+    shop.send(1004, &SHOPIFY[..2]).await;
+    shop.pay_again(1004).await;
+    let entity = "shopify/order/1004".parse().expect("a key");
+    let parked = async || shop.deployment.operator().parked(&entity).await.expect("it answers");
+    while parked().await.len() < 2 {
+        shop.until_parked("shopify/order/1004").await;
+    }
+    let second = parked().await[1].sequence;
+    browser.emulate("Emulation.setTimezoneOverride", serde_json::json!({ "timezoneId": "Asia/Tokyo" })).await;
+    browser.open(&shop.console.url).await;
+    let page = format!("http://{}/delivery?key=shopify/order/1004&sequence={second}", shop.console.address);
+    browser.open(&page).await;
+    let time = "document.querySelector('dd time.at')";
+    browser.until(&format!("{time}.textContent.endsWith('GMT+9') && {time}.title.endsWith('Z (UTC)')")).await;
+    browser.until("document.querySelector('.difference').open && document.querySelector('.difference ins')").await;
+    let hover = format!("document.querySelector('h1 .position').title === 'sequence {second}'");
+    browser.until(&hover).await;
+    browser.resize(390, 844).await;
+    browser.open(&page).await;
+    browser.until("!document.querySelector('.difference').open").await;
+    // The first of its topic has nothing to be compared with.
+    browser.open(&page.replace(&second.to_string(), &second.previous().to_string())).await;
+    browser.until_text("there is nothing to compare with").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 

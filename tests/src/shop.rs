@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serializer::{
     console::{Console, Watched},
-    local::samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
-    view::recording::{EventKind, EventRecorder, OrderEvent},
+    local::samples::{self, ALL, SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
+    view::recording::{EventKind, OrderEvent, EventRecorder},
 };
 use webhook_serializer::{
     aws::Parts,
@@ -122,6 +122,19 @@ impl Shop {
             let webhook = sample.of_order(&order.to_string(), &self.deployment.sources, self.deployment.env.now());
             assert_eq!(self.deployment.post(&webhook).await.status, 200);
         }
+    }
+
+    /// Posts another `orders/paid` of an order, which is refunded in part.
+    ///
+    /// # Panics
+    ///
+    /// It is not accepted.
+    pub async fn pay_again(&self, order: u32) {
+        let (_, event) = ALL.into_iter().find(|(name, _)| *name == "shopify-orders-paid.json").expect("a sample");
+        let event = event.replace("450789469", &order.to_string()).replace("1da83e8a", &format!("again-{order}"));
+        let event = event.replace(r#"financial_status\":\"paid"#, r#"financial_status\":\"partially_refunded"#);
+        let webhook = samples::webhook(&event, &self.deployment.sources, self.deployment.env.now()).expect("a webhook");
+        assert_eq!(self.deployment.post(&webhook).await.status, 200);
     }
 
     /// Posts the webhooks of some orders of all senders. A delivery of order 1004 is

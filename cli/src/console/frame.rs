@@ -1,13 +1,13 @@
 //! The frame of every page, and its small parts.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{collections::HashMap, convert::Infallible, str::FromStr, sync::Arc};
 
 use axum::{
-    extract::FromRequestParts,
+    extract::{FromRequestParts, Query},
     http::{StatusCode, header, request::Parts},
     response::{Html, IntoResponse, Response},
 };
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use webhook_serializer::{
     operator::Estimate,
     protocol::entity::{EntityKey, Sequence},
@@ -15,12 +15,17 @@ use webhook_serializer::{
 };
 
 use super::{Flash, Shared, reading::Reading};
-use crate::output::{duration, visible};
+use crate::{
+    output::{duration, visible},
+    view::position::marked,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct PageRequest {
     theme: Option<&'static str>,
     flash: Option<Flash>,
+    /// The text in the search field.
+    searched: String,
 }
 
 impl FromRequestParts<Arc<Shared>> for PageRequest {
@@ -31,7 +36,9 @@ impl FromRequestParts<Arc<Shared>> for PageRequest {
         let chosen = cookies.split(';').find_map(|pair| pair.trim().strip_prefix("theme="));
         let theme = ["light", "dark"].into_iter().find(|theme| Some(*theme) == chosen);
         let flash = parts.uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("flash="));
-        Ok(Self { theme, flash: flash.and_then(|id| shared.take_flash(id)) })
+        let query = Query::<HashMap<String, String>>::try_from_uri(&parts.uri);
+        let searched = query.ok().filter(|_| parts.uri.path() == "/search").and_then(|Query(mut query)| query.remove("q"));
+        Ok(Self { theme, flash: flash.and_then(|id| shared.take_flash(id)), searched: searched.unwrap_or_default() })
     }
 }
 
@@ -46,14 +53,13 @@ pub(super) enum Tab {
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     pub(super) tab: Tab,
-    pub(super) searched: &'a str,
     /// Reloads the page after this many seconds.
     pub(super) refresh: Option<u32>,
 }
 
 impl<'a> Page<'a> {
     pub(super) fn new(title: &'a str, tab: Tab) -> Self {
-        Self { title, tab, searched: "", refresh: None }
+        Self { title, tab, refresh: None }
     }
 
     pub(super) fn around(&self, shared: &Shared, request: &PageRequest, body: &Markup) -> Response {
@@ -87,7 +93,7 @@ impl<'a> Page<'a> {
                         }
                         form.search role="search" action="/search" {
                             label.hidden for="search" { "Find an order" }
-                            input #search type="search" name="q" value=(self.searched) placeholder="Find an order" autocomplete="off" spellcheck="false" maxlength="512";
+                            input #search type="search" name="q" value=(request.searched) placeholder="Find an order" autocomplete="off" spellcheck="false" maxlength="512";
                             kbd aria-hidden="true" { "/" }
                         }
                         button #theme .plain type="button" hidden { "Dark" }
@@ -95,7 +101,7 @@ impl<'a> Page<'a> {
                     }
                     main #main tabindex="-1" {
                         @if let Some(flash) = &request.flash {
-                            p.flash.bad[!flash.is_good] role="status" { (flash.sentence) }
+                            p.flash.bad[!flash.is_good] role="status" { (timed(&flash.sentence)) }
                         }
                         (body)
                     }
@@ -154,7 +160,35 @@ pub(super) fn badge(word: &str) -> Markup {
 
 /// Renders the time since `at`, with the exact time as a tooltip.
 pub(super) fn ago(at: Timestamp, now: Timestamp) -> Markup {
-    html! { time datetime=(at) title=(at) { (duration(now.since(at))) } }
+    html! { time datetime=(at) title={ (at) " (UTC)" } { (duration(now.since(at))) } }
+}
+
+/// Renders a time, which the script shows in the viewer's zone.
+pub(super) fn at(at: Timestamp) -> Markup {
+    html! { time.at datetime=(at) title={ (at) " (UTC)" } { (at) } }
+}
+
+/// Renders a sentence, its timestamps by [`at`].
+pub(super) fn timed(text: &str) -> Markup {
+    const LENGTHS: [usize; 2] = ["2026-11-25T03:24:55.123Z".len(), "2026-11-25T03:24:55Z".len()];
+    let (mut shown, mut from) = (String::new(), 0);
+    for (start, _) in text.match_indices("20") {
+        let found = LENGTHS.into_iter().find_map(|length| {
+            let found = text.get(start..start + length).filter(|found| start >= from && found.ends_with('Z'))?;
+            Some((Timestamp::from_str(found).ok()?, start + length))
+        });
+        if let Some((time, end)) = found {
+            shown.push_str(&html! { (text[from..start]) (at(time)) }.into_string());
+            from = end;
+        }
+    }
+    shown.push_str(&html! { (text[from..]) }.into_string());
+    PreEscaped(shown)
+}
+
+/// Renders a delivery's position, with its sequence as a tooltip.
+pub(super) fn position(sequence: Sequence) -> Markup {
+    html! { span.position title={ "sequence " (sequence) } { (marked(sequence)) } }
 }
 
 pub(super) fn order_path(entity: &EntityKey) -> String {
@@ -233,6 +267,16 @@ mod tests {
         assert_eq!(
             shown,
             "<p title=\"a\\u202e\">b\\u009b value=&quot;c\\u202e&quot;</p><input name=\"key\" value=\"d\u{202e}\"><i>\\u2066</i>"
+        );
+    }
+
+    #[test]
+    fn timestamps_in_sentences_are_times() {
+        let shown = timed("leased by <a> until 2026-11-25T03:24:55.123Z; 2026 and 20").into_string();
+        let time = "<time class=\"at\" datetime=\"2026-11-25T03:24:55.123Z\" title=\"2026-11-25T03:24:55.123Z (UTC)\">";
+        assert_eq!(
+            shown,
+            format!("leased by &lt;a&gt; until {time}2026-11-25T03:24:55.123Z</time>; 2026 and 20")
         );
     }
 

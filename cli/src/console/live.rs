@@ -2,6 +2,7 @@
 //! process, otherwise from the orders' rows.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet},
     convert::Infallible,
     sync::Arc,
@@ -9,26 +10,29 @@ use std::{
 };
 
 use axum::{
-    extract::{Query, State},
+    extract::State,
     response::sse::{Event, KeepAlive, Sse},
 };
 use futures_util::{Stream, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use webhook_serializer::{
+    operator::OperatorError,
     protocol::{entity::EntityKey, receipt::Settlement, state::EntityState},
     time::{Env, Timestamp},
 };
 
 use super::{
     Shared,
-    reading::{Depth, Reading, Tables},
+    reading::{Depth, Reading, Statuses},
+    request::Asked,
 };
 use crate::{
     output::visible,
     view::{
-        lanes::{Drawing, Kind, Lane, Sign},
+        lanes::{Drawing, Kind, Sign},
         order_status,
+        position::marked,
         recording::EventRecorder,
     },
 };
@@ -37,6 +41,9 @@ pub(super) const MAX_LANES: usize = 200;
 
 /// The most bars, and signs, sent of a lane.
 const NEWEST: usize = 60;
+
+/// The time between two looks at the states of a local run's orders.
+const STATES: Duration = Duration::from_secs(1);
 
 /// Events within this time are sent together.
 const BATCHING: Duration = Duration::from_millis(120);
@@ -50,7 +57,7 @@ pub(super) struct Parameters {
 /// Sends the lanes that match the filter, then their changes.
 pub(super) async fn stream(
     State(shared): State<Arc<Shared>>,
-    Query(parameters): Query<Parameters>,
+    Asked(parameters): Asked<Parameters>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let watch = Watch {
         filter: parameters.filter.trim().to_lowercase(),
@@ -87,24 +94,25 @@ enum Source {
 
 impl Watch {
     async fn next(&mut self) -> Event {
-        let (lanes, more) = match &mut self.source {
+        let found = match &mut self.source {
             Source::Recording(recorded) => {
                 let changed = recorded.next().await;
-                recorded.lanes(&self.filter, &changed, &self.sent)
+                let statuses = self.shared.readings.statuses(&self.shared.watched, Depth::Free).await;
+                statuses.map(|statuses| recorded.lanes(&self.filter, &changed, &self.sent, &statuses))
             }
-            Source::Rows(at) => match rows(&self.shared, at).await {
-                Ok(reading) => {
-                    let mut found = lanes_of_rows(&reading, &self.filter);
-                    found.1["price"] = price(&reading, !self.shared.watched.option.is_empty()).into();
-                    found
-                }
-                Err(problem) => {
-                    self.shared.watched.env.sleep(Duration::from_secs(5)).await;
-                    return event(&json!({ "problem": visible(&problem) }));
-                }
-            },
+            Source::Rows(at) => rows(&self.shared, at).await.map(|statuses| {
+                let mut found = lanes_of_rows(&statuses, &self.filter);
+                found.1["price"] = price(&statuses.orders, !self.shared.watched.option.is_empty()).into();
+                found
+            }),
         };
-        self.changes(lanes, more)
+        match found {
+            Ok((lanes, more)) => self.changes(lanes, more),
+            Err(error) => {
+                self.shared.watched.env.sleep(Duration::from_secs(5)).await;
+                event(&json!({ "problem": visible(&error.to_string()) }))
+            }
+        }
     }
 
     /// Returns how `lanes`, all that belong on the page, differ from those on it.
@@ -173,13 +181,14 @@ impl Recorded {
         }
     }
 
-    /// Waits for changed lanes and returns their orders. The first call does not wait.
+    /// Waits for changed lanes, at most until states are read again, and returns their orders. The first call does not
+    /// wait.
     async fn next(&mut self) -> HashSet<EntityKey> {
         if std::mem::replace(&mut self.has_sent, true) {
             let mut length = self.story.length();
-            // The recording owns the sender, so the channel is open.
-            let _ = length.wait_for(|length| *length > self.next).await;
-            self.env.sleep(BATCHING).await;
+            if self.env.within(STATES, length.wait_for(|length| *length > self.next)).await.is_some() {
+                self.env.sleep(BATCHING).await;
+            }
         }
         let mut changed = HashSet::new();
         for happening in self.story.since(self.next) {
@@ -193,41 +202,61 @@ impl Recorded {
         changed
     }
 
-    /// Returns the orders that belong on the page, the newest first; with their lane
-    /// if it has changed or is not on the page yet.
+    /// Returns the orders that belong on the page: those that need somebody, then the newest first; with their lane, if
+    /// it may have changed or is not on the page yet.
     fn lanes(
         &self,
         filter: &str,
         changed: &HashSet<EntityKey>,
         sent: &HashMap<EntityKey, Value>,
+        statuses: &Statuses,
     ) -> (Vec<(EntityKey, Option<Value>)>, Value) {
         let now = self.story.now();
-        let mut fitting: Vec<(usize, &EntityKey, Option<Value>)> = Vec::new();
+        let urgency = |state: Option<&EntityState>| match state.filter(|state| statuses.needs_somebody(state)) {
+            Some(state) => (0, Some(statuses.kind(state))),
+            None => (1, None),
+        };
+        let mut fitting: Vec<Fitting<'_>> = Vec::new();
         for (at, entity) in self.all.iter().enumerate() {
-            let is_known = sent.contains_key(entity) && !changed.contains(entity);
-            // Without a filter, only the lanes that end up on the page are drawn.
-            if is_known || filter.is_empty() {
-                fitting.push((at, entity, None));
-                continue;
+            let state = statuses.find(entity);
+            let mut value = None;
+            if !filter.is_empty() {
+                let Some(drawn) = self.value(entity, now, statuses) else { continue };
+                if !matches(&drawn, filter) {
+                    continue;
+                }
+                value = Some(drawn);
             }
-            let Some(value) = self.value(entity, now) else { continue };
+            fitting.push(Fitting { urgency: urgency(state), at: Some(at), entity, value });
+        }
+        // They stopped before this process started.
+        let silent = statuses.orders.orders.iter().filter(|state| !self.last.contains_key(&state.entity));
+        for state in silent.filter(|state| statuses.needs_somebody(state)) {
+            let value = lane_of_row(state, statuses);
             if matches(&value, filter) {
-                fitting.push((at, entity, Some(value)));
+                fitting.push(Fitting {
+                    urgency: urgency(Some(state)),
+                    at: None,
+                    entity: &state.entity,
+                    value: Some(value),
+                });
             }
         }
         let matching = fitting.len();
-        fitting.sort_by_key(|(_, entity, _)| std::cmp::Reverse(self.last.get(*entity).copied()));
+        fitting.sort_by_key(|one| (one.urgency, Reverse(self.last.get(one.entity))));
         fitting.truncate(MAX_LANES);
-        fitting.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
-        let anew = |entity: &EntityKey, value: Option<Value>| match value {
-            None if changed.contains(entity) || !sent.contains_key(entity) => self.value(entity, now),
-            value => value,
+        fitting.sort_by_key(|one| (one.urgency, Reverse(one.at)));
+        let anew = |one: Fitting<'_>| {
+            let value = one.value.or_else(|| match sent.get(one.entity) {
+                Some(value) if !changed.contains(one.entity) => Some(with_state(value.clone(), one.entity, statuses)),
+                _ => self.value(one.entity, now, statuses),
+            });
+            (one.entity.clone(), value)
         };
-        let lanes = fitting.into_iter().map(|(_, entity, value)| (entity.clone(), anew(entity, value))).collect();
-        (lanes, json!({ "matching": matching, "all": self.all.len() }))
+        (fitting.into_iter().map(anew).collect(), json!({ "matching": matching }))
     }
 
-    fn value(&self, entity: &EntityKey, now: Duration) -> Option<Value> {
+    fn value(&self, entity: &EntityKey, now: Duration, statuses: &Statuses) -> Option<Value> {
         let lane = self.drawing.lane(entity, now)?;
         let ms = |at: Duration| at.as_millis() as u64 + self.offset;
         let newest = |count: usize| count.saturating_sub(NEWEST);
@@ -251,79 +280,81 @@ impl Recorded {
             };
             json!([sign, ms(mark.at), visible(&mark.name)])
         });
-        let waiting = lane.totals.accepted.saturating_sub(lane.totals.settled);
-        Some(json!({
-            "key": entity, "label": visible(entity.as_str()), "state": state(&lane), "source": self.story.source(entity),
-            "waiting": waiting, "spans": spans.collect::<Vec<_>>(), "marks": marks.collect::<Vec<_>>(),
-        }))
+        let value = json!({
+            "key": entity, "label": visible(entity.as_str()), "source": self.story.source(entity),
+            "spans": spans.collect::<Vec<_>>(), "marks": marks.collect::<Vec<_>>(),
+        });
+        Some(with_state(value, entity, statuses))
     }
 }
 
-fn state(lane: &Lane) -> &'static str {
-    let is_open = |kind: Kind| lane.spans.iter().any(|span| span.is_open && span.kind == kind);
-    let started_after = |at: Duration| lane.spans.iter().any(|span| span.kind == Kind::Running && span.from >= at);
-    let last = |sign: Sign| lane.marks.iter().rev().find(|mark| mark.sign == sign);
-    let is_parked = last(Sign::Parked).is_some_and(|mark| {
-        // A redriven delivery runs under the same name.
-        !lane.spans.iter().any(|span| span.kind == Kind::Running && span.from >= mark.at && span.name == mark.name)
-    });
-    match () {
-        () if last(Sign::Blocked).is_some_and(|mark| !started_after(mark.at)) => "blocked",
-        () if is_open(Kind::Retrying) => "failing",
-        () if is_open(Kind::Running) => "at work",
-        () if is_open(Kind::Waiting) => "waiting",
-        () if is_parked => "parked",
-        () => "idle",
-    }
+/// An order whose lane fits the filter.
+struct Fitting<'a> {
+    urgency: (u8, Option<order_status::Kind>),
+    /// The place by first appearance.
+    at: Option<usize>,
+    entity: &'a EntityKey,
+    value: Option<Value>,
+}
+
+/// Adds an order's state to its lane. An order whose row was not read yet has just arrived.
+fn with_state(mut lane: Value, entity: &EntityKey, statuses: &Statuses) -> Value {
+    let state = statuses.find(entity);
+    lane["state"] = state.map_or(order_status::Kind::Waiting, |state| statuses.kind(state)).as_str().into();
+    lane["waiting"] = state.map_or(0, EntityState::waiting).into();
+    lane["is_parked"] = state.is_some_and(|state| statuses.has_parked(state)).into();
+    lane
 }
 
 /// Returns whether a lane's key, state, source or one of its topics contains the filter.
 fn matches(lane: &Value, filter: &str) -> bool {
     let has = |value: &Value| value.as_str().is_some_and(|text| text.to_lowercase().contains(filter));
     let about = lane["spans"].as_array().into_iter().flatten().any(|span| has(&span[4]));
-    filter.is_empty() || about || ["key", "state", "source"].into_iter().any(|name| has(&lane[name]))
+    let is_parked = lane["is_parked"] == true && "parked".contains(filter);
+    filter.is_empty() || about || is_parked || ["key", "state", "source"].into_iter().any(|name| has(&lane[name]))
 }
 
 /// Waits for a newer reading of the rows.
-async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Arc<Reading>, String> {
+async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Statuses, OperatorError> {
     loop {
-        let reading = shared.readings.get(&shared.watched, Tables::Orders, Depth::Free).await;
-        let reading = reading.map_err(|error| error.to_string())?;
-        if *sent != Some(reading.at) {
-            *sent = Some(reading.at);
-            return Ok(reading);
+        let statuses = shared.readings.statuses(&shared.watched, Depth::Free).await?;
+        if *sent != Some(statuses.orders.at) {
+            *sent = Some(statuses.orders.at);
+            return Ok(statuses);
         }
         let env = &shared.watched.env;
-        let age = env.now().since(reading.at);
-        let keeps = reading.keeps(!shared.watched.option.is_empty());
+        let age = env.now().since(statuses.orders.at);
+        let keeps = statuses.orders.keeps(!shared.watched.option.is_empty());
         env.sleep(keeps.saturating_sub(age).max(Duration::from_millis(100))).await;
     }
 }
 
-/// Draws the most recently changed orders from their rows.
-fn lanes_of_rows(reading: &Reading, filter: &str) -> (Vec<(EntityKey, Option<Value>)>, Value) {
-    let fitting = reading.orders.iter().filter(|state| {
-        let state_text = order_status::Kind::of(state, reading.at).as_str();
-        filter.is_empty() || state.entity.as_str().to_lowercase().contains(filter) || state_text.contains(filter)
+/// Draws orders from their rows: those that need somebody, then the most recently changed.
+fn lanes_of_rows(statuses: &Statuses, filter: &str) -> (Vec<(EntityKey, Option<Value>)>, Value) {
+    let fitting = statuses.orders.orders.iter().filter(|state| {
+        let state_text = statuses.kind(state).as_str();
+        let is_parked = || statuses.has_parked(state) && "parked".contains(filter);
+        let key = || state.entity.as_str().to_lowercase();
+        filter.is_empty() || state_text.contains(filter) || key().contains(filter) || is_parked()
     });
     let mut fitting: Vec<&EntityState> = fitting.collect();
     let matching = fitting.len();
-    fitting.sort_by_cached_key(|state| std::cmp::Reverse(changed_at(state)));
+    fitting.sort_by_cached_key(|state| (!statuses.needs_somebody(state), Reverse(changed_at(state))));
     fitting.truncate(MAX_LANES);
-    let lanes = fitting.into_iter().map(|state| (state.entity.clone(), Some(lane_of_row(state, reading.at)))).collect();
-    (lanes, json!({ "matching": matching, "all": reading.orders.len() }))
+    let lanes = fitting.into_iter().map(|state| (state.entity.clone(), Some(lane_of_row(state, statuses)))).collect();
+    (lanes, json!({ "matching": matching }))
 }
 
 fn changed_at(state: &EntityState) -> Option<Timestamp> {
     state.recent.last().map(|receipt| receipt.settled_at).max(state.pending_since)
 }
 
-fn lane_of_row(state: &EntityState, now: Timestamp) -> Value {
-    let kind = order_status::Kind::of(state, now);
+fn lane_of_row(state: &EntityState, statuses: &Statuses) -> Value {
+    let kind = statuses.kind(state);
     let (mut spans, mut marks) = (Vec::new(), Vec::new());
     for receipt in state.recent.iter() {
         let at = receipt.settled_at.as_millis();
-        let name = format!("#{}", receipt.sequence);
+        let name = marked(receipt.sequence);
         if let Some(started) = receipt.started_at() {
             spans.push(json!([receipt.sequence, "running", started.as_millis(), at, name]));
         }
@@ -343,13 +374,13 @@ fn lane_of_row(state: &EntityState, now: Timestamp) -> Value {
             order_status::Kind::Abandoned => "orphaned",
             _ => "waiting",
         };
-        spans.push(json!([state.next(), span, since.as_millis(), null, format!("#{}", state.next())]));
+        spans.push(json!([state.next(), span, since.as_millis(), null, marked(state.next())]));
         if kind == order_status::Kind::Blocked {
-            marks.push(json!(["B", since.as_millis(), format!("#{}", state.next())]));
+            marks.push(json!(["B", since.as_millis(), marked(state.next())]));
         }
     }
-    json!({
-        "key": state.entity, "label": visible(state.entity.as_str()), "state": kind.as_str(), "source": null, "waiting": state.waiting(),
-        "spans": spans, "marks": marks,
-    })
+    let lane = json!({
+        "key": state.entity, "label": visible(state.entity.as_str()), "source": null, "spans": spans, "marks": marks,
+    });
+    with_state(lane, &state.entity, statuses)
 }

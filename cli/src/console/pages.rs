@@ -46,6 +46,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/console.js", get(|| asset("text/javascript; charset=utf-8", SCRIPT)))
         .route("/console.svg", get(|| asset("image/svg+xml", ICON)))
         .fallback(not_found)
+        .method_not_allowed_fallback(not_allowed)
         .layer(middleware::from_fn_with_state(shared.clone(), guard::guard))
         .with_state(shared)
 }
@@ -58,6 +59,10 @@ async fn not_found(State(shared): State<Arc<Shared>>, request: PageRequest) -> R
     Problem::Unknown("This page does not exist.".to_owned()).page(&shared, &request)
 }
 
+async fn not_allowed(State(shared): State<Arc<Shared>>, request: PageRequest) -> Response {
+    Problem::NotAllowed.page(&shared, &request)
+}
+
 /// Turns a problem into a page.
 fn shown(shown: Shown, shared: &Shared, request: &PageRequest) -> Response {
     shown.unwrap_or_else(|problem| problem.page(shared, request))
@@ -65,13 +70,27 @@ fn shown(shown: Shown, shared: &Shared, request: &PageRequest) -> Response {
 
 /// Parses an order's key from a query.
 fn key(text: &str) -> Result<EntityKey, Problem> {
+    if text.trim().is_empty() {
+        return Err(Problem::Malformed("The address names no order.".to_owned()));
+    }
     EntityKey::parse(text.trim())
-        .map_err(|error| Problem::Unknown(format!("\u{201c}{text}\u{201d} is not an order's key: {error}.")))
+        .map_err(|error| Problem::Malformed(format!("{} is not an order's key: {error}.", quoted(text))))
 }
 
 /// Parses a delivery's sequence from a query.
 fn sequence(text: &str) -> Result<Sequence, Problem> {
-    let number =
-        text.parse().map_err(|_| Problem::Unknown(format!("\u{201c}{text}\u{201d} is not a delivery's number.")));
-    number.map(Sequence)
+    if text.trim().is_empty() {
+        return Err(Problem::Malformed("The address names no delivery of the order.".to_owned()));
+    }
+    let number = text.trim().parse();
+    number.map(Sequence).map_err(|_| Problem::Malformed(format!("{} is not a delivery's sequence.", quoted(text))))
+}
+
+/// Quotes a text of a request, shortened.
+fn quoted(text: &str) -> String {
+    const LONGEST: usize = 80;
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("\u{201c}{}…\u{201d}", &text[..at]),
+        None => format!("\u{201c}{text}\u{201d}"),
+    }
 }

@@ -8,10 +8,13 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::frame::delivery_path;
+use super::frame::{at, delivery_path};
 use crate::{
     output::duration,
-    view::timeline::{Timeline, outcome, waited},
+    view::{
+        position::marked,
+        timeline::{Timeline, outcome, waited},
+    },
 };
 
 const WIDTH: f64 = 1000.0;
@@ -43,7 +46,7 @@ pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
         let entity = delivery.map(|delivery| delivery.entity());
         bars.push(Bar {
             path: entity.map(|entity| delivery_path(entity, *sequence)).unwrap_or_default(),
-            title: format!("#{sequence} {topic}: {}{wait}{took}", outcome(past)),
+            title: format!("{} {topic}: {}{wait}{took}; sequence {sequence}", marked(*sequence), outcome(past)),
             arrived: delivery.map(|delivery| delivery.received_at().as_millis()),
             started: receipt.started_at().map(Timestamp::as_millis),
             ended: receipt.settled_at.as_millis(),
@@ -55,7 +58,7 @@ pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
         let delivery = unpacked.head();
         bars.push(Bar {
             path: delivery_path(delivery.entity(), delivery.sequence()),
-            title: format!("#{} {}: waiting", delivery.sequence(), delivery.topic()),
+            title: format!("{} {}: waiting", marked(delivery.sequence()), delivery.topic()),
             arrived: Some(delivery.received_at().as_millis()),
             started: None,
             ended: now.as_millis(),
@@ -85,7 +88,10 @@ pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
                     }
                 }
             }
-            figcaption { span { (Timestamp::from_millis(from)) } span { (duration(Duration::from_millis(to - from))) } }
+            div.ends aria-hidden="true" {
+                @for part in 0..=4_u32 { span { "+" (duration(Duration::from_millis(to - from) * part / 4)) } }
+            }
+            figcaption { "Time since " (at(Timestamp::from_millis(from))) ". A thin line is a wait, a bar a handler's run." }
         }
     }
 }
@@ -101,34 +107,59 @@ pub(super) struct Line {
     pub(super) values: Vec<Option<f64>>,
 }
 
-/// Draws a chart of several lines.
-pub(super) fn lines(title: &str, unit: &str, lines: &[Line], length: Duration) -> Markup {
+/// The unit of a chart's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    Count,
+    Seconds,
+}
+
+impl Unit {
+    fn label(self, value: f64) -> String {
+        match self {
+            Self::Count => short(value),
+            Self::Seconds => duration(Duration::from_secs_f64(value)),
+        }
+    }
+}
+
+/// Draws a chart of several lines; `what` says what its values are.
+pub(super) fn lines(title: &str, what: &str, unit: Unit, lines: &[Line], length: Duration) -> Markup {
     const HEIGHT: f64 = 160.0;
     let top = lines.iter().flat_map(|line| line.values.iter().flatten()).copied().fold(0.0, f64::max);
     let top = if top > 0.0 { rounded_up(top) } else { 1.0 };
+    // Half a delivery is nothing.
+    let half = Some(top / 2.0).filter(|half| unit == Unit::Seconds || half.fract() == 0.0);
     let steps = lines.iter().map(|line| line.values.len()).max().unwrap_or(1).max(2) - 1;
     let x = |step: usize| 4.0 + (400.0 - 8.0) * step as f64 / steps as f64;
     let y = |value: f64| HEIGHT - 4.0 - (HEIGHT - 12.0) * value / top;
-    let last = |line: &Line| line.values.iter().rev().flatten().next().copied().unwrap_or(0.0);
-    let is_empty = lines.iter().all(|line| line.values.iter().flatten().all(|value| *value == 0.0));
+    let last = |line: &Line| line.values.iter().rev().flatten().next().map(|value| unit.label(*value));
+    let is_empty = lines.iter().all(|line| line.values.iter().flatten().next().is_none());
     html! {
         figure.plot {
-            figcaption { strong { (title) } span.dim { (short(top)) " " (unit) } }
-            svg viewBox={ "0 0 400 " (HEIGHT) } role="img" aria-label={ (title) ", the last " (duration(length)) } preserveAspectRatio="none" {
-                line.grid x1="0" x2="400" y1=(y(0.0)) y2=(y(0.0)) {}
-                line.grid x1="0" x2="400" y1=(y(top / 2.0)) y2=(y(top / 2.0)) {}
-                line.grid x1="0" x2="400" y1=(y(top)) y2=(y(top)) {}
-                @for (number, line) in lines.iter().enumerate() {
-                    path class={ "line c" (number % 6) } d=(path(line, x, y)) {}
-                }
-            }
-            div.ends { span { "−" (duration(length)) } span { "now" } }
+            figcaption { strong { (title) } span.dim { (what) } }
             @if is_empty {
                 p.dim { "no data" }
             } @else {
+                div.graph {
+                    div.y aria-hidden="true" {
+                        span { (unit.label(top)) }
+                        span { @if let Some(half) = half { (unit.label(half)) } }
+                        span { "0" }
+                    }
+                    svg viewBox={ "0 0 400 " (HEIGHT) } role="img" aria-label={ (title) ", " (what) ", the last " (duration(length)) } preserveAspectRatio="none" {
+                        line.grid x1="0" x2="400" y1=(y(0.0)) y2=(y(0.0)) {}
+                        line.grid x1="0" x2="400" y1=(y(top / 2.0)) y2=(y(top / 2.0)) {}
+                        line.grid x1="0" x2="400" y1=(y(top)) y2=(y(top)) {}
+                        @for (number, line) in lines.iter().enumerate() {
+                            path class={ "line c" (number % 6) } d=(path(line, x, y)) {}
+                        }
+                    }
+                }
+                div.ends aria-hidden="true" { span { "−" (duration(length)) } span { "now" } }
                 ul.names {
                     @for (number, line) in lines.iter().enumerate() {
-                        li { i class={ "c" (number % 6) } {} (line.name) " " span.dim { (short(last(line))) } }
+                        li title="the newest value" { i class={ "c" (number % 6) } {} (line.name) " " span.dim { (last(line).as_deref().unwrap_or("no data")) } }
                     }
                 }
             }
@@ -179,6 +210,20 @@ mod tests {
     #[test]
     fn chart_axis_ends_at_a_round_number() {
         assert_eq!([0.03, 1.0, 1.2, 4.9, 51.0, 230.0].map(rounded_up), [0.05, 1.0, 2.0, 5.0, 100.0, 500.0]);
+    }
+
+    #[test]
+    fn chart_without_data_shows_no_zero() {
+        let line = |values| [Line { name: "shopify".to_owned(), values }];
+        let drawn = |values| lines("Lag", "on average", Unit::Seconds, &line(values), Duration::from_secs(300)).into_string();
+        let empty = drawn(vec![None, None]);
+        assert!(empty.contains("no data") && !empty.contains("<svg") && !empty.contains('0'), "{empty}");
+        let zero = drawn(vec![None, Some(0.0)]);
+        assert!(zero.contains("<svg") && zero.contains(">0 ms<") && !zero.contains("no data"), "{zero}");
+        let some = drawn(vec![Some(0.03), None]);
+        for label in [">50 ms<", ">25 ms<", ">−5 min<", ">now<"] {
+            assert!(some.contains(label), "{label}: {some}");
+        }
     }
 
     #[test]

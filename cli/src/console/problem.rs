@@ -6,14 +6,18 @@ use webhook_serializer::{engine::store::StoreError, operator::OperatorError};
 
 use super::{
     Shared,
-    frame::{Page, PageRequest, Tab},
+    frame::{Page, PageRequest, Tab, timed},
 };
 
 /// The reason why a page cannot be shown.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// The request is invalid, or its subject does not exist.
+    /// The subject of the request does not exist.
     Unknown(String),
+    /// The request cannot be read.
+    Malformed(String),
+    /// The URL has no page for this method.
+    NotAllowed,
     /// The deployment refused or did not answer.
     Deployment(OperatorError),
 }
@@ -36,21 +40,36 @@ impl Problem {
         let (status, title, message, next) = self.describe();
         let body = html! {
             h1 { (title) }
-            p.lead { (message) }
+            p.lead { (timed(&message)) }
             p { (next) }
-            p { a.button href="" { "Try again" } " " a href="/" { "Overview" } }
+            p {
+                @if matches!(self, Self::Deployment(_)) { a.button href="" { "Try again" } " " }
+                a.button href="/" { "Overview" }
+            }
         };
         Page::new(title, Tab::None).answer(status, shared, request, &body)
     }
 
     /// Returns the status, title, message and next step.
-    fn describe(&self) -> (StatusCode, &'static str, String, &'static str) {
+    pub(super) fn describe(&self) -> (StatusCode, &'static str, String, &'static str) {
         match self {
             Self::Unknown(message) => (
                 StatusCode::NOT_FOUND,
                 "Not found",
                 message.clone(),
                 "Search for the order by a part of its key, in the field above.",
+            ),
+            Self::Malformed(message) => (
+                StatusCode::BAD_REQUEST,
+                "Not understood",
+                message.clone(),
+                "Go back, or follow a link of this console.",
+            ),
+            Self::NotAllowed => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Not understood",
+                "This address is for another kind of request, such as sending a form.".to_owned(),
+                "Nothing was done. Go back to the page with the form.",
             ),
             Self::Deployment(error) => {
                 let message = error.to_string();

@@ -1,17 +1,22 @@
 //! Readings of the tables, shared by all pages. Without a request for more, a reading
 //! stops at [`FREE`] units; the more it cost, the longer it is reused.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 use webhook_serializer::{
     operator::{Estimate, OperatorError, Read},
-    protocol::{state::EntityState, table::TableName},
+    protocol::{
+        entity::EntityKey,
+        receipt::{Receipt, Settlement},
+        state::EntityState,
+        table::TableName,
+    },
     time::Timestamp,
 };
 
 use super::Watched;
-use crate::view::overview::Overview;
+use crate::view::{order_status::Kind, overview::Overview};
 
 /// Read units spent without asking, as by the commands.
 pub(super) const FREE: u64 = 1000;
@@ -23,6 +28,9 @@ const ORDERS: &str = "the orders";
 
 /// The shortest time between two readings.
 const MIN_AGE: Duration = Duration::from_secs(1);
+
+/// How much longer a reading of the parked deliveries is used beside one of the orders.
+const PARKED_AGES: u32 = 10;
 
 /// Deliveries per request: with the largest bodies, as many as a response holds.
 const BATCH: usize = 25;
@@ -54,6 +62,42 @@ pub(super) struct Reading {
     pub(super) units: u64,
     /// The tables that were not read to the end, and what that would take.
     pub(super) unread: Vec<(&'static str, Estimate)>,
+}
+
+/// The orders, and which of them have parked deliveries.
+#[derive(Debug)]
+pub(super) struct Statuses {
+    pub(super) orders: Arc<Reading>,
+    parked: HashSet<EntityKey>,
+    parked_at: Timestamp,
+}
+
+impl Statuses {
+    pub(super) fn of(orders: Arc<Reading>, with_parked: &Reading) -> Self {
+        let parked = with_parked.overview.parked.iter().map(|one| one.entity.clone()).collect();
+        Self { orders, parked, parked_at: with_parked.at }
+    }
+
+    pub(super) fn find(&self, entity: &EntityKey) -> Option<&EntityState> {
+        let orders = &self.orders.orders;
+        orders.binary_search_by(|state| state.entity.cmp(entity)).ok().map(|at| &orders[at])
+    }
+
+    /// Returns whether one is parked: at the time of the reading, or by a newer receipt.
+    pub(super) fn has_parked(&self, state: &EntityState) -> bool {
+        let is_newer = |receipt: &Receipt| receipt.settled_at > self.parked_at;
+        let mut receipts = state.recent.iter();
+        self.parked.contains(&state.entity)
+            || receipts.any(|receipt| receipt.settlement == Settlement::Parked && is_newer(receipt))
+    }
+
+    pub(super) fn kind(&self, state: &EntityState) -> Kind {
+        Kind::of(state, self.orders.at).with_parked(self.has_parked(state))
+    }
+
+    pub(super) fn needs_somebody(&self, state: &EntityState) -> bool {
+        self.has_parked(state) || Kind::of(state, self.orders.at).needs_somebody()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -99,11 +143,38 @@ impl Readings {
         Ok(reading)
     }
 
+    /// Returns a reading with the parked deliveries. As it may cost more, it is kept longer than others.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    pub(super) async fn with_parked(&self, watched: &Watched) -> Result<Arc<Reading>, OperatorError> {
+        let (now, is_local) = (watched.env.now(), !watched.option.is_empty());
+        let age = |reading: &Reading| reading.keeps(is_local) * if is_local { 1 } else { PARKED_AGES };
+        let kept = self.kept()[1].clone().filter(|reading| now.since(reading.at) < age(reading));
+        match kept {
+            Some(reading) => Ok(reading),
+            None => self.get(watched, Tables::All, Depth::Free).await,
+        }
+    }
+
     /// Returns the newest complete reading of the orders, however old, for their keys.
     pub(super) fn newest(&self) -> Option<Arc<Reading>> {
         let kept = self.kept();
         let whole = kept.iter().flatten().filter(|reading| !reading.unread.iter().any(|(what, _)| *what == ORDERS));
         whole.max_by_key(|reading| reading.at).cloned()
+    }
+
+    /// Returns the orders with their states.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    pub(super) async fn statuses(&self, watched: &Watched, depth: Depth) -> Result<Statuses, OperatorError> {
+        // A reading with the parked deliveries holds the orders too.
+        let with_parked = self.with_parked(watched).await?;
+        let orders = self.get(watched, Tables::Orders, depth).await?;
+        Ok(Statuses::of(orders, &with_parked))
     }
 
     /// Drops all readings after a change.

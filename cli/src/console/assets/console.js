@@ -68,12 +68,24 @@ addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("form button")) button.disabled = false;
 });
 
+/* times: in the viewer's zone; the tooltip keeps UTC */
+{
+  const format = new Intl.DateTimeFormat([], {
+    year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    hourCycle: "h23", timeZoneName: "short",
+  });
+  for (const time of document.querySelectorAll("time.at")) time.textContent = format.format(new Date(time.dateTime));
+}
+
+/* differences: closed on small screens */
+if (innerWidth <= 760) document.querySelector(".difference")?.removeAttribute("open");
+
 /* tables: on small screens, cells carry their column's name */
 for (const table of document.querySelectorAll("table.rows")) {
   const heads = [...table.querySelectorAll("th")].map((head) => head.textContent);
   for (const row of table.tBodies[0]?.rows ?? []) {
     [...row.cells].forEach((cell, at) => {
-      if (cell.classList.contains("n") && heads[at]) cell.dataset.label = heads[at];
+      if (cell.classList.contains("n") && heads[at] && heads[at] !== "#") cell.dataset.label = heads[at];
     });
   }
 }
@@ -87,8 +99,8 @@ if (lanes) {
   const TONES = { P: "bad", B: "bad", "!": "warn", "»": "warn", "=": "busy" };
   const ANNOUNCED = { P: "parked", B: "blocked" };
   const BADGES = {
-    blocked: "bad", parked: "bad", failing: "warn", abandoned: "warn", held: "warn",
-    "at work": "busy", waiting: "busy", idle: "good",
+    blocked: "bad", parked: "bad", failing: "warn", abandoned: "warn", leased: "warn",
+    "on hold": "warn", unavailable: "warn", "at work": "busy", waiting: "busy", idle: "good",
   };
 
   const known = new Map(); // key -> { lane, row, open, drawn }
@@ -126,12 +138,24 @@ if (lanes) {
     return { item, badge, track, belt: make("div", track, "belt") };
   };
 
+  // As in lists: the last four digits of a sequence.
+  const position = (sequence) => `#${sequence < 10_000 ? sequence : String(sequence % 10_000).padStart(4, "0")}`;
+
+  // The least width of a bar, in pixels, for a name.
+  const NAMED = 40;
+  const label = (bar, name, millis) => {
+    bar.textContent = millis * pixels < NAMED ? "" : name;
+  };
+
   // Draws only what is visible.
   const draw = (entry) => {
     const { lane, row } = entry;
     const [from, to] = [right() - length(), right() + length() / 4];
-    row.badge.textContent = lane.waiting > 1 ? `${lane.state} · ${lane.waiting}` : lane.state;
-    row.badge.className = `badge ${BADGES[lane.state] ?? "none"}`;
+    const isAlsoParked = lane.is_parked && lane.state !== "parked";
+    const more = isAlsoParked ? " · parked" : lane.waiting > 1 ? ` · ${lane.waiting}` : "";
+    row.badge.textContent = lane.state + more;
+    row.badge.title = `${lane.waiting} waiting`;
+    row.badge.className = `badge ${lane.is_parked ? "bad" : (BADGES[lane.state] ?? "none")}`;
     row.belt.replaceChildren();
     entry.open = [];
     const isSeen = (begins, ends) => begins <= to && (ends ?? Infinity) >= from;
@@ -140,13 +164,17 @@ if (lanes) {
       const bar = make("a", row.belt, `bar ${kind}`);
       bar.href = `/delivery?key=${encodeURIComponent(lane.key)}&sequence=${sequence}`;
       bar.tabIndex = -1;
-      bar.textContent = name;
+      label(bar, name, (ends ?? now()) - begins);
       const took = ends === null ? "" : `, ${Math.round(ends - begins)} ms`;
-      bar.title = `#${sequence} ${name}: ${kind}${took}`;
+      const topic = name.startsWith("#") ? "" : ` ${name}`;
+      bar.title = `${position(sequence)}${topic}: ${kind}${took}; sequence ${sequence}`;
+      bar.setAttribute("aria-label", bar.title);
       bar.style.setProperty("--a", begins - base);
       bar.style.setProperty("--b", (ends ?? now()) - base);
+      // A sign covers the end of its bar.
+      if (bar.textContent && lane.marks.some((mark) => mark[1] === ends)) bar.classList.add("signed");
       if (kind === "waiting") bar.style.setProperty("--row", waits++ % 3);
-      if (ends === null) entry.open.push(bar);
+      if (ends === null) entry.open.push({ bar, name, begins });
     }
     for (const [sign, at, name] of lane.marks.filter((mark) => isSeen(mark[1], mark[1])).slice(-SIGNS)) {
       const mark = make("b", row.belt, `sign ${TONES[sign] ?? ""}`);
@@ -169,10 +197,14 @@ if (lanes) {
   const ticks = () => {
     const [to, span] = [right(), length()];
     const parts = innerWidth < 760 ? 3 : 6;
-    const label = (at) => new Date(at).toLocaleTimeString([], { hour12: false, hour: "2-digit", minute: "2-digit", second: span < 600_000 ? "2-digit" : undefined });
+    const time = (at, zone) => new Date(at).toLocaleTimeString([], {
+      hourCycle: "h23", hour: "2-digit", minute: "2-digit", second: span < 600_000 ? "2-digit" : undefined,
+      timeZoneName: zone ? "short" : undefined,
+    });
     const all = [...Array(parts + 1).keys()].map((part) => {
       const tick = document.createElement("span");
-      tick.textContent = part === parts && follows ? "now" : label(to - span * (1 - part / parts));
+      const zone = part === 0;
+      tick.textContent = part === parts && follows ? "now" : time(to - span * (1 - part / parts), zone);
       tick.style.left = `${(100 * part) / parts}%`;
       return tick;
     });
@@ -183,7 +215,7 @@ if (lanes) {
     lanes.style.setProperty("--shift", (base - (right() - length())) * pixels);
     if (!follows) return;
     const until = now() - base;
-    for (const entry of known.values()) for (const bar of entry.open) bar.style.setProperty("--b", until);
+    for (const entry of known.values()) for (const { bar } of entry.open) bar.style.setProperty("--b", until);
   };
 
   const update = (news) => {
@@ -230,7 +262,9 @@ if (lanes) {
     find("empty").hidden = order.length > 0;
     find("empty").textContent = find("filter").value ? "No lane has this text in its order, source, topic or state." : "Waiting for the first order…";
     if (news.price) find("price").textContent = news.price;
+    const before = pixels;
     place();
+    if (pixels !== before) drawAll();
     ticks();
     shift();
   };
@@ -308,6 +342,7 @@ if (lanes) {
     if (at - ticked > 1000) {
       ticked = at;
       ticks();
+      for (const entry of known.values()) for (const { bar, name, begins } of entry.open) label(bar, name, now() - begins);
     }
   };
   requestAnimationFrame(frame);

@@ -3,25 +3,26 @@
 use std::sync::Arc;
 
 use axum::{
-    Form,
-    extract::{Path, Query, State},
+    extract::{Path, State, rejection::PathRejection},
+    http::StatusCode,
     response::{IntoResponse, Redirect, Response},
 };
 use maud::html;
 use serde::Deserialize;
 use webhook_serializer::{
-    operator::Operator,
+    operator::{Operator, OperatorError},
     protocol::{entity::SourceName, maintain::Reason},
 };
 
 use super::{
     super::{
         Shared,
-        frame::{Page, PageRequest, Tab, count, delivery_path, grouped, order_path},
+        frame::{Page, PageRequest, Tab, count, delivery_path, grouped, order_path, position, timed},
         problem::Problem,
         reading::{Depth, Tables},
+        request::{Asked, Sent},
     },
-    Shown, key, sequence, shown,
+    Shown, key, quoted, sequence, shown,
 };
 use crate::{
     operations::{Effect, ParkedSelection, Target, Verb},
@@ -45,32 +46,48 @@ pub(super) struct Order {
 
 pub(super) async fn one(
     State(shared): State<Arc<Shared>>,
-    Path(action): Path<String>,
+    action: Result<Path<String>, PathRejection>,
     request: PageRequest,
-    Form(order): Form<Order>,
+    Sent(order): Sent<Order>,
 ) -> Response {
-    shown(act(&shared, &action, &order).await, &shared, &request)
+    let action = action.map(|Path(action)| action).unwrap_or_default();
+    shown(act(&shared, &action, &order, &request).await, &shared, &request)
 }
 
-async fn act(shared: &Shared, name: &str, order: &Order) -> Shown {
+async fn act(shared: &Shared, name: &str, order: &Order, request: &PageRequest) -> Shown {
     let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name);
-    let verb = verb.ok_or_else(|| Problem::Unknown(format!("There is no action \u{201c}{name}\u{201d}.")))?;
+    let verb = verb.ok_or_else(|| Problem::Unknown(format!("There is no action {}.", quoted(name))))?;
     let entity = key(&order.key)?;
     let at = order.sequence.as_deref().map(sequence).transpose()?;
-    let why = reason(&order.why)?;
+    let target = Target { order: entity.clone(), sequence: at };
+    let done = match reason(&order.why) {
+        Ok(why) => carry_out(shared, verb, target, why).await,
+        Err(refusal) => Err(refusal),
+    };
+    Ok(done.unwrap_or_else(|refusal| {
+        let mut hidden = vec![("key", entity.to_string())];
+        hidden.extend(at.map(|at| ("sequence", at.to_string())));
+        let action = format!("/act/{}", verb.name());
+        Form { action: &action, hidden, why: &order.why, button: verb.label(), back: &order_path(&entity) }
+            .again(&refusal, shared, request)
+    }))
+}
+
+/// Runs a verb and returns the page that follows.
+async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -> Result<Response, Refusal> {
     let by = &shared.watched.by;
     let operator = shared.watched.operator.clone().because(Reason::new(by, why));
-    let mut target = Target { order: entity.clone(), sequence: at };
-    if verb == Verb::Redrive && at.is_none() {
-        let parked = operator.parked(&entity).await?;
-        let parked = parked.iter().map(|one| Target { order: entity.clone(), sequence: Some(one.sequence) });
+    let back = order_path(&target.order);
+    if verb == Verb::Redrive && target.sequence.is_none() {
+        let parked = operator.parked(&target.order).await?;
+        let parked = parked.iter().map(|one| Target { order: target.order.clone(), sequence: Some(one.sequence) });
         let mut parked: Vec<Target> = parked.collect();
         // More than one could outlast the request.
         match parked.len() {
             0 => {
-                let sentence = format!("{entity} has no parked delivery any more; nothing was redriven.");
+                let sentence = format!("{} has no parked delivery any more; nothing was redriven.", target.order);
                 let flash = shared.flash(sentence, false);
-                return Ok(Redirect::to(&format!("{}&flash={flash}", order_path(&entity))).into_response());
+                return Ok(Redirect::to(&format!("{back}&flash={flash}")).into_response());
             }
             1 => target = parked.remove(0),
             _ => return Ok(begin_work(shared, operator, parked, why)),
@@ -78,14 +95,68 @@ async fn act(shared: &Shared, name: &str, order: &Order) -> Shown {
     }
     let outcome = verb.act(&operator, &target).await?;
     shared.readings.forget();
+    let sentence = match outcome.effect {
+        Effect::Done => format!("{}, by {by}: {why}", outcome.sentence),
+        Effect::Nothing => outcome.sentence,
+        Effect::Refused => return Err(Refusal::of(StatusCode::CONFLICT, outcome.sentence)),
+    };
     let is_good = outcome.effect == Effect::Done;
-    let sentence = if is_good { format!("{}, by {by}: {why}", outcome.sentence) } else { outcome.sentence };
     if is_good {
         record(&sentence);
     }
-    let back = order_path(&entity);
     let flash = shared.flash(sentence, is_good);
     Ok(Redirect::to(&format!("{back}&flash={flash}")).into_response())
+}
+
+/// The reason why an action was not done.
+struct Refusal {
+    status: StatusCode,
+    title: &'static str,
+    sentence: String,
+    next: &'static str,
+}
+
+impl Refusal {
+    fn of(status: StatusCode, sentence: String) -> Self {
+        Self { status, title: "Nothing was done", sentence, next: "" }
+    }
+}
+
+impl From<OperatorError> for Refusal {
+    fn from(error: OperatorError) -> Self {
+        let (status, title, sentence, next) = Problem::from(error).describe();
+        let next = match status {
+            StatusCode::BAD_GATEWAY => "It may be done or not. Look at the order before you try again.",
+            _ => next,
+        };
+        Self { status, title, sentence, next }
+    }
+}
+
+/// The form of a refused action, with what was typed.
+struct Form<'a> {
+    action: &'a str,
+    hidden: Vec<(&'static str, String)>,
+    why: &'a str,
+    button: &'a str,
+    back: &'a str,
+}
+
+impl Form<'_> {
+    fn again(&self, refusal: &Refusal, shared: &Shared, request: &PageRequest) -> Response {
+        let body = html! {
+            h1 { (refusal.title) }
+            p.lead role="alert" { (timed(&refusal.sentence)) }
+            p { (refusal.next) }
+            form.ask method="post" action=(self.action) {
+                @for (name, value) in &self.hidden { input type="hidden" name=(name) value=(value); }
+                label { "Reason" input type="text" name="why" value=(self.why) required maxlength="200" autocomplete="off" placeholder="for the operations log"; }
+                button.main { (self.button) }
+                " " a.button href=(self.back) { "Back" }
+            }
+        };
+        Page::new(refusal.title, Tab::None).answer(refusal.status, shared, request, &body)
+    }
 }
 
 /// Redrives in the background and shows the progress.
@@ -97,9 +168,9 @@ fn begin_work(shared: &Shared, operator: Operator, targets: Vec<Target>, why: &s
     Redirect::to(&format!("/work?id={}", work.id)).into_response()
 }
 
-fn reason(why: &str) -> Result<&str, Problem> {
+fn reason(why: &str) -> Result<&str, Refusal> {
     match why.trim() {
-        "" => Err(Problem::Unknown("Nothing was done: enter a reason for the operations log.".to_owned())),
+        "" => Err(Refusal::of(StatusCode::BAD_REQUEST, "Enter a reason for the operations log.".to_owned())),
         why => Ok(why),
     }
 }
@@ -131,7 +202,7 @@ impl Selection {
 /// Lists the selected deliveries and asks for confirmation.
 pub(super) async fn confirm(
     State(shared): State<Arc<Shared>>,
-    Query(selection): Query<Selection>,
+    Asked(selection): Asked<Selection>,
     request: PageRequest,
 ) -> Response {
     shown(ask(&shared, &selection, &request).await, &shared, &request)
@@ -147,7 +218,7 @@ async fn select(shared: &Shared, selection: &Selection) -> Result<ParkedSelectio
 async fn ask(shared: &Shared, selection: &Selection, request: &PageRequest) -> Shown {
     if let Some(source) = &selection.source {
         SourceName::parse(source)
-            .map_err(|error| Problem::Unknown(format!("{source} is not a source's name: {error}.")))?;
+            .map_err(|error| Problem::Malformed(format!("{} is not a source's name: {error}.", quoted(source))))?;
     }
     let parked = select(shared, selection).await?;
     let ParkedSelection { deliveries: selected, overtaken } = &parked;
@@ -176,7 +247,7 @@ async fn ask(shared: &Shared, selection: &Selection, request: &PageRequest) -> S
                 tbody {
                     @for one in selected.iter().take(LISTED) {
                         tr {
-                            td.key { a data-row href=(delivery_path(&one.entity, one.sequence)) { (one.entity) " " (one.sequence) } }
+                            td.key { a data-row href=(delivery_path(&one.entity, one.sequence)) { (one.entity) " " (position(one.sequence)) } }
                             td { (one.topic) }
                             td.error { (one.error) }
                         }
@@ -192,13 +263,22 @@ async fn ask(shared: &Shared, selection: &Selection, request: &PageRequest) -> S
 pub(super) async fn begin(
     State(shared): State<Arc<Shared>>,
     request: PageRequest,
-    Form(selection): Form<Selection>,
+    Sent(selection): Sent<Selection>,
 ) -> Response {
-    shown(begun(&shared, &selection).await, &shared, &request)
+    shown(begun(&shared, &selection, &request).await, &shared, &request)
 }
 
-async fn begun(shared: &Shared, selection: &Selection) -> Shown {
-    let why = reason(&selection.why)?.to_owned();
+async fn begun(shared: &Shared, selection: &Selection, request: &PageRequest) -> Shown {
+    let why = match reason(&selection.why) {
+        Ok(why) => why.to_owned(),
+        Err(refusal) => {
+            let until = selection.until.map(|until| until.to_string());
+            let fields = [("source", selection.source.clone()), ("error", selection.error.clone()), ("until", until)];
+            let hidden = fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+            let form = Form { action: "/redrive", hidden, why: &selection.why, button: "Redrive", back: "/" };
+            return Ok(form.again(&refusal, shared, request));
+        }
+    };
     let targets = select(shared, selection).await?.targets();
     if targets.is_empty() {
         let flash = shared.flash("None of these is parked any more; nothing was redriven.".to_owned(), false);
@@ -214,7 +294,7 @@ pub(super) struct Id {
     id: String,
 }
 
-pub(super) async fn work(State(shared): State<Arc<Shared>>, Query(id): Query<Id>, request: PageRequest) -> Response {
+pub(super) async fn work(State(shared): State<Arc<Shared>>, Asked(id): Asked<Id>, request: PageRequest) -> Response {
     shown(working(&shared, &id, &request).await, &shared, &request)
 }
 
@@ -250,7 +330,7 @@ async fn working(shared: &Shared, Id { id }: &Id, request: &PageRequest) -> Show
     Ok(Page { refresh, ..Page::new("Redrive", Tab::Now) }.around(shared, request, &body))
 }
 
-pub(super) async fn stop(State(shared): State<Arc<Shared>>, Form(Id { id }): Form<Id>) -> Response {
+pub(super) async fn stop(State(shared): State<Arc<Shared>>, Sent(Id { id }): Sent<Id>) -> Response {
     if let Some(work) = shared.works.find(&id) {
         work.stop();
     }

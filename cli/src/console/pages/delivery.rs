@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Form,
-    extract::{Query, State},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use webhook_serializer::{
-    operator::{Content, Single},
+    operator::{Content, LOOKS_BACK, Single},
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, Sequence},
@@ -21,8 +17,9 @@ use super::{
     super::{
         Shared,
         actions::{About, Situation},
-        frame::{Page, PageRequest, Tab, ago, badge, delivery_path, order_path},
+        frame::{Page, PageRequest, Tab, ago, at, badge, delivery_path, order_path, position, timed},
         problem::Problem,
+        request::{Asked, Sent},
     },
     Shown, key,
     order::{actions, next_commands},
@@ -31,6 +28,7 @@ use super::{
 use crate::view::{
     body::{Changed, Node, Redacted, diff, redacted},
     delivery::{DeliveryStatus, Fact},
+    position::marked,
 };
 
 /// The most characters shown of a value.
@@ -48,7 +46,7 @@ pub(super) struct Parameters {
 
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
-    Query(parameters): Query<Parameters>,
+    Asked(parameters): Asked<Parameters>,
     request: PageRequest,
 ) -> Response {
     shown(delivery(&shared, &parameters, false, &request).await, &shared, &request)
@@ -58,7 +56,7 @@ pub(super) async fn page(
 pub(super) async fn unredacted(
     State(shared): State<Arc<Shared>>,
     request: PageRequest,
-    Form(parameters): Form<Parameters>,
+    Sent(parameters): Sent<Parameters>,
 ) -> Response {
     shown(delivery(&shared, &parameters, true, &request).await, &shared, &request)
 }
@@ -72,7 +70,7 @@ async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: 
         return Err(Problem::Unknown(missing(&entity, sequence, &single)));
     }
     let before = match &single.content {
-        Content::Delivery(_) => operator.before(&entity, sequence).await?,
+        Content::Delivery(delivery) => operator.before(delivery).await?,
         _ => None,
     };
     let now = shared.watched.env.now();
@@ -83,11 +81,11 @@ async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: 
     let body = html! {
         p.back {
             a href=(order_path(&entity)) { (entity) }
-            @if sequence.0 > 1 { " " a rel="prev" href=(delivery_path(&entity, sequence.previous())) { "← " (sequence.previous()) } }
-            @if sequence < tail { " " a rel="next" href=(delivery_path(&entity, sequence.next())) { (sequence.next()) " →" } }
+            @if sequence.0 > 1 { " " a rel="prev" href=(delivery_path(&entity, sequence.previous())) { "← " (position(sequence.previous())) } }
+            @if sequence < tail { " " a rel="next" href=(delivery_path(&entity, sequence.next())) { (position(sequence.next())) " →" } }
         }
-        h1.key { (single.content.delivery().map_or("tombstone", Delivery::topic)) " " span.dim { "#" (sequence) } " " (badge(&status.word)) }
-        div.why { @for sentence in &status.sentences { p { (sentence) } } }
+        h1.key { (single.content.delivery().map_or("tombstone", Delivery::topic)) " " span.dim { (position(sequence)) } " " (badge(&status.word)) }
+        div.why { @for sentence in &status.sentences { p { (timed(sentence)) } } }
         (next_commands(&status.next, &shared.watched.option, &entity))
         dl.facts {
             @for (name, fact) in &status.facts {
@@ -97,7 +95,7 @@ async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: 
                         @match fact {
                             Fact::Text(text) => { (text) }
                             Fact::Number(number) => { (number) }
-                            Fact::At(at) => { time datetime=(at) { (at) } @if *at <= now { ", " (ago(*at, now)) " ago" } }
+                            Fact::At(time) => { (at(*time)) @if *time <= now { ", " (ago(*time, now)) " ago" } }
                         }
                     }
                 }
@@ -109,7 +107,7 @@ async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: 
             (difference(&single.content, before.as_ref(), raw))
         }
     };
-    let title = format!("{entity} {sequence}");
+    let title = format!("{entity} {}", marked(sequence));
     Ok(Page::new(&title, Tab::None).around(shared, request, &body))
 }
 
@@ -124,11 +122,13 @@ fn missing(entity: &EntityKey, sequence: Sequence, single: &Single) -> String {
         }
         Some(state) if sequence > state.head => {
             format!(
-                "{entity} {sequence} is claimed but not written. Reload in a few seconds; if it is never written, a worker skips it."
+                "{entity} {} is claimed but not written. Reload in a few seconds; if it is never written, a worker skips it.",
+                marked(sequence)
             )
         }
         Some(_) => format!(
-            "{entity} {sequence} was settled or never used, and its delivery is gone: deliveries are kept for the retention time alone."
+            "{entity} {} was settled or never used, and its delivery is gone: deliveries are kept for the retention time alone.",
+            marked(sequence)
         ),
     }
 }
@@ -168,13 +168,22 @@ fn hidden_count(pointers: &[String]) -> Markup {
 }
 
 fn difference(content: &Content, before: Option<&Delivery>, raw: bool) -> Markup {
-    let (Content::Delivery(delivery), Some(before)) = (content, before) else { return html! {} };
+    let Content::Delivery(delivery) = content else { return html! {} };
+    let Some(before) = before else {
+        return html! {
+            section aria-labelledby="difference" {
+                h2 #difference { "Difference" }
+                p { "None of the " (LOOKS_BACK) " deliveries before this one is a kept " (delivery.topic()) " of " (delivery.source()) "; there is nothing to compare with." }
+            }
+        };
+    };
     let nodes = Node::parse(before.body()).zip(Node::parse(delivery.body()));
     let changes = nodes.map(|(old, new)| diff(&old, &new, raw));
     let value = |value: &Option<String>| value.as_deref().map(|value| cut(value, LONGEST));
     html! {
-        section aria-labelledby="difference" {
-            h2 #difference { "Compared with " a href=(delivery_path(before.entity(), before.sequence())) { "#" (before.sequence()) } span.dim { ", " (before.topic()) } }
+        details.difference open {
+            summary { h2 #difference { "Changes since the last " (before.topic()) } }
+            p { "Compared with " a href=(delivery_path(before.entity(), before.sequence())) { (position(before.sequence())) } ", the newest earlier delivery of this topic." }
             @match &changes {
                 None => { p { "One of the bodies is not JSON." } }
                 Some(changes) if changes.is_empty() => { p { "The bodies are the same." } }

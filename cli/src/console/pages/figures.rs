@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use axum::{
-    extract::{Query, State},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use webhook_serializer::{
@@ -21,9 +18,10 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        frame::{Page, PageRequest, Tab, ago, badge, order_path, read},
-        plot::{Line, lines},
+        frame::{Page, PageRequest, Tab, ago, badge, order_path, read, timed},
+        plot::{Line, Unit, lines},
         reading::{Depth, Reading, Tables},
+        request::Asked,
     },
     Shown, shown,
 };
@@ -49,7 +47,7 @@ pub(super) struct Parameters {
 
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
-    Query(parameters): Query<Parameters>,
+    Asked(parameters): Asked<Parameters>,
     request: PageRequest,
 ) -> Response {
     shown(figures(&shared, &parameters, &request).await, &shared, &request)
@@ -63,17 +61,20 @@ async fn figures(shared: &Shared, parameters: &Parameters, request: &PageRequest
     let reading = shared.readings.get(&shared.watched, Tables::Orders, depth).await?;
     let listed = roster::listed(&shared.watched.store).await?;
     let now = shared.watched.env.now();
-    let mut rates = Rates { steps: BTreeMap::new(), now: now.as_millis(), length };
+    let mut rates = Rates { steps: BTreeMap::new(), now: now.as_millis(), length, known_since: None };
     match &shared.watched.story {
         Some(story) => rates.add_recording(story),
         None => reading.orders.iter().for_each(|state| rates.add_row(state)),
     }
     let per = length / STEPS as u32;
+    let deliveries = format!("deliveries in {}", duration(per));
+    let failures = format!("attempts in {}", duration(per));
+    let lag = |step: &Step| (step.lags > 0).then(|| step.lag.as_secs_f64() / f64::from(step.lags));
     let plots = [
-        ("Accepted", "a step", rates.lines(|step| Some(f64::from(step.accepted)))),
-        ("Settled", "a step", rates.lines(|step| Some(f64::from(step.settled)))),
-        ("Lag", "s", rates.lines(|step| (step.lags > 0).then(|| step.lag.as_secs_f64() / f64::from(step.lags)))),
-        ("Failed attempts", "a step", rates.lines(|step| Some(f64::from(step.failed)))),
+        ("Accepted", &*deliveries, Unit::Count, rates.lines(|step| Some(f64::from(step.accepted)))),
+        ("Settled", &*deliveries, Unit::Count, rates.lines(|step| Some(f64::from(step.settled)))),
+        ("Lag", "on average", Unit::Seconds, rates.lines(lag)),
+        ("Failed attempts", &*failures, Unit::Count, rates.lines(|step| Some(f64::from(step.failed)))),
     ];
     let body = html! {
         h1 { "The last " (minutes) " minutes" }
@@ -83,12 +84,11 @@ async fn figures(shared: &Shared, parameters: &Parameters, request: &PageRequest
             }
         }
         div.plots {
-            @for (title, unit, of) in &plots {
-                @if *title != "Accepted" || shared.watched.story.is_some() { (lines(title, unit, of, length)) }
+            @for (title, what, unit, of) in &plots {
+                @if *title != "Accepted" || shared.watched.story.is_some() { (lines(title, what, *unit, of, length)) }
             }
         }
         p.read {
-            "A step is " (duration(per)) ". "
             @if shared.watched.story.is_some() { "Lag is the time from acceptance to the settle. Counted since this process started." }
             @else { "Counted from the newest deliveries in the orders' rows, by the first part of their keys. Lag is the handler's time. The stack's dashboard shows accepted webhooks and longer periods." }
         }
@@ -112,6 +112,8 @@ struct Rates {
     steps: BTreeMap<String, [Step; STEPS]>,
     now: u64,
     length: Duration,
+    /// The time from which everything is counted; before, a step without events is unknown.
+    known_since: Option<u64>,
 }
 
 impl Rates {
@@ -126,6 +128,7 @@ impl Rates {
 
     fn add_recording(&mut self, story: &EventRecorder) {
         let offset = self.now.saturating_sub(story.now().as_millis() as u64);
+        self.known_since = Some(story.began().as_millis() as u64 + offset);
         let mut accepted: BTreeMap<(EntityKey, _), u64> = BTreeMap::new();
         for happening in story.since(0) {
             let at = happening.at.as_millis() as u64 + offset;
@@ -168,15 +171,26 @@ impl Rates {
         }
     }
 
+    /// Returns the first step whose counts are known. Rows keep only the newest receipts.
+    fn first_known(&self, steps: &[Step; STEPS]) -> usize {
+        let Some(since) = self.known_since else {
+            return steps.iter().position(|step| step.settled > 0).unwrap_or(STEPS);
+        };
+        let length = self.length.as_millis() as u64;
+        let at = since.saturating_sub(self.now.saturating_sub(length)) * STEPS as u64 / length.max(1);
+        usize::try_from(at).unwrap_or(STEPS)
+    }
+
     /// Returns a line for each of the busiest sources.
     fn lines(&self, value: impl Fn(&Step) -> Option<f64>) -> Vec<Line> {
         let mut busiest: Vec<_> = self.steps.iter().collect();
         busiest.sort_by_key(|(_, steps)| std::cmp::Reverse(steps.iter().map(|step| step.settled).sum::<u32>()));
         busiest.truncate(SOURCES);
         busiest.sort_by_key(|(name, _)| *name);
-        let line = |(name, steps): (&String, &[Step; STEPS])| Line {
-            name: name.clone(),
-            values: steps.iter().map(&value).collect(),
+        let line = |(name, steps): (&String, &[Step; STEPS])| {
+            let first = self.first_known(steps);
+            let value = |(at, step): (usize, &Step)| value(step).filter(|_| at >= first);
+            Line { name: name.clone(), values: steps.iter().enumerate().map(value).collect() }
         };
         busiest.into_iter().map(line).collect()
     }
@@ -195,9 +209,9 @@ fn jobs_table(listed: &[roster::Listed], now: Timestamp) -> Markup {
                         tr {
                             td.key { (job.name) }
                             td { code { (job::schedule(job)) } }
-                            td { (job::last(job)) }
+                            td { (timed(&job::last(job))) }
                             td { (job::result(job)) }
-                            td { (job::next(job, now)) }
+                            td { (timed(&job::next(job, now))) }
                             td { (job::holder(job, now)) }
                         }
                     }

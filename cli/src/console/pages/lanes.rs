@@ -45,12 +45,12 @@ pub(super) async fn page(State(shared): State<Arc<Shared>>, request: PageRequest
             li { b.sign.none { "–" } "superseded" }
         }
         div.axis aria-hidden="true" { div #ticks {} }
-        ol #lanes.lanes aria-label="Orders, the newest first" data-most=(MAX_LANES) {}
+        ol #lanes.lanes aria-label="Orders: those that need somebody, then the newest" data-most=(MAX_LANES) {}
         p #empty.lead { "Waiting for the first order…" }
         noscript { p.notice { "Lanes need JavaScript. " a href="/" { "The overview" } " works without it." } }
         p #lost.notice hidden { "The connection is lost and is being restored. Check that the console still runs." }
         p.read #price {
-            @if is_recorded { "Shows events since this process started; reads no rows." }
+            @if is_recorded { "Shows events since this process started, and states that are at most a second old." }
             @else { "Drawn from the orders' rows, which cost about " (UNITS_PER_SECOND) " read units a second while this page is open." }
         }
     };

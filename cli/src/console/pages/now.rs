@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use axum::{
-    extract::{Query, State},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use webhook_serializer::{protocol::entity::EntityKey, time::Timestamp};
@@ -13,10 +10,14 @@ use webhook_serializer::{protocol::entity::EntityKey, time::Timestamp};
 use super::{
     super::{
         Shared,
-        frame::{Page, PageRequest, Tab, ago, badge, count, delivery_path, encoded, grouped, order_path, read},
+        frame::{
+            Page, PageRequest, Tab, ago, badge, count, delivery_path, encoded, grouped, order_path, position, read, timed,
+        },
+        problem::Problem,
         reading::{Depth, Reading, Tables},
+        request::Asked,
     },
-    Shown, shown,
+    Shown, quoted, shown,
 };
 use crate::view::{
     order_status::Kind,
@@ -44,7 +45,7 @@ impl Depths {
 
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
-    Query(depths): Query<Depths>,
+    Asked(depths): Asked<Depths>,
     request: PageRequest,
 ) -> Response {
     shown(now(&shared, &depths, &request).await, &shared, &request)
@@ -86,13 +87,16 @@ async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
 fn headline(reading: &Reading, is_well: bool) -> String {
     let seen = &reading.overview;
     let counts = [
-        (seen.count(Kind::Blocked), "blocked"),
-        (seen.parked.len(), "parked"),
-        (seen.count(Kind::Failing), "failing"),
-        (seen.count(Kind::Unavailable), "unavailable"),
+        (seen.count(Kind::Blocked), ("order", "orders"), "blocked"),
+        (seen.parked.len(), ("delivery", "deliveries"), "parked"),
+        (seen.count(Kind::OnHold), ("order", "orders"), "on hold"),
+        (seen.count(Kind::Failing), ("order", "orders"), "failing"),
+        (seen.count(Kind::Unavailable), ("order", "orders"), "waiting for an unavailable destination"),
+        (seen.count(Kind::Abandoned), ("order", "orders"), "abandoned"),
     ];
-    let present = counts.into_iter().filter(|(count, _)| *count > 0);
-    let parts: Vec<String> = present.map(|(count, what)| format!("{} {what}", grouped(count as u64))).collect();
+    let present = counts.into_iter().filter(|(count, ..)| *count > 0);
+    let parts: Vec<String> =
+        present.map(|(number, (one, many), what)| format!("{} {what}", count(number as u64, one, many))).collect();
     match (parts.is_empty(), is_well && reading.unread.is_empty()) {
         (true, true) => "All orders move".to_owned(),
         (true, false) => "Nothing is blocked or parked".to_owned(),
@@ -179,12 +183,12 @@ fn listed(entries: &[Entry<'_>], now: Timestamp) -> Markup {
                                 td.key { a data-row href=(order_path(&lane.state.entity)) { (lane.state.entity) } }
                                 td { (badge(lane.kind.as_str())) @if lane.state.waiting() > 0 { " " span.dim { (lane.state.waiting()) " waiting" } } }
                                 td.n { @if let Some(since) = lane.since() { (ago(since, now)) } }
-                                td { (lane.status(None, now).summary()) }
+                                td { (timed(&lane.status(None, now).summary())) }
                             }
                         }
                         Entry::Parked(one) => {
                             tr {
-                                td.key { a data-row href=(delivery_path(&one.entity, one.sequence)) { (one.entity) " " (one.sequence) } }
+                                td.key { a data-row href=(delivery_path(&one.entity, one.sequence)) { (one.entity) " " (position(one.sequence)) } }
                                 td { (badge("parked")) " " span.dim { (one.topic) } }
                                 td.n { @if let Some(since) = one.since { (ago(since, now)) } }
                                 td { (one.error) }
@@ -213,6 +217,7 @@ fn oldest(reading: &Reading, now: Timestamp) -> Markup {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Selection {
+    #[serde(default)]
     state: String,
     source: Option<String>,
     error: Option<String>,
@@ -244,13 +249,21 @@ impl Selection {
 
 pub(super) async fn group(
     State(shared): State<Arc<Shared>>,
-    Query(selection): Query<Selection>,
+    Asked(selection): Asked<Selection>,
     request: PageRequest,
 ) -> Response {
     shown(one_group(&shared, &selection, &request).await, &shared, &request)
 }
 
 async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest) -> Shown {
+    if !Kind::ALL.into_iter().any(|kind| kind.as_str() == selection.state) {
+        let kinds: Vec<&str> = Kind::ALL.into_iter().map(Kind::as_str).collect();
+        return Err(Problem::Malformed(format!(
+            "{} is no state of an order. The states are {}.",
+            quoted(&selection.state),
+            kinds.join(", ")
+        )));
+    }
     let depth = Depths { read: selection.read.clone() }.depth();
     let reading = shared.readings.get(&shared.watched, Tables::All, depth).await?;
     let now = shared.watched.env.now();
@@ -264,8 +277,11 @@ async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest
         query("source", &selection.source),
         query("error", &selection.error)
     );
+    let (one, many) =
+        if selection.state == Kind::Parked.as_str() { ("delivery", "deliveries") } else { ("order", "orders") };
+    let counted = count(entries.len() as u64, one, many);
     let body = html! {
-        h1 { (badge(&selection.state)) " " (count(entries.len() as u64, "entry", "entries")) }
+        h1 { (badge(&selection.state)) " " (counted) }
         @if let Some(source) = selection.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
         @if let Some(error) = selection.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }
         @if selection.state == Kind::Parked.as_str() && !entries.is_empty() {

@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    extract::{Query, State},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use webhook_serializer::{
@@ -24,9 +21,10 @@ use super::{
     super::{
         Shared,
         actions::{About, Situation, is_offered, sequence_of},
-        frame::{Page, PageRequest, Tab, ago, badge, delivery_path, encoded, order_path},
+        frame::{Page, PageRequest, Tab, ago, badge, delivery_path, encoded, order_path, position, timed},
         plot,
         problem::Problem,
+        request::Asked,
     },
     Shown, key, shown,
 };
@@ -51,7 +49,7 @@ pub(super) struct Parameters {
 
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
-    Query(parameters): Query<Parameters>,
+    Asked(parameters): Asked<Parameters>,
     request: PageRequest,
 ) -> Response {
     shown(order(&shared, &parameters, &request).await, &shared, &request)
@@ -82,7 +80,7 @@ async fn order(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
         (acts(&shared.watched.operator.acts(&entity).await?, now))
         (settled(&entity, &timeline, limit, now))
     };
-    Ok(Page { searched: "", ..Page::new(entity.as_str(), Tab::None) }.around(shared, request, &body))
+    Ok(Page::new(entity.as_str(), Tab::None).around(shared, request, &body))
 }
 
 fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp) -> Markup {
@@ -93,7 +91,7 @@ fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp
             (entity) " " (badge(status.kind.as_str()))
             @if status.kind != Kind::Parked && !inspected.parked.is_empty() { " " (badge("parked")) }
         }
-        div.why { @for cause in &status.causes { p { (cause) } } }
+        div.why { @for cause in &status.causes { p { (timed(cause)) } } }
         (next_commands(&status.next, &shared.watched.option, entity))
         @match &inspected.state {
             Some(state) => { (facts(state, now)) }
@@ -117,8 +115,8 @@ fn facts(state: &EntityState, now: Timestamp) -> Markup {
     let by = state.holder_info.as_ref().map_or("unknown", |info| info.as_str());
     html! {
         dl.facts {
-            div { dt { "arrived" } dd { (state.tail) } }
-            div { dt { "settled" } dd { (state.head) } }
+            div { dt { "last arrived" } dd { (position(state.tail)) } }
+            div { dt { "last settled" } dd { (position(state.head)) } }
             div { dt { "waiting" } dd { (state.waiting()) @if let Some(since) = state.pending_since.filter(|_| !state.is_empty()) { ", for " (ago(since, now)) } } }
             div { dt { "attempts" } dd { (state.attempts) } }
             @if let Some(at) = state.retry_at.filter(|at| *at > now) { div { dt { "next attempt in" } dd { (duration(at.since(now))) } } }
@@ -174,7 +172,7 @@ fn waiting(inspected: &Inspected, now: Timestamp) -> Markup {
                 tbody {
                     @for item in waiting {
                         @match item {
-                            Item::Void(sequence) => { tr { td.n { (sequence) } td colspan="4" { "tombstone: never written" } } }
+                            Item::Void(sequence) => { tr { td.n { (position(*sequence)) } td colspan="4" { "tombstone: never written" } } }
                             Item::Delivery(unpacked) => { (waiting_row(unpacked.head(), again.get(&unpacked.head().sequence()), now)) }
                         }
                     }
@@ -188,7 +186,7 @@ fn waiting(inspected: &Inspected, now: Timestamp) -> Markup {
 fn waiting_row(delivery: &Delivery, before: Option<&Settlement>, now: Timestamp) -> Markup {
     html! {
         tr {
-            td.n { (delivery.sequence()) }
+            td.n { (position(delivery.sequence())) }
             td.key {
                 a data-row href=(delivery_path(delivery.entity(), delivery.sequence())) { (delivery.topic()) }
                 @if let Some(before) = before { " (" (before) " before)" }
@@ -209,7 +207,7 @@ fn parked(parked: &[Parked], now: Timestamp) -> Markup {
                 tbody {
                     @for one in parked {
                         tr {
-                            td.n { (one.sequence) }
+                            td.n { (position(one.sequence)) }
                             td.key { a data-row href=(delivery_path(one.delivery().entity(), one.sequence)) { (one.delivery().topic()) } }
                             td.error { (one.error) }
                             td.id { (one.delivery().delivery_id()) }
@@ -232,7 +230,7 @@ fn acts(acts: &[OperatorAction], now: Timestamp) -> Markup {
                     @for act in acts.iter().rev() {
                         tr {
                             td { (act.verb) }
-                            td.n { @if let Some(sequence) = act.sequence { (sequence) } }
+                            td.n { @if let Some(sequence) = act.sequence { (position(sequence)) } }
                             td { (act.reason.by) }
                             td { (act.reason.why) }
                             td { (act.ended.as_deref().unwrap_or("unknown: it was interrupted")) }
@@ -258,7 +256,7 @@ fn settled(entity: &EntityKey, timeline: &Timeline, limit: usize, now: Timestamp
                 tbody {
                     @for (sequence, past) in settled.iter().rev() {
                         tr {
-                            td.n { (sequence) }
+                            td.n { (position(**sequence)) }
                             td.key {
                                 @if let Some(delivery) = &past.delivery {
                                     a data-row href=(delivery_path(entity, **sequence)) { (delivery.topic()) }

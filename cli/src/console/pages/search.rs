@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Query, State},
+    extract::State,
     response::{IntoResponse, Redirect, Response},
 };
 use maud::html;
@@ -13,8 +13,9 @@ use webhook_serializer::protocol::{entity::EntityKey, state::EntityState};
 use super::{
     super::{
         Shared,
-        frame::{Page, PageRequest, Tab, ago, badge, count, encoded, grouped, order_path, read},
-        reading::{Depth, Tables},
+        frame::{Page, PageRequest, Tab, ago, badge, count, encoded, grouped, order_path, position, read},
+        reading::{Depth, Statuses, Tables},
+        request::Asked,
     },
     Shown, shown,
 };
@@ -34,7 +35,7 @@ pub(super) struct Parameters {
 
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
-    Query(parameters): Query<Parameters>,
+    Asked(parameters): Asked<Parameters>,
     request: PageRequest,
 ) -> Response {
     shown(found(&shared, &parameters, &request).await, &shared, &request)
@@ -55,6 +56,7 @@ async fn found(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
         Some(reading) => reading,
         None => shared.readings.get(&shared.watched, Tables::Orders, depth).await?,
     };
+    let statuses = Statuses::of(reading.clone(), &*shared.readings.with_parked(&shared.watched).await?);
     let now = shared.watched.env.now();
     let matching = matching(&reading.orders, wanted);
     if let [only] = matching[..]
@@ -69,13 +71,16 @@ async fn found(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
             p { "Nothing has arrived for the order within the retention period, it was erased, or its key uses another number: a provider's id often differs from the number that a shop shows." }
         } @else {
             table.rows {
-                thead { tr { th { "Order" } th { "State" } th.n { "Arrived" } th.n { "Waiting" } th.n { "Since" } } }
+                thead { tr { th { "Order" } th { "State" } th.n { "Last arrived" } th.n { "Waiting" } th.n { "Since" } } }
                 tbody {
                     @for state in matching.iter().take(LISTED) {
                         tr {
                             td.key { a data-row href=(order_path(&state.entity)) { (marked(state.entity.as_str(), wanted)) } }
-                            td { (badge(Kind::of(state, now).as_str())) }
-                            td.n { (state.tail) }
+                            td {
+                                (badge(statuses.kind(state).as_str()))
+                                @if statuses.kind(state) != Kind::Parked && statuses.has_parked(state) { " " (badge("parked")) }
+                            }
+                            td.n { (position(state.tail)) }
                             td.n { (state.waiting()) }
                             td.n { @if let Some(since) = state.pending_since { (ago(since, now)) } }
                         }
@@ -86,7 +91,7 @@ async fn found(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
         @if matching.len() > LISTED { p { "and " (grouped((matching.len() - LISTED) as u64)) " more. Enter a longer part of the key to find fewer." } }
         (read(&reading, now, &format!("/search?q={}&read=all", encoded(wanted))))
     };
-    Ok(Page { searched: wanted, ..Page::new("Search", Tab::None) }.around(shared, request, &body))
+    Ok(Page::new("Search", Tab::None).around(shared, request, &body))
 }
 
 /// Returns the orders whose key contains `wanted`, ignoring case. Exact matches of the

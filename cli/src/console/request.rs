@@ -1,0 +1,52 @@
+//! Extractors of queries and forms, whose rejections are pages.
+
+use std::sync::Arc;
+
+use axum::{
+    Form,
+    extract::{FromRequest, FromRequestParts, Query, Request},
+    http::request::Parts,
+    response::Response,
+};
+use serde::de::DeserializeOwned;
+
+use super::{Shared, frame::PageRequest, problem::Problem};
+
+/// The query of a URL.
+pub(super) struct Asked<T>(pub(super) T);
+
+/// A form.
+pub(super) struct Sent<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<Shared>> for Asked<T> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Response> {
+        let reason = match Query::try_from_uri(&parts.uri) {
+            Ok(Query(query)) => return Ok(Self(query)),
+            Err(rejection) => rejection.body_text(),
+        };
+        let Ok(request) = PageRequest::from_request_parts(parts, shared).await;
+        Err(malformed("This address", &reason).page(shared, &request))
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for Sent<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let Ok(page) = PageRequest::from_request_parts(&mut parts, shared).await;
+        match Form::from_request(Request::from_parts(parts, body), shared).await {
+            Ok(Form(form)) => Ok(Self(form)),
+            Err(rejection) => Err(malformed("This form", &rejection.body_text()).page(shared, &page)),
+        }
+    }
+}
+
+/// Explains a rejection without axum's own words: `minutes: invalid digit found in string`.
+fn malformed(what: &str, reason: &str) -> Problem {
+    let own = ["Failed to deserialize query string: ", "Failed to deserialize form body: "];
+    let reason = own.iter().find_map(|own| reason.strip_prefix(own)).unwrap_or(reason);
+    Problem::Malformed(format!("{what} has a value that cannot be read: {}.", reason.trim_end_matches('.')))
+}
