@@ -445,9 +445,7 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
         Skipped::NotInFront(state) => return not_in_front(order, sequence, &state),
         Skipped::NotThereYet => (
             Effect::Refused,
-            format!(
-                "{order} {shown} is claimed and not written yet; nothing was skipped. Try again in a few seconds"
-            ),
+            format!("{order} {shown} is claimed and not written yet; nothing was skipped. Try again in a few seconds"),
             None,
         ),
     };
@@ -479,7 +477,9 @@ pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) 
 fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
     let what = format!("{order} {}", marked(sequence));
     let (effect, sentence, became) = match became {
-        PutBack::At(at) => (Effect::Done, format!("{what} is appended again, as {}", marked(*at)), json!({ "back_at": at })),
+        PutBack::At(at) => {
+            (Effect::Done, format!("{what} is appended again, as {}", marked(*at)), json!({ "back_at": at }))
+        }
         PutBack::Unannounced => (
             Effect::Done,
             format!("{what} is back in line; no wake-up could be sent, and the sweep finds it within the hour"),
@@ -556,12 +556,16 @@ pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
         ),
         Rewound::Done(Rewinding { from, through, applied }) => {
             let run = counted(*applied as u64, "delivery runs", "deliveries run");
-            (Effect::Done, format!("{run} again on {order}, from {} to {}, then what waits", marked(*from), marked(*through)))
+            (
+                Effect::Done,
+                format!("{run} again on {order}, from {} to {}, then what waits", marked(*from), marked(*through)),
+            )
         }
         _ if is_end => (Effect::Refused, format!("no rewind of {order} is under way; nothing was changed")),
-        Rewound::NotSettled(state) => {
-            (Effect::Refused, format!("the last settled delivery of {order} is {}; nothing was changed", marked(state.head)))
-        }
+        Rewound::NotSettled(state) => (
+            Effect::Refused,
+            format!("the last settled delivery of {order} is {}; nothing was changed", marked(state.head)),
+        ),
         Rewound::Expired(Some(first)) => (
             Effect::Refused,
             format!(

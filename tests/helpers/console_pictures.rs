@@ -74,8 +74,7 @@ async fn every_page(
         ("group", "/group?state=parked"),
         ("redrive", "/redrive?source=shopify"),
     ];
-    for (scheme, width, height) in
-        [("light", 1440, 900), ("light", 390, 844), ("dark", 1440, 900), ("dark", 390, 844)]
+    for (scheme, width, height) in [("light", 1440, 900), ("light", 390, 844), ("dark", 1440, 900), ("dark", 390, 844)]
     {
         browser.prefer(scheme).await;
         browser.resize(width, height).await;

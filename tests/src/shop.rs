@@ -10,7 +10,7 @@ use std::time::Duration;
 use serializer::{
     console::{Console, Watched},
     local::samples::{self, ALL, SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
-    view::recording::{EventKind, OrderEvent, EventRecorder},
+    view::recording::{EventKind, EventRecorder, OrderEvent},
 };
 use webhook_serializer::{
     aws::Parts,

@@ -37,7 +37,8 @@ impl FromRequestParts<Arc<Shared>> for PageRequest {
         let theme = ["light", "dark"].into_iter().find(|theme| Some(*theme) == chosen);
         let flash = parts.uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("flash="));
         let query = Query::<HashMap<String, String>>::try_from_uri(&parts.uri);
-        let searched = query.ok().filter(|_| parts.uri.path() == "/search").and_then(|Query(mut query)| query.remove("q"));
+        let searched =
+            query.ok().filter(|_| parts.uri.path() == "/search").and_then(|Query(mut query)| query.remove("q"));
         Ok(Self { theme, flash: flash.and_then(|id| shared.take_flash(id)), searched: searched.unwrap_or_default() })
     }
 }
@@ -274,10 +275,7 @@ mod tests {
     fn timestamps_in_sentences_are_times() {
         let shown = timed("leased by <a> until 2026-11-25T03:24:55.123Z; 2026 and 20").into_string();
         let time = "<time class=\"at\" datetime=\"2026-11-25T03:24:55.123Z\" title=\"2026-11-25T03:24:55.123Z (UTC)\">";
-        assert_eq!(
-            shown,
-            format!("leased by &lt;a&gt; until {time}2026-11-25T03:24:55.123Z</time>; 2026 and 20")
-        );
+        assert_eq!(shown, format!("leased by &lt;a&gt; until {time}2026-11-25T03:24:55.123Z</time>; 2026 and 20"));
     }
 
     #[test]

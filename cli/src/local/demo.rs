@@ -351,11 +351,8 @@ mod tests {
             event(9, at, EventKind::Settled(Settlement::Repeat)),
         ];
         let mut arrivals = Arrivals::default();
-        let shown: Vec<(u128, EventKind)> = events
-            .into_iter()
-            .flat_map(|one| arrivals.after(one))
-            .map(|one| (one.at.as_millis(), one.what))
-            .collect();
+        let shown: Vec<(u128, EventKind)> =
+            events.into_iter().flat_map(|one| arrivals.after(one)).map(|one| (one.at.as_millis(), one.what)).collect();
         let expected = [
             (6, EventKind::Lost),
             (5, EventKind::Accepted),

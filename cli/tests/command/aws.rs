@@ -202,7 +202,10 @@ fn stack_outputs_name_tables_queue_and_sources() {
     let asked = stack.aws.asked("DescribeStacks");
     let orders = stack.ran(&["list"]);
     assert!(printed(&orders).contains("shopify/order/450789469  idle"), "{orders:?}");
-    assert!(complained(&orders).contains("read for about ") && complained(&orders).contains(" read units"), "{orders:?}");
+    assert!(
+        complained(&orders).contains("read for about ") && complained(&orders).contains(" read units"),
+        "{orders:?}"
+    );
     assert_eq!(asked, ["Action=DescribeStacks&Version=2010-05-15&StackName=shop"]);
     // The next command names it too.
     let nothing = stack.ran(&["show", "shopify/order/0"]);

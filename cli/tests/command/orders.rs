@@ -210,9 +210,8 @@ fn show_names_a_paused_source() {
     let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
     local.send(&["shopify-orders-create.json"]);
     local.until(|told| told["what"] == "accepted");
-    let seen = |local: &Local| -> Value {
-        serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap()
-    };
+    let seen =
+        |local: &Local| -> Value { serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap() };
     // A worker finds it paused and looks again a quarter of an hour later.
     while seen(&local)["is_pause_seen"] != true {}
     let shown = printed(&local.ran(&["show", ORDER]));

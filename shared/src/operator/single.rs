@@ -96,7 +96,9 @@ impl Operator {
             if row.is_none() {
                 row = self.store.get(&parked_row(entity, place), PATIENCE).await?;
             }
-            let Some(Item::Delivery(unpacked)) = row.map(|row| Item::parse(entity, &row)).transpose()? else { continue };
+            let Some(Item::Delivery(unpacked)) = row.map(|row| Item::parse(entity, &row)).transpose()? else {
+                continue;
+            };
             if is_alike(unpacked.head())
                 && let Content::Delivery(found) = self.completed(*unpacked).await?
             {

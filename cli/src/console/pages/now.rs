@@ -11,7 +11,8 @@ use super::{
     super::{
         Shared,
         frame::{
-            Page, PageRequest, Tab, ago, badge, count, delivery_path, encoded, grouped, order_path, position, read, timed,
+            Page, PageRequest, Tab, ago, badge, count, delivery_path, encoded, grouped, order_path, position, read,
+            timed,
         },
         problem::Problem,
         reading::{Depth, Reading, Tables},

@@ -76,8 +76,10 @@ impl Add {
             if providers::by_name(&self.provider).is_some() && source.query().is_some() { "?token=…" } else { "" };
         let base = self.whereabouts.webhooks().await?.unwrap_or_else(|| "…/webhooks/".to_owned());
         let url = format!("{base}{name}{query}");
-        let mut words =
-            vec![format!("{}; until then its webhooks may be answered 404", soon()), format!("its webhooks go to {url}")];
+        let mut words = vec![
+            format!("{}; until then its webhooks may be answered 404", soon()),
+            format!("its webhooks go to {url}"),
+        ];
         if source.forward().is_some() {
             words.push(format!(
                 "the endpoint checks its requests with the signing secret in `sources.{name}.forward.secret`, which was \

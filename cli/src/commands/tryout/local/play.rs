@@ -14,7 +14,7 @@ use serializer::{
     },
     view::{
         position::marked,
-        recording::{EventKind, OrderEvent, EventRecorder},
+        recording::{EventKind, EventRecorder, OrderEvent},
     },
 };
 use webhook_serializer::{

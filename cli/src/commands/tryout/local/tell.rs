@@ -10,7 +10,7 @@ use serializer::{
     say,
     view::{
         position::Position,
-        recording::{EventKind, OrderEvent, ParsedLine, EventRecorder},
+        recording::{EventKind, EventRecorder, OrderEvent, ParsedLine},
     },
 };
 use tokio::sync::mpsc::UnboundedReceiver;
