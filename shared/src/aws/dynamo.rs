@@ -10,7 +10,10 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::{
     Client,
     error::{ProvideErrorMetadata, SdkError},
-    operation::transact_write_items::TransactWriteItemsError,
+    operation::{
+        delete_item::DeleteItemError, put_item::PutItemError, transact_write_items::TransactWriteItemsError,
+        update_item::UpdateItemError,
+    },
     types::{
         AttributeValue, CancellationReason, ConditionCheck, ConsumedCapacity, Delete, KeysAndAttributes, Put,
         ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
@@ -23,7 +26,8 @@ use crate::{
     protocol::{
         keys::continuation_key,
         table::{
-            Action, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
+            Action, Change, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write,
+            Written,
         },
     },
 };
@@ -94,94 +98,96 @@ impl DynamoTable {
     }
 
     async fn write_once(&self, write: &Write) -> Result<Written, TableError> {
-        let table = self.name(&write.key.table);
+        match &write.action {
+            Action::Put(row) => self.put(write, row).await,
+            Action::Update(changes) => self.update(write, changes).await,
+            Action::Delete => self.delete(write).await,
+            Action::Check => Err(TableError::Invalid("a check alone is not a write".into())),
+        }
+    }
+
+    async fn put(&self, write: &Write, row: &Row) -> Result<Written, TableError> {
         let mut expression = Expression::default();
         let condition = expression.condition(&write.condition);
-        let refusal = Some(ReturnValuesOnConditionCheckFailure::AllOld);
-        match &write.action {
-            Action::Put(row) => {
-                let item = attributes(&row.clone().into_iter().chain(write.key.to_row()).collect());
-                let sent = self
-                    .client
-                    .put_item()
-                    .table_name(table)
-                    .set_item(Some(item))
-                    .set_condition_expression(condition)
-                    .set_expression_attribute_names(expression.names())
-                    .set_expression_attribute_values(expression.values())
-                    .set_return_values_on_condition_check_failure(refusal)
-                    .set_return_consumed_capacity(self.capacity())
-                    .send()
-                    .await;
-                match sent {
-                    Ok(output) => {
-                        self.count_write(output.consumed_capacity());
-                        Ok(Written::Landed(None))
-                    }
-                    Err(error) => self.refusal_or_error(error, |error| match error {
-                        aws_sdk_dynamodb::operation::put_item::PutItemError::ConditionalCheckFailedException(
-                            failed,
-                        ) => Some(failed.item),
-                        _ => None,
-                    }),
-                }
+        let item = attributes(&row.clone().into_iter().chain(write.key.to_row()).collect());
+        let sent = self
+            .client
+            .put_item()
+            .table_name(self.name(&write.key.table))
+            .set_item(Some(item))
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(expression.names())
+            .set_expression_attribute_values(expression.values())
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_return_consumed_capacity(self.capacity())
+            .send()
+            .await;
+        match sent {
+            Ok(output) => {
+                self.count_write(output.consumed_capacity());
+                Ok(Written::Landed(None))
             }
-            Action::Update(changes) => {
-                let update = expression.update(changes);
-                let sent = self
-                    .client
-                    .update_item()
-                    .table_name(table)
-                    .set_key(Some(attributes(&write.key.to_row())))
-                    .update_expression(update)
-                    .set_condition_expression(condition)
-                    .set_expression_attribute_names(expression.names())
-                    .set_expression_attribute_values(expression.values())
-                    .return_values(ReturnValue::AllNew)
-                    .set_return_values_on_condition_check_failure(refusal)
-                    .set_return_consumed_capacity(self.capacity())
-                    .send()
-                    .await;
-                match sent {
-                    Ok(output) => {
-                        self.count_write(output.consumed_capacity());
-                        Ok(Written::Landed(output.attributes.map(row_of)))
-                    }
-                    Err(error) => self.refusal_or_error(error, |error| match error {
-                        aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException(
-                            failed,
-                        ) => Some(failed.item),
-                        _ => None,
-                    }),
-                }
+            Err(error) => self.refusal_or_error(error, |error| match error {
+                PutItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
+                _ => None,
+            }),
+        }
+    }
+
+    async fn update(&self, write: &Write, changes: &[Change]) -> Result<Written, TableError> {
+        let mut expression = Expression::default();
+        let condition = expression.condition(&write.condition);
+        let update = expression.update(changes);
+        let sent = self
+            .client
+            .update_item()
+            .table_name(self.name(&write.key.table))
+            .set_key(Some(attributes(&write.key.to_row())))
+            .update_expression(update)
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(expression.names())
+            .set_expression_attribute_values(expression.values())
+            .return_values(ReturnValue::AllNew)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_return_consumed_capacity(self.capacity())
+            .send()
+            .await;
+        match sent {
+            Ok(output) => {
+                self.count_write(output.consumed_capacity());
+                Ok(Written::Landed(output.attributes.map(row_of)))
             }
-            Action::Delete => {
-                let sent = self
-                    .client
-                    .delete_item()
-                    .table_name(table)
-                    .set_key(Some(attributes(&write.key.to_row())))
-                    .set_condition_expression(condition)
-                    .set_expression_attribute_names(expression.names())
-                    .set_expression_attribute_values(expression.values())
-                    .set_return_values_on_condition_check_failure(refusal)
-                    .set_return_consumed_capacity(self.capacity())
-                    .send()
-                    .await;
-                match sent {
-                    Ok(output) => {
-                        self.count_write(output.consumed_capacity());
-                        Ok(Written::Landed(None))
-                    }
-                    Err(error) => self.refusal_or_error(error, |error| match error {
-                        aws_sdk_dynamodb::operation::delete_item::DeleteItemError::ConditionalCheckFailedException(
-                            failed,
-                        ) => Some(failed.item),
-                        _ => None,
-                    }),
-                }
+            Err(error) => self.refusal_or_error(error, |error| match error {
+                UpdateItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
+                _ => None,
+            }),
+        }
+    }
+
+    async fn delete(&self, write: &Write) -> Result<Written, TableError> {
+        let mut expression = Expression::default();
+        let condition = expression.condition(&write.condition);
+        let sent = self
+            .client
+            .delete_item()
+            .table_name(self.name(&write.key.table))
+            .set_key(Some(attributes(&write.key.to_row())))
+            .set_condition_expression(condition)
+            .set_expression_attribute_names(expression.names())
+            .set_expression_attribute_values(expression.values())
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_return_consumed_capacity(self.capacity())
+            .send()
+            .await;
+        match sent {
+            Ok(output) => {
+                self.count_write(output.consumed_capacity());
+                Ok(Written::Landed(None))
             }
-            Action::Check => Err(TableError::Invalid("a check alone is not a write".into())),
+            Err(error) => self.refusal_or_error(error, |error| match error {
+                DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
+                _ => None,
+            }),
         }
     }
 
