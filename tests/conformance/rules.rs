@@ -244,7 +244,7 @@ async fn changes_see_the_row_before_the_update(fixture: &Fixture<'_>) {
         vec![
             Change::Add { attribute: "count".into(), base: 5, by: 2 },
             Change::set_if_absent("first", "x"),
-            Change::Add { attribute: "other".into(), base: 0, by: 0 },
+            Change::add("other", 0),
         ]
     };
     fixture.land(Write::update(key.clone(), changes())).await;
@@ -307,7 +307,7 @@ async fn transaction_is_atomic(fixture: &Fixture<'_>) {
 
 async fn client_tokens(fixture: &Fixture<'_>) {
     let key = fixture.effect("one");
-    let once = [Write::update(key.clone(), vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }])];
+    let once = [Write::update(key.clone(), vec![Change::add("n", 1)])];
     for _ in 0..2 {
         assert_eq!(fixture.transact(&once, 1).await, Ok(Transacted::Landed));
     }
@@ -376,7 +376,7 @@ async fn transaction_has_at_most_a_hundred_items(fixture: &Fixture<'_>) {
 
 async fn addition_needs_a_number(fixture: &Fixture<'_>) {
     let key = fixture.effect("one");
-    let add = || vec![Change::Add { attribute: "n".into(), base: 0, by: 2 }];
+    let add = || vec![Change::add("n", 2)];
     fixture.land(Write::put(key.clone(), Row::new().with("n", "text"))).await;
     fixture.assert_invalid(Write::update(key.clone(), add())).await;
     let outcome = fixture.transact(&[Write::update(key.clone(), add())], 1).await;

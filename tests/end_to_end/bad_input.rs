@@ -1,14 +1,8 @@
 //! Bad requests with their answers, and configurations that stop the start.
 
-use std::{path::Path, process::Command, sync::Arc, time::Duration};
+use std::{path::Path, process::Command};
 
-use tests::{
-    deployment::{Collector, LocalDeployment},
-    settle_counter::SettleCounter,
-    testbed::SOURCES,
-    webhooks::{signed, update},
-    world::key,
-};
+use tests::{prelude::*, settle_counter::SettleCounter, testbed::SOURCES};
 
 type Headers = Vec<(String, String)>;
 
@@ -21,13 +15,8 @@ async fn bad_request_is_refused_and_stores_nothing() {
         let others = good.headers.iter().filter(|(held, _)| held != name).cloned();
         others.chain(value.map(|value| (name.to_owned(), value.to_owned()))).collect()
     };
-    let stale = signed(
-        &deployment.sources,
-        "test",
-        "1",
-        update("7"),
-        webhook_serializer::time::Timestamp::from_millis(now.as_millis() - 301_000),
-    );
+    let stale =
+        signed(&deployment.sources, "test", "1", update("7"), Timestamp::from_millis(now.as_millis() - 301_000));
     let early = signed(&deployment.sources, "test", "1", update("7"), now + Duration::from_secs(330));
     let other = signed(&deployment.sources, "test", "2", update("7"), now);
     let others_signature = other.headers.iter().find(|(name, _)| name == "webhook-signature").expect("it is signed");

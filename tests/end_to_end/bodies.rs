@@ -2,22 +2,8 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
-use serializer::local::samples::Webhook;
-use tests::{
-    deployment::Collector,
-    testbed::TestBed,
-    webhooks::{noise, request, signed, signed_as},
-    world::{World, key},
-};
-use webhook_serializer::{
-    engine::append::AppendError,
-    functions::ingest::{Ingest, Request},
-    protocol::{
-        delivery::{Incoming, LARGEST_BODY},
-        table::TableName,
-    },
-    sources::OnOutage,
-};
+use tests::prelude::*;
+use webhook_serializer::{engine::append::AppendError, protocol::delivery::LARGEST_BODY, sources::OnOutage};
 
 #[tokio::test(start_paused = true)]
 async fn oversized_body_is_not_appended() {
@@ -29,7 +15,7 @@ async fn oversized_body_is_not_appended() {
     let refused = Err(AppendError::TooLarge(LARGEST_BODY + 1));
     assert_eq!(append(LARGEST_BODY + 1).await, refused);
     let incoming = Incoming { body: vec![b' '; LARGEST_BODY + 1].into(), ..world.incoming("test/a", "1") };
-    let time = std::time::Duration::from_secs(5);
+    let time = Duration::from_secs(5);
     // Compressed it would fit a queue message, and the worker would refuse it.
     assert_eq!(world.inbox().accept(&incoming, None, OnOutage::Queue, time).await.map(drop), refused);
     assert_eq!((world.memory.rows(&TableName::Entities), world.memory.rows(&TableName::Inbox)), (vec![], vec![]));
@@ -43,7 +29,7 @@ async fn append_to_a_job_is_refused() {
     let world = World::new();
     let incoming = world.incoming("cron/nightly", "1");
     assert_eq!(world.inbox().append(&incoming).await.map(drop), Err(AppendError::IsAJob));
-    let time = std::time::Duration::from_secs(5);
+    let time = Duration::from_secs(5);
     let accepted = world.inbox().accept(&incoming, None, OnOutage::Queue, time).await;
     assert_eq!(accepted.map(drop), Err(AppendError::IsAJob), "it is not deferred either");
     assert_eq!((world.memory.rows(&TableName::Entities), world.memory.rows(&TableName::Inbox)), (vec![], vec![]));
@@ -80,7 +66,7 @@ async fn six_incompressible_megabytes_reach_their_handler_unchanged() {
 async fn body_is_accepted_as_text_or_base64() {
     let world = World::new();
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
-    let body = tests::webhooks::update("7");
+    let body = update("7");
     let plain = |id: &str| request(&signed(&world.sources(), "test", id, body.clone(), world.env.now()));
     let encoded = |id: &str| Request { body: Some(STANDARD.encode(&body)), is_base64_encoded: true, ..plain(id) };
     for request in [plain("1"), encoded("2")] {

@@ -22,42 +22,13 @@
 //! | requeued because its source is held back | 2 | 1 | 1 |
 //! | a renewal | 1 | 0 | 0 |
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+use tests::{prelude::*, testbed::SOURCES};
+use webhook_serializer::protocol::{
+    budget::{
+        BREAKER_WRITES, FAILED_WRITES, FUTILE_WRITES, SLICE_WRITES, SPILL_WRITES, SUSPECT_WRITES, TRICKLE_WRITES,
+        append_writes, commit_drain_writes, drain_reads, drain_writes, group_drain_writes, park_writes,
     },
-    time::Duration,
-};
-
-use futures_util::future::BoxFuture;
-use tests::{
-    faults::Fault,
-    handlers::{Done, Scripted, Slow, answering},
-    testbed::{SOURCES, TestBed},
-    world::{World, key},
-};
-use webhook_serializer::{
-    aws::{Parts, meter::Reading},
-    engine::{
-        append::Inbox,
-        drain::{Acknowledgement, Drainer, Received, SuspectGate},
-    },
-    handler::{Context, Handler, HandlerError, Isolation, Outcome},
-    protocol::{
-        budget::{
-            BREAKER_WRITES, FAILED_WRITES, FUTILE_WRITES, SLICE_WRITES, SPILL_WRITES, SUSPECT_WRITES, TRICKLE_WRITES,
-            append_writes, commit_drain_writes, drain_reads, drain_writes, group_drain_writes, park_writes,
-        },
-        delivery::Delivery,
-        entity::{DeliveryId, EntityKey},
-        keys::delivery_row,
-        lease::{Acquire, Acquired, Release},
-        receipt::Recent,
-        state::{HolderInfo, LONGEST_LEASE, LeaseKind},
-        table::{Change, Key, TableName, Write},
-    },
-    telemetry::Log,
+    state::LONGEST_LEASE,
 };
 
 /// A test bed without workers: the test processes wake-ups itself.
@@ -222,15 +193,14 @@ fn trickling(scale: &Scale, more: u64, appends: Arc<Mutex<Vec<Reading>>>) -> imp
         let number = appended.fetch_add(1, Relaxed);
         let (inbox, meter, appends) = (inbox.clone(), meter.clone(), appends.clone());
         let incoming = tests::testbed::incoming("test", "test/a", &format!("more-{number}"), env.now());
-        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+        async move {
             if number < more {
                 let before = meter.reading();
                 inbox.append(&incoming).await?;
                 appends.lock().expect("no panic under the lock").push(meter.reading() - before);
             }
             Ok(Outcome::Done)
-        });
-        answer
+        }
     })
 }
 
@@ -268,7 +238,7 @@ async fn repeat_costs_no_more_and_runs_no_handler() {
 async fn failed_attempt_costs_two_writes_and_a_send() {
     let scale = Scale::start().await;
     scale.append("1").await;
-    let failed = scale.weigh_drain(answering(|_, _| Outcome::retry("not yet"))).await;
+    let failed = scale.weigh_drain(failing()).await;
     assert_eq!(failed, Reading { sends: 1, ..costs(FAILED_WRITES, 2, drain_reads(1, Q, false), 1) });
 }
 
@@ -282,7 +252,7 @@ async fn parking_writes_the_row_again() {
 
 fn counting(context: &Delivery) -> Outcome {
     let key = Key::named("totals", "order", context.entity().as_str());
-    Outcome::Commit(vec![Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }])])
+    Outcome::Commit(vec![Write::update(key, vec![Change::add("n", 1)])])
 }
 
 #[tokio::test]
@@ -312,11 +282,11 @@ async fn wake_up_of_a_drained_entity_is_requeued() {
     drop(drain);
 }
 
-async fn acquired(scale: &Scale, kind: LeaseKind) -> webhook_serializer::protocol::lease::Lease {
+async fn acquired(scale: &Scale, kind: LeaseKind) -> Lease {
     acquired_for(scale, kind, Duration::from_secs(600)).await
 }
 
-async fn acquired_for(scale: &Scale, kind: LeaseKind, length: Duration) -> webhook_serializer::protocol::lease::Lease {
+async fn acquired_for(scale: &Scale, kind: LeaseKind, length: Duration) -> Lease {
     let env = scale.testbed.env();
     let request = Acquire {
         entity: scale.entity.clone(),
@@ -414,7 +384,7 @@ async fn slow_handler_renews_each_third_of_a_lease() {
     let mut world = World::new();
     world.append_from("slow", "slow/a", "1").await;
     let table = world.break_table(|_| Fault::None);
-    world.work(&[world.drainer(tests::handlers::Slow(Duration::from_secs(41)))]).await;
+    world.work(&[world.drainer(Slow(Duration::from_secs(41)))]).await;
     assert_eq!(world.applied(), ["1"]);
     assert_eq!(table.writes(), 2 + 41 / 5);
 }
@@ -425,15 +395,12 @@ async fn backlog_waits_one_round_trip_between_deliveries() {
     const LATENCY: Duration = Duration::from_millis(100);
     const HANDLER: Duration = Duration::from_millis(700);
     const K: u32 = 60;
-    let mut world = World::new();
-    for number in 0..K {
-        world.append("test/a", &number.to_string()).await;
-    }
+    let mut world = World::with("test/a", 0..K).await;
     world.break_table(|_| Fault::Slow(LATENCY));
     world.function_time = Duration::from_secs(600);
     world.settings.slice = world.function_time;
     let before = world.env.monotonic();
-    let drainer = world.drainer(tests::handlers::Slow(HANDLER));
+    let drainer = world.drainer(Slow(HANDLER));
     world.process(&drainer, "test/a").await;
     // Acquire and first page; then a handler and a settle for each.
     assert_eq!(world.env.monotonic() - before, 2 * LATENCY + K * (HANDLER + LATENCY));

@@ -1,43 +1,17 @@
 //! Attempts: failed starts, and recorded starts whose holder vanished.
 
-use std::{
-    convert::Infallible,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures_util::future::BoxFuture;
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Done, Scripted, answering},
-    world::{World, key},
-};
-use webhook_serializer::{
-    config::WorkerConfig,
-    engine::drain::{Acknowledgement, Drainer, Received, SuspectGate},
-    handler::{Context, HandlerError, Outcome},
-    leases::Terms,
-    protocol::{
-        delivery::Delivery,
-        format::attribute as a,
-        state::{BlockReason, VANISHED_BEFORE_START},
-        table::{Change, TableName, Value, Write},
-    },
-    sources::Sources,
-};
+use tests::{prelude::*, source};
+use webhook_serializer::{config::WorkerConfig, protocol::state::VANISHED_BEFORE_START};
 
 const ATTEMPTS: usize = 3;
 
-fn endless() -> impl webhook_serializer::handler::Handler + Clone {
-    Scripted(|_: &Delivery, _: &Context| -> BoxFuture<'static, Result<Outcome, HandlerError>> {
-        Box::pin(std::future::pending())
-    })
+fn endless() -> impl Handler + Clone {
+    Scripted(|_: &Delivery, _: &Context| std::future::pending())
 }
 
-/// Processes one wake-up in a worker that vanishes two seconds later.
+/// Processes one wake-up in a worker that vanishes two seconds later, and waits for its lease to expire.
 async fn vanishes(world: &World, drainer: &Drainer) {
     let message = world.messages.receive().await.expect("a wake-up");
     let received = Received { entity: message.content.entity().clone(), times: message.times };
@@ -46,6 +20,9 @@ async fn vanishes(world: &World, drainer: &Drainer) {
     let acknowledgement =
         world.env.within(Duration::from_secs(2), drainer.process(&received, deadline, &quarantine)).await;
     world.messages.acknowledge(message, acknowledgement.unwrap_or(Acknowledgement::Keep));
+    while world.state("test/a").await.held.is_some_and(|held| held.runs(world.env.now())) {
+        world.env.sleep(Duration::from_secs(1)).await;
+    }
 }
 
 async fn is_parked(world: &World, entity: &str) -> Vec<String> {
@@ -57,10 +34,7 @@ async fn is_parked(world: &World, entity: &str) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn not_now_counts_no_attempt() {
     const REFUSED: usize = 10;
-    let world = World::new();
-    for id in ["1", "2"] {
-        world.append("test/a", id).await;
-    }
+    let world = World::with("test/a", ["1", "2"]).await;
     let (refused, attempts) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
     let seen = attempts.clone();
     let drainer = world.drainer(answering(move |delivery, _| {
@@ -83,14 +57,10 @@ async fn not_now_counts_no_attempt() {
 /// The first death may precede the start; later starts are recorded.
 #[tokio::test(start_paused = true)]
 async fn delivery_that_kills_its_workers_is_parked() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     for crash in 0..=ATTEMPTS {
         assert_eq!(is_parked(&world, "test/a").await, [""; 0], "after {crash} crashes");
         vanishes(&world, &world.drainer(endless())).await;
-        while world.state("test/a").await.held.is_some_and(|held| held.runs(world.env.now())) {
-            world.env.sleep(Duration::from_secs(1)).await;
-        }
     }
     let state = world.state("test/a").await;
     assert_eq!((state.attempts as usize, state.is_started()), (ATTEMPTS - 1, true));
@@ -102,18 +72,13 @@ async fn delivery_that_kills_its_workers_is_parked() {
 /// The worker dies before its handler starts, of a page too large, say.
 #[tokio::test(start_paused = true)]
 async fn death_before_the_start_blocks_as_vanished() {
-    let mut world = World::new();
-    world.append("test/a", "1").await;
+    let mut world = World::with("test/a", ["1"]).await;
     let whole = world.table.clone();
-    let plan = |call: &Call<'_>| if call.read > 0 { Fault::Silent } else { Fault::None };
-    world.break_table(plan);
+    world.fail(Fault::Silent, |call| call.read > 0);
     for vanished in 0..=VANISHED_BEFORE_START {
         let seen = world.state("test/a").await;
         assert_eq!((seen.blocked, seen.suspect), (None, vanished.saturating_sub(1)));
         vanishes(&world, &world.drainer(Done)).await;
-        while world.state("test/a").await.held.is_some_and(|held| held.runs(world.env.now())) {
-            world.env.sleep(Duration::from_secs(1)).await;
-        }
     }
     world.table = whole;
     world.work(&[world.drainer(Done)]).await;
@@ -126,23 +91,21 @@ async fn death_before_the_start_blocks_as_vanished() {
 
 #[tokio::test(start_paused = true)]
 async fn row_of_a_newer_format_is_never_changed() {
-    let world = World::new();
-    world.append("test/a", "1").await;
-    let key = webhook_serializer::protocol::keys::entity_row(&key("test/a"));
-    let newer = Write::update(key, vec![Change::set(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1)]);
+    let world = World::with("test/a", ["1"]).await;
+    let entity = key("test/a");
+    let newer = Write::update(
+        entity_row(&entity),
+        vec![Change::set(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1)],
+    );
     world.table.write(&newer).await.expect("memory answers");
     let before = world.memory.rows(&TableName::Entities);
     let refused = world.inbox().append(&world.incoming("test/a", "2")).await;
     assert!(refused.unwrap_err().to_string().contains("a row has format 3"));
-    let message = world.messages.receive().await.expect("a wake-up");
-    let received = Received { entity: message.content.entity().clone(), times: message.times };
-    let deadline = world.env.monotonic() + world.function_time;
-    let acknowledgement = world.drainer(Done).process(&received, deadline, &SuspectGate::new(1)).await;
-    assert_eq!(acknowledgement, Acknowledgement::Delete, "a fresh one is under way");
+    assert_eq!(world.process_next(&world.drainer(Done)).await, Acknowledgement::Delete, "a fresh one is under way");
     assert_eq!(world.messages.len(), 1, "that one, for later");
-    assert!(world.operator().unblock(message.content.entity()).await.is_err());
+    assert!(world.operator().unblock(&entity).await.is_err());
     let work = async |_| Ok::<_, Infallible>(());
-    assert!(world.leases("a script").run(message.content.entity(), Terms::default(), work).await.is_err());
+    assert!(world.leases("a script").run(&entity, Terms::default(), work).await.is_err());
     assert_eq!(world.memory.rows(&TableName::Entities), before);
     assert_eq!(world.memory.rows(&TableName::Entities)[0].get(a::VERSION), Some(&Value::from(3_u32)));
 }
@@ -150,12 +113,7 @@ async fn row_of_a_newer_format_is_never_changed() {
 /// Recording the start takes time too: configurations without it are refused.
 #[tokio::test(start_paused = true)]
 async fn suspect_of_the_slowest_accepted_handler_starts_again() {
-    let document = |seconds: u32| {
-        format!(
-            "[sources.slowest]\nprovider = 'standard-webhooks'\nsecrets = ['whsec_c2VjcmV0']\nhandler = 'test'\n\
-             handler_timeout = '{seconds}s'\n"
-        )
-    };
+    let document = |seconds: u32| format!(source!("slowest", "handler_timeout = '{}s'"), seconds);
     let is_accepted = |seconds: u32| {
         let sources = Sources::parse(&document(seconds)).expect("the document is right");
         WorkerConfig::read(&[].as_slice(), &sources).is_ok()

@@ -1,65 +1,20 @@
 //! Deliveries that the store does not accept and the sender would not repeat: answered 202, kept in the
 //! queue, and appended once the store is back.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
 use serializer::local::QUEUE;
-use tests::{
-    faults::{Call, Fault, FaultyQueue},
-    handlers::{Done, answering},
-    testbed::{SOURCES, TestBed},
-    webhooks::{request, signed, signed_as, update},
-    world::{Message, World, key},
-};
+use tests::{prelude::*, source, testbed::SOURCES, world::Message};
 use webhook_serializer::{
-    engine::{drain::Acknowledgement, queue},
-    functions::{
-        ingest::{Ingest, Request, Response},
-        worker::{Record, SqsEvent},
-    },
-    handler::{Handler, Outcome},
-    protocol::{
-        delivery::{Age, Delivery, Envelope},
-        inbox::{Claim, Put, PutOutcome},
-        receipt::Settlement,
-        table::{Action, TableError, Write},
-        trace::Trace,
-    },
-    sources::Sources,
+    engine::queue,
+    protocol::{inbox::PutOutcome, trace::Trace},
 };
 
-const SAYS: &str = r#"
-[sources.queued]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-on_outage = "queue"
-
-[sources.refused]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-on_outage = "refuse"
-
-[sources.again]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-
-[sources.woo]
-provider = "woocommerce"
-secrets = ["secret"]
-handler = "test"
-
-[sources.woo_refused]
-provider = "woocommerce"
-secrets = ["secret"]
-handler = "test"
-on_outage = "refuse"
-"#;
+const SAYS: &str = concat!(
+    source!("queued", "on_outage = 'queue'"),
+    source!("refused", "on_outage = 'refuse'"),
+    source!("again"),
+    "\n[sources.woo]\nprovider = 'woocommerce'\nsecrets = ['secret']\nhandler = 'test'\n",
+    "\n[sources.woo_refused]\nprovider = 'woocommerce'\nsecrets = ['secret']\nhandler = 'test'\non_outage = 'refuse'\n",
+);
 
 const ANSWER: Duration = Duration::from_millis(2500);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -85,8 +40,7 @@ fn out_until(until: Duration, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 
     let mut world = World::new().with_sources(SAYS);
     let clock = world.env.clone();
     let end = clock.monotonic() + until;
-    let plan = move |call: &Call<'_>| if clock.monotonic() < end { plan(call) } else { Fault::None };
-    world.break_table(plan);
+    world.break_table(move |call| if clock.monotonic() < end { plan(call) } else { Fault::None });
     world
 }
 
@@ -175,7 +129,7 @@ async fn on_outage_follows_source_then_provider() {
         world.work(&[world.drainer(Done)]).await;
         assert_eq!(world.applied().len(), usize::from(expected == 202), "{source}");
     }
-    let wrong = SAYS.replace("\"queue\"", "\"hush\"");
+    let wrong = SAYS.replace("'queue'", "'hush'");
     let refused = Sources::parse(&wrong).unwrap_err().to_string();
     assert!(refused.contains("expected `queue` or `refuse`") && !refused.contains("hush"), "{refused}");
 }
@@ -317,11 +271,7 @@ async fn throttled_order_delays_no_other_deferred_webhook() {
         let webhook = webhook(&world, "queued", id, update(order));
         assert_eq!(answered(&world, &webhook).await.status_code, 202);
     }
-    let throttled = move |call: &Call<'_>| match call.writes.iter().any(|write| is_of(write, "hot")) {
-        true => Fault::Before(TableError::Throttled),
-        false => Fault::None,
-    };
-    world.break_table(throttled);
+    world.fail(Fault::Before(TableError::Throttled), move |call| call.writes.iter().any(|write| is_of(write, "hot")));
     let took = taken_up_together(&world).await;
     assert!(took < ANSWER, "the throttled order is tried once: {took:?}");
     for order in ["a", "b", "c"] {
@@ -445,7 +395,7 @@ async fn unreadable_deferred_delivery_is_kept() {
 #[tokio::test]
 async fn deferred_dead_letter_is_applied_once_put_back() {
     let mut testbed =
-        TestBed::start_for(&SOURCES.replace("handler = \"test\"", "handler = \"test\"\non_outage = \"queue\"")).await;
+        TestBed::start_for(&SOURCES.replace("handler = 'test'", "handler = 'test'\non_outage = 'queue'")).await;
     let incoming = testbed.incoming("test/a", "1");
     let deferred = queue::Message::Deferred(Box::new(
         webhook_serializer::engine::deferred::Deferred::of(&incoming, Trace::default()).expect("it fits"),

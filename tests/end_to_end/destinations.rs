@@ -3,31 +3,10 @@
 
 mod endpoints;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::sync::atomic::AtomicUsize;
 
-use futures_util::future::{BoxFuture, join_all};
-use serializer::local::handler_log::RunEnd;
-use tests::{
-    handlers::{Scripted, answering},
-    slots::WaitTimes,
-    world::{World, key},
-};
-use webhook_serializer::{
-    engine::drain::{Acknowledgement, Drainer, InFlight, Received, SuspectGate},
-    handler::{Context, Handler, HandlerError, Outcome},
-    protocol::{
-        attempt::FailureClass,
-        delivery::Delivery,
-        entity::{EntityKey, FencingToken},
-    },
-};
+use tests::{prelude::*, slots::WaitTimes, source};
+use webhook_serializer::{engine::drain::InFlight, protocol::attempt::FailureClass};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -35,17 +14,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Default limits.
-const DEFAULTS: &str = r#"
-[sources.shop]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-
-[sources.well]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-"#;
+const DEFAULTS: &str = concat!(source!("shop"), source!("well"));
 
 fn world() -> World {
     World::new().with_sources(DEFAULTS)
@@ -69,20 +38,18 @@ const DOWN: [Answer; 3] = [
     || Outcome::not_now("the function is throttled"),
 ];
 
-type Answering = BoxFuture<'static, Result<Outcome, HandlerError>>;
-
 /// A handler of `shop` that gives `answer` until `back`, a second each time, and counts its starts.
 fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl Handler + Clone {
     let starts = starts.clone();
-    Scripted(move |delivery: &Delivery, context: &Context| -> Answering {
+    Scripted(move |delivery: &Delivery, context: &Context| {
         let (env, is_shop) = (context.env().clone(), delivery.source().as_str() == "shop");
         let starts = starts.clone();
-        Box::pin(async move {
+        async move {
             let is_down = is_shop && env.monotonic() < back;
             starts.fetch_add(usize::from(is_down), Relaxed);
             env.sleep(SECOND).await;
             Ok::<_, HandlerError>(if is_down { answer() } else { Outcome::Done })
-        })
+        }
     })
 }
 
@@ -96,8 +63,8 @@ async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: u
             let deadline = world.env.monotonic() + world.function_time;
             let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
             let token = match &message.content {
-                webhook_serializer::engine::queue::Message::WakeUp(wake_up) => wake_up.token.map(FencingToken),
-                webhook_serializer::engine::queue::Message::Deferred(_) => None,
+                Message::WakeUp(wake_up) => wake_up.token.map(FencingToken),
+                Message::Deferred(_) => None,
             };
             let acknowledgement = drainer.process_under(&wake_up, token, deadline, &alone, &in_flight);
             let lives = match received.fetch_add(1, Relaxed).is_multiple_of(dies) {
@@ -203,14 +170,14 @@ async fn hanging_payload_is_parked_after_a_day() {
         append(&world, "shop", order, id).await;
     }
     let began = world.env.monotonic();
-    let handler = Scripted(|delivery: &Delivery, _: &Context| -> Answering {
+    let handler = Scripted(|delivery: &Delivery, _: &Context| {
         let hangs = delivery.delivery_id().as_str() == "poison";
-        Box::pin(async move {
+        async move {
             if hangs {
                 std::future::pending::<()>().await;
             }
             Ok::<_, HandlerError>(Outcome::Done)
-        })
+        }
     });
     world.work(&[world.drainer(handler.clone()), world.drainer(handler)]).await;
     let runs = world.journal.runs();
@@ -320,9 +287,7 @@ async fn busy_order_recovers_from_a_lost_wake_up() {
     let handler = down_until(world.env.monotonic() + 10 * SECOND, DOWN[0], &starts);
     let drainer = world.drainer(handler);
     append(&world, "shop", "a", "00").await;
-    let message = world.messages.receive().await.expect("a wake-up");
-    let acknowledgement = world.process_in_worker(&drainer, &message).await;
-    world.messages.acknowledge(message, acknowledgement);
+    world.process_next(&drainer).await;
     assert!(world.state("shop/a").await.handover.is_some());
     world.messages.clear();
     for id in 1..=5 {
@@ -344,9 +309,7 @@ async fn retry_keeps_the_waiting_time_counted() {
     let back = world.env.monotonic() + DAY;
     let drainer = world.drainer(down_until(back, DOWN[0], &starts));
     let process = async || {
-        let message = world.messages.receive().await.expect("a wake-up");
-        let acknowledgement = world.process_in_worker(&drainer, &message).await;
-        world.messages.acknowledge(message, acknowledgement);
+        world.process_next(&drainer).await;
         world.state("shop/a").await.retries.waited(FailureClass::Unavailable)
     };
     let first = process().await;

@@ -1,32 +1,8 @@
 //! Erase removes everything of an order but its numbers, and nothing that arrives during it.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
 use serde_json::Value;
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Done, answering},
-    webhooks::noise,
-    world::{World, entity, key},
-};
-use webhook_serializer::{
-    handler::{Handler, Outcome},
-    handlers::event,
-    leases::Terms,
-    operator::{Erased, OperatorError},
-    protocol::{
-        delivery::Envelope,
-        entity::FencingToken,
-        format::attribute as a,
-        inbox::{Claim, Put, PutOutcome},
-        receipt::Recent,
-        table::{Change, Row, Table, TableError, TableName, Write},
-    },
-    time::Nonce,
-};
+use tests::prelude::*;
+use webhook_serializer::{handlers::event, protocol::inbox::PutOutcome, time::Nonce};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -49,12 +25,8 @@ fn picky() -> impl Handler + Clone {
 /// One delivery applied, one parked with a large body, one of another order.
 async fn handled() -> World {
     let world = World::new();
-    let mut first = world.incoming("test/a", "1");
-    first.event_time = Some(world.env.now());
-    world.inbox().append(&first).await.expect("it is appended");
-    let mut long = world.incoming("test/a", "bad");
-    long.body = noise(&world.env, 1_000_000).into();
-    world.inbox().append(&long).await.expect("it is appended");
+    world.append_event("test/a", "1", world.env.now()).await;
+    world.append_noise("test/a", "bad", 1_000_000).await;
     world.append("test/b", "2").await;
     world.work(&[world.drainer(picky())]).await;
     world
@@ -147,10 +119,7 @@ async fn order_in_use_is_not_erased() {
 
 #[tokio::test(start_paused = true)]
 async fn erase_removes_more_than_a_page() {
-    let world = World::new();
-    for number in 0..120 {
-        world.append("test/a", &number.to_string()).await;
-    }
+    let world = World::with("test/a", 0..120).await;
     world.work(&[world.drainer(Done)]).await;
     let spilled = 120 - Recent::capacity(&entity()) as u64;
     assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 120 + spilled + 1 }));
@@ -180,19 +149,14 @@ async fn delivery_parked_during_an_erase_stays() {
     let unrouted = key("test/unrouted");
     for has_row in [true, false] {
         for stop in 2.. {
-            let mut world = World::new();
-            for id in ["old", "older"] {
-                world.append("test/unrouted", id).await;
-            }
+            let mut world = World::with("test/unrouted", ["old", "older"]).await;
             world.work(&[world.drainer(Done)]).await;
             if !has_row {
                 world.memory.purge(&TableName::Entities, |_| true);
                 tokio::time::advance(40 * DAY).await;
             }
-            let plan = move |call: &Call<'_>| {
-                if call.request == stop { Fault::Slow(Duration::from_millis(500)) } else { Fault::None }
-            };
-            let (operator, table) = world.broken_operator(plan);
+            let (operator, table) =
+                world.failing_operator(Fault::Slow(Duration::from_millis(500)), move |call| call.request == stop);
             let late = async {
                 world.env.sleep(Duration::from_millis(100)).await;
                 world.append("test/unrouted", "late").await;
@@ -228,11 +192,8 @@ async fn row_changed_during_an_erase_stays() {
     for who in ["a delivery", "a holder", "a newer version"] {
         let mut world = handled().await;
         // Before its last call, after all deletes.
-        let last = |call: &Call<'_>| {
-            let entities = call.writes.iter().any(|write| write.key.table == TableName::Entities);
-            if entities { Fault::Slow(Duration::from_millis(500)) } else { Fault::None }
-        };
-        let (operator, _) = world.broken_operator(last);
+        let last = |call: &Call<'_>| call.writes.iter().any(|write| write.key.table == TableName::Entities);
+        let (operator, _) = world.failing_operator(Fault::Slow(Duration::from_millis(500)), last);
         let comes = async {
             world.env.sleep(Duration::from_millis(100)).await;
             match who {
@@ -243,7 +204,7 @@ async fn row_changed_during_an_erase_stays() {
                 }
                 _ => {
                     let newer = Change::set(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1);
-                    let write = Write::update(webhook_serializer::protocol::keys::entity_row(&entity()), vec![newer]);
+                    let write = Write::update(entity_row(&entity()), vec![newer]);
                     world.memory.write(&write).await.expect("memory answers");
                 }
             }
@@ -292,7 +253,7 @@ async fn newer_format_stops_an_erase() {
     let row = Row::new()
         .with(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1)
         .with(a::NONCE, Nonce::from_parts(world.env.now(), 1).as_str());
-    let key = webhook_serializer::protocol::keys::parked_row(&entity(), world.state("test/a").await.head);
+    let key = parked_row(&entity(), world.state("test/a").await.head);
     world.table.write(&Write::put(key, row)).await.expect("memory answers");
     assert!(matches!(world.operator().erase(&entity()).await, Err(OperatorError::Store(_))));
 }

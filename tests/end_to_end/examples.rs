@@ -1,14 +1,7 @@
 //! The handlers of `shared/examples` under faults.
 
-use std::{sync::Arc, time::Duration};
-
-use tests::{
-    faults::{Call, Fault, FaultyTable},
-    world::World,
-};
-use webhook_serializer::{protocol::table::TableName, time::Timestamp};
-
 use order_totals::Totals;
+use tests::prelude::*;
 
 #[path = "../../shared/examples/order_totals.rs"]
 #[expect(dead_code, reason = "its main")]

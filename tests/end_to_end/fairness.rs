@@ -1,27 +1,14 @@
 //! No one is kept from an order for good: deliveries by repeated callers, callers by deliveries, a suspect by
 //! the backlogs of its batch.
 
-use std::{convert::Infallible, time::Duration};
-
-use tests::{
-    handlers::{Done, Slow, answering},
-    world::{World, key, record},
-};
-use webhook_serializer::{
-    engine::drain::Acknowledgement,
-    functions::worker::SqsEvent,
-    handler::Outcome,
-    leases::{LeaseError, Terms},
-    protocol::lease::LONGEST_TURN,
-};
+use tests::prelude::*;
+use webhook_serializer::{leases::LeaseError, protocol::lease::LONGEST_TURN};
 
 #[tokio::test(start_paused = true)]
 async fn repeated_caller_lets_waiting_deliveries_pass() {
     let world = World::new();
     let ids: Vec<String> = (0..20).map(|id| id.to_string()).collect();
-    for id in &ids {
-        world.append("test/a", id).await;
-    }
+    world.append_all("test/a", &ids).await;
     let leases = world.leases("a caller in a loop");
     let visits = async {
         for visits in 1..500 {
@@ -44,8 +31,7 @@ async fn repeated_caller_lets_waiting_deliveries_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn unattended_deliveries_delay_callers_one_turn() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     let leases = world.leases("a caller");
     let entity = key("test/a");
     let visit = |terms| leases.run(&entity, terms, async |_| Ok::<_, Infallible>(()));
@@ -59,8 +45,7 @@ async fn unattended_deliveries_delay_callers_one_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn deliveries_waiting_for_retry_delay_no_caller() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     let fails = answering(|_, _| Outcome::retry_after(Duration::from_secs(600), "not yet"));
     assert_eq!(world.process(&world.drainer(fails), "test/a").await, Acknowledgement::Delete);
     let leases = world.leases("a caller");
@@ -89,9 +74,7 @@ async fn suspect_among_backlogs_starts_within_a_minute() {
     tokio::time::advance(2 * world.settings.lease).await;
     let backlogs: Vec<String> = (0..60).map(|number| format!("test/{number}")).collect();
     for entity in &backlogs {
-        for id in 0..120 {
-            world.append(entity, &format!("{entity} {id}")).await;
-        }
+        world.append_all(entity, (0..120).map(|id| format!("{entity} {id}"))).await;
     }
     let worker = world.worker(Slow(Duration::from_secs(1)));
     let began = world.env.monotonic();

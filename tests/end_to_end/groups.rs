@@ -1,28 +1,6 @@
 //! Several deliveries of an order in one handler start, and deliveries superseded by a newer one.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Counting, Slow, answering},
-    webhooks::noise,
-    world::{World, key as entity},
-};
-use webhook_serializer::{
-    handler::{Handler, Outcome},
-    protocol::{
-        delivery::{Age, Delivery, Incoming},
-        entity::Sequence,
-        format::attribute as a,
-        keys::{delivery_row, entity_row, key_of},
-        receipt::{Recent, Settlement},
-        table::{Action, Change, Condition, TableName, Value, Write, Written},
-    },
-    time::Timestamp,
-};
+use tests::{prelude::*, world::key as entity};
 
 const KEY: &str = "test/a";
 
@@ -38,9 +16,7 @@ fn world(options: &str) -> World {
 }
 
 async fn appended(world: &World, ids: impl IntoIterator<Item = &'static str>) {
-    for id in ids {
-        world.append(KEY, id).await;
-    }
+    world.append_all(KEY, ids).await;
 }
 
 fn once(ids: &[&str]) -> Vec<(String, u64)> {
@@ -166,9 +142,7 @@ async fn latest_supersedes_all_that_wait() {
 async fn older_event_does_not_supersede() {
     let world = world("deliver = 'latest'");
     for (id, at) in [("0", 7), ("new", 9), ("old", 8)] {
-        let mut incoming = world.incoming(KEY, id);
-        incoming.event_time = Some(Timestamp::from_secs(at));
-        world.inbox().append(&incoming).await.unwrap();
+        world.append_event(KEY, id, Timestamp::from_secs(at)).await;
     }
     let ages: Arc<Mutex<Vec<_>>> = Arc::default();
     let told = ages.clone();
@@ -196,8 +170,7 @@ async fn attempts_at_the_latest_count_for_it_alone() {
     });
     let whole = world.table.clone();
     // Twice an acquire, a page, a fail; then an acquire and a page.
-    let plan = |call: &Call<'_>| if call.request > 8 { Fault::Silent } else { Fault::None };
-    world.break_table(plan);
+    world.fail(Fault::Silent, |call| call.request > 8);
     let drainer = world.drainer(handler.clone());
     let works = async {
         for _ in 0..3 {
@@ -311,9 +284,7 @@ async fn stale_delivery_is_superseded() {
     let world = world("stale = 'skip'");
     let handler = Counting::default();
     let comes = async |id: &str, at: u64| {
-        let mut incoming = world.incoming(KEY, id);
-        incoming.event_time = Some(Timestamp::from_secs(at));
-        world.inbox().append(&incoming).await.unwrap();
+        world.append_event(KEY, id, Timestamp::from_secs(at)).await;
         world.work(&[world.drainer(handler.clone())]).await;
     };
     for (id, at) in [("new", 7), ("tie", 7), ("old", 6), ("old", 6), ("newer", 8)] {
@@ -329,9 +300,7 @@ async fn future_event_makes_no_later_one_stale() {
     let world = world("stale = 'skip'");
     let (ages, handler) = ages();
     let comes = async |id: &str, ahead: Duration| {
-        let mut incoming = world.incoming(KEY, id);
-        incoming.event_time = Some(incoming.received_at + ahead);
-        world.inbox().append(&incoming).await.unwrap();
+        world.append_event(KEY, id, world.env.now() + ahead).await;
         world.work(&[world.drainer(handler.clone())]).await;
     };
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
@@ -360,9 +329,7 @@ async fn groups_spill_receipts_and_remember_each_delivery() {
     let key = format!("test/{}", "x".repeat(470));
     let world = world("deliver = { up_to = 25 }");
     let ids: Vec<String> = (0..40).map(|number| format!("{number:02}")).collect();
-    for id in ids.iter().chain(&ids) {
-        world.append(&key, id).await;
-    }
+    world.append_all(&key, ids.iter().chain(&ids)).await;
     let handler = Counting::default();
     world.work(&[world.drainer(handler.clone())]).await;
     let all: Vec<&str> = ids.iter().map(String::as_str).collect();
@@ -395,8 +362,7 @@ async fn incomplete_body_of_a_group_is_parked_alone() {
     let world = world("deliver = { up_to = 3 }");
     for id in ["0", "1", "2"] {
         let size = if id == "0" { 1_000_000 } else { 10 };
-        let body = noise(&world.env, size).into();
-        world.inbox().append(&Incoming { body, ..world.incoming(KEY, id) }).await.expect("it is appended");
+        world.append_noise(KEY, id, size).await;
     }
     let rows = world.memory.rows(&TableName::Inbox);
     let part = rows.iter().find(|row| row.text(a::ENTITY).is_some_and(|of| of.contains('\u{1f}')));

@@ -1,28 +1,6 @@
 //! Handlers that overrun their timeout or kill their process.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use futures_util::future::BoxFuture;
-use serializer::local::handler_log::RunEnd;
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Scripted, answering},
-    world::{VISIBILITY, World, key, record},
-};
-use webhook_serializer::{
-    engine::drain::Acknowledgement,
-    functions::worker::SqsEvent,
-    handler::{Context, Handler, HandlerError, Outcome},
-    protocol::{
-        delivery::Delivery,
-        entity::{EntityKey, FencingToken},
-        table::{Change, Key, TableName, Write},
-    },
-};
+use tests::{prelude::*, world::VISIBILITY};
 
 /// Remembers the newest token of each order and refuses older ones.
 #[derive(Clone, Default)]
@@ -54,7 +32,7 @@ fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl
         let (receiver, mut goes_on) = (receiver.clone(), goes_on.clone());
         let (delivery, token) = (delivery.clone(), context.token());
         let effect = format!("{}, attempt {}", delivery.delivery_id(), delivery.attempt());
-        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+        async move {
             if delivery.delivery_id().as_str() == "late" && delivery.attempt() == 1 {
                 tokio::spawn(async move {
                     let _ = goes_on.wait_for(|goes_on| *goes_on).await;
@@ -64,16 +42,13 @@ fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl
             }
             receiver.take(&delivery, token, effect);
             Ok(Outcome::Done)
-        });
-        answer
+        }
     })
 }
 
 #[tokio::test(start_paused = true)]
 async fn late_effect_of_timed_out_handler_is_refused() {
-    let world = World::new();
-    world.append("test/a", "late").await;
-    world.append("test/a", "next").await;
+    let world = World::with("test/a", ["late", "next"]).await;
     let (go_on, goes_on) = tokio::sync::watch::channel(false);
     let receiver = Receiver::default();
     world.work(&[world.drainer(late(receiver.clone(), goes_on))]).await;
@@ -92,20 +67,17 @@ async fn late_effect_of_timed_out_handler_is_refused() {
 /// The commit lands long after its lease expired and another worker applied both deliveries.
 #[tokio::test(start_paused = true)]
 async fn late_commit_does_not_land() {
-    let mut world = World::new();
-    world.append("test/a", "1").await;
-    world.append("test/a", "2").await;
+    let mut world = World::with("test/a", ["1", "2"]).await;
     let commits = |who: &'static str| {
         answering(move |delivery, _| {
             let key = Key::named("effects", "id", delivery.delivery_id().as_str());
-            let effect = vec![Change::set("by", who), Change::Add { attribute: "n".into(), base: 0, by: 1 }];
+            let effect = vec![Change::set("by", who), Change::add("n", 1)];
             Outcome::Commit(vec![Write::update(key, effect)])
         })
     };
     let quick = world.drainer(commits("quick"));
     let is_commit = |call: &Call<'_>| call.writes.len() > 1;
-    let plan = move |call: &Call<'_>| if is_commit(call) { Fault::Late(Duration::from_secs(40)) } else { Fault::None };
-    let table = world.break_table(plan);
+    let table = world.fail(Fault::Late(Duration::from_secs(40)), move |call| is_commit(call));
     let slow = world.drainer(commits("slow"));
     assert_eq!(world.process(&slow, "test/a").await, Acknowledgement::Delete);
     world.work(&[quick]).await;
@@ -134,7 +106,7 @@ async fn suspect_counts_only_its_own_crashes() {
     let handler = Scripted(move |delivery: &Delivery, _: &Context| {
         let (id, attempt) = (delivery.delivery_id().to_string(), delivery.attempt());
         let (dies, at_work) = (dies.clone(), at_work.clone());
-        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+        async move {
             if attempt == 1 && id != "after" {
                 at_work.wait().await;
             }
@@ -146,8 +118,7 @@ async fn suspect_counts_only_its_own_crashes() {
                 ("b" | "c", 1) => std::future::pending().await,
                 _ => Ok(Outcome::Done),
             }
-        });
-        answer
+        }
     });
     let worker = world.worker(handler);
     let mut deaths = 0;

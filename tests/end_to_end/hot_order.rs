@@ -3,18 +3,9 @@
 //! 1,000 and 10,000 deliveries run in memory, with computed units; a smaller backlog also runs on the
 //! embedded DynamoDB, which reports them.
 
-use std::{sync::Arc, time::Duration};
-
 use tests::{
-    handlers::{Done, answering},
     metered::{Counted, MeteredTable},
-    testbed::TestBed,
-    world::{World, key},
-};
-use webhook_serializer::{
-    engine::drain::{Acknowledgement, Received, SuspectGate},
-    handler::Outcome,
-    protocol::{delivery::Incoming, maintain::Reason, receipt::Recent},
+    prelude::*,
 };
 
 const TIME: Duration = Duration::from_secs(100_000);
@@ -74,14 +65,8 @@ async fn inspection_reads_no_page_that_is_empty() {
     for number in 0..30 {
         world.append("test/hot", &id(number)).await;
     }
-    for id in ["applied", "parked"] {
-        world.append("test/small", id).await;
-    }
-    let picky = answering(|delivery, _| match delivery.delivery_id().as_str() {
-        "parked" => Outcome::Reject("not now".into()),
-        _ => Outcome::Done,
-    });
-    world.work(&[world.drainer(picky)]).await;
+    world.append_all("test/small", ["applied", "parked"]).await;
+    world.work(&[world.drainer(rejecting("parked"))]).await;
     operator.hold(&small).await.unwrap();
     world.append("test/small", "waits").await;
 

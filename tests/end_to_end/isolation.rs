@@ -1,42 +1,15 @@
 //! Unaffected orders do not wait for failing or busy ones: the real worker with the usual slots.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Duration,
-};
-
 use futures_util::future::join;
 use serializer::local::{DEFAULT_WORKERS, SLOTS};
-use tests::{slots::WaitTimes, world::World};
-use webhook_serializer::{
-    functions::worker::Worker,
-    handler::{Context, Handler, HandlerError, Outcome},
-    protocol::delivery::Delivery,
-};
+use tests::{prelude::*, slots::WaitTimes, source};
 
-const SOURCES: &str = r#"
-[sources.test]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-
-[sources.busy]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-
-[sources.sick]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-handler_timeout = "10s"
-retry = { attempts = 20 }
-
-[sources.flood]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-"#;
+const SOURCES: &str = concat!(
+    source!("test"),
+    source!("busy"),
+    source!("sick", "handler_timeout = '10s'", "retry = { attempts = 20 }"),
+    source!("flood"),
+);
 
 /// `test` takes 10 ms, `busy` half a second, `flood` 50 ms; the test decides about `sick`.
 #[derive(Debug, Clone, Copy)]

@@ -1,35 +1,20 @@
 //! Jobs: a tick runs once, whatever the schedulers, invocations and clocks.
 
+mod due;
 mod function;
 mod night;
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use futures_util::future::{BoxFuture, join_all};
-use tests::{
-    faults::{Call, Fault, FaultyTable},
-    testbed::TestBed,
-};
+use tests::prelude::*;
 use webhook_serializer::{
-    aws::meter::Reading,
-    engine::drain::MARGIN,
     jobs::{
-        Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, TickError, Ticker, roster,
+        Context, Missed, OnCrash, Outcome, roster,
         schedule::InvalidSchedule,
-        switch::Switch::{self, Off, On},
+        switch::Switch::{self, On},
     },
     protocol::{
         format::attribute,
-        lease::Release,
-        state::HolderInfo,
-        table::{Action, Change, Key, TableError, TableName, Value, Write},
-        tick::{LONGEST_DEFINITION, LONGEST_NAME, TickOutcome},
+        tick::{LONGEST_DEFINITION, LONGEST_NAME},
     },
-    time::{Clock, Env, SeededRandom},
 };
 
 use self::night::{Ahead, FUNCTION, MINUTE, Night, Runs, minute, one};
@@ -193,7 +178,7 @@ fn counted(runs: &Runs) -> Job {
         let runs = runs.clone();
         async move {
             runs.note(&context);
-            let add = Change::Add { attribute: "n".into(), base: 0, by: 1 };
+            let add = Change::add("n", 1);
             let write = Write::update(Key::named(COUNTER, "id", "1"), vec![add]);
             Ok::<_, JobError>(Outcome::Commit(vec![write]))
         }
@@ -228,7 +213,7 @@ async fn lost_reply_runs_no_job_twice() {
         let runs = runs.clone();
         Job::new("report", "every minute", move |context: Context| {
             runs.note(&context);
-            std::future::ready(Err::<(), JobError>("it is no use".into()))
+            ready(Err::<(), JobError>("it is no use".into()))
         })
     };
     let all: [&dyn Fn(&Runs) -> Job; 4] = [&again, &skipped, &failing, &counted];
@@ -274,7 +259,7 @@ async fn commit_with_a_failed_condition_fails_the_run() {
     let night = Night::new();
     let refused = |_: Context| async {
         let write = Write::update(Key::named(COUNTER, "id", "1"), vec![Change::set("n", 1_u32)]);
-        let write = write.when(webhook_serializer::protocol::table::Condition::exists("n"));
+        let write = write.when(Condition::exists("n"));
         Ok::<_, JobError>(Outcome::Commit(vec![write]))
     };
     let ticker = night.ticker(one(Job::new("commit", "every minute", refused)));
@@ -312,9 +297,9 @@ async fn job_that_blocks_its_thread_delays_no_other() {
     let blocks = move |_: Context| {
         // Blocks until the other job is done: on the same thread it would wait for good.
         let done = wait.lock().expect("no panic under the lock").recv();
-        std::future::ready(done.map_err(JobError::from))
+        ready(done.map_err(JobError::from))
     };
-    let tells = move |_: Context| std::future::ready(go.send(()).map_err(JobError::from));
+    let tells = move |_: Context| ready(go.send(()).map_err(JobError::from));
     let jobs =
         Jobs::new().add(Job::new("blocks", "every minute", blocks)).add(Job::new("tells", "every minute", tells));
     let ticker = Ticker::new(testbed.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one")).expect("it is right");
@@ -349,130 +334,6 @@ async fn lease_of_a_job_ends_with_the_function() {
     let seen = seen.lock().expect("no panic under the lock");
     assert!(seen.len() > 3, "it was renewed: {seen:?}");
     assert_eq!(seen.last(), Some(&deadline.as_millis()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn missed_ticks_run_as_configured() {
-    let night = Night::new();
-    let job = |name, missed| night.runs.job(name, "every 10 minutes", Duration::ZERO).missed(missed);
-    let jobs = Jobs::new().add(job("once", Missed::Once)).add(job("each", Missed::Each)).add(job("skip", Missed::Skip));
-    let ticker = night.ticker(jobs);
-    night.minutes(&ticker, [0, 45, 46, 50]).await;
-    assert_eq!(night.runs.ticks("once"), [0, 40, 50]);
-    assert_eq!(night.runs.ticks("each"), [0, 10, 20, 30, 40, 50]);
-    assert_eq!(night.runs.ticks("skip"), [0, 50]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_most_a_hundred_missed_ticks_run() {
-    let night = Night::new();
-    let ticker = night.ticker(one(night.runs.job("each", "every minute", Duration::ZERO).missed(Missed::Each)));
-    night.minutes(&ticker, [0, 1000]).await;
-    let ticks = night.runs.ticks("each");
-    assert_eq!((ticks.len(), ticks[1], ticks[100]), (101, 901, 1000));
-}
-
-#[tokio::test(start_paused = true)]
-async fn new_job_runs_only_the_last_minutes_tick() {
-    let night = Night::new();
-    let ticker = night.ticker(one(night.runs.job("new", "every 10 minutes", Duration::ZERO)));
-    night.minutes(&ticker, [5]).await;
-    assert_eq!(night.runs.ticks("new"), [0_u64; 0]);
-    night.minutes(&ticker, [10, 13]).await;
-    assert_eq!(night.runs.ticks("new"), [10]);
-    let ticker = night.ticker(one(night.runs.job("newer", "every 10 minutes", Duration::ZERO)));
-    night.minutes(&ticker, [15, 25]).await;
-    assert_eq!(night.runs.ticks("newer"), [20]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn new_schedule_has_no_missed_ticks() {
-    for is_held in [false, true] {
-        let night = Night::new();
-        night.minutes(&night.ticker(one(night.runs.job("job", "every day", Duration::ZERO))), [0]).await;
-        if is_held {
-            night.held("job", MINUTE).await;
-        }
-        let new = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO).missed(Missed::Each)));
-        night.minutes(&new, [55, 60, 61]).await;
-        assert_eq!(night.runs.ticks("job"), [0, 60], "held: {is_held}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn late_tick_runs_unless_a_later_one_ran() {
-    let night = Night::new();
-    let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
-    night.until(7).await;
-    night.invoke(&ticker, 3).await;
-    night.invoke(&ticker, 5).await;
-    night.invoke(&ticker, 4).await;
-    assert_eq!(night.runs.ticks("job"), [3, 5]);
-}
-
-/// Recorded, it would silence the job until then.
-#[tokio::test(start_paused = true)]
-async fn invocation_dated_far_ahead_is_refused() {
-    let night = Night::new();
-    let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
-    night.minutes(&ticker, [0]).await;
-    for number in [16, 60, 60 * 24 * 365] {
-        let refused = ticker.tick(minute(number), night.clock.monotonic() + FUNCTION).await;
-        assert!(matches!(refused, Err(TickError::FarAhead { .. })), "{refused:?}");
-    }
-    assert_eq!(night.state("job").await.last_tick, Some(minute(0)));
-    night.minutes(&ticker, 1..3).await;
-    assert_eq!(night.runs.ticks("job"), [0, 1, 2]);
-    night.invoke(&ticker, 2 + 15).await;
-    assert_eq!(night.runs.ticks("job"), [0, 1, 2, 17]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn held_job_runs_once_released() {
-    let night = Night::new();
-    let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
-    night.minutes(&ticker, [0]).await;
-    let lease = night.held("job", 5 * MINUTE).await;
-    night.minutes(&ticker, [1, 2]).await;
-    assert_eq!(night.runs.ticks("job"), [0]);
-    night.store().run(&Release { lease: &lease }, MINUTE).await.expect("memory answers");
-    night.minutes(&ticker, [3]).await;
-    assert_eq!(night.runs.ticks("job"), [0, 3]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn job_that_is_off_runs_only_on_request() {
-    let night = Night::new();
-    let ticker = night.ticker_by(one(night.runs.job("job", "every minute", Duration::ZERO)), &Off, night.env());
-    night.minutes(&ticker, 0..3).await;
-    assert_eq!(night.runs.ticks("job"), [0_u64; 0]);
-    assert!(roster::request(&night.store(), "job").await.expect("memory answers").is_some());
-    assert!(roster::request(&night.store(), "other").await.expect("memory answers").is_none());
-    night.minutes(&ticker, 3..6).await;
-    assert_eq!(night.runs.ticks("job"), [3]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn crashed_run_of_a_disabled_job_stays_recorded() {
-    let night = Night::new();
-    let job = |takes| one(night.runs.job("job", "every minute", Duration::from_secs(takes)));
-    night.killed(&night.ticker(job(30)), 0, Duration::from_secs(2)).await;
-    night.minutes(&night.ticker_by(job(0), &Off, night.env()), 1..60).await;
-    assert!(night.state("job").await.entity.held.is_none(), "it has no holder");
-    night.minutes(&night.ticker(job(0)), 60..62).await;
-    assert_eq!(night.runs.ticks("job"), [0, 60, 61], "nothing of the time when it was off");
-}
-
-#[tokio::test(start_paused = true)]
-async fn requested_run_happens_once() {
-    let night = Night::new();
-    let ticker = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO)));
-    night.minutes(&ticker, 0..3).await;
-    for _ in 0..2 {
-        roster::request(&night.store(), "job").await.expect("memory answers");
-    }
-    night.minutes(&ticker, 3..12).await;
-    assert_eq!(night.runs.ticks("job"), [0, 3, 10]);
 }
 
 #[tokio::test(start_paused = true)]

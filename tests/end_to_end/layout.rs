@@ -1,7 +1,6 @@
 //! Files stay short, and the documents name tests that exist.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -143,70 +142,6 @@ fn scripts_use_only_portable_commands() {
         }
     }
     assert!(looked_at >= 20, "the scripts were read: {looked_at}");
-}
-
-/// The first names of all `crate::` paths.
-fn crate_paths(source: &str) -> BTreeSet<String> {
-    let first_name =
-        |path: &str| path.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned);
-    let mut found = BTreeSet::new();
-    for path in source.split("crate::").skip(1) {
-        let Some(tree) = path.strip_prefix('{') else {
-            found.extend(first_name(path));
-            continue;
-        };
-        let mut depth = 0;
-        for piece in tree.split_inclusive([',', '{', '}']) {
-            found.extend(first_name(piece).filter(|_| depth == 0));
-            depth += i32::from(piece.ends_with('{')) - i32::from(piece.ends_with('}'));
-            if depth < 0 {
-                break;
-            }
-        }
-    }
-    found
-}
-
-/// The modules that depend on each other, by their names and sources.
-fn cycle(modules: &BTreeMap<String, String>) -> Vec<&String> {
-    let mut left: BTreeMap<&String, BTreeSet<String>> =
-        modules.iter().map(|(name, source)| (name, crate_paths(source))).collect();
-    loop {
-        let before = left.len();
-        let names: BTreeSet<String> = left.keys().map(|name| (*name).clone()).collect();
-        left.retain(|name, used| used.iter().any(|other| other != *name && names.contains(other)));
-        if left.len() == before {
-            return left.into_keys().collect();
-        }
-    }
-}
-
-#[test]
-fn library_has_no_module_cycle() {
-    let root = root().join("shared/src");
-    let mut modules: BTreeMap<String, String> = BTreeMap::new();
-    for file in sources(&root) {
-        let path = file.strip_prefix(&root).expect("below it").with_extension("");
-        let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
-        if parts[0] != "lib" && !parts.iter().any(|part| part == "tests") {
-            let source = read(&file);
-            let code = source.split("#[cfg(test)]\nmod tests").next().expect("the first of any");
-            let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-            modules.entry(parts[0].to_string()).or_default().extend(lines.map(|line| format!("{line}\n")));
-        }
-    }
-    assert!(modules.contains_key("engine"), "the library was read");
-    assert_eq!(cycle(&modules), Vec::<&String>::new());
-}
-
-#[test]
-fn module_cycle_is_found() {
-    let modules =
-        |sources: [(&str, &str); 3]| sources.map(|(name, source)| (name.to_owned(), source.to_owned())).into();
-    let chain = modules([("a", "use crate::{b::{B, c}, d};"), ("b", "crate::c::C"), ("c", "use crate::c::C;")]);
-    assert_eq!(cycle(&chain), Vec::<&String>::new());
-    let circle = modules([("a", "use crate::{d, b::B};"), ("b", "fn f() -> crate::c::C {}"), ("c", "use crate::a;")]);
-    assert_eq!(cycle(&circle), ["a", "b", "c"]);
 }
 
 #[test]

@@ -1,33 +1,12 @@
 //! Exclusive leases: exclusion, cost, and what the caller learns.
 
-use std::{
-    convert::Infallible,
-    future::pending,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+mod ends;
 
-use futures_util::future::join_all;
-use tests::{
-    clock,
-    faults::{Call, Fault, FaultyTable},
-    handlers::{Done, Slow},
-    world::{World, key},
-};
+use tests::{clock, prelude::*};
 use webhook_serializer::{
     engine::store::Store,
-    leases::{LeaseError, Leases, RunError, Show, Terms},
-    protocol::{
-        entity::{EntityKey, FencingToken},
-        keys::entity_row,
-        lease::{Lease, LeaseId},
-        state::LeaseKind,
-        table::{Change, Condition, Key, Table, TableError, TableName, Write},
-    },
-    time::Env,
+    leases::{LeaseError, RunError, Show},
+    protocol::lease::LeaseId,
 };
 
 fn subscription() -> EntityKey {
@@ -192,61 +171,11 @@ async fn long_work_renews_its_lease() {
     assert_eq!(table.writes(), 2 + 12, "a renewal every five seconds");
 }
 
-struct Dropped(Arc<AtomicU64>);
-
-impl Drop for Dropped {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Relaxed);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn work_stops_before_its_unrenewed_lease_expires() {
-    let (world, table) = faulty(|call| if call.request == 1 { Fault::None } else { Fault::Silent });
-    let dropped = Arc::new(AtomicU64::new(0));
-    let witness = Dropped(dropped.clone());
-    let began = world.env.monotonic();
-    let work = |_| async move {
-        let _witness = witness;
-        pending::<Result<(), Infallible>>().await
-    };
-    let lost = world.leases("a test").run(&subscription(), Terms::default(), work).await.unwrap_err();
-    assert!(matches!(lost, RunError::Lease(LeaseError::Lost)), "{lost}");
-    assert_eq!((dropped.load(Relaxed), world.events.lost()), (1, 1));
-    assert!(world.env.monotonic() - began <= Duration::from_secs(15));
-    assert!(table.writes() > 1, "it was tried");
-}
-
-#[tokio::test(start_paused = true)]
-async fn write_after_a_take_over_is_refused() {
-    let world = World::new();
-    let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
-    // Nothing renews it, as in a frozen process.
-    world.env.sleep(Duration::from_secs(20)).await;
-    let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
-    assert!(other.lease().token() > guard.lease().token());
-    let before = world.memory.rows(&TableName::Entities);
-    let check = guard.lease().check();
-    let mut frozen = guard;
-    assert_eq!(frozen.hold(async { 1 }).await, Err(LeaseError::Lost), "nothing is begun");
-    assert_eq!(frozen.extend().await, Err(LeaseError::Lost));
-    let transaction = world.memory.transact(&[check, noted("late")], "a token").await.unwrap();
-    assert!(matches!(transaction, webhook_serializer::protocol::table::Transacted::Refused(_)));
-    assert_eq!(frozen.commit(vec![noted("late")]).await.map(|_| ()), Err(LeaseError::Lost));
-    assert_eq!(world.memory.rows(&TableName::Entities), before);
-    assert!(world.memory.rows(&TableName::Named("notes".into())).is_empty());
-    other.release().await.unwrap();
-}
-
 fn noted(id: &str) -> Write {
     Write {
         key: Key { table: TableName::Named("notes".into()), partition: ("id".into(), id.into()), sort: None },
         condition: Condition::absent("done"),
-        action: webhook_serializer::protocol::table::Action::Update(vec![Change::Add {
-            attribute: "times".into(),
-            base: 0,
-            by: 1,
-        }]),
+        action: Action::Update(vec![Change::Add { attribute: "times".into(), base: 0, by: 1 }]),
     }
 }
 
@@ -308,8 +237,10 @@ async fn lost_reply_costs_no_lease() {
                     leases.commit(&subscription(), Terms::default(), work).await.expect(&told);
                     assert_eq!(times_noted(&world), Some(1), "{told}");
                 } else {
-                    let work = async |_| Ok::<_, Infallible>(());
-                    leases.run(&subscription(), Terms::default(), work).await.expect(&told);
+                    leases
+                        .run(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(()))
+                        .await
+                        .expect(&told);
                 }
                 assert!(world.state("invoice_gen/SUB-1234").await.held.is_none(), "{told}");
                 assert!(table.requests() <= 5, "{told}: {} requests", table.requests());
@@ -375,60 +306,11 @@ async fn throttled_waiter_polls_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_ends_within_the_callers_time() {
-    let (world, table) = faulty(|_| Fault::None);
-    let began = world.env.now();
-    let terms = Terms::default().within(Duration::from_secs(8));
-    let work = async |_| pending::<Result<(), Infallible>>().await;
-    let cut = world.leases("a function").run(&subscription(), terms, work).await.unwrap_err();
-    assert!(matches!(cut, RunError::Lease(LeaseError::OutOfTime)), "{cut}");
-    assert_eq!(world.env.now().since(began), Duration::from_secs(7), "a second is kept to release");
-    assert_eq!(table.writes(), 2, "a lease that reaches the end needs no renewal");
-    assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
-    let guard = world.leases("a function").acquire(&subscription(), terms).await.unwrap();
-    let until = world.state("invoice_gen/SUB-1234").await.held.unwrap().expires_at;
-    assert_eq!(until.since(world.env.now()), Duration::from_secs(7));
-    drop(guard);
-    let (began, waits) = (world.env.now(), terms.within(Duration::from_secs(12)));
-    let guard = world.leases("a function").acquire(&subscription(), waits).await.unwrap();
-    let until = world.state("invoice_gen/SUB-1234").await.held.unwrap().expires_at;
-    assert_eq!(until.since(began), Duration::from_secs(11));
-    guard.release().await.unwrap();
-}
-
-/// A second is kept for the release.
-#[tokio::test(start_paused = true)]
-async fn slow_release_lands_in_the_callers_time() {
-    let (world, _) = faulty(|_| Fault::Slow(Duration::from_millis(400)));
-    let terms = Terms::default().within(Duration::from_secs(8));
-    let work = async |_| pending::<Result<(), Infallible>>().await;
-    let cut = world.leases("a function").run(&subscription(), terms, work).await.unwrap_err();
-    assert!(matches!(cut, RunError::Lease(LeaseError::OutOfTime)), "{cut}");
-    assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropped_guard_is_reported_and_expires() {
-    let world = World::new();
-    let leases = world.leases("a careless caller");
-    drop(leases.acquire(&subscription(), Terms::default()).await.unwrap());
-    assert_eq!(world.events.dropped(), 1);
-    let began = world.env.monotonic();
-    let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
-    assert_eq!((world.env.monotonic() - began).as_secs(), 15);
-    assert_eq!(world.events.taken_over(), 1);
-    guard.release().await.unwrap();
-    assert_eq!(world.events.dropped(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn lease_request_waits_for_one_handler() {
     const DELIVERIES: usize = 1000;
     let world = World::new();
     let ids: Vec<String> = (0..DELIVERIES).map(|id| id.to_string()).collect();
-    for id in &ids {
-        world.append("test/a", id).await;
-    }
+    world.append_all("test/a", &ids).await;
     let workers = [world.drainer(Slow(Duration::from_millis(100))), world.drainer(Slow(Duration::from_millis(100)))];
     let request = async {
         world.env.sleep(Duration::from_millis(1050)).await;
@@ -446,8 +328,7 @@ async fn lease_request_waits_for_one_handler() {
 
 #[tokio::test(start_paused = true)]
 async fn drain_reports_waiting_for_a_lease() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.events.drains_waited(), 0);
     let guard = world.leases("a user's request").acquire(&key("test/a"), Terms::default()).await.unwrap();
@@ -477,11 +358,7 @@ async fn tokens_grow_across_deletion_of_the_row() {
     let seen = leases.look(&subscription()).await.unwrap().unwrap();
     assert!(leases.force_release(&seen, "ops", "a stuck run").await.unwrap().is_some());
     acquire().await.release().await.unwrap();
-    let gone = Write {
-        key: entity_row(&subscription()),
-        condition: Condition::Always,
-        action: webhook_serializer::protocol::table::Action::Delete,
-    };
+    let gone = Write { key: entity_row(&subscription()), condition: Condition::Always, action: Action::Delete };
     world.memory.write(&gone).await.unwrap();
     acquire().await.release().await.unwrap();
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
@@ -531,31 +408,16 @@ async fn lease_lookup_hashes_names_on_request() {
 async fn lease_shows_how_many_deliveries_wait() {
     let world = World::new();
     let guard = world.leases("a user's request").acquire(&key("test/a"), Terms::default()).await.unwrap();
-    for id in ["1", "2"] {
-        world.append("test/a", id).await;
-    }
+    world.append_all("test/a", ["1", "2"]).await;
     let view = world.leases("an operator").look(&key("test/a")).await.unwrap().expect("it is held");
     assert_eq!(view.waiting(), 2);
     guard.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn forced_release_records_who_and_why() {
-    let world = World::new();
-    let leases = world.leases("the stuck run");
-    let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
-    let seen = leases.look(&subscription()).await.unwrap().unwrap();
-    let freed = leases.force_release(&seen, "ops", "it hangs").await.unwrap().expect("it was that lease");
-    assert!(!freed.is_held());
-    assert_eq!(freed.by(Show::Raw).as_deref(), Some("2026-01-01T00:00 ops: it hangs"));
-    assert!(leases.force_release(&seen, "ops", "again").await.unwrap().is_none(), "it is not that lease any more");
-    assert_eq!(guard.release().await, Err(LeaseError::Lost));
-}
-
-#[tokio::test(start_paused = true)]
 async fn leases_need_nothing_but_a_table() {
     let env = clock::env(1);
-    let table = Arc::new(webhook_serializer::protocol::memory::MemoryTable::new());
+    let table = Arc::new(MemoryTable::new());
     let leases = Leases::new(Store::new(table, env), "a script");
     leases.run(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(())).await.unwrap();
 }
@@ -563,53 +425,11 @@ async fn leases_need_nothing_but_a_table() {
 #[tokio::test(start_paused = true)]
 async fn impossible_commit_is_refused_at_once() {
     let world = World::new();
-    let alone = Write {
-        action: webhook_serializer::protocol::table::Action::Put(webhook_serializer::protocol::table::Row::new()),
-        ..noted("n")
-    };
+    let alone = Write { action: Action::Put(Row::new()), ..noted("n") };
     let too_many: Vec<Write> = std::iter::repeat_n(alone, 200).collect();
     let terms = Terms::default().wait(Duration::MAX);
     let work = async |_| Ok::<_, Infallible>(((), too_many.clone()));
     let refused = world.leases("a test").commit(&subscription(), terms, work).await.unwrap_err();
     assert!(matches!(refused, RunError::Lease(LeaseError::Refused(_))), "{refused}");
     assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
-}
-
-/// Others count from the time that was written, however late its reply arrives.
-#[tokio::test(start_paused = true)]
-async fn renewal_counts_from_its_sending() {
-    let slow = Duration::from_millis(200);
-    let (world, _) = faulty(move |_| Fault::Slow(slow));
-    let mut guard = world.leases("a test").acquire(&subscription(), Terms::default()).await.unwrap();
-    assert_eq!(guard.time_left(), Duration::from_secs(15) - slow);
-    guard.extend().await.unwrap();
-    assert_eq!(guard.time_left(), Duration::from_secs(15) - slow);
-    guard.release().await.unwrap();
-
-    let world = World::new();
-    let terms = Terms::default().within(Duration::from_secs(10));
-    let mut guard = world.leases("a test").acquire(&subscription(), terms).await.unwrap();
-    world.env.sleep(Duration::from_secs(5)).await;
-    guard.extend().await.unwrap();
-    assert!(guard.time_left() <= Duration::from_secs(5), "{:?}", guard.time_left());
-    guard.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn caller_without_time_sends_no_request() {
-    let (world, table) = faulty(|_| Fault::None);
-    let terms = Terms::default().within(Duration::from_secs(1));
-    let refused = world.leases("a test").acquire(&subscription(), terms).await.unwrap_err();
-    assert_eq!((refused, table.requests()), (LeaseError::OutOfTime, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn lost_guard_is_not_reported_as_dropped() {
-    let world = World::new();
-    let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
-    world.env.sleep(Duration::from_secs(20)).await;
-    let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
-    assert_eq!(guard.release().await, Err(LeaseError::Lost));
-    assert_eq!((world.events.lost(), world.events.dropped()), (1, 0));
-    other.release().await.unwrap();
 }

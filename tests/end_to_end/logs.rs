@@ -3,30 +3,14 @@
 //!
 //! All lines and bytes are counted, including metrics.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
-use tests::{
-    deployment::LocalDeployment,
-    handlers::answering,
-    lines::Lines,
-    webhooks::{signed, signed_as, update},
-    world::World,
-};
+use tests::{lines::Lines, prelude::*};
 use tokio::sync::watch;
 use tracing_subscriber::util::SubscriberInitExt;
 use webhook_serializer::{
-    handler::{Isolation, Outcome},
-    jobs::{Context, Job, JobError, Jobs, OnCrash, Ticker, switch::Switch},
-    leases::Terms,
-    protocol::{entity::EntityKey, state::HolderInfo},
-    telemetry::{Event, JsonLog, Metric, NAMESPACE, Observer, log_level},
-    time::Env,
+    jobs::{Context, OnCrash, switch::Switch},
+    telemetry::{JsonLog, Metric, NAMESPACE, log_level},
 };
 
 const SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZA==";
@@ -324,7 +308,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
     let mut forged = signed(&deployment.sources, "test", "1", body("1"), now);
     forged.body.push(b' ');
     let post = async |source: &str, status: u16| {
-        let webhook = serializer::local::samples::Webhook { source: source.into(), ..forged.clone() };
+        let webhook = Webhook { source: source.into(), ..forged.clone() };
         assert_eq!(deployment.sender.post(&webhook).await.unwrap().status, status, "{source}");
     };
     post("early", 503).await;
@@ -383,7 +367,7 @@ async fn exclusive_leases_are_measured() {
     let visit = async || {
         let work = async |_| {
             world.env.sleep(Duration::from_secs(2)).await;
-            Ok::<_, std::convert::Infallible>(())
+            Ok::<_, Infallible>(())
         };
         leases.run(&key, Terms::default(), work).await.expect("it is granted");
     };

@@ -3,37 +3,8 @@
 //!
 //! Commits also run on the embedded DynamoDB, which has to recognise their repetition.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-
-use futures_util::future::BoxFuture;
-use tests::{
-    faults::{Call, Fault, FaultyTable},
-    handlers::{Done, Scripted, Slow, answering},
-    testbed::TestBed,
-    webhooks::noise,
-    world::{World, entity, key},
-};
-use webhook_serializer::{
-    handler::{Context, Handler, HandlerError, Outcome},
-    operator::{Erased, Rewound},
-    protocol::{
-        delivery::Delivery,
-        entity::{IdentityHash, Sequence},
-        inbox::Unblock,
-        lease::RequestYield,
-        maintain::Reason,
-        operation::Operation,
-        receipt::Recent,
-        state::BlockReason,
-        table::{Change, Key, TableError, TableName, Write, Written},
-    },
-};
+use tests::{handlers::FailsFirst, prelude::*};
+use webhook_serializer::protocol::{entity::IdentityHash, inbox::Unblock, lease::RequestYield};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -61,14 +32,14 @@ struct Ran {
 }
 
 async fn run(
-    scenario: &dyn Fn(World) -> BoxFuture<'static, World>,
+    scenario: &impl AsyncFn(&mut World),
     plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
     queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
 ) -> Ran {
     let mut world = World::new();
     let (table, queue) = (world.break_table(plan), world.break_queue(queue_plan));
     let before = world.env.monotonic();
-    let mut world = scenario(world).await;
+    scenario(&mut world).await;
     // Until the last handler ended: a spare wake-up may arrive a lease later and find nothing.
     let last = world.journal.runs().iter().map(|run| run.ended).max().unwrap_or(before);
     let elapsed = last.saturating_sub(before);
@@ -99,7 +70,7 @@ async fn run(
 }
 
 /// Fails every write, read and send in each way.
-async fn every_fault_is_absorbed(scenario: impl Fn(World) -> BoxFuture<'static, World>) -> Outcomes {
+async fn every_fault_is_absorbed(scenario: impl AsyncFn(&mut World)) -> Outcomes {
     let clean = run(&scenario, |_| Fault::None, |_| Fault::None).await;
     assert!(clean.writes > 3 && clean.reads > 0 && clean.sends > 0, "there is something to lose: {clean:?}");
     let check = |ran: Ran, allowed: u64, what: String| {
@@ -113,87 +84,54 @@ async fn every_fault_is_absorbed(scenario: impl Fn(World) -> BoxFuture<'static, 
     let throttled = Fault::Before(TableError::Throttled);
     let silent = Fault::Before(TableError::Unknown("the request was lost".into()));
     for fault in [Fault::ReplyLost, Fault::SilentAfter, silent, conflict, throttled] {
-        for n in 1..=clean.writes {
-            let what = format!("write {n} of {}: {fault:?}", clean.writes);
-            let fault = fault.clone();
-            let plan = move |call: &Call<'_>| if call.write == n { fault.clone() } else { Fault::None };
-            check(run(&scenario, plan, |_| Fault::None).await, 3, what);
-        }
-        for n in 1..=clean.reads {
-            let what = format!("read {n} of {}: {fault:?}", clean.reads);
-            let fault = fault.clone();
-            let plan = move |call: &Call<'_>| if call.read == n { fault.clone() } else { Fault::None };
-            check(run(&scenario, plan, |_| Fault::None).await, 3, what);
-        }
-        for n in 1..=clean.sends {
-            let what = format!("send {n} of {}: {fault:?}", clean.sends);
-            let fault = fault.clone();
-            let plan = move |send| if send == n { fault.clone() } else { Fault::None };
-            // The resent wake-up is one too many: it may be requeued once, and is looked at.
-            check(run(&scenario, |_| Fault::None, plan).await, 4, what);
+        // The resent wake-up is one too many: it may be requeued once, and is looked at.
+        for (kind, count, allowed) in [("write", clean.writes, 3), ("read", clean.reads, 3), ("send", clean.sends, 4)] {
+            for n in 1..=count {
+                let what = format!("{kind} {n} of {count}: {fault:?}");
+                let fault = fault.clone();
+                let fault_at = move |hits: bool| if hits { fault.clone() } else { Fault::None };
+                let on_queue = fault_at.clone();
+                let table =
+                    move |call: &Call<'_>| fault_at([("write", call.write), ("read", call.read)].contains(&(kind, n)));
+                let queue = move |send| on_queue(("send", send) == (kind, n));
+                check(run(&scenario, table, queue).await, allowed, what);
+            }
         }
     }
     clean.outcomes
 }
 
-fn appended_then(
-    ids: &'static [&'static str],
-    handler: impl Handler + Clone,
-) -> impl Fn(World) -> BoxFuture<'static, World> {
-    appended_from("test", ids, handler)
-}
-
-fn appended_from(
-    source: &'static str,
-    ids: &'static [&'static str],
-    handler: impl Handler + Clone,
-) -> impl Fn(World) -> BoxFuture<'static, World> {
-    move |world| {
-        let handler = handler.clone();
-        Box::pin(async move {
-            for id in ids {
-                world.append_from(source, "test/a", id).await;
-            }
-            world.work(&[world.drainer(handler)]).await;
-            world
-        })
-    }
+async fn works(world: &World, source: &str, ids: &[&str], handler: impl Handler) {
+    world.append_all_from(source, "test/a", ids).await;
+    world.work(&[world.drainer(handler)]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_while_applying() {
-    let outcomes = every_fault_is_absorbed(appended_then(&["1", "2", "3"], Done)).await;
+    let outcomes = every_fault_is_absorbed(async |world| works(world, "test", &["1", "2", "3"], Done).await).await;
     assert_eq!(outcomes.started, ["1", "2", "3"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_at_a_repeat() {
-    let outcomes = every_fault_is_absorbed(appended_then(&["1", "2", "1", "2"], Done)).await;
+    let outcomes = every_fault_is_absorbed(async |world| works(world, "test", &["1", "2", "1", "2"], Done).await).await;
     assert_eq!(outcomes.started, ["1", "2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_at_a_failed_attempt() {
-    let fails = tests::handlers::FailsFirst(Duration::from_millis(20));
-    let outcomes = every_fault_is_absorbed(appended_then(&["a-1", "a-2"], fails)).await;
+    let fails = FailsFirst(Duration::from_millis(20));
+    let outcomes = every_fault_is_absorbed(async |world| works(world, "test", &["a-1", "a-2"], fails).await).await;
     assert_eq!(outcomes.started, ["a-1", "a-1", "a-2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_park_and_redrive() {
-    let rejecting = answering(|delivery, _| match delivery.delivery_id().as_str() {
-        "2" if delivery.redrive() == 0 => Outcome::Reject("not now".into()),
-        _ => Outcome::Done,
-    });
-    let outcomes = every_fault_is_absorbed(move |world| {
-        let rejecting = rejecting.clone();
-        Box::pin(async move {
-            let world = appended_then(&["1", "2", "3"], rejecting.clone())(world).await;
-            let parked = world.operator().parked(&entity()).await.expect("it is answered");
-            world.operator().redrive(&parked[0], None).await.expect("it is redriven");
-            world.work(&[world.drainer(rejecting)]).await;
-            world
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        works(world, "test", &["1", "2", "3"], rejecting("2")).await;
+        let parked = world.operator().parked(&entity()).await.expect("it is answered");
+        world.operator().redrive(&parked[0], None).await.expect("it is redriven");
+        world.work(&[world.drainer(rejecting("2"))]).await;
     })
     .await;
     assert_eq!(outcomes.started, ["1", "2", "3", "2"]);
@@ -205,15 +143,9 @@ async fn lost_reply_is_absorbed_by_park_and_redrive() {
 async fn lost_reply_is_absorbed_while_receipts_spill() {
     let ids: Vec<String> = (0..Recent::capacity(&entity()) + 3).map(|number| format!("{number:02}")).collect();
     let all: Vec<String> = ids.iter().chain(&ids[..2]).cloned().collect();
-    let outcomes = every_fault_is_absorbed(move |world| {
-        let all = all.clone();
-        Box::pin(async move {
-            for id in &all {
-                world.append("test/a", id).await;
-            }
-            world.work(&[world.drainer(Done)]).await;
-            world
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        world.append_all("test/a", &all).await;
+        world.work(&[world.drainer(Done)]).await;
     })
     .await;
     assert_eq!(outcomes.started, ids);
@@ -221,18 +153,10 @@ async fn lost_reply_is_absorbed_while_receipts_spill() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_erase() {
-    let rejecting = answering(|delivery, _| match delivery.delivery_id().as_str() {
-        "2" => Outcome::Reject("not now".into()),
-        _ => Outcome::Done,
-    });
-    let outcomes = every_fault_is_absorbed(move |world| {
-        let rejecting = rejecting.clone();
-        Box::pin(async move {
-            let world = appended_then(&["1", "2"], rejecting)(world).await;
-            let erased = world.operator().erase(&entity()).await;
-            assert_eq!(erased, Ok(Erased::Numbers { rows: 4 }));
-            world
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        works(world, "test", &["1", "2"], rejecting("2")).await;
+        let erased = world.operator().erase(&entity()).await;
+        assert_eq!(erased, Ok(Erased::Numbers { rows: 4 }));
     })
     .await;
     assert_eq!((outcomes.settled, outcomes.parked, outcomes.waiting), (Vec::new(), 0, 0));
@@ -240,16 +164,11 @@ async fn lost_reply_is_absorbed_by_erase() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_unblock() {
-    let failures = |world: &World| world.started().len();
-    let outcomes = every_fault_is_absorbed(move |world| {
-        Box::pin(async move {
-            let fails = answering(|_, _| Outcome::retry("not now"));
-            let world = appended_from("block", &["1", "2"], fails)(world).await;
-            assert_eq!(failures(&world), 2);
-            world.operator().unblock(&entity()).await.expect("it is unblocked");
-            world.work(&[world.drainer(Done)]).await;
-            world
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        works(world, "block", &["1", "2"], failing()).await;
+        assert_eq!(world.started().len(), 2);
+        world.operator().unblock(&entity()).await.expect("it is unblocked");
+        world.work(&[world.drainer(Done)]).await;
     })
     .await;
     assert_eq!(outcomes.started, ["1", "1", "1", "2"]);
@@ -259,27 +178,21 @@ async fn lost_reply_is_absorbed_by_unblock() {
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_hold_and_skip() {
     let reason = Reason::new("ada", "to see it");
-    let outcomes = every_fault_is_absorbed(move |world| {
-        let reason = reason.clone();
-        Box::pin(async move {
-            let operator = world.operator().because(reason.clone());
-            for id in ["1", "2"] {
-                world.append_from("block", "test/a", id).await;
-            }
-            operator.hold(&entity()).await.expect("it is on hold");
-            world.work(&[world.drainer(Done)]).await;
-            operator.resume(&entity()).await.expect("it is resumed");
-            let fails = answering(|delivery, _| match delivery.delivery_id().as_str() {
-                "1" => Outcome::retry("not now"),
-                _ => Outcome::Done,
-            });
-            world.work(&[world.drainer(fails)]).await;
-            let state = world.state("test/a").await;
-            assert_eq!(state.blocked, Some(BlockReason::Attempts));
-            operator.skip(&entity(), state.next()).await.expect("it is skipped");
-            world.work(&[world.drainer(Done)]).await;
-            world
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        let operator = world.operator().because(reason.clone());
+        world.append_all_from("block", "test/a", ["1", "2"]).await;
+        operator.hold(&entity()).await.expect("it is on hold");
+        world.work(&[world.drainer(Done)]).await;
+        operator.resume(&entity()).await.expect("it is resumed");
+        let fails = answering(|delivery, _| match delivery.delivery_id().as_str() {
+            "1" => Outcome::retry("not now"),
+            _ => Outcome::Done,
+        });
+        world.work(&[world.drainer(fails)]).await;
+        let state = world.state("test/a").await;
+        assert_eq!(state.blocked, Some(BlockReason::Attempts));
+        operator.skip(&entity(), state.next()).await.expect("it is skipped");
+        world.work(&[world.drainer(Done)]).await;
     })
     .await;
     assert_eq!((outcomes.started, outcomes.parked), (["1", "1", "2"].map(str::to_owned).to_vec(), 1));
@@ -289,23 +202,19 @@ async fn lost_reply_is_absorbed_by_hold_and_skip() {
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_rewind() {
     let reason = Reason::new("ada", "to see it");
-    let outcomes = every_fault_is_absorbed(move |world| {
-        let reason = reason.clone();
-        Box::pin(async move {
-            let operator = world.operator().because(reason.clone());
-            let world = appended_then(&["1", "2", "3"], Done)(world).await;
-            let first = Sequence(world.state("test/a").await.head.0 - 2);
-            let rewound = operator.rewind(&entity(), first.next()).await.expect("it is set back");
-            assert!(matches!(rewound, Rewound::Done(_)), "{rewound:?}");
-            world.work(&[world.drainer(Done)]).await;
-            operator.hold(&entity()).await.expect("it is on hold");
-            operator.rewind(&entity(), first).await.expect("it is set back");
-            let ended = operator.end_rewind(&entity()).await.expect("it is ended");
-            assert!(matches!(ended, Rewound::Done(_)), "{ended:?}");
-            operator.resume(&entity()).await.expect("it is resumed");
-            world.work(&[world.drainer(Done)]).await;
-            world
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        let operator = world.operator().because(reason.clone());
+        works(world, "test", &["1", "2", "3"], Done).await;
+        let first = Sequence(world.state("test/a").await.head.0 - 2);
+        let rewound = operator.rewind(&entity(), first.next()).await.expect("it is set back");
+        assert!(matches!(rewound, Rewound::Done(_)), "{rewound:?}");
+        world.work(&[world.drainer(Done)]).await;
+        operator.hold(&entity()).await.expect("it is on hold");
+        operator.rewind(&entity(), first).await.expect("it is set back");
+        let ended = operator.end_rewind(&entity()).await.expect("it is ended");
+        assert!(matches!(ended, Rewound::Done(_)), "{ended:?}");
+        operator.resume(&entity()).await.expect("it is resumed");
+        world.work(&[world.drainer(Done)]).await;
     })
     .await;
     assert_eq!(outcomes.started, ["1", "2", "3", "2", "3"]);
@@ -314,24 +223,22 @@ async fn lost_reply_is_absorbed_by_rewind() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_a_block() {
-    let fails = answering(|_, _| Outcome::retry("not now"));
-    let outcomes = every_fault_is_absorbed(appended_from("block", &["1", "2"], fails)).await;
+    let outcomes = every_fault_is_absorbed(async |world| works(world, "block", &["1", "2"], failing()).await).await;
     assert_eq!((outcomes.blocked, outcomes.waiting), (Some(BlockReason::Attempts), 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_commit() {
-    let outcomes = every_fault_is_absorbed(appended_then(&["1", "2", "3"], answering(counting))).await;
+    let outcomes =
+        every_fault_is_absorbed(async |world| works(world, "test", &["1", "2", "3"], answering(counting)).await).await;
     assert_eq!((outcomes.started.len(), outcomes.committed), (3, 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_a_hand_over() {
-    let outcomes = every_fault_is_absorbed(|mut world| {
-        Box::pin(async move {
-            world.function_time = Duration::from_secs(10);
-            appended_then(&["1", "2", "3"], Slow(Duration::from_secs(4)))(world).await
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        world.function_time = Duration::from_secs(10);
+        works(world, "test", &["1", "2", "3"], Slow(Duration::from_secs(4))).await;
     })
     .await;
     assert_eq!(outcomes.started, ["1", "2", "3"]);
@@ -339,24 +246,21 @@ async fn lost_reply_is_absorbed_by_a_hand_over() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_a_yield() {
-    let outcomes = every_fault_is_absorbed(|world| {
-        Box::pin(async move {
-            let store = world.store();
-            let asking = Scripted(move |delivery: &Delivery, context: &Context| {
-                let (store, env) = (store.clone(), context.env().clone());
-                let first = delivery.delivery_id().as_str() == "1";
-                let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
-                    if first {
-                        let now = env.now();
-                        let ask = RequestYield { entity: &entity(), now, until: now + Duration::from_secs(4) };
-                        store.run(&ask, PATIENCE).await?;
-                    }
-                    Ok(Outcome::Done)
-                });
-                answer
-            });
-            appended_then(&["1", "2", "3"], asking)(world).await
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        let store = world.store();
+        let asking = Scripted(move |delivery: &Delivery, context: &Context| {
+            let (store, env) = (store.clone(), context.env().clone());
+            let first = delivery.delivery_id().as_str() == "1";
+            async move {
+                if first {
+                    let now = env.now();
+                    let ask = RequestYield { entity: &entity(), now, until: now + Duration::from_secs(4) };
+                    store.run(&ask, PATIENCE).await?;
+                }
+                Ok(Outcome::Done)
+            }
+        });
+        works(world, "test", &["1", "2", "3"], asking).await;
     })
     .await;
     assert_eq!(outcomes.started, ["1", "2", "3"]);
@@ -364,13 +268,11 @@ async fn lost_reply_is_absorbed_by_a_yield() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_a_tombstone() {
-    let outcomes = every_fault_is_absorbed(|world| {
-        Box::pin(async move {
-            world.append("test/a", "1").await;
-            // An ingest that dies after its claim.
-            world.claim("test/a").await;
-            appended_then(&["3"], Done)(world).await
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        world.append("test/a", "1").await;
+        // An ingest that dies after its claim.
+        world.claim("test/a").await;
+        works(world, "test", &["3"], Done).await;
     })
     .await;
     assert_eq!(outcomes.started, ["1", "3"]);
@@ -378,20 +280,18 @@ async fn lost_reply_is_absorbed_by_a_tombstone() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_while_parking_large_body() {
-    let outcomes = every_fault_is_absorbed(|world| {
-        Box::pin(async move {
-            let mut incoming = world.incoming("test/a", "1");
-            incoming.body = noise(&world.env, 1_000_000).into();
-            world.inbox().append(&incoming).await.expect("it is appended");
-            appended_then(
-                &["2"],
-                answering(|delivery, _| match delivery.body().len() {
-                    1_000_000 => Outcome::Reject("too long".into()),
-                    _ => Outcome::Done,
-                }),
-            )(world)
-            .await
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        world.append_noise("test/a", "1", 1_000_000).await;
+        works(
+            world,
+            "test",
+            &["2"],
+            answering(|delivery, _| match delivery.body().len() {
+                1_000_000 => Outcome::Reject("too long".into()),
+                _ => Outcome::Done,
+            }),
+        )
+        .await;
     })
     .await;
     assert_eq!((outcomes.applied.as_slice(), outcomes.parked), (["2".to_owned()].as_slice(), 1));
@@ -399,30 +299,29 @@ async fn lost_reply_is_absorbed_while_parking_large_body() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_by_renewal() {
-    let outcomes = every_fault_is_absorbed(appended_from("slow", &["1", "2"], Slow(Duration::from_secs(20)))).await;
+    let outcomes =
+        every_fault_is_absorbed(async |world| works(world, "slow", &["1", "2"], Slow(Duration::from_secs(20))).await)
+            .await;
     assert_eq!(outcomes.started, ["1", "2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_while_deliveries_arrive() {
-    let outcomes = every_fault_is_absorbed(|world| {
-        Box::pin(async move {
-            let (inbox, env) = (world.inbox(), world.env.clone());
-            let number = Arc::new(AtomicU64::new(1));
-            let trickling = Scripted(move |_: &Delivery, _: &Context| {
-                let number = number.fetch_add(1, Relaxed) + 1;
-                let inbox = inbox.clone();
-                let incoming = tests::testbed::incoming("test", "test/a", &number.to_string(), env.now());
-                let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
-                    if number <= 3 {
-                        inbox.append(&incoming).await?;
-                    }
-                    Ok(Outcome::Done)
-                });
-                answer
-            });
-            appended_then(&["1"], trickling)(world).await
-        })
+    let outcomes = every_fault_is_absorbed(async |world| {
+        let (inbox, env) = (world.inbox(), world.env.clone());
+        let number = Arc::new(AtomicU64::new(1));
+        let trickling = Scripted(move |_: &Delivery, _: &Context| {
+            let number = number.fetch_add(1, Relaxed) + 1;
+            let inbox = inbox.clone();
+            let incoming = tests::testbed::incoming("test", "test/a", &number.to_string(), env.now());
+            async move {
+                if number <= 3 {
+                    inbox.append(&incoming).await?;
+                }
+                Ok(Outcome::Done)
+            }
+        });
+        works(world, "test", &["1"], trickling).await;
     })
     .await;
     assert_eq!(outcomes.started, ["1", "2", "3"]);
@@ -438,9 +337,7 @@ async fn lost_reply_is_absorbed_by_commit_on_dynamodb() {
         let table = Arc::new(FaultyTable::new(testbed.table(), testbed.env(), plan));
         world.table = table.clone();
         let order = format!("test/{n}");
-        for id in ["1", "2"] {
-            world.append(&order, id).await;
-        }
+        world.append_all(&order, ["1", "2"]).await;
         world.work(&[world.drainer(answering(counting))]).await;
         assert_eq!(world.applied(), ["1", "2"]);
         let key = Key::named("totals", "order", order);
@@ -455,7 +352,7 @@ async fn lost_reply_is_absorbed_by_commit_on_dynamodb() {
 
 fn counting(delivery: &Delivery, _: &Context) -> Outcome {
     let key = Key::named("totals", "order", delivery.entity().as_str());
-    Outcome::Commit(vec![Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }])])
+    Outcome::Commit(vec![Write::update(key, vec![Change::add("n", 1)])])
 }
 
 /// The caller gave it up and repeated it; landing late, it would lift a block without a wake-up.
@@ -465,7 +362,7 @@ async fn late_unblock_lifts_no_later_block() {
     let entity = key("test/a");
     world.append_from("block", "test/a", "1").await;
     let until_blocked = async || {
-        world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
+        world.work(&[world.drainer(failing())]).await;
         let state = world.state("test/a").await;
         assert_eq!(state.blocked, Some(BlockReason::Attempts));
         state

@@ -1,27 +1,7 @@
 //! Receipts: in the order's row, and in separate rows once the row has no room.
 
-use std::time::Duration;
-
-use futures_util::future::BoxFuture;
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Counting, Done, Scripted, Slow, answering},
-    world::{World, key as entity},
-};
-use webhook_serializer::{
-    engine::drain::Acknowledgement,
-    handler::{Context, HandlerError, Outcome},
-    leases::Terms,
-    protocol::{
-        delivery::{Delivery, Incoming},
-        format::attribute as a,
-        history::History,
-        keys::entity_row,
-        receipt::{Recent, Settlement},
-        table::{Action, Change, Condition, Key, Row, Table, TableError, TableName, Value, Write},
-    },
-    time::Timestamp,
-};
+use tests::{prelude::*, world::key as entity};
+use webhook_serializer::protocol::history::History;
 
 /// A key of 512 bytes: its row holds one receipt.
 fn long() -> String {
@@ -91,9 +71,7 @@ async fn holder_death_loses_no_spilling_receipt() {
     for calls in 1.. {
         let mut world = World::new();
         let key = long();
-        for id in ["1", "2", "1", "2", "3"] {
-            world.append(&key, id).await;
-        }
+        world.append_all(&key, ["1", "2", "1", "2", "3"]).await;
         let lives = world.work_after_a_death(&entity(&key), calls, Counting::default()).await;
         let once = ["1", "2", "3"].map(|id| (id.to_owned(), 1));
         assert_eq!(world.committed(), once, "after {calls} calls");
@@ -113,11 +91,7 @@ async fn unwritten_receipt_stays_in_the_row() {
     let mut world = World::new();
     let key = long();
     let whole = world.table.clone();
-    let plan = |call: &Call<'_>| match call.writes {
-        [write] if is_receipt(&write.key) => Fault::Before(TableError::Throttled),
-        _ => Fault::None,
-    };
-    world.break_table(plan);
+    world.fail(Fault::Before(TableError::Throttled), |call| matches!(call.writes, [write] if is_receipt(&write.key)));
     for id in ["1", "2", "3"] {
         world.append(&key, id).await;
         world.work(&[world.drainer(Done)]).await;
@@ -141,11 +115,7 @@ async fn handled_delivery_settles_though_receipts_fail() {
         let key = long();
         world.append(&key, "1").await;
         world.work(&[world.drainer(Done)]).await;
-        let plan = move |call: &Call<'_>| match call.writes {
-            [write] if is_receipt(&write.key) => fault.clone(),
-            _ => Fault::None,
-        };
-        world.break_table(plan);
+        world.fail(fault, move |call| matches!(call.writes, [write] if is_receipt(&write.key)));
         world.function_time = Duration::from_millis(7050);
         world.append(&key, "2").await;
         world.work(&[world.drainer(Slow(Duration::from_millis(4900)))]).await;
@@ -159,23 +129,15 @@ async fn handled_delivery_settles_though_receipts_fail() {
 async fn receipt_of_an_expired_row_hides_no_delivery() {
     let world = World::new();
     let key = long();
-    for id in ["bad", "1"] {
-        world.append(&key, id).await;
-    }
+    world.append_all(&key, ["bad", "1"]).await;
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(spilled(&world, &key), 1);
     tokio::time::advance(world.settings.retention * 2).await;
     let expires =
         Write { key: entity_row(&entity(&key)), condition: Condition::All(Vec::new()), action: Action::Delete };
     world.memory.write(&expires).await.unwrap();
-    let picky = answering(|delivery, _| match (delivery.delivery_id().as_str(), delivery.redrive()) {
-        ("bad", 0) => Outcome::Reject("no".into()),
-        _ => Outcome::Done,
-    });
-    let drainer = world.drainer(picky);
-    for id in ["bad", "2"] {
-        world.append(&key, id).await;
-    }
+    let drainer = world.drainer(rejecting("bad"));
+    world.append_all(&key, ["bad", "2"]).await;
     world.work(std::slice::from_ref(&drainer)).await;
     let operator = world.operator();
     let parked = operator.parked(&entity(&key)).await.unwrap();
@@ -209,10 +171,7 @@ async fn history_lists_each_receipt_once() {
 /// The settle is the hundredth write.
 #[tokio::test(start_paused = true)]
 async fn commit_accepts_ninety_nine_writes() {
-    let world = World::new();
-    for id in ["99", "100"] {
-        world.append("test/a", id).await;
-    }
+    let world = World::with("test/a", ["99", "100"]).await;
     let commits = answering(|delivery, _| {
         let count: u64 = delivery.delivery_id().as_str().parse().unwrap();
         let write = |number| Write::update(Key::named("totals", "order", number), [Change::add("n", 1)]);
@@ -227,21 +186,19 @@ async fn commit_accepts_ninety_nine_writes() {
 /// The commit with a release is refused because of the new delivery, and repeated with a settle that goes on.
 #[tokio::test(start_paused = true)]
 async fn commit_beside_new_deliveries_lands_once() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     let inbox = world.inbox();
     let late = world.incoming("test/a", "2");
     let handler = Scripted(move |delivery: &Delivery, _: &Context| {
         let (inbox, late) = (inbox.clone(), late.clone());
         let is_first = delivery.delivery_id().as_str() == "1";
         let key = Key::named("totals", "order", delivery.entity().as_str());
-        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+        async move {
             if is_first {
                 inbox.append(&late).await?;
             }
             Ok(Outcome::commit([Write::update(key, [Change::add("n", 1)])]))
-        });
-        answer
+        }
     });
     let drainer = world.drainer(handler);
     assert_eq!(world.process(&drainer, "test/a").await, Acknowledgement::Delete);

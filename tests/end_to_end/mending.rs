@@ -1,26 +1,9 @@
 //! Operators' bulk work: a delivery wherever it is, many redriven, one discarded, a table scanned.
 
-use std::time::Duration;
-
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Done, answering},
-    webhooks::noise,
-    world::{World, key},
-};
+use tests::prelude::*;
 use webhook_serializer::{
-    handler::{Handler, Outcome},
-    operator::{Content, Estimate, Operator, OperatorError, PutBack},
-    protocol::{
-        delivery::Incoming,
-        entity::{EntityKey, Sequence},
-        format::attribute as a,
-        inbox::{Claim, Park},
-        keys::{delivery_row, key_of, parked_row},
-        maintain::KeepForever,
-        receipt::Settlement,
-        table::{Action, Change, Condition, Row, Table, TableError, TableName, Write},
-    },
+    operator::{Content, Estimate},
+    protocol::{inbox::Park, maintain::KeepForever},
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,11 +41,6 @@ fn in_order(applied: &[String]) {
     assert_eq!(applied.len(), 5, "{applied:?}");
 }
 
-fn long(world: &World, entity: &str, id: &str) -> Incoming {
-    let body = noise(&world.env, 1_000_000).into();
-    Incoming { body, ..world.incoming(entity, id) }
-}
-
 #[tokio::test(start_paused = true)]
 async fn bulk_redrive_continues_in_order_when_stopped() {
     for stops_after in 1..=5 {
@@ -74,16 +52,12 @@ async fn bulk_redrive_continues_in_order_when_stopped() {
                 break;
             }
             let mut done = 0;
-            let told = async |done: &mut usize| {
-                operator
-                    .put_back(&list, |_, _, became| {
-                        assert!(matches!(became, PutBack::At(_)), "{became:?}");
-                        *done += 1;
-                        *done < stops_after
-                    })
-                    .await
+            let tell = |_: &EntityKey, _, became: &PutBack| {
+                assert!(matches!(became, PutBack::At(_)), "{became:?}");
+                done += 1;
+                done < stops_after
             };
-            told(&mut done).await.expect("memory answers");
+            operator.put_back(&list, tell).await.expect("memory answers");
             assert_eq!(done, stops_after.min(list.len()), "it stops at its limit");
         }
         works(&world).await;
@@ -116,11 +90,7 @@ async fn killed_bulk_redrive_continues_without_repeats() {
     for answered in 0.. {
         let mut world = parked().await;
         let all = list(&world.operator()).await;
-        let plan = move |call: &Call<'_>| match call.request > answered {
-            true => Fault::Before(TableError::Invalid("gone".into())),
-            false => Fault::None,
-        };
-        world.break_table(plan);
+        world.fail(Fault::Before(TableError::Invalid("gone".into())), move |call| call.request > answered);
         let ended = world.operator().put_back(&all, |_, _, _| true).await;
         world.table = world.memory.clone();
         if ended.is_err() {
@@ -190,8 +160,7 @@ async fn bulk_redrive_stops_at_an_undecided_delivery() {
 #[tokio::test(start_paused = true)]
 async fn discarded_delivery_stays_settled() {
     let world = World::new();
-    let long = long(&world, "test/a", "long");
-    world.inbox().append(&long).await.expect("it is appended");
+    let long = world.append_noise("test/a", "long", 1_000_000).await;
     works(&world).await;
     let (operator, place) = (world.operator(), world.state("test/a").await.head);
     let parked = operator.parked_at(&key("test/a"), place).await.unwrap().expect("it is parked");
@@ -210,8 +179,7 @@ async fn discarded_delivery_stays_settled() {
 
 #[tokio::test(start_paused = true)]
 async fn discard_leaves_an_undecided_delivery() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     world.messages.clear();
     let place = park_unsettled(&world, "test/a").await;
     let operator = world.operator();
@@ -239,8 +207,7 @@ async fn redrive_into_a_job_is_refused() {
 async fn removing_an_unsettled_parked_copy_keeps_the_body() {
     for is_discarded in [false, true] {
         let world = World::new();
-        let long = long(&world, "test/a", "long");
-        world.inbox().append(&long).await.expect("it is appended");
+        let long = world.append_noise("test/a", "long", 1_000_000).await;
         let place = park_unsettled(&world, "test/a").await;
         world.work(&[world.drainer(Done)]).await;
         let operator = world.operator();
@@ -265,8 +232,7 @@ async fn removing_an_unsettled_parked_copy_keeps_the_body() {
 #[tokio::test(start_paused = true)]
 async fn single_delivery_is_found_with_its_body() {
     let world = World::new();
-    let long = long(&world, "test/a", "long");
-    world.inbox().append(&long).await.expect("it is appended");
+    let long = world.append_noise("test/a", "long", 1_000_000).await;
     works(&world).await;
     world.inbox().append(&long).await.expect("it is appended");
     works(&world).await;

@@ -1,36 +1,10 @@
 //! Single failures of a worker: an outage, a freeze, an unreadable page or row, an impossible commit.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-
-use futures_util::future::BoxFuture;
 use tests::{
-    clock::TokioClock,
-    faults::{Call, Fault},
     forwarding::{Forwarding, Layer, Reply, Request},
-    handlers::{Done, Scripted, Slow, answering},
-    world::{World, entity},
+    prelude::*,
 };
-use webhook_serializer::{
-    engine::{
-        drain::{Acknowledgement, Drainer, Received, SuspectGate},
-        store::ATTEMPT,
-    },
-    handler::{Context, HandlerError, Outcome},
-    protocol::{
-        delivery::Delivery,
-        format::attribute as a,
-        keys::delivery_row,
-        lease::RequestYield,
-        table::{Change, Key, Table, TableError, Write},
-    },
-    time::{Clock, Env, SeededRandom, Timestamp},
-};
+use webhook_serializer::{engine::store::ATTEMPT, protocol::lease::RequestYield};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -52,11 +26,7 @@ async fn outage_does_not_multiply_wake_ups() {
         world.append(&format!("test/{number}"), &number.to_string()).await;
     }
     let clock = world.env.clone();
-    let plan = move |_: &Call<'_>| match clock.monotonic() < OUTAGE {
-        true => Fault::Before(TableError::Unknown("out".into())),
-        false => Fault::None,
-    };
-    world.break_table(plan);
+    world.fail(Fault::Before(TableError::Unknown("out".into())), move |_| clock.monotonic() < OUTAGE);
     let drainers: Vec<_> = (0..20).map(|_| world.drainer(Done)).collect();
     world.work(&drainers).await;
     assert!(world.env.monotonic() >= OUTAGE);
@@ -68,12 +38,8 @@ async fn outage_does_not_multiply_wake_ups() {
 
 /// More than a page of deliveries; the read-ahead of the second page fails.
 async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> World {
-    let mut world = World::new();
-    for id in numbers(30) {
-        world.append("test/a", &id).await;
-    }
-    let plan = move |call: &Call<'_>| if bad.contains(&call.read) { fault.clone() } else { Fault::None };
-    world.break_table(plan);
+    let mut world = World::with("test/a", numbers(30)).await;
+    world.fail(fault, move |call| bad.contains(&call.read));
     world.work(&[world.drainer(Slow(Duration::from_millis(10)))]).await;
     world
 }
@@ -97,10 +63,7 @@ async fn settle_does_not_wait_for_read_ahead() {
 /// A newer version wrote it during a deployment, say.
 #[tokio::test(start_paused = true)]
 async fn unreadable_row_counts_no_attempt() {
-    let world = World::new();
-    for id in numbers(3) {
-        world.append("test/a", &id).await;
-    }
+    let world = World::with("test/a", numbers(3)).await;
     let last = delivery_row(&entity(), world.state("test/a").await.tail);
     let version = async |version: u64| {
         world.memory.write(&Write::update(last.clone(), vec![Change::set(a::VERSION, version)])).await.unwrap();
@@ -121,10 +84,7 @@ async fn unreadable_row_counts_no_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn impossible_commit_fails_its_handler() {
-    let mut world = World::new();
-    for id in numbers(2) {
-        world.append("test/a", &id).await;
-    }
+    let mut world = World::with("test/a", numbers(2)).await;
     let plan = |call: &Call<'_>| match call.writes.len() {
         0 | 1 => Fault::None,
         _ => Fault::Before(TableError::Invalid("one item twice".into())),
@@ -132,7 +92,7 @@ async fn impossible_commit_fails_its_handler() {
     world.break_table(plan);
     let twice = answering(|delivery, _| {
         let key = Key::named("totals", "order", delivery.entity().as_str());
-        let count = Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }]);
+        let count = Write::update(key, vec![Change::add("n", 1)]);
         Outcome::Commit(vec![count.clone(), count])
     });
     world.work(&[world.drainer(twice)]).await;
@@ -208,24 +168,20 @@ async fn no_handler_starts_after_a_freeze() {
 async fn drain_of_commits_yields_on_request() {
     const HANDLER: Duration = Duration::from_millis(400);
     const YIELD: Duration = Duration::from_secs(6);
-    let world = World::new();
-    for id in numbers(20) {
-        world.append("test/a", &id).await;
-    }
+    let world = World::with("test/a", numbers(20)).await;
     let store = world.store();
     let asking = Scripted(move |delivery: &Delivery, context: &Context| {
         let (store, env) = (store.clone(), context.env().clone());
         let first = delivery.delivery_id().as_str() == "0";
         let key = Key::named("totals", "order", delivery.delivery_id().as_str());
-        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+        async move {
             env.sleep(HANDLER).await;
             if first {
                 let now = env.now();
                 store.run(&RequestYield { entity: &entity(), now, until: now + YIELD }, PATIENCE).await?;
             }
             Ok(Outcome::Commit(vec![Write::update(key, vec![Change::set("applied", "yes")])]))
-        });
-        answer
+        }
     });
     world.work(&[world.drainer(asking)]).await;
     assert_eq!((world.applied(), world.events.lost()), (numbers(20), 0));

@@ -4,58 +4,30 @@
 mod looking;
 mod rewinding;
 mod stopping;
+mod unblocking;
 
-use std::{sync::Arc, time::Duration};
-
-use tests::{
-    faults::{Call, Fault, FaultyTable},
-    handlers::{Done, answering},
-    webhooks::noise,
-    world::{World, entity, key},
-};
+use tests::prelude::*;
 use webhook_serializer::{
-    handler::{Handler, Outcome},
-    leases::{Show, Terms},
-    operator::{Erased, Operator, OperatorError, Past},
+    leases::Show,
+    operator::Past,
     protocol::{
-        entity::{EntityKey, Sequence},
-        format::attribute as a,
-        inbox::{Park, Spill, Unblocked},
-        keys::{delivery_row, entity_row, parked_row},
+        inbox::{Park, Spill},
         lease::{ForceRelease, Forced},
-        receipt::Settlement,
-        state::{BlockReason, EntityState, HolderInfo},
-        table::{Change, Row, Table, TableName, Write},
     },
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn picky() -> impl Handler + Clone {
-    answering(|delivery, _| match delivery.redrive() {
-        0 if delivery.delivery_id().as_str() == "bad" => Outcome::Reject("not now".into()),
-        _ => Outcome::Done,
-    })
-}
-
-fn failing() -> impl Handler + Clone {
-    answering(|_, _| Outcome::retry("not now"))
-}
-
 async fn parked() -> World {
-    let world = World::new();
-    for id in ["1", "bad"] {
-        world.append("test/a", id).await;
-    }
-    world.work(&[world.drainer(picky())]).await;
+    let world = World::with("test/a", ["1", "bad"]).await;
+    world.work(&[world.drainer(rejecting("bad"))]).await;
     world
 }
 
 /// "1" is applied, and also parked by a holder that had lost its lease.
 async fn parked_by_a_stale_holder() -> World {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     park_by_hand(&world).await;
     world
@@ -76,8 +48,7 @@ fn rows(world: &World) -> Vec<Row> {
 
 /// An operator that pauses before one of its calls.
 fn stopping(world: &mut World, before: u64, pause: Duration) -> (Operator, Arc<FaultyTable>) {
-    let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
-    let (operator, table) = world.broken_operator(plan);
+    let (operator, table) = world.failing_operator(Fault::Slow(pause), move |call| call.request == before);
     (operator, table)
 }
 
@@ -133,7 +104,7 @@ async fn redrive_what_is_parked(operator: &Operator) -> Result<(), OperatorError
 }
 
 async fn works(world: &World) {
-    world.work(&[world.drainer(picky())]).await;
+    world.work(&[world.drainer(rejecting("bad"))]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,22 +201,6 @@ async fn two_erases_keep_a_delivery_sent_between() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_unblocks_leave_an_order_blocked_or_running() {
-    let fails_again = async |world: &World| world.work(&[world.drainer(failing())]).await;
-    let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
-    every_meeting(World::blocked, unblock, unblock, fails_again, async |world, first, second, at| {
-        assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
-        world.work(&[world.drainer(Done)]).await;
-        let state = world.state("test/a").await;
-        assert!(state.is_empty() || state.blocked.is_some(), "{at:?}: no worker comes: {state:?}");
-        world.operator().unblock(&entity()).await.expect("it is unblocked");
-        world.work(&[world.drainer(Done)]).await;
-        assert_eq!(world.applied(), ["1", "2"], "{at:?}");
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn redrive_of_an_applied_delivery_is_refused() {
     for behind in [false, true] {
         let world = parked_by_a_stale_holder().await;
@@ -262,8 +217,7 @@ async fn redrive_of_an_applied_delivery_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn redrive_of_an_undecided_delivery_is_refused() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     world.append("test/a", "2").await;
     world.messages.clear();
@@ -291,14 +245,7 @@ async fn redrive_works_without_a_receipt() {
 async fn failed_redrive_leaves_the_delivery_parked() {
     for answered in 1.. {
         let mut world = parked().await;
-        let plan = move |call: &Call<'_>| {
-            if call.request > answered {
-                Fault::Before(webhook_serializer::protocol::table::TableError::Invalid("gone".into()))
-            } else {
-                Fault::None
-            }
-        };
-        world.break_table(plan);
+        world.fail(Fault::Before(TableError::Invalid("gone".into())), move |call| call.request > answered);
         let result = redrive_what_is_parked(&world.operator()).await;
         world.table = world.memory.clone();
         works(&world).await;
@@ -319,9 +266,7 @@ async fn failed_redrive_leaves_the_delivery_parked() {
 #[tokio::test(start_paused = true)]
 async fn redrive_to_another_order_moves_the_body() {
     let world = World::new();
-    let mut long = world.incoming("test/unrouted", "lost");
-    long.body = noise(&world.env, 1_000_000).into();
-    world.inbox().append(&long).await.expect("it is appended");
+    world.append_noise("test/unrouted", "lost", 1_000_000).await;
     works(&world).await;
     let operator = world.operator();
     let unrouted = key("test/unrouted");
@@ -341,9 +286,7 @@ async fn parked_list_is_complete_and_sorted() {
     for number in 0..120 {
         world.append(if number % 2 == 0 { "test/unrouted" } else { "block/unrouted" }, &number.to_string()).await;
     }
-    for number in 0..220 {
-        world.append_from("block", "block/unrouted", &format!("b{number}")).await;
-    }
+    world.append_all_from("block", "block/unrouted", (0..220).map(|number| format!("b{number}"))).await;
     works(&world).await;
     let operator = world.operator();
     let all = operator.all_parked().await.unwrap();
@@ -360,9 +303,7 @@ async fn parked_list_is_complete_and_sorted() {
 #[tokio::test(start_paused = true)]
 async fn inspection_lists_waiting_deliveries_in_order() {
     let world = parked().await;
-    for id in ["2", "3"] {
-        world.append("test/a", id).await;
-    }
+    world.append_all("test/a", ["2", "3"]).await;
     let inspected = world.operator().inspect(&entity()).await.unwrap();
     let state = inspected.state.expect("it has a row");
     let waiting: Vec<_> =
@@ -370,85 +311,6 @@ async fn inspection_lists_waiting_deliveries_in_order() {
     assert_eq!(waiting, [state.next(), state.tail]);
     let receipts = world.operator().receipts(&entity()).await.unwrap();
     assert!(receipts.is_sorted_by(|a, b| a.sequence < b.sequence));
-}
-
-#[tokio::test(start_paused = true)]
-async fn unblock_resets_attempts() {
-    let world = World::blocked().await;
-    let Ok(Unblocked::Unblocked(state)) = world.operator().unblock(&entity()).await else { panic!("it was blocked") };
-    assert_eq!((state.blocked, state.attempts, state.retry_at, state.last_error), (None, 0, None, None));
-    world.work(&[world.drainer(failing())]).await;
-    assert_eq!(world.started(), ["1", "1", "1", "1"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn unblock_of_an_unblocked_order_wakes_it() {
-    let world = World::new();
-    world.append("test/a", "1").await;
-    world.messages.clear();
-    assert!(matches!(world.operator().unblock(&entity()).await, Ok(Unblocked::NotBlocked(Some(_)))));
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.applied(), ["1"]);
-    let nobody = key("test/nobody");
-    assert_eq!(world.operator().unblock(&nobody).await, Ok(Unblocked::NotBlocked(None)));
-    assert!(world.messages.is_empty(), "there is nothing to wake");
-}
-
-#[tokio::test(start_paused = true)]
-async fn unblock_rereads_a_row_that_changed() {
-    let mut world = World::blocked().await;
-    // Before its write, another operator unblocks, or an exclusive lease comes and goes.
-    for unblocked in [true, false] {
-        let (operator, _) = stopping(&mut world, 2, Duration::from_millis(500));
-        let meanwhile = async {
-            world.env.sleep(Duration::from_millis(100)).await;
-            if unblocked {
-                world.operator().unblock(&entity()).await.expect("it is unblocked");
-            } else {
-                let guard = world.leases("somebody").acquire(&entity(), Terms::at_once()).await.expect("it is free");
-                guard.release().await.expect("it is released");
-            }
-        };
-        let key = entity();
-        let (late, ()) = tokio::join!(operator.unblock(&key), meanwhile);
-        assert_eq!(matches!(late, Ok(Unblocked::NotBlocked(Some(_)))), unblocked, "{late:?}");
-        assert_eq!(world.state("test/a").await.blocked, None);
-        world.work(&[world.drainer(failing())]).await;
-        assert!(world.state("test/a").await.blocked.is_some());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn unblock_puts_one_tombstone_at_an_expired_sequence() {
-    let world = World::new();
-    world.claim("test/a").await;
-    tokio::time::advance(20 * DAY).await;
-    world.append("test/a", "2").await;
-    world.append("test/a", "3").await;
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Expired));
-    world.operator().unblock(&entity()).await.expect("it is unblocked");
-    let voids: Vec<Row> =
-        world.memory.rows(&TableName::Inbox).into_iter().filter(|row| row.get(a::VOID).is_some()).collect();
-    assert_eq!(voids.len(), 1);
-    assert!(voids[0].get(a::PURGE_AT).is_some());
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.applied(), ["2", "3"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn unblock_keeps_a_delivery_that_reappeared() {
-    let world = World::blocked().await;
-    let key = webhook_serializer::protocol::keys::entity_row(&entity());
-    let expired = webhook_serializer::protocol::table::Change::set(a::BLOCKED, BlockReason::Expired.as_str());
-    world
-        .memory
-        .write(&webhook_serializer::protocol::table::Write::update(key, vec![expired]))
-        .await
-        .expect("memory answers");
-    world.operator().unblock(&entity()).await.expect("it is unblocked");
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.applied(), ["1", "2"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -523,11 +385,9 @@ async fn second_park_keeps_the_first_error() {
 
 #[tokio::test(start_paused = true)]
 async fn history_shows_each_settlement() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     world.claim("test/a").await;
-    world.append("test/a", "1").await;
-    world.append("test/a", "2").await;
+    world.append_all("test/a", ["1", "2"]).await;
     world.work(&[world.drainer(Done)]).await;
     let operator = world.operator();
     let outcomes = async |most: usize| {
@@ -564,9 +424,9 @@ async fn unreadable_row_hides_no_other() {
     for name in ["test/a", "test/b"] {
         world.append(name, name).await;
     }
-    let key = webhook_serializer::protocol::keys::entity_row(&entity());
-    let damaged = webhook_serializer::protocol::table::Change::set(a::BLOCKED, "no reason");
-    let damage = webhook_serializer::protocol::table::Write::update(key, vec![damaged]);
+    let key = entity_row(&entity());
+    let damaged = Change::set(a::BLOCKED, "no reason");
+    let damage = Write::update(key, vec![damaged]);
     world.memory.write(&damage).await.expect("memory answers");
     let listed = world.leases("somebody who looks").list(None, 100).await.expect("the others are listed");
     assert_eq!(listed.leases.iter().map(|lease| lease.key(Show::Raw)).collect::<Vec<_>>(), ["test/b"]);

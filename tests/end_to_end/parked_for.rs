@@ -1,35 +1,11 @@
 //! Parked deliveries are kept until an operator decides, or for the configured time.
 
-use std::time::Duration;
-
-use tests::{
-    handlers::{Done, answering},
-    webhooks::noise,
-    world::{World, key},
-};
-use webhook_serializer::{
-    handler::Outcome,
-    operator::{PutBack, Skipped},
-    protocol::{
-        delivery::Incoming,
-        entity::EntityKey,
-        format::attribute as a,
-        keys::is_parked,
-        maintain::NextRestore,
-        receipt::Settlement,
-        table::{Row, TableName},
-    },
-    time::Timestamp,
-};
+use tests::prelude::*;
+use webhook_serializer::protocol::keys::is_parked;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 const KEPT: Duration = Duration::from_secs(60 * 86_400);
-
-fn long(world: &World, entity: &str) -> Incoming {
-    let body = noise(&world.env, 800_000).into();
-    Incoming { body, ..world.incoming(entity, entity) }
-}
 
 /// Parks one delivery each by a worker, an operator and a restore, and returns when.
 async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3]) {
@@ -38,7 +14,7 @@ async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3
     let orders = ["test/worker", "test/person", "test/restore"];
     let mut at = Vec::new();
     for order in orders {
-        world.inbox().append(&long(&world, order)).await.expect("it is appended");
+        world.append_noise(order, order, 800_000).await;
         world.messages.clear();
     }
     let rejects = world.drainer(answering(|_, _| Outcome::Reject("never".into())));

@@ -1,21 +1,11 @@
 //! Senders that publish their keys: answers while a key is unavailable, and to challenges.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use serializer::local::samples::{self, DevelopmentKeys, SOURCES as SAMPLES};
-use tests::{clock::TokioClock, faults::Fault, webhooks::request, world::World};
+use tests::prelude::*;
 use webhook_serializer::{
-    engine::append::Inbox,
-    functions::ingest::{Http, Ingest, Request, RequestContext, Response, keys::PublishedKeys},
+    functions::ingest::{Http, RequestContext, keys::PublishedKeys},
     providers::{Address, Keys, RsaKey, Uncertified},
-    sources::Sources,
-    telemetry::{Event, Observer},
-    time::{Clock, Env, SeededRandom, Timestamp},
     tls::Roots,
 };
 

@@ -1,20 +1,7 @@
 //! A source with a rate: its handlers start no more often for one order, on any worker, without busy waiting.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use tests::{
-    handlers::{Done, answering},
-    webhooks::{request, signed, update},
-    world::{World, key},
-};
-use webhook_serializer::functions::ingest::Ingest;
-use webhook_serializer::{
-    engine::drain::{Acknowledgement, InFlight, Received, SuspectGate},
-    handler::Outcome,
-    leases::Terms,
-    protocol::state::LeaseKind,
-};
+use tests::{prelude::*, source};
+use webhook_serializer::engine::drain::InFlight;
 
 fn least_interval(world: &World) -> Duration {
     let mut starts: Vec<Duration> = world.journal.runs().iter().map(|run| run.started).collect();
@@ -23,9 +10,7 @@ fn least_interval(world: &World) -> Duration {
 }
 
 async fn append(world: &World, source: &str, ids: std::ops::Range<usize>) {
-    for id in ids {
-        world.append_from(source, "chat/notifications", &id.to_string()).await;
-    }
+    world.append_all_from(source, "chat/notifications", ids).await;
 }
 
 fn ids(range: std::ops::Range<usize>) -> Vec<String> {
@@ -46,16 +31,7 @@ async fn backlog_runs_at_its_rate_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn constant_entity_is_one_order_at_one_rate() {
-    let world = World::new().with_sources(
-        r#"
-        [sources.orders]
-        provider = "standard-webhooks"
-        secrets = ["whsec_c2VjcmV0"]
-        handler = "test"
-        entity = "chat/notifications"
-        rate = "5/s"
-        "#,
-    );
+    let world = World::new().with_sources(source!("orders", "entity = 'chat/notifications'", "rate = '5/s'"));
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     for id in ids(0..6) {
         let webhook = signed(&world.sources(), "orders", &id, update(&id), world.env.now());

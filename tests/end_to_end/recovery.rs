@@ -1,31 +1,12 @@
 //! A dead worker is replaced soon, whatever the queue's visibility timeout: its messages stay hidden for little
 //! more than a lease at a time.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-
-use futures_util::future::{BoxFuture, pending};
-use serializer::local::handler_log::RunEnd;
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Done, Scripted, Slow},
-    world::{World, record},
-};
+use futures_util::future::pending;
+use tests::{prelude::*, source};
 use tokio::sync::Notify;
 use webhook_serializer::{
-    engine::{
-        deferred::Deferred,
-        queue::{Message, QueueError, Visibility},
-    },
-    functions::worker::{Record, SqsEvent},
-    handler::{Context, Handler, HandlerError, Outcome},
-    protocol::{delivery::Delivery, table::TableError, trace::Trace},
-    time::Env,
+    engine::{deferred::Deferred, queue::Visibility},
+    protocol::trace::Trace,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -34,9 +15,9 @@ const RECOVERY: Duration = Duration::from_secs(20);
 
 fn endless(started: &Arc<Notify>) -> impl Handler + Clone {
     let started = started.clone();
-    Scripted(move |_: &Delivery, _: &Context| -> BoxFuture<'static, Result<Outcome, HandlerError>> {
+    Scripted(move |_: &Delivery, _: &Context| {
         started.notify_one();
-        Box::pin(pending())
+        pending()
     })
 }
 
@@ -139,15 +120,7 @@ async fn silent_visibility_call_delays_a_start_one_second() {
 }
 
 fn patient() -> World {
-    let mut world = World::new().with_sources(
-        r#"
-        [sources.test]
-        provider = "standard-webhooks"
-        secrets = ["whsec_c2VjcmV0"]
-        handler = "slow"
-        handler_timeout = "800s"
-        "#,
-    );
+    let mut world = World::new().with_sources(source!("test", "handler_timeout = '800s'"));
     world.function_time = Duration::from_secs(900);
     world
 }
@@ -181,15 +154,10 @@ async fn batch_extends_visibility_in_one_request() {
 /// The queue's own timeout is more than a quarter of an hour.
 #[tokio::test(start_paused = true)]
 async fn unattended_message_returns_after_a_lease() {
-    let mut world = World::new();
-    world.append("test/a", "a").await;
+    let mut world = World::with("test/a", ["a"]).await;
     let clock = world.env.clone();
     let outage = clock.monotonic() + 8 * SECOND;
-    let plan = move |_: &Call<'_>| match clock.monotonic() < outage {
-        true => Fault::Before(TableError::Throttled),
-        false => Fault::None,
-    };
-    world.break_table(plan);
+    world.fail(Fault::Before(TableError::Throttled), move |_| clock.monotonic() < outage);
     let recovered = recovered_within(&world, &["a"]).await;
     assert!(recovered <= RECOVERY + SECOND, "{recovered:?}, of which five seconds were tried");
 }
@@ -201,20 +169,14 @@ async fn unattended_message_does_not_wait_for_its_batch() {
     world.append("test/a", "a").await;
     let clock = world.env.clone();
     let begun = clock.monotonic();
-    let plan = move |call: &Call<'_>| match call.writes {
-        [write] if write.key.partition.1 == "test/a".into() && clock.monotonic() < begun + 8 * SECOND => {
-            Fault::Before(TableError::Throttled)
-        }
-        _ => Fault::None,
-    };
-    world.break_table(plan);
-    let handler = |delivery: &Delivery, context: &Context| -> BoxFuture<'static, Result<_, _>> {
+    world.fail(Fault::Before(TableError::Throttled), move |call| matches!(call.writes, [write] if write.key.partition.1 == "test/a".into() && clock.monotonic() < begun + 8 * SECOND));
+    let handler = |delivery: &Delivery, context: &Context| {
         let time = if delivery.delivery_id().as_str() == "long" { 599 * SECOND } else { Duration::ZERO };
         let clock = context.env().clone();
-        Box::pin(async move {
+        async move {
             clock.sleep(time).await;
             Ok(Outcome::Done)
-        })
+        }
     };
     let workers = [world.worker(Scripted(handler)), world.worker(Scripted(handler))];
     world.feed(&workers, 1, &AtomicBool::new(true)).await;

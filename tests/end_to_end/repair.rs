@@ -1,31 +1,8 @@
 //! Redrive, unblock and sweep: a delivery that waits for an operator or lost its wake-up is neither lost nor
 //! applied twice.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use tests::{
-    faults::Fault,
-    handlers::{Done, answering},
-    webhooks::noise,
-    world::{World, entity, key},
-};
-use webhook_serializer::{
-    handler::{Context, Handler, HandlerError, Outcome},
-    operator::OperatorError,
-    protocol::{
-        delivery::Delivery,
-        entity::SourceName,
-        format::attribute as a,
-        inbox::Unblocked,
-        lease::{Acquired, TakeOver},
-        state::{BlockReason, LeaseKind},
-        table::{TableError, TableName},
-    },
-    telemetry::Swept,
-};
+use tests::prelude::*;
+use webhook_serializer::{protocol::lease::TakeOver, telemetry::Swept};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -50,10 +27,7 @@ async fn a_day_passes(world: &World, swept: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn redriven_delivery_is_applied_once_in_order() {
-    let world = World::new();
-    for id in ["1", "bad", "2"] {
-        world.append("test/a", id).await;
-    }
+    let world = World::with("test/a", ["1", "bad", "2"]).await;
     let drainers = [world.drainer(picky()), world.drainer(picky())];
     world.work(&drainers).await;
     let operator = world.operator();
@@ -64,9 +38,7 @@ async fn redriven_delivery_is_applied_once_in_order() {
         operator.redrive(&parked[0], None),
         operator.redrive(&parked[0], None),
         async {
-            for id in ["3", "4"] {
-                world.append("test/a", id).await;
-            }
+            world.append_all("test/a", ["3", "4"]).await;
         },
         world.work(&drainers),
     );
@@ -130,7 +102,7 @@ async fn blocked_deliveries_outlive_the_retention() {
         }
         world.inbox().append(&incoming).await.unwrap();
     }
-    world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
+    world.work(&[world.drainer(failing())]).await;
     assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
     for _ in 0..100 {
         a_day_passes(&world, true).await;
@@ -147,10 +119,8 @@ async fn blocked_deliveries_outlive_the_retention() {
 #[tokio::test(start_paused = true)]
 async fn deliveries_deleted_by_expiry_block_their_order() {
     let world = World::new();
-    for id in ["1", "2"] {
-        world.append_from("block", "test/a", id).await;
-    }
-    world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
+    world.append_all_from("block", "test/a", ["1", "2"]).await;
+    world.work(&[world.drainer(failing())]).await;
     for _ in 0..31 {
         a_day_passes(&world, false).await;
     }
@@ -224,8 +194,7 @@ async fn sweep_finds_a_delivery_without_wake_up() {
 
 #[tokio::test(start_paused = true)]
 async fn sweep_ends_an_abandoned_drain_lease() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     // A drain takes over an expired exclusive lease even on an empty inbox.
     let request = |kind| world.lease_request("test/a", kind, Duration::from_secs(15));
@@ -247,8 +216,7 @@ async fn sweep_ends_an_abandoned_drain_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn redrive_without_wake_up_is_reported_and_swept() {
-    let mut world = World::new();
-    world.append("test/a", "bad").await;
+    let mut world = World::with("test/a", ["bad"]).await;
     world.work(&[world.drainer(picky())]).await;
     let queue = world.queue.clone();
     world.break_queue(|_| Fault::Silent);

@@ -1,20 +1,6 @@
 //! Repeats of senders that give no id.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
-
-use tests::{
-    faults::{Fault, FaultyTable},
-    handlers::Done,
-    webhooks::{request, signed_as},
-    world::{World, key},
-};
-use webhook_serializer::{
-    functions::ingest::Ingest,
-    protocol::{
-        receipt::Settlement,
-        table::{Action, Write},
-    },
-};
+use tests::prelude::*;
 
 const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\n\
      generic = { header = 'x-sign', hash = 'sha256', encoding = 'hex', entity = '/order', retried_for = '1h' }\n";

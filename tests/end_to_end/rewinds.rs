@@ -2,32 +2,8 @@
 
 mod ended;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use bytes::Bytes;
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Counting, Done, answering},
-    world::{World, entity, key},
-};
-use webhook_serializer::{
-    handler::{Handler, Outcome},
-    operator::{Operator, OperatorError, PutBack, Rewinding, Rewound},
-    protocol::{
-        delivery::Age,
-        entity::{EntityKey, FencingToken, Sequence},
-        format::attribute as a,
-        history::History,
-        keys::{delivery_row, entity_row, key_of},
-        maintain::Reason,
-        receipt::Settlement,
-        state::BlockReason,
-        table::{Table, TableName, Write},
-    },
-};
+use tests::{prelude::*, source};
+use webhook_serializer::{operator::Rewinding, protocol::history::History};
 
 fn operator(world: &World) -> Operator {
     world.operator().because(Reason::new("ada", "the table was emptied"))
@@ -50,10 +26,7 @@ async fn first(world: &World) -> Sequence {
 }
 
 async fn applied(count: u32) -> World {
-    let world = World::new();
-    for id in 1..=count {
-        world.append("test/a", &id.to_string()).await;
-    }
+    let world = World::with("test/a", 1..=count).await;
     world.work(&[world.drainer(Done)]).await;
     world
 }
@@ -64,22 +37,32 @@ fn ids(from: u32, through: u32) -> Vec<String> {
 
 type Starts = Arc<Mutex<Vec<(String, u32, Option<FencingToken>, Age)>>>;
 
-fn recording(starts: &Starts, fails: &'static str) -> impl Handler + Clone + use<> {
+/// Notes each start, and answers by the delivery's id.
+fn noting<F>(starts: &Starts, answer: F) -> impl Handler + Clone + use<F>
+where
+    F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static,
+{
     let starts = starts.clone();
     answering(move |delivery, _| {
         let id = delivery.delivery_id().to_string();
         starts.lock().unwrap().push((id.clone(), delivery.attempt(), delivery.run_before(), delivery.age()));
-        if id == fails { Outcome::retry("not now") } else { Outcome::Done }
+        answer(&id)
     })
+}
+
+fn recording(starts: &Starts, fails: &'static str) -> impl Handler + Clone + use<> {
+    noting(starts, move |id| if id == fails { Outcome::retry("not now") } else { Outcome::Done })
+}
+
+fn in_hours(why: &str) -> Outcome {
+    Outcome::retry_after(Duration::from_secs(6 * 3600), why)
 }
 
 #[tokio::test(start_paused = true)]
 async fn rewound_deliveries_run_in_order_before_waiting_ones() {
     let world = applied(4).await;
     operator(&world).hold(&entity()).await.unwrap();
-    for id in ["5", "6"] {
-        world.append("test/a", id).await;
-    }
+    world.append_all("test/a", ["5", "6"]).await;
     let done = rewound(&world, 1).await;
     let Rewound::Done(Rewinding { from, through, applied }) = done else { panic!("{done:?}") };
     assert_eq!((through.0 - from.0, applied), (2, 3));
@@ -101,13 +84,8 @@ async fn rewound_deliveries_run_in_order_before_waiting_ones() {
 #[tokio::test(start_paused = true)]
 async fn rewound_delivery_carries_run_token_and_unknown_age() {
     let world = World::new();
-    let incoming = |id: &str, hour: u64| {
-        let mut incoming = world.incoming("test/a", id);
-        incoming.event_time = Some(webhook_serializer::time::Timestamp::from_secs(3600 * hour));
-        incoming
-    };
     for (id, hour) in [("1", 2), ("2", 1)] {
-        world.inbox().append(&incoming(id, hour)).await.unwrap();
+        world.append_event("test/a", id, Timestamp::from_secs(3600 * hour)).await;
     }
     let starts = Starts::default();
     world.work(&[world.drainer(recording(&starts, "none"))]).await;
@@ -129,20 +107,11 @@ async fn rewound_delivery_carries_run_token_and_unknown_age() {
 
 #[tokio::test(start_paused = true)]
 async fn rewind_runs_only_applied_deliveries() {
-    let world = World::new();
-    for id in ["1", "bad", "1", "3"] {
-        world.append("test/a", id).await;
-    }
-    let picky = || {
-        answering(|delivery, _| match (delivery.delivery_id().as_str(), delivery.redrive()) {
-            ("bad", 0) => Outcome::Reject("not now".into()),
-            _ => Outcome::Done,
-        })
-    };
-    world.work(&[world.drainer(picky())]).await;
+    let world = World::with("test/a", ["1", "bad", "1", "3"]).await;
+    world.work(&[world.drainer(rejecting("bad"))]).await;
     assert_eq!(world.started(), ["1", "bad", "3"]);
     rewound(&world, 0).await;
-    world.work(&[world.drainer(picky())]).await;
+    world.work(&[world.drainer(rejecting("bad"))]).await;
     assert_eq!(world.started()[3..], ["1", "3"]);
     let parked = world.events.settled().into_iter().filter(|(id, _)| id == "bad");
     assert_eq!(parked.count(), 1, "parked deliveries do not start again");
@@ -152,7 +121,7 @@ async fn rewind_runs_only_applied_deliveries() {
     assert_eq!(settled, [Applied, Parked, Repeat, Applied]);
     let parked = world.operator().parked(&entity()).await.unwrap();
     world.operator().redrive(&parked[0], None).await.unwrap();
-    world.work(&[world.drainer(picky())]).await;
+    world.work(&[world.drainer(rejecting("bad"))]).await;
     assert_eq!(world.started()[5..], ["bad"]);
 }
 
@@ -161,13 +130,10 @@ async fn rewind_runs_only_applied_deliveries() {
 async fn rewind_of_sixty_remembers_every_delivery() {
     let world = applied(60).await;
     rewound(&world, 0).await;
-    world.append("test/a", "61").await;
-    world.append("test/a", "7").await;
+    world.append_all("test/a", ["61", "7"]).await;
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.started(), [ids(1, 60), ids(1, 61)].concat());
-    for id in ids(1, 61) {
-        world.append("test/a", &id).await;
-    }
+    world.append_all("test/a", ids(1, 61)).await;
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.started().len(), 121);
     rewound(&world, 30).await;
@@ -184,9 +150,7 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
     assert_eq!(world.applied(), [ids(1, 3), vec!["1".into(), "3".into()]].concat());
     let failed_as = starts.lock().unwrap().iter().find(|run| run.0 == "2").expect("it was started").2;
     assert!(failed_as.is_some());
-    for id in 4..40 {
-        world.append("test/a", &id.to_string()).await;
-    }
+    world.append_all("test/a", 4..40).await;
     world.work(&[world.drainer(Done)]).await;
     let parked = world.operator().parked(&entity()).await.unwrap();
     let list: Vec<_> = parked.iter().map(|parked| (entity(), parked.sequence)).collect();
@@ -212,9 +176,7 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
 #[tokio::test(start_paused = true)]
 async fn rewound_blocked_delivery_has_all_its_attempts() {
     let world = World::new();
-    for id in ["1", "2", "3"] {
-        world.append_from("block", "test/a", id).await;
-    }
+    world.append_all_from("block", "test/a", ["1", "2", "3"]).await;
     let starts = Starts::default();
     world.work(&[world.drainer(recording(&starts, "3"))]).await;
     assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
@@ -226,20 +188,14 @@ async fn rewound_blocked_delivery_has_all_its_attempts() {
 
 #[tokio::test(start_paused = true)]
 async fn rewound_delivery_runs_alone_and_is_never_stale() {
-    let world = World::new().with_sources(
-        "[sources.test]\nprovider = \"standard-webhooks\"\nsecrets = [\"whsec_c2VjcmV0\"]\nhandler = \"test\"\n\
-         deliver = { up_to = 5 }\nstale = \"skip\"\n",
-    );
+    let world = World::new().with_sources(source!("test", "deliver = { up_to = 5 }", "stale = 'skip'"));
     for (id, hour) in [("1", 1), ("2", 2), ("3", 3)] {
-        let mut incoming = world.incoming("test/a", id);
-        incoming.event_time = Some(webhook_serializer::time::Timestamp::from_secs(3600 * hour));
-        world.inbox().append(&incoming).await.unwrap();
+        world.append_event("test/a", id, Timestamp::from_secs(3600 * hour)).await;
     }
     let counting = Counting::default();
     world.work(&[world.drainer(counting.clone())]).await;
     rewound(&world, 0).await;
-    world.append("test/a", "4").await;
-    world.append("test/a", "5").await;
+    world.append_all("test/a", ["4", "5"]).await;
     world.work(&[world.drainer(counting.clone())]).await;
     let starts = counting.starts();
     let sizes: Vec<usize> = starts.iter().map(Vec::len).collect();
@@ -251,11 +207,7 @@ async fn rewound_delivery_runs_alone_and_is_never_stale() {
 #[tokio::test(start_paused = true)]
 async fn rewound_delivery_has_its_large_body() {
     let world = World::new();
-    let mut incoming = world.incoming("test/a", "1");
-    let mut noise = vec![0; 800_000];
-    fastrand::Rng::with_seed(7).fill(&mut noise);
-    incoming.body = Bytes::from(noise);
-    world.inbox().append(&incoming).await.unwrap();
+    let incoming = world.append_noise("test/a", "1", 800_000).await;
     assert!(world.memory.rows(&TableName::Inbox).len() > 1, "it is stored in parts");
     let bodies = Arc::new(Mutex::new(Vec::new()));
     let handler = {
@@ -293,8 +245,7 @@ async fn impossible_rewind_changes_nothing() {
     let job = key("cron/report");
     assert_eq!(operator(&world).rewind(&job, first).await, Err(OperatorError::IsAJob));
 
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(answering(|_, _| Outcome::Reject("never".into())))]).await;
     assert_eq!(rewound(&world, 0).await, Rewound::Nothing);
     world.work(&[world.drainer(Done)]).await;
@@ -306,12 +257,11 @@ async fn ended_rewind_keeps_the_rest_applied() {
     for count in [3, 40] {
         let world = applied(count).await;
         rewound(&world, 0).await;
-        world.append("test/a", "1").await;
-        world.append("test/a", "new").await;
+        world.append_all("test/a", ["1", "new"]).await;
         // The first runs again; the second fails and waits for hours.
         let fails = answering(|delivery, _| match delivery.delivery_id().as_str() {
             "1" => Outcome::Done,
-            _ => Outcome::retry_after(Duration::from_secs(6 * 3600), "not now"),
+            _ => in_hours("not now"),
         });
         let drainers = [world.drainer(fails)];
         let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
@@ -322,9 +272,7 @@ async fn ended_rewind_keeps_the_rest_applied() {
         world.work(&[world.drainer(Done)]).await;
         let once_more = vec!["1".to_owned(), "new".to_owned()];
         assert_eq!(world.applied(), [ids(1, count), once_more].concat());
-        for id in ids(1, count) {
-            world.append("test/a", &id).await;
-        }
+        world.append_all("test/a", ids(1, count)).await;
         world.work(&[world.drainer(Done)]).await;
         assert_eq!(world.applied().len(), count as usize + 2, "all of it is remembered");
         let state = world.state("test/a").await;
@@ -344,8 +292,7 @@ async fn killed_operator_leaves_a_whole_rewind() {
                 operator(&world).resume(&entity()).await.unwrap();
             }
             let from = first(&world).await;
-            let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
-            let table = world.break_table(plan);
+            let table = world.fail(Fault::SilentAfter, move |call| call.request >= survives);
             let operator = operator(&world);
             world.table = world.memory.clone();
             let work = async {
@@ -362,8 +309,7 @@ async fn killed_operator_leaves_a_whole_rewind() {
             assert!(state.is_empty(), "ends: {ends}, dead at call {survives}: {state:?}, {within:?}");
             let again = world.applied().split_off(3);
             assert!(again.is_empty() || again == ids(1, 3), "ends: {ends}, dead at call {survives}: {again:?}");
-            world.append("test/a", "2").await;
-            world.append("test/a", "4").await;
+            world.append_all("test/a", ["2", "4"]).await;
             world.work(&[world.drainer(Done)]).await;
             assert_eq!(world.applied().split_off(3 + again.len()), ["4"], "ends: {ends}, call {survives}");
             if table.requests() < survives {
@@ -408,13 +354,7 @@ async fn run_after_an_ended_one_has_another_token() {
         let world = applied(count).await;
         let starts = Starts::default();
         rewound(&world, 0).await;
-        let first_run = starts.clone();
-        let fails = answering(move |delivery, _| {
-            let id = delivery.delivery_id().to_string();
-            first_run.lock().unwrap().push((id, delivery.attempt(), delivery.run_before(), delivery.age()));
-            Outcome::retry_after(Duration::from_secs(6 * 3600), "not now")
-        });
-        let drainers = [world.drainer(fails)];
+        let drainers = [world.drainer(noting(&starts, |_| in_hours("not now")))];
         let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
         ended(&world).await;
         rewound(&world, 0).await;
@@ -431,14 +371,10 @@ async fn run_after_a_further_rewind_has_another_token() {
         let world = applied(count).await;
         let starts = Starts::default();
         let until = Arc::new(Mutex::new("3"));
-        let (runs, fails) = (starts.clone(), until.clone());
-        let handler = answering(move |delivery, _| {
-            let id = delivery.delivery_id().to_string();
-            runs.lock().unwrap().push((id.clone(), delivery.attempt(), delivery.run_before(), delivery.age()));
-            match id == *fails.lock().unwrap() {
-                true => Outcome::retry_after(Duration::from_secs(6 * 3600), "its answer was lost"),
-                false => Outcome::Done,
-            }
+        let fails = until.clone();
+        let handler = noting(&starts, move |id| match id == *fails.lock().unwrap() {
+            true => in_hours("its answer was lost"),
+            false => Outcome::Done,
         });
         let drainers = [world.drainer(handler)];
         rewound(&world, 2).await;

@@ -1,53 +1,20 @@
 //! Backlogs hand over after a slice, and old gaps are filled immediately.
 
-use std::time::Duration;
-
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Done, Slow},
-    world::{World, key},
-};
-use webhook_serializer::{
-    engine::drain::{Acknowledgement, MARGIN, Received, SuspectGate},
-    protocol::{entity::EntityKey, inbox::Claim, receipt::Settlement, table::TableName},
-};
+use tests::prelude::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-async fn backlog(count: usize) -> World {
-    let world = World::new();
-    for number in 0..count {
-        world.append("test/a", &number.to_string()).await;
-    }
-    world
-}
-
-async fn process(world: &World, handler: impl webhook_serializer::handler::Handler) -> EntityKey {
-    let message = world.messages.receive().await.expect("a wake-up");
-    let entity = message.content.entity().clone();
-    let received = Received { entity: entity.clone(), times: message.times };
-    let deadline = world.env.monotonic() + world.function_time;
-    let acknowledgement = world.drainer(handler).process(&received, deadline, &SuspectGate::new(1)).await;
-    assert_eq!(acknowledgement, Acknowledgement::Delete);
-    world.messages.acknowledge(message, acknowledgement);
-    entity
-}
 
 /// Each would meet the lease and be requeued until the inbox is empty.
 #[tokio::test(start_paused = true)]
 async fn claim_behind_hand_over_sends_no_wake_up() {
-    let world = backlog(1).await;
-    for number in 1..10 {
-        world.append("test/a", &number.to_string()).await;
-    }
+    let world = World::with("test/a", 0..1).await;
+    world.append_all("test/a", 1..10).await;
     world.messages.clear();
     world.waker().wake(&key("test/a"), Duration::ZERO, SECOND).await.unwrap();
-    process(&world, Slow(SECOND)).await;
+    assert_eq!(world.process_next(&world.drainer(Slow(SECOND))).await, Acknowledgement::Delete);
     assert!(world.state("test/a").await.was_handed_over(world.env.now()));
     let sent = world.messages.sent();
-    for number in 10..15 {
-        world.append("test/a", &number.to_string()).await;
-    }
+    world.append_all("test/a", 10..15).await;
     assert_eq!(world.messages.sent(), sent);
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied().len(), 15);
@@ -58,7 +25,7 @@ async fn claim_behind_hand_over_sends_no_wake_up() {
 /// A worker meets the lease between the last settle of a slice and its release.
 #[tokio::test(start_paused = true)]
 async fn worker_beside_a_hand_over_looks_again_soon() {
-    let world = backlog(9).await;
+    let world = World::with("test/a", 0..9).await;
     world.messages.clear();
     world.waker().wake(&key("test/a"), Duration::ZERO, SECOND).await.unwrap();
     let began = world.env.monotonic();
@@ -71,11 +38,8 @@ async fn worker_beside_a_hand_over_looks_again_soon() {
 #[tokio::test(start_paused = true)]
 async fn thousand_old_gaps_are_filled_in_seconds() {
     let world = World::new();
-    let entity = key("test/a");
     for _ in 0..1000 {
-        let env = &world.env;
-        let claim = Claim { entity: &entity, nonce: &env.nonce(), now: env.now() };
-        world.store().run(&claim, SECOND).await.unwrap();
+        world.claim("test/a").await;
     }
     world.env.sleep(Duration::from_secs(3600)).await;
     // A fresh claim hides the age of earlier gaps in the row; its delivery shows it.
@@ -93,13 +57,10 @@ async fn thousand_old_gaps_are_filled_in_seconds() {
 #[tokio::test(start_paused = true)]
 async fn gap_before_an_old_delivery_is_filled_immediately() {
     let world = World::new();
-    let claim = async || {
-        world.claim("test/a").await;
-    };
-    claim().await;
+    world.claim("test/a").await;
     world.append("test/a", "1").await;
     world.env.sleep(Duration::from_secs(3600)).await;
-    claim().await;
+    world.claim("test/a").await;
     let began = world.env.monotonic();
     let mut applied = None;
     let work = async { world.work(&[world.drainer(Done)]).await };
@@ -123,11 +84,7 @@ async fn late_claim_gets_its_whole_gap_time() {
     world.claim("test/a").await;
     world.append("test/a", "1").await;
     let drainer = world.drainer(Slow(3 * SECOND));
-    let slow = |call: &Call<'_>| match call.writes {
-        [write] if write.key.table == TableName::Inbox => Fault::Slow(SECOND / 2),
-        _ => Fault::None,
-    };
-    world.break_table(slow);
+    world.fail(Fault::Slow(SECOND / 2), |call| matches!(call.writes, [write] if write.key.table == TableName::Inbox));
     let late = async {
         world.env.sleep(4 * SECOND - SECOND / 5).await;
         world.append("test/a", "2").await;
@@ -161,7 +118,7 @@ async fn fresh_gap_is_left_to_another_worker() {
     world.claim("test/a").await;
     world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();
     let began = world.env.monotonic();
-    process(&world, Done).await;
+    assert_eq!(world.process_next(&world.drainer(Done)).await, Acknowledgement::Delete);
     let took = world.env.monotonic() - began;
     assert!(took <= world.function_time - MARGIN, "{took:?}");
     let state = world.state("test/a").await;

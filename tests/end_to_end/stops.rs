@@ -1,30 +1,13 @@
 //! Operators stop an order and let it continue: hold, skip, retry, and the operations log.
 
-use std::{future::ready, sync::Arc, time::Duration};
-
-use futures_util::future::BoxFuture;
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Done, Slow, answering},
-    world::{World, entity, key},
-};
+use tests::prelude::*;
 use webhook_serializer::{
-    engine::queue::{Message, Queue, QueueError},
-    handler::{Context, Handler, HandlerError, Outcome},
-    leases::Terms,
-    operator::{Erased, Operator, OperatorError, Skipped, StateChange},
+    engine::queue::Queue,
+    operator::StateChange,
     protocol::{
-        delivery::{Delivery, Envelope},
-        entity::Sequence,
-        format::attribute as a,
         hold::Hold,
-        inbox::{Put, RetryNow},
-        keys::{delivery_row, entity_row},
-        maintain::{BeginHold, EndHold, Reason, Verb},
-        operation::Operation,
-        receipt::Settlement,
-        state::BlockReason,
-        table::{Change, Condition, Table, TableName, Write, Written},
+        inbox::RetryNow,
+        maintain::{BeginHold, EndHold, Verb},
     },
 };
 
@@ -47,6 +30,17 @@ impl Handler for AtWork {
     }
 }
 
+/// Holds the order while its first handler runs.
+async fn held_while_at_work(world: &World, commits: bool) {
+    let operator = world.operator();
+    let hold = async {
+        world.env.sleep(Duration::from_millis(100)).await;
+        operator.hold(&entity()).await.expect("memory answers")
+    };
+    let drainers = [world.drainer(AtWork { commits })];
+    tokio::join!(hold, world.work(&drainers));
+}
+
 fn operator(world: &World) -> Operator {
     world.operator().because(because())
 }
@@ -67,9 +61,7 @@ async fn skipped(world: &World, sequence: Sequence) -> Skipped {
 async fn held_order_starts_nothing_until_resumed() {
     let world = World::new();
     assert!(matches!(on_hold(&world).await, StateChange::Done(state) if state.is_empty()));
-    for id in ["1", "2", "3"] {
-        world.append("test/a", id).await;
-    }
+    world.append_all("test/a", ["1", "2", "3"]).await;
     assert!(world.messages.is_empty(), "what arrives owes no wake-up");
     world.waker().wake(&entity(), Duration::ZERO, Duration::from_secs(5)).await.unwrap();
     world.work(&[world.drainer(Done)]).await;
@@ -85,17 +77,8 @@ async fn held_order_starts_nothing_until_resumed() {
 #[tokio::test(start_paused = true)]
 async fn hold_lets_the_running_handler_finish() {
     for commits in [false, true] {
-        let world = World::new();
-        for id in ["1", "2", "3"] {
-            world.append("test/a", id).await;
-        }
-        let operator = world.operator();
-        let hold = async {
-            world.env.sleep(Duration::from_millis(100)).await;
-            operator.hold(&entity()).await.expect("memory answers")
-        };
-        let drainers = [world.drainer(AtWork { commits })];
-        let (_, ()) = tokio::join!(hold, world.work(&drainers));
+        let world = World::with("test/a", ["1", "2", "3"]).await;
+        held_while_at_work(&world, commits).await;
         assert_eq!(world.started(), ["1"], "commits: {commits}");
         let state = world.state("test/a").await;
         assert_eq!((state.waiting(), state.held), (2, None), "it is settled and released");
@@ -109,15 +92,8 @@ async fn hold_lets_the_running_handler_finish() {
 #[tokio::test(start_paused = true)]
 async fn row_on_hold_never_expires() {
     for commits in [false, true] {
-        let world = World::new();
-        world.append("test/a", "1").await;
-        let operator = world.operator();
-        let hold = async {
-            world.env.sleep(Duration::from_millis(100)).await;
-            operator.hold(&entity()).await.expect("memory answers")
-        };
-        let drainers = [world.drainer(AtWork { commits })];
-        let (_, ()) = tokio::join!(hold, world.work(&drainers));
+        let world = World::with("test/a", ["1"]).await;
+        held_while_at_work(&world, commits).await;
         world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap().release().await.unwrap();
         let state = world.state("test/a").await;
         assert_eq!((state.is_empty(), state.held, state.pending_since), (true, None, None), "commits: {commits}");
@@ -186,8 +162,7 @@ async fn blocked_order_continues_behind_a_skipped_delivery() {
 #[tokio::test(start_paused = true)]
 async fn last_waiting_delivery_can_be_skipped() {
     for holds in [false, true] {
-        let world = World::new();
-        world.append("test/a", "1").await;
+        let world = World::with("test/a", ["1"]).await;
         if holds {
             on_hold(&world).await;
         }
@@ -203,10 +178,7 @@ async fn last_waiting_delivery_can_be_skipped() {
 
 #[tokio::test(start_paused = true)]
 async fn skip_of_an_applied_delivery_changes_nothing() {
-    let world = World::new();
-    for id in ["1", "2"] {
-        world.append("test/a", id).await;
-    }
+    let world = World::with("test/a", ["1", "2"]).await;
     let first = world.state("test/a").await.next();
     let operator = world.operator();
     let skip = async {
@@ -230,8 +202,7 @@ async fn skip_creates_no_order() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_now_keeps_the_attempts_counted() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     let began = world.env.now();
     let drainers = [world.drainer(answering(|delivery, _| match delivery.attempt() {
         1 => Outcome::retry_after(DAY / 4, "not now"),
@@ -324,8 +295,7 @@ async fn killed_operator_strands_no_order() {
                 world.append("test/a", "2").await;
             }
             let first = world.state("test/a").await.next();
-            let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
-            let table = world.break_table(plan);
+            let table = world.fail(Fault::SilentAfter, move |call| call.request >= survives);
             let operator = operator(&world);
             world.table = world.memory.clone();
             let work = async {
@@ -350,8 +320,7 @@ async fn killed_operator_strands_no_order() {
 }
 
 async fn failing_for_hours() -> World {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     let fails = answering(|_, _| Outcome::retry_after(DAY / 4, "not now"));
     let _ = world.env.within(Duration::from_secs(5), world.work(&[world.drainer(fails)])).await;
     world
@@ -371,8 +340,7 @@ async fn put_that_lands_during_a_skip_is_parked() {
         let stored = world.memory.get(&key).await.unwrap().unwrap();
         world.memory.write(&Write::delete(key.clone())).await.unwrap();
         let pause = Duration::from_millis(500);
-        let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
-        let (operator, _) = world.broken_operator(plan);
+        let (operator, _) = world.failing_operator(Fault::Slow(pause), move |call| call.request == before);
         let late = async {
             world.env.sleep(Duration::from_millis(300)).await;
             let put = Write { condition: Condition::absent(a::ITEM), ..Write::put(key, stored) };
@@ -411,41 +379,27 @@ async fn unfilled_sequence_is_not_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rate_holds_over_a_skip() {
-    let world = World::new();
-    for id in ["1", "2", "3"] {
-        world.append_from("rarely", "test/a", id).await;
+async fn rate_holds_over_a_skip_and_a_retry() {
+    for skips in [true, false] {
+        let world = World::new();
+        world.append_all_from("rarely", "test/a", ["1", "2", "3"]).await;
+        let began = world.env.monotonic();
+        let drainers = [world.drainer(Done)];
+        let act = async {
+            world.env.sleep(Duration::from_millis(500)).await;
+            if skips {
+                let next = world.state("test/a").await.next();
+                assert_eq!(world.operator().skip(&entity(), next).await, Ok(Skipped::As(Settlement::Parked)));
+            } else {
+                let retried = world.operator().retry(&entity()).await;
+                assert!(matches!(retried, Ok(StateChange::Unchanged(Some(_)))), "{retried:?}");
+            }
+        };
+        tokio::join!(act, world.work(&drainers));
+        assert_eq!(world.applied(), if skips { vec!["1", "3"] } else { vec!["1", "2", "3"] });
+        let second = world.journal.runs()[1].started;
+        assert!(second - began >= Duration::from_secs(3), "{second:?}: three seconds after the first");
     }
-    let began = world.env.monotonic();
-    let drainers = [world.drainer(Done)];
-    let skip = async {
-        world.env.sleep(Duration::from_millis(500)).await;
-        let next = world.state("test/a").await.next();
-        world.operator().skip(&entity(), next).await.expect("memory answers")
-    };
-    let (skipped, ()) = tokio::join!(skip, world.work(&drainers));
-    assert_eq!((skipped, world.applied()), (Skipped::As(Settlement::Parked), ["1", "3"].map(str::to_owned).to_vec()));
-    let last = world.journal.runs().last().expect("it ran").ended;
-    assert!(last.saturating_sub(began) >= Duration::from_secs(3), "{last:?}: three seconds after the first");
-}
-
-#[tokio::test(start_paused = true)]
-async fn rate_holds_over_a_retry() {
-    let world = World::new();
-    for id in ["1", "2"] {
-        world.append_from("rarely", "test/a", id).await;
-    }
-    let began = world.env.monotonic();
-    let drainers = [world.drainer(Done)];
-    let retry = async {
-        world.env.sleep(Duration::from_millis(500)).await;
-        world.operator().retry(&entity()).await.expect("memory answers")
-    };
-    let (retried, ()) = tokio::join!(retry, world.work(&drainers));
-    assert!(matches!(retried, StateChange::Unchanged(Some(_))), "{retried:?}");
-    assert_eq!(world.applied(), ["1", "2"]);
-    let last = world.journal.runs().last().expect("it ran").ended;
-    assert!(last.saturating_sub(began) >= Duration::from_secs(3), "{last:?}: three seconds after the first");
 }
 
 #[tokio::test(start_paused = true)]
@@ -476,8 +430,7 @@ async fn resumed_row_expires_after_its_release() {
 
 #[tokio::test(start_paused = true)]
 async fn delivery_behind_a_skip_waits_since_its_arrival() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     world.env.sleep(Duration::from_secs(60)).await;
     let came = world.env.now();
     world.append("test/a", "2").await;
@@ -498,11 +451,9 @@ async fn skip_keeps_all_receipts() {
         }
         world.work(&[world.drainer(Done)]).await;
     }
-    for number in 0..30 {
-        world.append("test/a", &number.to_string()).await;
-    }
+    world.append_all("test/a", 0..30).await;
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.started().len(), world.applied().len());
-    let once: std::collections::BTreeSet<_> = world.started().into_iter().collect();
+    let once: BTreeSet<_> = world.started().into_iter().collect();
     assert_eq!(once.len(), world.started().len(), "{:?}", world.started());
 }

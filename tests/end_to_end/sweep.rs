@@ -1,43 +1,25 @@
 //! The sweep as deployed: a job of the scheduler that continues each minute where the last tick stopped.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+mod rows;
 
-use futures_util::{FutureExt, future::BoxFuture};
 use tests::{
     clock::START,
-    faults::{Call, Fault},
     forwarding::{Forwarding, Layer, Reply, Request},
-    handlers::{Done, answering},
-    testbed::TestBed,
-    webhooks::noise,
-    world::{World, key},
+    prelude::*,
 };
 use webhook_serializer::{
-    aws::meter::Reading,
     engine::{
-        queue::{Depth, Message, Queue, QueueError},
+        queue::{Depth, Queue},
         sweep::Sweeper,
     },
     functions::scheduler::sweep,
-    handler::{Isolation, Outcome},
-    jobs::{Jobs, Ticker, switch::Switch},
+    jobs::switch::Switch,
     protocol::{
-        format::attribute as a,
-        keys::{entity_row, key_of, sweep_position_row},
+        keys::sweep_position_row,
         maintain::Position,
-        state::{HolderInfo, LeaseKind},
-        table::{Change, Key, Scanned, Segment, Table, TableError, TableName, Value, Write},
-        tick::JobState,
+        table::{Scanned, Segment},
     },
-    telemetry::{Event, Observer, Swept},
-    time::{Env, Timestamp},
+    telemetry::Swept,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -82,29 +64,22 @@ impl Deployed {
 
     /// Runs the tick of a minute when it comes; it ends before the next one.
     async fn minute(&self, number: u64) -> Swept {
-        let swept = self.tick(number).await;
-        assert!(self.env.now() < minute(number + 1), "it ended before the next tick");
-        swept
-    }
-
-    async fn tick(&self, number: u64) -> Swept {
         let due = minute(number);
         self.env.sleep(due.since(self.env.now())).await;
         let deadline = self.env.monotonic() + FUNCTION;
         self.ticker.tick(due, deadline).await.expect("the job's row can be read");
+        assert!(self.env.now() < minute(number + 1), "it ended before the next tick");
         self.told.0.lock().expect("no panic under the lock").pop().expect("it swept")
     }
 
     async fn minutes(&self, numbers: impl IntoIterator<Item = u64>) -> Swept {
         let mut all = Swept::default();
         for number in numbers {
-            let swept = self.minute(number).await;
-            all.segments += swept.segments;
-            all.seen += swept.seen;
-            all.woken += swept.woken;
-            all.kept += swept.kept;
-            all.unserved += swept.unserved;
-            all.unreadable += swept.unreadable;
+            let Swept { seen, woken, unserved, unreadable, .. } = self.minute(number).await;
+            all.seen += seen;
+            all.woken += woken;
+            all.unserved += unserved;
+            all.unreadable += unreadable;
         }
         all
     }
@@ -124,13 +99,15 @@ impl Woken {
     }
 }
 
+type Answer = fn(&str) -> Result<(), QueueError>;
+
 /// A slow queue with an answer for each order.
 struct Picky {
     woken: Arc<Woken>,
     env: Env,
     takes: Duration,
     waiting: u64,
-    says: fn(&str) -> Result<(), QueueError>,
+    says: Answer,
 }
 
 impl Queue for Picky {
@@ -151,21 +128,20 @@ impl Depth for Picky {
     }
 }
 
-fn picks(world: &mut World, queue: Picky) {
-    let queue = Arc::new(queue);
+fn picks(world: &mut World, woken: &Arc<Woken>, takes: Duration, waiting: u64, says: Answer) {
+    let queue = Arc::new(Picky { woken: woken.clone(), env: world.env.clone(), takes, waiting, says });
     (world.queue, world.depth) = (queue.clone(), queue);
 }
 
 /// A world with `count` orders that have waited without a wake-up for ten minutes.
-async fn forgotten(count: usize, takes: Duration, says: fn(&str) -> Result<(), QueueError>) -> (World, Arc<Woken>) {
+async fn forgotten(count: usize, takes: Duration, says: Answer) -> (World, Arc<Woken>) {
     let mut world = World::new();
     for number in 0..count {
         world.append(&format!("test/{number:03}"), &number.to_string()).await;
     }
     tokio::time::advance(10 * MINUTE - world.env.monotonic()).await;
     let woken = Arc::new(Woken::default());
-    let env = world.env.clone();
-    picks(&mut world, Picky { woken: woken.clone(), env, takes, waiting: 0, says });
+    picks(&mut world, &woken, takes, 0, says);
     (world, woken)
 }
 
@@ -381,13 +357,9 @@ async fn failing_row_delays_the_sweep_one_minute() {
 #[tokio::test(start_paused = true)]
 async fn queue_outage_skips_one_row_each_tick() {
     let (mut world, woken) = forgotten(40, Duration::ZERO, |_| Err(QueueError::Unavailable("out".into()))).await;
-    let env = world.env.clone();
     let swept = Deployed::by(&world).minutes(10..20).await;
     assert!(swept.unserved <= 10, "{swept:?}");
-    picks(
-        &mut world,
-        Picky { woken: woken.clone(), env: env.clone(), takes: Duration::ZERO, waiting: 0, says: |_| Ok(()) },
-    );
+    picks(&mut world, &woken, Duration::ZERO, 0, |_| Ok(()));
     Deployed::by(&world).minutes(20..140).await;
     assert_eq!(woken.count().0, 40);
 }
@@ -420,26 +392,13 @@ async fn refused_scan_delays_the_sweep_one_minute() {
 /// A later pass wakes the others.
 #[tokio::test(start_paused = true)]
 async fn sweep_wakes_up_to_ten_thousand_waiting() {
-    let (mut world, woken) = forgotten(10, Duration::ZERO, |_| Ok(())).await;
-    let env = world.env.clone();
-    for (waiting, more, lagging) in [(10_001, 0, true), (9_996, 5, true), (0, 10, false)] {
-        picks(
-            &mut world,
-            Picky { woken: woken.clone(), env: env.clone(), takes: Duration::ZERO, waiting, says: |_| Ok(()) },
-        );
+    for (rows, waiting, more, lagging) in
+        [(10, 10_001, 0, true), (10, 9_996, 5, true), (10, 0, 10, false), (0, 10_000, 0, false), (0, 10_001, 0, true)]
+    {
+        let (mut world, woken) = forgotten(rows, Duration::ZERO, |_| Ok(())).await;
+        picks(&mut world, &woken, Duration::ZERO, waiting, |_| Ok(()));
         let swept = world.sweeper().sweep_all().await.expect("it sweeps");
-        assert_eq!((swept.seen, swept.woken, swept.lagging), (10, more, lagging), "{waiting} wait");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn queue_lags_beyond_ten_thousand_waiting() {
-    let mut world = World::new();
-    let (env, woken) = (world.env.clone(), Arc::new(Woken::default()));
-    for (waiting, lagging) in [(10_000, false), (10_001, true), (20_000, true)] {
-        let (env, woken) = (env.clone(), woken.clone());
-        picks(&mut world, Picky { woken, env, takes: Duration::ZERO, waiting, says: |_| Ok(()) });
-        assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").lagging, lagging, "{waiting} wait");
+        assert_eq!((swept.seen, swept.woken, swept.lagging), (rows as u64, more, lagging), "{waiting} wait");
     }
 }
 
@@ -533,103 +492,4 @@ async fn lost_reply_to_a_position_is_recognised() {
         assert_eq!(position(&world).await.turn.number, number - 9);
     }
     assert_eq!(woken.count(), (30, 1));
-}
-
-async fn held(world: &World, entity: &str, kind: LeaseKind) {
-    world.acquire(entity, kind, Duration::from_secs(15)).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn sweep_ends_an_abandoned_exclusive_lease() {
-    let world = World::new();
-    held(&world, "test/a", LeaseKind::Exclusive).await;
-    let deployed = Deployed::by(&world);
-    // Its holder may be slow: nothing happens for five minutes after its end.
-    tokio::time::advance(Duration::from_secs(15 + 299)).await;
-    assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").woken, 0);
-    assert_eq!(deployed.minutes(6..66).await.woken, 1);
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.state("test/a").await.held, None);
-    tokio::time::advance(60 * DAY).await;
-    let now = world.env.now().as_millis() / 1000;
-    world.memory.purge(&TableName::Entities, |row| row.number(a::PURGE_AT).is_some_and(|at| at <= now));
-    let left = world.memory.rows(&TableName::Entities);
-    let left: Vec<_> = left.iter().filter_map(|row| row.text(a::ENTITY)).collect();
-    assert_eq!(left, ["cron/sweep"], "only the job's own is kept");
-}
-
-/// A worker that took it over would keep the tick from the schedulers.
-#[tokio::test(start_paused = true)]
-async fn sweep_leaves_a_jobs_lease() {
-    let world = World::new();
-    held(&world, "cron/report", LeaseKind::Exclusive).await;
-    tokio::time::advance(DAY).await;
-    assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").woken, 0);
-    let row = world.memory.rows(&TableName::Entities).remove(0);
-    assert!(JobState::parse(&row).expect("it can be read").entity.held.is_some());
-}
-
-/// An operator or a worker may park a delivery during the sweep.
-#[tokio::test(start_paused = true)]
-async fn delivery_parked_during_a_sweep_never_expires() {
-    let mut world = World::new();
-    let mut incoming = world.incoming("test/a", "1");
-    incoming.body = noise(&world.env, 1_500_000).into();
-    world.inbox().append(&incoming).await.expect("it is appended");
-    tokio::time::advance(20 * DAY).await;
-    let memory = world.memory.clone();
-    let rows = AtomicU64::new(0);
-    world.break_table(move |call: &Call<'_>| {
-        let is_requeue = call.writes.iter().any(|write| write.key.table == TableName::Inbox);
-        if is_requeue && rows.fetch_add(1, Relaxed) == 0 {
-            for row in memory.rows(&TableName::Inbox) {
-                let key = key_of(&TableName::Inbox, &row).expect("a row has a key");
-                let parked = Write::update(key, vec![Change::remove(a::PURGE_AT)]);
-                memory.write(&parked).now_or_never().expect("memory answers at once").expect("it takes it");
-            }
-        }
-        Fault::None
-    });
-    world.sweeper().sweep_all().await.expect("it sweeps");
-    let rows = world.memory.rows(&TableName::Inbox);
-    assert!(rows.len() > 2 && rows.iter().all(|row| row.get(a::PURGE_AT).is_none()), "{} rows", rows.len());
-}
-
-#[tokio::test(start_paused = true)]
-async fn sweep_keeps_every_waiting_delivery() {
-    let world = World::new();
-    for number in 0..130 {
-        world.append("test/a", &number.to_string()).await;
-    }
-    tokio::time::advance(20 * DAY).await;
-    assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").kept, 130);
-}
-
-#[tokio::test(start_paused = true)]
-async fn oldest_waiting_ignores_blocked_orders() {
-    let world = World::new();
-    world.append_from("block", "test/blocked", "1").await;
-    world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
-    for (entity, wait) in [("test/a", 100), ("test/b", 1000), ("test/c", 10)] {
-        tokio::time::advance(Duration::from_secs(wait)).await;
-        world.append(entity, "1").await;
-    }
-    assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").oldest, Duration::from_secs(1010));
-}
-
-#[tokio::test(start_paused = true)]
-async fn sweep_extends_expiry_and_never_shortens_it() {
-    let world = World::new();
-    world.append("test/a", "1").await;
-    tokio::time::advance(20 * DAY).await;
-    let end = || world.memory.rows(&TableName::Inbox)[0].number(a::PURGE_AT).expect("an end");
-    let sweep = async || world.sweeper().sweep_all().await.expect("it sweeps").kept;
-    let first = end();
-    assert_eq!(sweep().await, 1);
-    assert_eq!(end(), first + 20 * 86_400, "the whole retention from now on");
-    assert_eq!(sweep().await, 0, "there is half of it left");
-    tokio::time::advance(14 * DAY).await;
-    assert_eq!(sweep().await, 0);
-    tokio::time::advance(2 * DAY).await;
-    assert_eq!(sweep().await, 1);
 }

@@ -1,18 +1,9 @@
 //! Handlers that block their threads for good, by the machine's clock.
 
-use std::{
-    sync::{Arc, Condvar, Mutex},
-    time::Duration,
-};
+use std::sync::Condvar;
 
-use tests::world::{World, key, record};
-use webhook_serializer::{
-    engine::threads::MOST_LOST,
-    functions::worker::{SqsEvent, Worker},
-    handler::{Context, Handler, HandlerError, Isolation, Outcome},
-    protocol::delivery::Delivery,
-    time::Env,
-};
+use tests::prelude::*;
+use webhook_serializer::engine::threads::MOST_LOST;
 
 /// Blocks the threads of orders below `stuck/` until opened.
 #[derive(Clone, Default)]

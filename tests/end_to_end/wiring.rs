@@ -1,24 +1,9 @@
 //! The functions' own wiring: owed wake-ups, messages that a batch deletes, and the order within it.
 
-use std::{sync::Arc, time::Duration};
-
-use futures_util::future::BoxFuture;
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Done, Scripted, Slow, answering},
-    world::{World, key, record},
-};
+use tests::prelude::*;
 use webhook_serializer::{
     engine::append::AppendError,
-    functions::worker::{Record, SqsEvent, Worker},
-    handler::{Context, HandlerError, Outcome},
-    protocol::{
-        delivery::Delivery,
-        inbox::Void,
-        lease::{Acquired, Lease, Release, TakeOver},
-        state::LeaseKind,
-        table::TableError,
-    },
+    protocol::{inbox::Void, lease::TakeOver},
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -52,11 +37,7 @@ async fn claim_with_lost_reply_sends_a_wake_up() {
         let mut world = World::new();
         drained(&world, "test/a").await;
         let sent = world.messages.sent();
-        let plan = move |call: &Call<'_>| match reply_lost && call.write == 1 && is_claim(call) {
-            true => Fault::ReplyLost,
-            false => Fault::None,
-        };
-        world.break_table(plan);
+        world.fail(Fault::ReplyLost, move |call| reply_lost && call.write == 1 && is_claim(call));
         world.append("test/a", "second").await;
         assert_eq!(world.messages.sent() - sent, owed, "the reply was lost: {reply_lost}");
     }
@@ -79,8 +60,7 @@ async fn append_after_a_tombstone_sends_a_wake_up() {
 /// A worker that has the order by now may not have seen the first claim.
 #[tokio::test(start_paused = true)]
 async fn append_over_a_tombstone_sends_two_wake_ups() {
-    let world = World::new();
-    world.append("test/a", "first").await;
+    let world = World::with("test/a", ["first"]).await;
     let sequence = world.state("test/a").await.tail.next();
     let purge_at = world.env.now() + Duration::from_secs(86_400);
     world.store().run(&Void { entity: &key("test/a"), sequence, purge_at }, PATIENCE).await.unwrap();
@@ -127,8 +107,7 @@ async fn message_is_kept_if_it_cannot_be_requeued() {
 /// Replaced before the acquire: a lease without a wake-up would be orphaned.
 #[tokio::test(start_paused = true)]
 async fn redelivered_message_waits_for_its_replacement() {
-    let mut world = World::new();
-    world.append("test/a", "1").await;
+    let mut world = World::with("test/a", ["1"]).await;
     without_queue(&mut world);
     let worker = world.worker(Done);
     for times in ["2", "not a number"] {
@@ -141,10 +120,9 @@ async fn redelivered_message_waits_for_its_replacement() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_attempt_without_wake_up_keeps_its_lease() {
-    let mut world = World::new();
-    world.append("test/a", "1").await;
+    let mut world = World::with("test/a", ["1"]).await;
     without_queue(&mut world);
-    let worker = world.worker(answering(|_, _| Outcome::retry("not yet")));
+    let worker = world.worker(failing());
     assert_eq!(failed_items(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
     let state = world.state("test/a").await;
     assert!(state.held.is_some(), "it is left to run out");
@@ -155,9 +133,7 @@ async fn failed_attempt_without_wake_up_keeps_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn hand_over_without_wake_up_keeps_its_lease() {
     let mut world = World::new();
-    for id in ["1", "2"] {
-        world.append_from("rarely", "test/a", id).await;
-    }
+    world.append_all_from("rarely", "test/a", ["1", "2"]).await;
     without_queue(&mut world);
     let worker = world.worker(Done);
     assert_eq!(failed_items(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
@@ -173,8 +149,7 @@ async fn message_of_an_unfinished_drain_is_kept() {
     world.append("test/a", "1").await;
     world.append_from("brief", "test/b", "2").await;
     let of_a = |call: &Call<'_>| call.writes.iter().any(|write| format!("{:?}", write.key).contains("test/a"));
-    let plan = move |call: &Call<'_>| if of_a(call) { Fault::Silent } else { Fault::None };
-    world.break_table(plan);
+    world.fail(Fault::Silent, move |call| of_a(call));
     let began = world.env.monotonic();
     let worker = world.worker(Done);
     let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
@@ -186,8 +161,7 @@ async fn message_of_an_unfinished_drain_is_kept() {
 /// One of several messages was received again: all may be copies.
 #[tokio::test(start_paused = true)]
 async fn messages_of_one_order_are_one_drain() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     let sent = world.messages.sent();
     let worker = world.worker(Done);
     let records = vec![record("1", "test/a", "1"), record("2", "test/a", "3"), record("3", "test/a", "1")];
@@ -211,9 +185,7 @@ async fn suspect_runs_after_its_batch() {
             };
             world.store().run(&Release { lease: &lease }, PATIENCE).await.unwrap();
         }
-        for id in ["a", "b", "c"] {
-            world.append("test/long", id).await;
-        }
+        world.append_all("test/long", ["a", "b", "c"]).await;
         let worker = world.worker(Slow(Duration::from_secs(1)));
         let records = vec![record("1", "test/suspect", "1"), record("2", "test/long", "1")];
         assert!(failed_items(&worker, &world, records).await.is_empty());
@@ -231,17 +203,16 @@ async fn suspect_is_taken_over_at_its_turn() {
     tokio::time::advance(Duration::from_secs(30)).await;
     world.append("test/other", "other").await;
     let told = world.events.clone();
-    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let sees = seen.clone();
     let handler = Scripted(move |delivery: &Delivery, context: &Context| {
         let (told, sees) = (told.clone(), sees.clone());
         let (id, wait) = (delivery.delivery_id().to_string(), context.env().sleep(Duration::from_secs(1)));
-        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+        async move {
             wait.await;
             sees.lock().unwrap().push((id, told.taken_over()));
             Ok(Outcome::Done)
-        });
-        answer
+        }
     });
     let worker = world.worker(handler);
     let records = vec![record("1", "test/suspect", "1"), record("2", "test/other", "1")];
@@ -271,33 +242,11 @@ async fn least_suspected_delivery_runs_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_message_is_deleted_alone() {
-    let world = World::new();
-    world.append("test/a", "1").await;
-    let worker = world.worker(Done);
-    let mut broken = record("1", "test/a", "1");
-    broken.body = "not json".into();
-    assert!(failed_items(&worker, &world, vec![broken, record("2", "test/a", "1")]).await.is_empty());
-    assert_eq!(world.applied(), ["1"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn append_reports_a_failed_wake_up() {
-    let mut world = World::new();
-    without_queue(&mut world);
-    let appended = world.inbox().append(&world.incoming("test/a", "1")).await.expect("it is durable");
-    assert!(appended.wake_up_failed.is_some());
-    assert_eq!(world.state("test/a").await.waiting(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn failing_handler_is_retried_then_parked() {
-    let world = World::new();
-    world.append("test/a", "1").await;
-    world.append("test/a", "2").await;
-    let fails = Scripted(|delivery: &Delivery, _: &Context| -> BoxFuture<'static, Result<Outcome, HandlerError>> {
+    let world = World::with("test/a", ["1", "2"]).await;
+    let fails = Scripted(|delivery: &Delivery, _: &Context| {
         let fails = delivery.delivery_id().as_str() == "1";
-        Box::pin(async move { if fails { Err("no such order".into()) } else { Ok(Outcome::Done) } })
+        ready(if fails { Err("no such order".into()) } else { Ok(Outcome::Done) })
     });
     world.work(&[world.drainer(fails)]).await;
     let parked = world.operator().parked(&key("test/a")).await.unwrap();
@@ -307,9 +256,7 @@ async fn failing_handler_is_retried_then_parked() {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_handler_is_retried_then_parked() {
-    let world = World::new();
-    world.append("test/a", "1").await;
-    world.append("test/a", "2").await;
+    let world = World::with("test/a", ["1", "2"]).await;
     world
         .work(&[world.drainer(answering(|delivery, _| match delivery.delivery_id().as_str() {
             "1" => panic!("as it is meant to"),

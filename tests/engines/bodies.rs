@@ -1,20 +1,10 @@
 //! Bodies of any bytes and size through the webhook endpoint.
 
-use serializer::local::samples::Webhook;
-use tests::{
-    deployment::{Collector, LocalDeployment},
-    webhooks::{noise, signed},
-};
+use tests::{prelude::*, source};
 use webhook_serializer::protocol::delivery::LARGEST_BODY;
 
 /// The entity comes from a header, so the body may be any bytes.
-const SOURCES: &str = r#"
-[sources.any]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-entity = "{source}/{header:x-order}"
-"#;
+const SOURCES: &str = source!("any", "entity = '{source}/{header:x-order}'");
 
 fn webhook(deployment: &LocalDeployment, id: &str, body: Vec<u8>) -> Webhook {
     let mut webhook = signed(&deployment.sources, "any", id, body, deployment.env.now());

@@ -1,24 +1,11 @@
 //! An ingest whose store or queue refuses connections, or never answers, by the machine's clock.
 
-use std::{sync::Arc, time::Duration};
-
-use tests::{
-    testbed::{SOURCES, TestBed},
-    webhooks::{request, signed, update},
-};
+use tests::{prelude::*, testbed::SOURCES};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
-use webhook_serializer::{
-    aws::{Account, Parts},
-    config::StoreConfig,
-    engine::append::Inbox,
-    functions::ingest::Ingest,
-    sources::Sources,
-    telemetry::Log,
-    time::Env,
-};
+use webhook_serializer::config::StoreConfig;
 
 /// Half of the shortest sender timeout, five seconds.
 const ANSWER: Duration = Duration::from_millis(2500);

@@ -1,21 +1,13 @@
 //! Every sample of `events/` sent concurrently, with repeats; three providers share one order.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
-
-use futures_util::future::join_all;
 use serializer::{
     local::{
         handler_log::{Journal, Journaled, Run},
-        samples::{self, ALL, Webhook},
+        samples::{self, ALL},
     },
-    view::audit::{Sent, Verdict},
+    view::audit::Verdict,
 };
-use tests::{deployment::LocalDeployment, handlers::Slow, settle_counter::SettleCounter};
-use webhook_serializer::protocol::entity::{DeliveryId, EntityKey};
+use tests::{prelude::*, settle_counter::SettleCounter};
 
 const ONE_ORDER: &str = include_str!("../../events/one-order.toml");
 const ORDER: &str = "shop/order/450789469";

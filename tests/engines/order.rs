@@ -1,19 +1,9 @@
 //! Order and exclusion in the handlers' journal, with negative controls.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::num::NonZeroU32;
 
-use serializer::{local::queue::Faults, view::audit::Sent};
-use tests::{
-    faults::{Call, Fault, FaultyQueue, FaultyTable},
-    handlers::{FailsFirst, Slow},
-    leaseless::LeaselessTable,
-    testbed::TestBed,
-};
-use webhook_serializer::{
-    aws::Parts,
-    protocol::{format::attribute as a, keys::delivery_row, table::Action},
-    telemetry::Log,
-};
+use serializer::local::queue::Faults;
+use tests::{handlers::FailsFirst, leaseless::LeaselessTable, prelude::*};
 
 const TASK: Duration = Duration::from_millis(20);
 const WORKERS: usize = 32;
@@ -106,9 +96,7 @@ async fn dropped_put_is_reported_as_lost() {
         [write] => match &write.action {
             Action::Put(row)
                 if row.text(a::DELIVERY_ID) == Some(dropped.identity.delivery_id.as_str())
-                    && write.key.partition
-                        == delivery_row(&dropped.entity, webhook_serializer::protocol::entity::Sequence(0))
-                            .partition =>
+                    && write.key.partition == delivery_row(&dropped.entity, Sequence(0)).partition =>
             {
                 Fault::Forgotten
             }

@@ -205,6 +205,89 @@ fn millions(count: u64) -> f64 {
     count as f64 / 1e6
 }
 
+type Environment = Vec<(String, String)>;
+
+/// The program that the functions are compared with.
+struct Hello {
+    size: u64,
+    instructions: u64,
+    time: Duration,
+}
+
+impl Hello {
+    async fn measure(program: &Path) -> Result<Self> {
+        let size = size_of(program)?;
+        let instructions = instructions(program, &[], "{}", Until::Next).await?;
+        let time = time(program, &[], "{}", Until::Next).await?;
+        println!("times are the middle ones of {ROUNDS}, instructions in millions, ratios to hello's");
+        let (size_mb, init, ms) = (millions(size), millions(instructions), time.as_secs_f64() * 1e3);
+        println!("hello      {size_mb:.2} MB   init {init:.2} M, {ms:.1} ms");
+        Ok(Self { size, instructions, time })
+    }
+}
+
+struct Function<'a> {
+    name: &'a str,
+    program: PathBuf,
+    event: &'a str,
+}
+
+/// The goals that a function missed, and the limits that it exceeded.
+struct Found {
+    missed: Vec<String>,
+    failed: Vec<String>,
+}
+
+impl Function<'_> {
+    /// Measures a function that reaches no engine, one, and both.
+    async fn measure(&self, hello: &Hello, [alone, one, both]: [&Environment; 3], allowed: u64) -> Result<Found> {
+        let Self { name, program, event } = self;
+        let size = size_of(program)?;
+        let init = instructions(program, alone, event, Until::Next).await?;
+        let first_call = instructions(program, one, event, Until::Next).await?;
+        let warm = instructions(program, both, event, Until::Next).await?;
+        let answer = instructions(program, both, event, Until::Answer).await?;
+        let init_time = time(program, alone, event, Until::Next).await?;
+        let warm_time = time(program, both, event, Until::Next).await?;
+        let answer_time = time(program, both, event, Until::Answer).await?;
+        let ratio = init as f64 / hello.instructions as f64;
+        let call = first_call.saturating_sub(init);
+        let of = |time: Duration| {
+            format!("{:.1} ms ({:.1} x)", time.as_secs_f64() * 1e3, time.as_secs_f64() / hello.time.as_secs_f64())
+        };
+        println!(
+            "{name:10} {:.2} MB ({:.1} x)   init {:.2} M ({ratio:.1} x), {}   one TLS call +{:.2} M   \
+             both connections {:.2} M, {}   first answer {:.2} M, {}",
+            millions(size),
+            size as f64 / hello.size as f64,
+            millions(init),
+            of(init_time),
+            millions(call),
+            millions(warm),
+            of(warm_time),
+            millions(answer),
+            of(answer_time),
+        );
+        let unless = |met: bool, what: String| (!met).then(|| format!("{name}: {what}"));
+        let too_slow = format!("init takes {ratio:.2} times hello's instructions");
+        let too_long = format!("the first TLS call takes {call} instructions");
+        let missed = [
+            unless(ratio <= INIT_RATIO, format!("{too_slow}, not {INIT_RATIO}")),
+            unless(call <= TLS_CALL, format!("{too_long}, more than {TLS_CALL}")),
+        ];
+        let failed = [
+            unless(size <= allowed, format!("{size} bytes, more than {allowed}")),
+            unless(ratio <= INIT_RATIO_ALLOWED, too_slow),
+            unless(call <= TLS_CALL, too_long),
+        ];
+        Ok(Found { missed: missed.into_iter().flatten().collect(), failed: failed.into_iter().flatten().collect() })
+    }
+}
+
+fn size_of(program: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(program).with_context(|| format!("{}", program.display()))?.len())
+}
+
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
@@ -225,7 +308,7 @@ async fn main() -> Result<ExitCode> {
     std::fs::write(&bundle, certificate.cert.pem())?;
     std::fs::write(&sources, a_shop_s_sources())?;
     let config = engines.config();
-    let environment = |dynamodb: &str, sqs: &str| -> Vec<(String, String)> {
+    let environment = |dynamodb: &str, sqs: &str| -> Environment {
         [
             ("AWS_ACCESS_KEY_ID", "local"),
             ("AWS_SECRET_ACCESS_KEY", "local"),
@@ -261,60 +344,13 @@ async fn main() -> Result<ExitCode> {
         ("scheduler", json!({ "time": "2026-01-01T00:00:00Z" }).to_string()),
     ];
 
-    let hello = arguments.binaries.join("hello");
-    let hello_size = std::fs::metadata(&hello).with_context(|| format!("{}", hello.display()))?.len();
-    let hello_instructions = instructions(&hello, &[], "{}", Until::Next).await?;
-    let hello_time = time(&hello, &[], "{}", Until::Next).await?;
-    println!("times are the middle ones of {ROUNDS}, instructions in millions, ratios to hello's");
-    println!(
-        "hello      {:.2} MB   init {:.2} M, {:.1} ms",
-        millions(hello_size),
-        millions(hello_instructions),
-        hello_time.as_secs_f64() * 1e3
-    );
+    let hello = Hello::measure(&arguments.binaries.join("hello")).await?;
     let (mut missed, mut failed) = (Vec::new(), Vec::new());
     for ((name, event), allowed) in events.iter().zip(LARGEST_ALLOWED) {
-        let program = arguments.binaries.join(name);
-        let size = std::fs::metadata(&program).with_context(|| format!("{}", program.display()))?.len();
-        let init = instructions(&program, &alone, event, Until::Next).await?;
-        let first_call = instructions(&program, &one, event, Until::Next).await?;
-        let warm = instructions(&program, &both, event, Until::Next).await?;
-        let answer = instructions(&program, &both, event, Until::Answer).await?;
-        let init_time = time(&program, &alone, event, Until::Next).await?;
-        let warm_time = time(&program, &both, event, Until::Next).await?;
-        let answer_time = time(&program, &both, event, Until::Answer).await?;
-        let ratio = init as f64 / hello_instructions as f64;
-        let call = first_call.saturating_sub(init);
-        let of = |time: Duration| {
-            format!("{:.1} ms ({:.1} x)", time.as_secs_f64() * 1e3, time.as_secs_f64() / hello_time.as_secs_f64())
-        };
-        println!(
-            "{name:10} {:.2} MB ({:.1} x)   init {:.2} M ({ratio:.1} x), {}   one TLS call +{:.2} M   \
-             both connections {:.2} M, {}   first answer {:.2} M, {}",
-            millions(size),
-            size as f64 / hello_size as f64,
-            millions(init),
-            of(init_time),
-            millions(call),
-            millions(warm),
-            of(warm_time),
-            millions(answer),
-            of(answer_time),
-        );
-        let goals = [
-            (
-                ratio <= INIT_RATIO,
-                format!("{name}: init takes {ratio:.2} times hello's instructions, not {INIT_RATIO}"),
-            ),
-            (call <= TLS_CALL, format!("{name}: the first TLS call takes {call} instructions, more than {TLS_CALL}")),
-        ];
-        missed.extend(goals.into_iter().filter(|(met, _)| !met).map(|(_, what)| what));
-        let limits = [
-            (size <= allowed, format!("{name}: {size} bytes, more than {allowed}")),
-            (ratio <= INIT_RATIO_ALLOWED, format!("{name}: init takes {ratio:.2} times hello's instructions")),
-            (call <= TLS_CALL, format!("{name}: the first TLS call takes {call} instructions")),
-        ];
-        failed.extend(limits.into_iter().filter(|(kept, _)| !kept).map(|(_, what)| what));
+        let function = Function { name, program: arguments.binaries.join(name), event };
+        let found = function.measure(&hello, [&alone, &one, &both], allowed).await?;
+        missed.extend(found.missed);
+        failed.extend(found.failed);
     }
     for what in &missed {
         println!("above the goal  {what}");

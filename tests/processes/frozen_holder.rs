@@ -1,19 +1,11 @@
 //! A process frozen beyond its lease: its writes after the thaw are refused.
 
-use std::{convert::Infallible, process::Stdio, time::Duration};
+use std::process::Stdio;
 
-use tests::testbed::TestBed;
+use tests::prelude::*;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::Command,
-};
-use webhook_serializer::{
-    leases::{Leases, Terms},
-    protocol::{
-        entity::{EntityKey, FencingToken},
-        keys::entity_row,
-        table::{Action, Change, Condition, Write},
-    },
 };
 
 use crate::signal;

@@ -2,40 +2,14 @@
 //! process with a short lease, by the machine's clock.
 
 use std::{
-    collections::BTreeSet,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
 };
 
-use serializer::local::{
-    Function, Local, Options, QUEUE,
-    function_pool::FunctionPool,
-    function_process::{FunctionProcess, FunctionSettings, Logs},
-    queue::QueueSettings,
-};
-use tests::{testbed::incoming, world::World};
+use serializer::local::{Function, Local, Options, QUEUE, function_pool::FunctionPool, queue::QueueSettings};
+use tests::{prelude::*, source, testbed::incoming};
 use tokio::sync::mpsc;
-use webhook_serializer::{
-    aws::Parts,
-    engine::{append::Inbox, drain::DrainSettings},
-    functions::worker::{Attributes, Record, SqsEvent},
-    handler::{Context, Handler, HandlerError, Isolation, Outcome},
-    leases::{Leases, Terms},
-    operator::Operator,
-    protocol::{
-        delivery::Delivery,
-        entity::EntityKey,
-        format::attribute,
-        keys::{entity_row, parked_row},
-        state::EntityState,
-        table::Row,
-    },
-    sources::Sources,
-    telemetry::Log,
-    time::{Env, Timestamp},
-};
+use webhook_serializer::{engine::drain::DrainSettings, functions::worker::Attributes, protocol::format::attribute};
 
 fn record(id: &str, entity: &str) -> Record {
     Record {
@@ -86,21 +60,14 @@ struct Processes {
     env: Env,
 }
 
-const SOURCES: &str = r#"
-[sources.test]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-handler_timeout = "20s"
-retry = { attempts = 2, first = "10ms", longest = "50ms" }
-
-[sources.brief]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-handler_timeout = "200ms"
-retry = { attempts = 2, first = "10ms", longest = "50ms", unanswered_for = "5ms" }
-"#;
+const SOURCES: &str = concat!(
+    source!("test", "handler_timeout = '20s'", "retry = { attempts = 2, first = '10ms', longest = '50ms' }"),
+    source!(
+        "brief",
+        "handler_timeout = '200ms'",
+        "retry = { attempts = 2, first = '10ms', longest = '50ms', unanswered_for = '5ms' }"
+    ),
+);
 
 impl Processes {
     async fn start(name: &str) -> Self {

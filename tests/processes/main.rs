@@ -3,14 +3,11 @@
 mod frozen_holder;
 mod handlers;
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use serde_json::{Value, json};
-use serializer::local::function_pool::FunctionPool;
-use serializer::local::function_process::{FunctionProcess, FunctionSettings, Logs};
-use serializer::local::runtime_api::InvokeError;
+use serializer::local::{function_pool::FunctionPool, runtime_api::InvokeError};
+use tests::prelude::*;
 
 /// A limit for calls that succeed, on slow machines.
 const AMPLE: Duration = Duration::from_secs(60);

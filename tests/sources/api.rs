@@ -1,8 +1,6 @@
 //! The document in Parameter Store or Secrets Manager: the functions' own HTTP
 //! client, against a stand-in on loopback.
 
-use std::sync::{Arc, Mutex};
-
 use axum::{
     Router,
     body::Bytes,
@@ -11,13 +9,13 @@ use axum::{
     routing::post,
 };
 use serde_json::{Value, json};
+use tests::prelude::*;
 use tokio::{net::TcpListener, task::AbortHandle};
 use webhook_serializer::{
-    aws::Account,
     config::SourcesOrigin,
-    sources::{Document, LiveSources, Newest, SPACING},
+    sources::{Document, Newest, SPACING},
     telemetry::Quiet,
-    time::{Clock, Env, SeededRandom, SystemClock, Timestamp},
+    time::SystemClock,
 };
 
 use crate::script::document;
@@ -107,18 +105,18 @@ fn parameter_with(secret: &str) -> Reply {
 }
 
 /// The system clock, ahead by a time that the test controls.
-struct Ahead(SystemClock, Arc<Mutex<std::time::Duration>>);
+struct Ahead(SystemClock, Arc<Mutex<Duration>>);
 
 impl Clock for Ahead {
     fn now(&self) -> Timestamp {
         self.0.now() + *self.1.lock().unwrap()
     }
 
-    fn monotonic(&self) -> std::time::Duration {
+    fn monotonic(&self) -> Duration {
         self.0.monotonic() + *self.1.lock().unwrap()
     }
 
-    fn sleep(&self, duration: std::time::Duration) -> futures_util::future::BoxFuture<'static, ()> {
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         self.0.sleep(duration)
     }
 }

@@ -1,18 +1,8 @@
 //! Many instances start at once and read their document from a service with a rate
 //! limit.
 
-use std::{
-    future::ready,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use futures_util::future::{BoxFuture, join_all};
-use tests::world::World;
-use webhook_serializer::{
-    sources::{Document, LiveSources},
-    time::Env,
-};
+use tests::prelude::*;
+use webhook_serializer::sources::Document;
 
 use crate::script::{ScriptedDocument, document};
 

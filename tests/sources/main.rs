@@ -9,29 +9,12 @@ mod script;
 mod stored;
 mod topics;
 
-use std::{sync::Arc, time::Duration};
-
 use script::{ScriptedDocument, document};
-use serializer::local::samples::Webhook;
-use tests::{
-    faults::{Call, Fault, FaultyQueue, FaultyTable},
-    handlers::Done,
-    webhooks::{request, signed, update},
-    world::World,
-};
+use tests::prelude::*;
 use webhook_serializer::{
     config::FileDocument,
-    engine::drain::{Acknowledgement, Drainer, Received, SuspectGate},
-    functions::ingest::{Ingest, Request},
-    handler::Isolation,
-    protocol::{
-        entity::{EntityKey, SourceName},
-        state::HolderInfo,
-        table::{Action, Write},
-    },
-    sources::{Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE, Sources},
-    telemetry::{Observer, RequeueReason},
-    time::Timestamp,
+    sources::{Found, Newest, PATIENCE, REFRESH, SPACING, STALE},
+    telemetry::RequeueReason,
 };
 
 const OLD: &str = "b2xkIHNlY3JldA==";

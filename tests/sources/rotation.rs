@@ -1,14 +1,12 @@
 //! `serializer source rotate`, while webhooks signed with the old and the new secret
 //! arrive at instances that refresh at different times.
 
-use std::time::Duration;
-
 use serializer::document::Text;
-use webhook_serializer::sources::{REFRESH, SPACING, STALE, Sources};
+use tests::prelude::*;
+use webhook_serializer::sources::{REFRESH, SPACING, STALE};
 
 use super::{NEW, OLD, ingest, pass, post, settle};
 use crate::script::{ScriptedDocument, document};
-use tests::world::World;
 
 /// Edits `text` as the command does.
 fn edited(text: &str, edit: impl FnOnce(&mut Text) -> anyhow::Result<()>) -> String {

@@ -1,14 +1,11 @@
 //! The samples of `events/` through ingest.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serializer::local::samples::{self, DevelopmentKeys, SOURCES, Webhook};
-use tests::{webhooks::request, world::World};
-use webhook_serializer::{
-    functions::ingest::{Ingest, Request, Response, keys::PublishedKeys},
-    sources::Sources,
-};
+use serializer::local::samples::{self, DevelopmentKeys, SOURCES};
+use tests::prelude::*;
+use webhook_serializer::functions::ingest::keys::PublishedKeys;
 
 /// Returns the sample webhooks by file, signed at the current time.
 fn webhooks(world: &World, sources: &Sources) -> Vec<(String, Webhook)> {

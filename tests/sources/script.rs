@@ -1,16 +1,10 @@
 //! A sources document controlled by a test. It counts its reads and records the
 //! events about it.
 
-use std::{
-    future::{pending, ready},
-    sync::{Arc, Mutex, MutexGuard},
-};
+use std::{future::pending, sync::MutexGuard};
 
-use futures_util::future::BoxFuture;
-use webhook_serializer::{
-    sources::Document,
-    telemetry::{Event, Observer},
-};
+use tests::prelude::*;
+use webhook_serializer::sources::Document;
 
 /// Returns a document with these sources and their secrets.
 pub fn document(sources: &[(&str, &str)]) -> String {

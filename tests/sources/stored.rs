@@ -1,13 +1,20 @@
 //! Changes of a document in Parameter Store or Secrets Manager: the command's own
 //! code and HTTP client, against a stand-in that keeps versions as they do.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
-use axum::{Router, body::Bytes, extract::State, http::HeaderMap, http::StatusCode, routing::post};
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    routing::post,
+};
 use serde_json::{Value, json};
 use serializer::document::{Changed, Place, Text, apply};
+use tests::prelude::*;
 use tokio::net::TcpListener;
-use webhook_serializer::{aws::Account, config::SourcesOrigin, sources::Sources};
+use webhook_serializer::config::SourcesOrigin;
 
 const NAME: &str = "/webhooks/sources";
 const ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:sources-AbCdEf";

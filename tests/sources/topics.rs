@@ -1,20 +1,8 @@
 //! Ignored topics, through ingest.
 
-use std::sync::Arc;
-
 use serde_json::Value;
-use tests::{
-    lines::Lines,
-    webhooks::{request, signed},
-    world::World,
-};
-use webhook_serializer::{
-    engine::append::Inbox,
-    functions::ingest::{Ingest, Response},
-    protocol::table::TableName,
-    sources::Sources,
-    telemetry::{JsonLog, log_level},
-};
+use tests::{lines::Lines, prelude::*};
+use webhook_serializer::telemetry::{JsonLog, log_level};
 
 const SOURCES: &str = "\
 [sources.shop]

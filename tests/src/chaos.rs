@@ -43,7 +43,7 @@ use webhook_serializer::{
     engine::append::Inbox,
     functions::ingest::Request,
     operator::Operator,
-    protocol::entity::EntityKey,
+    protocol::{entity::EntityKey, receipt::Receipt},
     sources::Sources,
     telemetry::Quiet,
     time::Env,
@@ -56,15 +56,12 @@ pub use report::{Receiver, Report};
 use roles::{ROLE, effect_row};
 
 /// Retries without end: nothing is parked.
-const SOURCES: &str = r#"
-[sources.test]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-handler_timeout = "2s"
-retry = { attempts = 1000000, first = "10ms", longest = "100ms" }
-on_outage = "ON_OUTAGE"
-"#;
+const SOURCES: &str = source!(
+    "test",
+    "handler_timeout = '2s'",
+    "retry = { attempts = 1000000, first = '10ms', longest = '100ms' }",
+    "on_outage = 'ON_OUTAGE'"
+);
 
 /// Frozen workers outlive it.
 const LEASE: Duration = Duration::from_secs(1);
@@ -384,6 +381,50 @@ async fn committed_effects(parts: &Parts, ids: impl Iterator<Item = &String>) ->
     Ok(committed)
 }
 
+/// Breaks things for the plan's time, and longer until an effect was late: a run without one shows nothing.
+async fn break_until_late(
+    run: &Arc<Run>,
+    engines: &mut EnginesProcess,
+    random: &mut fastrand::Rng,
+    plan: &Plan,
+    journal: &Path,
+) -> Result<()> {
+    let mut end = run.env.monotonic() + plan.time.max(plan.outage.unwrap_or_default() + 2 * OUT_AFTER);
+    for prolonged in 0..=PROLONGED {
+        while run.env.monotonic() < end {
+            let next = end.min(run.env.monotonic() + Duration::from_secs(10));
+            break_things(run, engines, random, next).await?;
+            if plan.shows_progress {
+                let sent = run.sent.lock().expect("no panic").len();
+                let left = end.saturating_sub(run.env.monotonic());
+                eprintln!("{} s left, {sent} deliveries answered, {:?}", left.as_secs(), run.faults);
+            }
+        }
+        if late_effects(&read_lines(journal)?) > 0 || prolonged == PROLONGED {
+            break;
+        }
+        end = run.env.monotonic() + plan.time / 3;
+    }
+    Ok(())
+}
+
+type Results = (BTreeMap<String, Committed>, BTreeMap<EntityKey, Vec<Receipt>>);
+
+/// Reads effects and receipts once all orders are drained.
+async fn read_results(run: &Run, parts: &Parts, retention: Duration) -> Result<Results> {
+    let inbox = Inbox::new(parts.store.clone(), parts.waker.clone(), retention, Arc::new(Quiet));
+    let operator = Operator::new(parts.store.clone(), parts.waker.clone(), inbox, retention);
+    let orders: BTreeSet<EntityKey> =
+        run.sent.lock().expect("no panic").iter().map(|sent| sent.entity.clone()).collect();
+    let orders = Vec::from_iter(orders);
+    let committed = drain(run, &operator, parts, &orders).await?;
+    let mut receipts = BTreeMap::new();
+    for order in orders {
+        receipts.insert(order.clone(), operator.receipts(&order).await?);
+    }
+    Ok((committed, receipts))
+}
+
 /// Runs `program` in all of its roles.
 pub async fn run_plan(program: &Path, plan: &Plan) -> Result<Report> {
     let directory = tempfile::tempdir()?;
@@ -434,23 +475,7 @@ pub async fn run_plan(program: &Path, plan: &Plan) -> Result<Report> {
             cut.cut_off(false);
         }
     });
-    let mut end = env.monotonic() + plan.time.max(plan.outage.unwrap_or_default() + 2 * OUT_AFTER);
-    for prolonged in 0..=PROLONGED {
-        while env.monotonic() < end {
-            let next = end.min(env.monotonic() + Duration::from_secs(10));
-            break_things(&run, &mut engines, &mut random, next).await?;
-            if plan.shows_progress {
-                let sent = run.sent.lock().expect("no panic").len();
-                let left = end.saturating_sub(env.monotonic());
-                eprintln!("{} s left, {sent} deliveries answered, {:?}", left.as_secs(), run.faults);
-            }
-        }
-        // A run without a late effect shows nothing.
-        if late_effects(&read_lines(&journal)?) > 0 || prolonged == PROLONGED {
-            break;
-        }
-        end = env.monotonic() + plan.time / 3;
-    }
+    break_until_late(&run, &mut engines, &mut random, plan, &journal).await?;
     outage.await?;
     stop_sending.send_replace(true);
     while let Some(ended) = sending.join_next().await {
@@ -458,18 +483,7 @@ pub async fn run_plan(program: &Path, plan: &Plan) -> Result<Report> {
     }
 
     let parts = engines.parts(&env);
-    let retention = engines.config().retention;
-    let inbox = Inbox::new(parts.store.clone(), parts.waker.clone(), retention, Arc::new(Quiet));
-    let operator = Operator::new(parts.store.clone(), parts.waker.clone(), inbox, retention);
-    let mut orders: Vec<EntityKey> =
-        run.sent.lock().expect("no panic").iter().map(|sent| sent.entity.clone()).collect();
-    orders.sort_unstable();
-    orders.dedup();
-    let committed = drain(&run, &operator, &parts, &orders).await?;
-    let mut receipts = BTreeMap::new();
-    for order in &orders {
-        receipts.insert(order.clone(), operator.receipts(order).await?);
-    }
+    let (committed, receipts) = read_results(&run, &parts, engines.config().retention).await?;
     stop_working.send_replace(true);
     while let Some(ended) = working.join_next().await {
         ended??;

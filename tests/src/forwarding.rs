@@ -8,26 +8,18 @@ use webhook_serializer::protocol::table::{
     Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
 };
 
-/// A request to a table.
 #[derive(Debug, Clone, Copy)]
 pub enum Request<'a> {
-    /// A conditional write.
     Write(&'a Write),
-    /// A transaction, with its idempotency token.
     Transact(&'a [Write], &'a str),
-    /// A read of one row.
     Get(&'a Key),
-    /// A read of several rows.
     GetMany(&'a [Key]),
-    /// A page of a partition.
     Query(&'a Range),
-    /// A page of a table's segment.
     Scan(&'a TableName, &'a Segment),
 }
 
 /// The reply to the request of the same kind.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "each is named for its request")]
 pub enum Reply {
     Written(Written),
     Transacted(Transacted),
@@ -38,7 +30,6 @@ pub enum Reply {
 }
 
 impl<'a> Request<'a> {
-    /// Sends the request to `table`.
     pub async fn of(self, table: &Arc<dyn Table>) -> Result<Reply, TableError> {
         Ok(match self {
             Self::Write(write) => Reply::Written(table.write(write).await?),

@@ -1,11 +1,11 @@
 //! Handlers for tests.
 
 use std::{
+    future::ready,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use futures_util::future::{BoxFuture, ready};
 use webhook_serializer::{
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::{
@@ -41,9 +41,10 @@ impl Handler for FailsFirst {
 #[derive(Clone)]
 pub struct Scripted<F>(pub F);
 
-impl<F> Handler for Scripted<F>
+impl<F, A> Handler for Scripted<F>
 where
-    F: Fn(&Delivery, &Context) -> BoxFuture<'static, Result<Outcome, HandlerError>> + Send + Sync + 'static,
+    F: Fn(&Delivery, &Context) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<Outcome, HandlerError>> + Send + 'static,
 {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         (self.0)(delivery, context).await
@@ -54,9 +55,19 @@ where
 pub fn answering(
     answer: impl Fn(&Delivery, &Context) -> Outcome + Clone + Send + Sync + 'static,
 ) -> impl Handler + Clone {
-    Scripted(move |delivery: &Delivery, context: &Context| {
-        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(ready(Ok(answer(delivery, context))));
-        answer
+    Scripted(move |delivery: &Delivery, context: &Context| ready(Ok(answer(delivery, context))))
+}
+
+/// Fails each attempt.
+pub fn failing() -> impl Handler + Clone {
+    answering(|_, _| Outcome::retry("not now"))
+}
+
+/// Rejects the delivery with this id until it is redriven.
+pub fn rejecting(id: &'static str) -> impl Handler + Clone {
+    answering(move |delivery, _| match delivery.redrive() {
+        0 if delivery.delivery_id().as_str() == id => Outcome::Reject("not now".into()),
+        _ => Outcome::Done,
     })
 }
 
@@ -87,7 +98,6 @@ pub type Starts = Arc<Mutex<Vec<Vec<(String, u32)>>>>;
 /// Counts each delivery in [`EFFECTS`] by a commit, and fails for poison.
 #[derive(Debug, Clone, Default)]
 pub struct Counting {
-    /// The starts so far.
     pub starts: Starts,
     /// The ids of failing deliveries, and whether they are rejected.
     pub poison: Vec<(&'static str, bool)>,
@@ -95,10 +105,6 @@ pub struct Counting {
 
 impl Counting {
     /// Returns the ids of the deliveries of each start.
-    ///
-    /// # Panics
-    ///
-    /// A start panicked.
     pub fn starts(&self) -> Vec<Vec<String>> {
         let starts = self.starts.lock().unwrap();
         starts.iter().map(|start| start.iter().map(|(id, _)| id.clone()).collect()).collect()
@@ -106,12 +112,8 @@ impl Counting {
 
     fn run<'a>(&self, deliveries: impl Iterator<Item = &'a Delivery>) -> Outcome {
         let ids: Vec<_> = deliveries.map(|one| (one.delivery_id().to_string(), one.superseded())).collect();
-        let writes = ids.iter().map(|(id, _)| {
-            Write::update(
-                Key::named(EFFECTS, "id", id.as_str()),
-                [Change::Add { attribute: "count".into(), base: 0, by: 1 }],
-            )
-        });
+        let writes =
+            ids.iter().map(|(id, _)| Write::update(Key::named(EFFECTS, "id", id.as_str()), [Change::add("count", 1)]));
         let poison = self.poison.iter().find(|(poison, _)| ids.iter().any(|(id, _)| id == poison));
         let outcome = match poison {
             Some((_, true)) => Outcome::Reject("poison".into()),

@@ -2,6 +2,17 @@
 //! broken.
 #![allow(missing_docs, reason = "read beside the tests that use it")]
 
+/// A source of a sources document: its name, and its options.
+#[macro_export]
+macro_rules! source {
+    ($name:literal $(, $option:literal)*) => {
+        concat!(
+            "\n[sources.", $name, "]\nprovider = 'standard-webhooks'\nsecrets = ['whsec_c2VjcmV0']\nhandler = 'test'\n"
+            $(, $option, "\n")*
+        )
+    };
+}
+
 pub mod browser;
 pub mod chaos;
 pub mod deployment;
@@ -15,6 +26,7 @@ pub mod metered;
 pub mod not_run;
 #[cfg(doctest)]
 mod pages;
+pub mod prelude;
 pub mod rules;
 pub mod settle_counter;
 pub mod shop;

@@ -51,11 +51,8 @@ on_failure = "block"
 
 /// A shop, its deployment and its console.
 pub struct Shop {
-    /// The deployment.
     pub deployment: LocalDeployment,
-    /// The recorded events.
     pub story: EventRecorder,
-    /// The console of the deployment.
     pub console: Console,
     is_mended: Arc<AtomicBool>,
 }
@@ -88,10 +85,6 @@ impl Handler for Warehouse {
 
 impl Shop {
     /// Opens a shop whose deliveries take one to five times `pace`.
-    ///
-    /// # Panics
-    ///
-    /// It does not start.
     pub async fn open(pace: Duration) -> Self {
         let story = EventRecorder::new(Env::system());
         let mut deployment = LocalDeployment::start_with_samples(SOURCES, Arc::new(story.clone())).await;
@@ -102,7 +95,6 @@ impl Shop {
         Self { deployment, story, console, is_mended }
     }
 
-    /// Its clock.
     pub fn env(&self) -> &Env {
         &self.deployment.env
     }
@@ -113,10 +105,6 @@ impl Shop {
     }
 
     /// Posts an order's webhooks in sequence.
-    ///
-    /// # Panics
-    ///
-    /// One is not accepted.
     pub async fn send(&self, order: u32, samples: &[Sample]) {
         for sample in samples {
             let webhook = sample.of_order(&order.to_string(), &self.deployment.sources, self.deployment.env.now());
@@ -156,7 +144,6 @@ impl Shop {
         self.story.until(0, so).await;
     }
 
-    /// Waits until a delivery of the order is parked.
     pub async fn until_parked(&self, order: &str) {
         let is_it =
             |one: &OrderEvent| one.entity.as_str() == order && one.what == EventKind::Settled(Settlement::Parked);
@@ -164,11 +151,6 @@ impl Shop {
     }
 }
 
-/// Starts a console for a deployment.
-///
-/// # Panics
-///
-/// It does not start.
 pub async fn console(deployment: &LocalDeployment, story: Option<EventRecorder>) -> Console {
     let Parts { store, .. } = deployment.local.engines.connect(&deployment.env, None);
     let watched = Watched {
@@ -185,10 +167,6 @@ pub async fn console(deployment: &LocalDeployment, story: Option<EventRecorder>)
 
 /// Writes the rows of `orders` orders, `shopify/order/{number}` from 100000 on. Each
 /// has twelve settled deliveries and one that waits.
-///
-/// # Panics
-///
-/// One is not written.
 pub async fn stock(deployment: &LocalDeployment, orders: u32) {
     use futures_util::{StreamExt, stream};
     let Parts { store, .. } = deployment.local.engines.connect(&deployment.env, None);

@@ -42,47 +42,18 @@ use webhook_serializer::{
 };
 
 /// `test` retries often and quickly; `block` retries twice and blocks.
-pub const SOURCES: &str = r#"
-[sources.test]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-handler_timeout = "5s"
-retry = { attempts = 3, first = "10ms", longest = "50ms" }
-
-[sources.block]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-retry = { attempts = 2, first = "10ms" }
-on_failure = "block"
-
-[sources.rated]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-rate = "5/s"
-
-[sources.rarely]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-rate = "20/min"
-
-[sources.slow]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-handler_timeout = "50s"
-retry = { attempts = 2, first = "10ms" }
-
-[sources.brief]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-handler_timeout = "200ms"
-retry = { attempts = 2, first = "10ms", longest = "10ms", unanswered_for = "5ms" }
-"#;
+pub const SOURCES: &str = concat!(
+    source!("test", "handler_timeout = '5s'", "retry = { attempts = 3, first = '10ms', longest = '50ms' }"),
+    source!("block", "retry = { attempts = 2, first = '10ms' }", "on_failure = 'block'"),
+    source!("rated", "rate = '5/s'"),
+    source!("rarely", "rate = '20/min'"),
+    source!("slow", "handler_timeout = '50s'", "retry = { attempts = 2, first = '10ms' }"),
+    source!(
+        "brief",
+        "handler_timeout = '200ms'",
+        "retry = { attempts = 2, first = '10ms', longest = '10ms', unanswered_for = '5ms' }"
+    ),
+);
 
 #[derive(Debug)]
 pub struct TestBed {

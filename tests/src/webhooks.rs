@@ -9,19 +9,11 @@ use webhook_serializer::{
 };
 
 /// Returns a webhook of a Standard Webhooks source, signed at `now`.
-///
-/// # Panics
-///
-/// There is no such source.
 pub fn signed(sources: &Sources, source: &str, id: &str, body: impl Into<Vec<u8>>, now: Timestamp) -> Webhook {
     signed_as(sources, source, &[("webhook-id", id)], body, now)
 }
 
 /// Returns a webhook of any source with the headers `sent`, signed at `now`.
-///
-/// # Panics
-///
-/// There is no such source.
 pub fn signed_as(
     sources: &Sources,
     source: &str,
@@ -47,10 +39,6 @@ pub fn update(order: &str) -> String {
 }
 
 /// Returns a Function URL's event for a webhook whose body is text.
-///
-/// # Panics
-///
-/// The body is not text.
 pub fn request(webhook: &Webhook) -> Request {
     Request {
         raw_path: format!("/webhooks/{}", webhook.source),

@@ -1,28 +1,24 @@
 //! A deployment in memory: one thread, tokio's clock, a store and a queue whose calls a test can
 //! interrupt. Under a paused clock each run takes no time and is always the same.
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+mod events;
+mod queue;
 
-use futures_util::future::{BoxFuture, join_all, ready};
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
 use serializer::local::handler_log::{Journal, Journaled};
-use tokio::sync::watch;
 use webhook_serializer::{
     engine::{
         append::Inbox,
         drain::{Acknowledgement, DrainSettings, Drainer, InFlight, Received, SuspectGate},
-        queue::{self, Depth, Queue, QueueError, Visibility, WakeUp},
+        queue::{Depth, Message as Content, Queue, Visibility, WakeUp},
         store::Store,
         sweep::Sweeper,
         wake::Waker,
     },
     functions::worker::{Attributes, Record, SqsEvent, Worker},
-    handler::{Handler, Isolation, Outcome},
+    handler::{Handler, Isolation},
     leases::Leases,
     operator::Operator,
     protocol::{
@@ -37,27 +33,21 @@ use webhook_serializer::{
         table::{Row, Table, TableName},
     },
     sources::Sources,
-    telemetry::{Event, Observer, RequeueReason},
-    time::{Env, Nonce},
+    time::{Env, Nonce, Timestamp},
 };
 
 use crate::{
     clock,
     faults::{Call, Fault, FaultyQueue, FaultyTable},
-    handlers::{EFFECTS, answering},
+    handlers::{EFFECTS, failing},
     testbed,
+    webhooks::noise,
 };
-
-/// The visibility timeout of a wake-up that was kept.
-pub const VISIBILITY: Duration = Duration::from_secs(90);
-
-/// The visibility timeout of a wake-up in a worker's hand: longer than any function runs.
-const LONGEST_VISIBILITY: Duration = Duration::from_secs(1350);
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Ends a run that loops.
-const MOST_WAKE_UPS: u64 = 100_000;
+pub use events::EventCounts;
+pub use queue::{MemoryQueue, Message, VISIBILITY};
 
 pub struct World {
     pub env: Env,
@@ -80,6 +70,13 @@ pub struct World {
 impl World {
     pub fn new() -> Self {
         Self::by(clock::env(1))
+    }
+
+    /// A world with these deliveries of one order.
+    pub async fn with(entity: &str, ids: impl IntoIterator<Item = impl ToString>) -> Self {
+        let world = Self::new();
+        world.append_all(entity, ids).await;
+        world
     }
 
     pub fn by(env: Env) -> Self {
@@ -155,11 +152,35 @@ impl World {
     }
 
     pub async fn append(&self, entity: &str, id: &str) {
-        self.inbox().append(&self.incoming(entity, id)).await.expect("it is appended");
+        self.append_from("test", entity, id).await;
     }
 
     pub async fn append_from(&self, source: &str, entity: &str, id: &str) {
         self.inbox().append(&self.incoming_from(source, entity, id)).await.expect("it is appended");
+    }
+
+    pub async fn append_all(&self, entity: &str, ids: impl IntoIterator<Item = impl ToString>) {
+        self.append_all_from("test", entity, ids).await;
+    }
+
+    pub async fn append_all_from(&self, source: &str, entity: &str, ids: impl IntoIterator<Item = impl ToString>) {
+        for id in ids {
+            self.append_from(source, entity, &id.to_string()).await;
+        }
+    }
+
+    /// Appends a delivery whose event happened then.
+    pub async fn append_event(&self, entity: &str, id: &str, happened: Timestamp) {
+        let incoming = Incoming { event_time: Some(happened), ..self.incoming(entity, id) };
+        self.inbox().append(&incoming).await.expect("it is appended");
+    }
+
+    /// Appends a delivery with an incompressible body.
+    pub async fn append_noise(&self, entity: &str, id: &str, bytes: usize) -> Incoming {
+        let body = noise(&self.env, bytes).into();
+        let incoming = Incoming { body, ..self.incoming(entity, id) };
+        self.inbox().append(&incoming).await.expect("it is appended");
+        incoming
     }
 
     /// Puts `plan` in front of the store.
@@ -176,12 +197,18 @@ impl World {
         queue
     }
 
-    /// An operator whose store follows `plan`, while everybody else's works.
-    pub fn broken_operator(
+    /// Answers the store's calls that it hits with `fault`.
+    pub fn fail(&mut self, fault: Fault, hits: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) -> Arc<FaultyTable> {
+        self.break_table(move |call| if hits(call) { fault.clone() } else { Fault::None })
+    }
+
+    /// An operator whose store fails so, while everybody else's works.
+    pub fn failing_operator(
         &mut self,
-        plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+        fault: Fault,
+        hits: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static,
     ) -> (Operator, Arc<FaultyTable>) {
-        let table = self.break_table(plan);
+        let table = self.fail(fault, hits);
         let operator = self.operator();
         self.table = self.memory.clone();
         (operator, table)
@@ -224,8 +251,8 @@ impl World {
         join_all(drainers.iter().map(async |drainer| {
             while let Some(message) = self.messages.receive().await {
                 let acknowledgement = match &message.content {
-                    queue::Message::WakeUp(wake_up) => self.drain_by(drainer, wake_up, message.times).await,
-                    queue::Message::Deferred(_) => self.process_in_worker(drainer, &message).await,
+                    Content::WakeUp(wake_up) => self.drain_by(drainer, wake_up, message.times).await,
+                    Content::Deferred(_) => self.process_in_worker(drainer, &message).await,
                 };
                 self.messages.acknowledge(message, acknowledgement);
             }
@@ -247,6 +274,14 @@ impl World {
         let event = SqsEvent { records: vec![message.record()] };
         let failed = worker.process(event, self.env.now() + self.function_time).await;
         if failed.batch_item_failures.is_empty() { Acknowledgement::Delete } else { Acknowledgement::Keep }
+    }
+
+    /// Processes the next message in a separate worker function.
+    pub async fn process_next(&self, drainer: &Drainer) -> Acknowledgement {
+        let message = self.messages.receive().await.expect("a message");
+        let acknowledgement = self.process_in_worker(drainer, &message).await;
+        self.messages.acknowledge(message, acknowledgement);
+        acknowledgement
     }
 
     /// Commits of each delivery by [`Counting`](crate::handlers::Counting).
@@ -274,10 +309,8 @@ impl World {
     /// An order of two deliveries whose source blocks; the first has used up its attempts.
     pub async fn blocked() -> Self {
         let world = Self::new();
-        for id in ["1", "2"] {
-            world.append_from("block", "test/a", id).await;
-        }
-        world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
+        world.append_all_from("block", "test/a", ["1", "2"]).await;
+        world.work(&[world.drainer(failing())]).await;
         assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
         world
     }
@@ -327,294 +360,5 @@ pub fn record(id: &str, entity: &str, times: &str) -> Record {
 impl Default for World {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-#[derive(Debug, Clone)]
-pub struct Message {
-    pub content: queue::Message,
-    pub times: u32,
-    due: Duration,
-    number: u64,
-}
-
-impl Message {
-    pub fn receipt(&self) -> String {
-        self.number.to_string()
-    }
-
-    pub fn record(&self) -> Record {
-        Record {
-            message_id: self.receipt(),
-            receipt_handle: self.receipt(),
-            body: self.content.text(),
-            attributes: Attributes { approximate_receive_count: self.times.to_string() },
-        }
-    }
-}
-
-/// A queue in memory that loses nothing: a message arrives when it is due, and again when it was kept
-/// or stays in flight for too long.
-#[derive(Debug)]
-pub struct MemoryQueue {
-    state: Mutex<Messages>,
-    hidden: AtomicU64,
-    changed: watch::Sender<()>,
-    sent: AtomicU64,
-    env: Env,
-}
-
-#[derive(Debug, Default)]
-struct Messages {
-    waiting: Vec<Message>,
-    in_flight: Vec<Message>,
-    /// Messages that a receiver is processing.
-    at_work: usize,
-}
-
-impl Messages {
-    fn next_due(&self) -> Option<Duration> {
-        self.waiting.iter().chain(&self.in_flight).map(|message| message.due).min()
-    }
-
-    fn receive(&mut self, now: Duration) -> Option<Message> {
-        let all = self.waiting.iter().chain(&self.in_flight).enumerate();
-        let due = all.filter(|(_, message)| message.due <= now);
-        let (index, _) = due.min_by_key(|(_, message)| (message.due, message.number))?;
-        let mut message = match index.checked_sub(self.waiting.len()) {
-            None => self.waiting.swap_remove(index),
-            Some(index) => self.in_flight.swap_remove(index),
-        };
-        message.times += 1;
-        message.due = now + LONGEST_VISIBILITY;
-        self.in_flight.push(message.clone());
-        self.at_work += 1;
-        Some(message)
-    }
-}
-
-impl MemoryQueue {
-    fn new(env: Env) -> Self {
-        let (sent, hidden) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { state: Mutex::default(), hidden, changed: watch::Sender::new(()), sent, env }
-    }
-
-    /// The number of visibility calls, one for each batch.
-    pub fn hidden(&self) -> u64 {
-        self.hidden.load(Relaxed)
-    }
-
-    pub fn sent(&self) -> u64 {
-        self.sent.load(Relaxed)
-    }
-
-    fn state(&self) -> MutexGuard<'_, Messages> {
-        self.state.lock().expect("no one panics while holding this")
-    }
-
-    /// The number of messages that are not in flight.
-    pub fn len(&self) -> usize {
-        self.state().waiting.len()
-    }
-
-    /// Delays until these are due, in the order of sending.
-    pub fn delays(&self) -> Vec<Duration> {
-        let now = self.env.monotonic();
-        let mut waiting = self.state().waiting.clone();
-        waiting.sort_by_key(|message| message.number);
-        waiting.into_iter().map(|message| message.due.saturating_sub(now)).collect()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Removes a wake-up that is not in flight, due or not.
-    pub fn take(&self) -> Option<WakeUp> {
-        self.take_any().map(|content| match content {
-            queue::Message::WakeUp(wake_up) => wake_up,
-            queue::Message::Deferred(deferred) => panic!("a delivery of {}", deferred.entity()),
-        })
-    }
-
-    pub fn take_any(&self) -> Option<queue::Message> {
-        self.state().waiting.pop().map(|message| message.content)
-    }
-
-    pub fn clear(&self) {
-        let mut state = self.state();
-        state.waiting.clear();
-        state.in_flight.clear();
-    }
-
-    /// Waits for the next message; `None` once none is left or in flight.
-    pub async fn receive(&self) -> Option<Message> {
-        let mut changed = self.changed.subscribe();
-        loop {
-            let now = self.env.monotonic();
-            let next_due = {
-                let mut state = self.state();
-                if let Some(message) = state.receive(now) {
-                    return Some(message);
-                }
-                if state.next_due().is_none() && state.at_work == 0 {
-                    return None;
-                }
-                state.next_due()
-            };
-            let due = async {
-                match next_due {
-                    Some(due) => self.env.sleep(due - now).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                _ = changed.changed() => {}
-                () = due => {}
-            }
-        }
-    }
-
-    pub fn receive_due(&self) -> Option<Message> {
-        self.state().receive(self.env.monotonic())
-    }
-
-    /// Deletes a received message, or keeps it in flight until its visibility timeout.
-    pub fn acknowledge(&self, message: Message, acknowledgement: Acknowledgement) {
-        let mut state = self.state();
-        state.at_work -= 1;
-        let received = |other: &Message| other.number == message.number;
-        match acknowledgement {
-            Acknowledgement::Delete => state.in_flight.retain(|other| !received(other)),
-            Acknowledgement::Keep => {
-                let kept = self.env.monotonic() + VISIBILITY;
-                state.in_flight.iter_mut().filter(|other| received(other)).for_each(|it| it.due = it.due.min(kept));
-            }
-        }
-        drop(state);
-        self.changed.send_replace(());
-    }
-}
-
-impl Queue for MemoryQueue {
-    fn send<'a>(&'a self, message: &'a queue::Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
-        let number = self.sent.fetch_add(1, Relaxed);
-        assert!(number < MOST_WAKE_UPS, "the run goes round in circles");
-        let delay = Duration::from_secs(delay.as_millis().div_ceil(1000).try_into().expect("a short delay"));
-        let due = self.env.monotonic() + delay;
-        let message = Message { content: message.clone(), times: 0, due, number };
-        self.state().waiting.push(message);
-        self.changed.send_replace(());
-        Box::pin(ready(Ok(())))
-    }
-}
-
-impl Visibility for MemoryQueue {
-    fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
-        self.hidden.fetch_add(1, Relaxed);
-        let due = self.env.monotonic() + Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
-        let mut state = self.state();
-        let named = |message: &&mut Message| receipts.contains(&message.receipt());
-        let hidden = state.in_flight.iter_mut().filter(named).map(|message| message.due = due).count();
-        drop(state);
-        self.changed.send_replace(());
-        let gone = || QueueError::Unavailable("not in flight".into());
-        Box::pin(ready((hidden == receipts.len()).then_some(()).ok_or_else(gone)))
-    }
-}
-
-impl Depth for MemoryQueue {
-    fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
-        Box::pin(ready(Ok(self.len() as u64)))
-    }
-}
-
-#[derive(Debug, Default)]
-pub struct EventCounts {
-    held_back: AtomicU64,
-    breakers_opened: AtomicU64,
-    breakers_closed: AtomicU64,
-    taken_over: AtomicU64,
-    lost: AtomicU64,
-    dropped: AtomicU64,
-    polls: AtomicU64,
-    drains_waited: AtomicU64,
-    deferred: AtomicU64,
-    taken_up: AtomicU64,
-    unreadable: AtomicU64,
-    threads_lost: AtomicU64,
-    settled: Mutex<Vec<(String, bool)>>,
-}
-
-impl EventCounts {
-    /// The settled deliveries, and whether each came with a duration.
-    pub fn settled(&self) -> Vec<(String, bool)> {
-        self.settled.lock().expect("nothing panics under it").clone()
-    }
-
-    /// Deliveries deferred, and ingested from the queue.
-    pub fn deferred(&self) -> (u64, u64) {
-        (self.deferred.load(Relaxed), self.taken_up.load(Relaxed))
-    }
-
-    pub fn unreadable(&self) -> u64 {
-        self.unreadable.load(Relaxed)
-    }
-
-    pub fn threads_lost(&self) -> u64 {
-        self.threads_lost.load(Relaxed)
-    }
-
-    pub fn held_back(&self) -> u64 {
-        self.held_back.load(Relaxed)
-    }
-
-    /// Breakers opened, and closed.
-    pub fn breakers(&self) -> (u64, u64) {
-        (self.breakers_opened.load(Relaxed), self.breakers_closed.load(Relaxed))
-    }
-
-    pub fn taken_over(&self) -> u64 {
-        self.taken_over.load(Relaxed)
-    }
-
-    pub fn lost(&self) -> u64 {
-        self.lost.load(Relaxed)
-    }
-
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Relaxed)
-    }
-
-    pub fn drains_waited(&self) -> u64 {
-        self.drains_waited.load(Relaxed)
-    }
-
-    pub fn polls(&self) -> u64 {
-        self.polls.load(Relaxed)
-    }
-}
-
-impl Observer for EventCounts {
-    fn observe(&self, event: &Event<'_>) {
-        if let Event::Settled { delivery: Some(delivery), took, .. } = event {
-            let events = (delivery.delivery_id().to_string(), took.is_some());
-            self.settled.lock().expect("nothing panics under it").push(events);
-        }
-        match event {
-            Event::Requeued { reason: RequeueReason::BreakerOpen, .. } => self.held_back.fetch_add(1, Relaxed),
-            Event::BreakerOpened { .. } => self.breakers_opened.fetch_add(1, Relaxed),
-            Event::BreakerClosed { .. } => self.breakers_closed.fetch_add(1, Relaxed),
-            Event::TakenOver { .. } => self.taken_over.fetch_add(1, Relaxed),
-            Event::Lost { .. } => self.lost.fetch_add(1, Relaxed),
-            Event::LeaseDropped { .. } => self.dropped.fetch_add(1, Relaxed),
-            Event::LeaseGranted { polls, .. } => self.polls.fetch_add(u64::from(*polls), Relaxed),
-            Event::Waited { .. } => self.drains_waited.fetch_add(1, Relaxed),
-            Event::Deferred { .. } => self.deferred.fetch_add(1, Relaxed),
-            Event::TakenUp { .. } => self.taken_up.fetch_add(1, Relaxed),
-            Event::UnreadableDelivery { .. } => self.unreadable.fetch_add(1, Relaxed),
-            Event::ThreadsLost { lost, is_end: false } => self.threads_lost.fetch_max(*lost as u64, Relaxed),
-            _ => 0,
-        };
     }
 }

@@ -1,19 +1,16 @@
 //! `forward` and `invoke` against an endpoint that refuses connections or is unavailable. The endpoint runs by the
 //! machine's clock while the paused one is stopped.
 
-use std::sync::{LazyLock, atomic::AtomicBool, mpsc};
+use std::sync::{LazyLock, mpsc};
 
 use axum::{
     Json,
     http::{StatusCode, Uri},
     response::IntoResponse,
 };
+use tests::prelude::*;
 use tokio::{net::TcpSocket, runtime::Runtime};
-use webhook_serializer::{
-    aws::Account,
-    handlers::{forward::Forward, invoke::Invoke},
-    time::Env,
-};
+use webhook_serializer::handlers::{forward::Forward, invoke::Invoke};
 
 use super::*;
 

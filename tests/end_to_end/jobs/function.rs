@@ -1,24 +1,13 @@
 //! A job's function and the scheduler's: their context and their time.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::path::PathBuf;
 
-use serializer::local::{
-    Engines,
-    function_process::{FunctionProcess, FunctionSettings, Logs},
-};
-use tests::{chaos::roles::ROLE, world::World};
+use serializer::local::Engines;
+use tests::{chaos::roles::ROLE, prelude::*};
 use webhook_serializer::{
     config::SWEEP_ROWS,
-    engine::drain::MARGIN,
     functions::scheduler::{SWEEP, ScheduledEvent, Scheduler, Settings},
-    jobs::{Context, Job, JobError, TickRun, roster, switch::Switch::On},
-    protocol::{state::HolderInfo, tick::TickOutcome},
-    telemetry::Log,
-    time::{Clock, Env, Timestamp},
+    jobs::{Context, TickRun, roster, switch::Switch::On},
 };
 
 use super::night::{FUNCTION, MINUTE, Night, Runs, one};

@@ -1,29 +1,12 @@
 //! Schedulers in memory, and jobs that record their runs.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use futures_util::future::BoxFuture;
-use tests::clock::{START, TokioClock};
-use tests::world::key;
+use tests::{clock::START, prelude::*};
 use webhook_serializer::{
     engine::store::Store,
-    handler::Isolation,
     jobs::{
-        Context, Job, JobError, Jobs, Report, Ticker,
+        Context, Report,
         switch::Switch::{self, On},
     },
-    protocol::{
-        keys::entity_row,
-        lease::{Acquire, Acquired, Lease},
-        memory::MemoryTable,
-        state::{HolderInfo, LeaseKind},
-        table::Table,
-        tick::{JobState, TickOutcome},
-    },
-    time::{Clock, Env, SeededRandom, Timestamp},
 };
 
 pub const MINUTE: Duration = Duration::from_secs(60);

@@ -1,21 +1,7 @@
 //! An order's history, acts and single deliveries, as operators read them.
 
-use std::time::Duration;
-
-use tests::{
-    faults::{Call, Fault},
-    handlers::Done,
-    world::{World, key},
-};
-use webhook_serializer::{
-    operator::Settled,
-    protocol::{
-        entity::Sequence,
-        maintain::Reason,
-        receipt::Settlement,
-        table::{TableError, TableName},
-    },
-};
+use tests::prelude::*;
+use webhook_serializer::operator::Settled;
 
 use super::entity;
 
@@ -24,10 +10,7 @@ async fn succeeds(world: &World) {
 }
 
 async fn applied(count: u32) -> (World, Sequence) {
-    let world = World::new();
-    for id in 1..=count {
-        world.append("test/a", &id.to_string()).await;
-    }
+    let world = World::with("test/a", 1..=count).await;
     succeeds(&world).await;
     let head = world.state("test/a").await.head;
     (world, Sequence(head.0 + 1 - u64::from(count)))
@@ -68,8 +51,7 @@ async fn deliveries_without_their_row_are_shown() {
     let (mut world, _) = applied(3).await;
     world.memory.purge(&TableName::Entities, |_| true);
     let circles = || Fault::Before(TableError::Invalid("it goes round in circles".into()));
-    let plan = move |call: &Call<'_>| if call.request > 20 { circles() } else { Fault::None };
-    world.break_table(plan);
+    world.fail(circles(), move |call| call.request > 20);
     let settled = world.operator().settled(&entity(), None, 10).await.expect("it comes to an end");
     assert_eq!((settled.places.len(), settled.has_older), (3, false));
     assert!(settled.places.values().all(|past| past.stands && past.settlement().is_none()), "{settled:?}");
@@ -107,8 +89,7 @@ async fn deliveries_are_found_by_order_and_sequence() {
 
 #[tokio::test(start_paused = true)]
 async fn delayed_wake_up_arrives_after_its_delay() {
-    let world = World::new();
-    world.append("test/a", "1").await;
+    let world = World::with("test/a", ["1"]).await;
     world.messages.clear();
     let (began, delay) = (world.env.monotonic(), Duration::from_secs(30));
     world.operator().wake(&entity(), delay).await.expect("it is woken");

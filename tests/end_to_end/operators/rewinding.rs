@@ -1,18 +1,11 @@
 //! Two operators at once: one rewinds.
 
-use tests::{handlers::Done, world::World};
-use webhook_serializer::{
-    operator::{Erased, Operator, OperatorError, Rewound, Skipped},
-    protocol::entity::Sequence,
-};
+use tests::prelude::*;
 
 use super::{Meeting, entity, every_meeting};
 
 async fn applied() -> World {
-    let world = World::new();
-    for id in ["1", "2"] {
-        world.append("test/a", id).await;
-    }
+    let world = World::with("test/a", ["1", "2"]).await;
     succeeds(&world).await;
     world.append("test/a", "3").await;
     world

@@ -1,10 +1,7 @@
 //! Two operators who stop or resume an order at once.
 
-use tests::{handlers::Done, world::World};
-use webhook_serializer::{
-    operator::{Erased, Inspected, Operator, OperatorError, Skipped, StateChange},
-    protocol::{format::attribute as a, inbox::Unblocked, maintain::Reason, table::TableName},
-};
+use tests::prelude::*;
+use webhook_serializer::operator::{Inspected, StateChange};
 
 use super::{Meeting, entity, every_meeting};
 
@@ -85,8 +82,7 @@ async fn hold_beside_resume_leaves_it_held_or_running() {
 #[tokio::test(start_paused = true)]
 async fn erase_beside_hold_keeps_the_held_row() {
     let applied = async || {
-        let world = World::new();
-        world.append("test/a", "1").await;
+        let world = World::with("test/a", ["1"]).await;
         succeeds(&world).await;
         world
     };

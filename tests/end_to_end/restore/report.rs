@@ -1,29 +1,9 @@
 //! The report of a restore on each order, unreadable ones included.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tests::prelude::*;
+use webhook_serializer::{operator::Restored, protocol::maintain::RestoreRecord};
 
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Done, answering},
-    world::World,
-};
-use webhook_serializer::{
-    handler::Outcome,
-    leases::Terms,
-    operator::Restored,
-    protocol::{
-        format::attribute as a,
-        inbox::Claim,
-        keys::entity_row,
-        maintain::{NextRestore, RestoreRecord},
-        memory::MemoryTable,
-        receipt::Settlement,
-        table::{Action, Change, Table, TableName, Write},
-    },
-    time::Timestamp,
-};
-
-use super::{HOUR, PATIENCE, copied, entity, restore};
+use super::{HOUR, PATIENCE, disaster::copied, entity, restore};
 
 async fn begun(world: &World, as_of: Timestamp) -> RestoreRecord {
     match world.operator().begin_restore(as_of).await.expect("it answers") {
@@ -92,13 +72,10 @@ async fn empty_order_is_restored_with_one_write() {
 /// Appended between the copies of the row and of the inbox.
 #[tokio::test(start_paused = true)]
 async fn deliveries_behind_the_tail_are_parked() {
-    let mut world = World::new();
-    world.append("test/a", "first").await;
+    let mut world = World::with("test/a", ["first"]).await;
     let (as_of, backup) = (world.env.now(), Arc::new(MemoryTable::new()));
     copied(&world.memory, TableName::Entities, &backup).await;
-    for number in 0..120 {
-        world.append("test/a", &number.to_string()).await;
-    }
+    world.append_all("test/a", 0..120).await;
     world.env.sleep(Duration::from_millis(100)).await;
     let last = world.env.now();
     world.append("test/a", "last").await;
@@ -143,8 +120,7 @@ async fn unreadable_row_stops_no_restore() {
 /// An operator has to decide about the new delivery.
 #[tokio::test(start_paused = true)]
 async fn interrupted_restore_is_not_logged_as_ended() {
-    let mut world = World::new();
-    world.append("test/a", "1").await;
+    let mut world = World::with("test/a", ["1"]).await;
     let as_of = world.env.now();
     world.env.sleep(HOUR).await;
     let restoring = begun(&world, as_of).await;
@@ -156,8 +132,7 @@ async fn interrupted_restore_is_not_logged_as_ended() {
         _ => false,
     };
     let pause = Duration::from_millis(500);
-    let plan = move |call: &Call<'_>| if call.writes.iter().any(raises) { Fault::Slow(pause) } else { Fault::None };
-    let (operator, _) = world.broken_operator(plan);
+    let (operator, _) = world.failing_operator(Fault::Slow(pause), move |call| call.writes.iter().any(raises));
     let comes = async {
         world.env.sleep(Duration::from_millis(100)).await;
         world.append("test/a", "2").await;

@@ -1,22 +1,7 @@
 //! Rewinds ended early.
 
-use std::time::Duration;
-
-use tests::{
-    faults::{Call, Fault},
-    handlers::{Counting, Done, answering},
-    world::World,
-};
-use webhook_serializer::{
-    handler::Outcome,
-    operator::{Rewinding, Rewound},
-    protocol::{
-        entity::Sequence,
-        keys::delivery_row,
-        state::{BlockReason, LeaseKind},
-        table::{Table, TableError, Write},
-    },
-};
+use tests::prelude::*;
+use webhook_serializer::operator::Rewinding;
 
 use super::{Starts, applied, ended, entity, first, ids, operator, rewound};
 
@@ -89,8 +74,7 @@ async fn continued_run_keeps_its_token() {
             }
         }))];
         let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
-        let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
-        let table = world.break_table(plan);
+        let table = world.fail(Fault::SilentAfter, move |call| call.request >= survives);
         let operator = operator(&world);
         world.table = world.memory.clone();
         let _ = world.env.within(Duration::from_secs(1), operator.end_rewind(&entity())).await;
@@ -114,8 +98,7 @@ async fn ended_rewind_stops_at_a_missing_delivery() {
     rewound(&world, 0).await;
     world.memory.write(&Write::delete(delivery_row(&entity(), from.next()))).await.expect("it is deleted");
     let circles = || Fault::Before(TableError::Invalid("it goes round in circles".into()));
-    let plan = move |call: &Call<'_>| if call.request > 100 { circles() } else { Fault::None };
-    world.break_table(plan);
+    world.fail(circles(), move |call| call.request > 100);
     assert_eq!(done(ended(&world).await), Rewinding { from, through: from, applied: 1 });
     world.table = world.memory.clone();
     world.work(&[world.drainer(Done)]).await;
@@ -144,8 +127,7 @@ async fn delivery_beside_an_ending_rewind_is_new() {
         world.env.sleep(DAY).await;
         let began = world.env.now();
         let pause = Duration::from_millis(500);
-        let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
-        let table = world.break_table(plan);
+        let table = world.fail(Fault::Slow(pause), move |call| call.request == before);
         let operator = operator(&world);
         world.table = world.memory.clone();
         let comes = async {
@@ -165,19 +147,12 @@ async fn delivery_beside_an_ending_rewind_is_new() {
 
 #[tokio::test(start_paused = true)]
 async fn one_by_one_survives_an_ended_rewind() {
-    let world = World::new().with_sources(
-        "[sources.test]\nprovider = \"standard-webhooks\"\nsecrets = [\"whsec_c2VjcmV0\"]\nhandler = \"test\"\n\
-         deliver = { up_to = 5 }\n",
-    );
-    for id in ["1", "2", "3"] {
-        world.append("test/a", id).await;
-    }
+    let world = World::new().with_sources(tests::source!("test", "deliver = { up_to = 5 }"));
+    world.append_all("test/a", ["1", "2", "3"]).await;
     let counting = Counting::default();
     world.work(&[world.drainer(counting.clone())]).await;
     rewound(&world, 0).await;
-    for id in ["4", "5"] {
-        world.append("test/a", id).await;
-    }
+    world.append_all("test/a", ["4", "5"]).await;
     world.acquire("test/a", LeaseKind::Drain, Duration::from_secs(15)).await;
     world.env.sleep(Duration::from_secs(20)).await;
     assert_eq!(done(ended(&world).await).applied, 3);

@@ -131,7 +131,7 @@ impl Handler for Journaling {
             return Ok(Outcome::retry("simulated"));
         }
         self.note(Step::End, delivery, context)?;
-        let count = Change::Add { attribute: "times".into(), base: 0, by: 1 };
+        let count = Change::add("times", 1);
         let changes = vec![count, Change::set("token", context.token().0)];
         Ok(Outcome::Commit(vec![Write::update(effect_row(delivery.delivery_id().as_str()), changes)]))
     }

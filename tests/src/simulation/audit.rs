@@ -8,12 +8,12 @@ use std::{collections::BTreeMap, time::Duration};
 use webhook_serializer::protocol::{
     format::attribute as a,
     state::{EntityState, LeaseKind},
-    table::{TableName, Value},
+    table::{Row, TableName, Value},
 };
 
 use super::{
     handler::{DeliveryTraits, EFFECTS},
-    history::{DeliveryName, History, Rewound, SettledRecord, Start},
+    history::{Call, DeliveryName, History, Rewound, SettledRecord, Start},
     jobs,
     workload::event_time,
     world::{World, entity_number, is_job, label, number_in, relative},
@@ -72,33 +72,7 @@ pub fn final_audit(world: &World) -> Vec<String> {
             mistakes.push(format!("{who}: {} deliveries are left undecided", state.waiting()));
         }
     }
-    let parked: Vec<DeliveryName> = world
-        .rows
-        .rows(&TableName::Inbox)
-        .iter()
-        .filter(|row| row.text(a::ITEM).is_some_and(|item| item.starts_with("p#")))
-        .filter_map(name_in)
-        .collect();
-    let waiting: Vec<(DeliveryName, u64)> = world
-        .rows
-        .rows(&TableName::Inbox)
-        .iter()
-        .filter_map(|row| {
-            let sequence = row.text(a::ITEM)?.strip_prefix("d#")?.parse().ok()?;
-            Some((name_in(row)?, sequence))
-        })
-        .collect();
-    let counts: BTreeMap<DeliveryName, u64> = world
-        .rows
-        .rows(&TableName::Named(EFFECTS.into()))
-        .iter()
-        .filter_map(|row| {
-            let (number, redrive) = row.text("name")?.split_once('.')?;
-            let name = DeliveryName { number: number.parse().ok()?, redrive: redrive.parse().ok()? };
-            let Some(Value::N(count)) = row.get("count") else { return None };
-            Some((name, *count as u64))
-        })
-        .collect();
+    let left = Left::of(world);
     world.with_history(|history| {
         mistakes.append(&mut history.mistakes);
         order(history, &mut mistakes);
@@ -106,89 +80,138 @@ pub fn final_audit(world: &World) -> Vec<String> {
         runs_again(history, &mut mistakes);
         effects(history, &mut mistakes);
         for call in history.calls.values() {
-            let name = call.name;
-            let is_applied = |decided: &SettledRecord| decided.name == Some(name) && decided.settlement == "applied";
-            let applied = history.decided.values().filter(|decided| is_applied(decided)).count();
-            // In tables that are lost.
-            let lost = history.lost.iter().filter(|(_, decided)| is_applied(decided) && !decided.is_kept).count();
-            // Before a rewind.
-            let before = history.decided_before.iter().filter(|(_, decided)| is_applied(decided)).count();
-            let kept = history.decided_ever().filter(|(_, decided)| decided.is_kept && is_applied(decided)).count();
-            let was_parked = history.decided.values().any(|d| d.name == Some(name) && d.settlement == "parked");
-            // A repeat after its receipt has expired is a new delivery.
-            let once = each_was_forgotten(history, call.entity, name);
-            if applied > 1 && !once {
-                mistakes.push(format!("{name} was applied {applied} times"));
-            }
-            let next = DeliveryName { redrive: name.redrive + 1, ..name };
-            // An operator whose redrive sends no wake-up does not learn its sequence.
-            let stands = || {
-                let decided = history.decided.values().any(|decided| decided.name == Some(next));
-                decided || waiting.iter().any(|(waits, _)| *waits == next)
-            };
-            let put_back = history.calls.get(&next).is_some_and(|call| !call.acked.is_empty() || stands());
-            let stopped = states.get(&call.entity).is_some_and(|state| {
-                state.is_stopped() && waiting.iter().any(|(waits, at)| *waits == name && *at > state.head.0)
-            });
-            let erased = history
-                .decided
-                .iter()
-                .filter(|(_, decided)| decided.name == Some(name))
-                .any(|((entity, sequence), _)| history.has_erased(*entity, *sequence, Duration::MAX));
-            // An answered delivery has a sequence, however it was settled before.
-            for (_, sequence) in &call.acked {
-                let place = (call.entity, *sequence);
-                let waits = || states.get(&call.entity).is_some_and(|s| s.is_stopped() && s.head.0 < *sequence);
-                if !history.decided_ever().any(|(at, _)| *at == place) && !waits() {
-                    mistakes.push(format!(
-                        "lost: {name} was answered 2xx at {}, and nothing came of it",
-                        relative(*sequence)
-                    ));
-                }
-            }
-            let set_aside = parked.contains(&name) || (was_parked && (put_back || erased));
-            let superseded =
-                history.decided_ever().filter(|(_, d)| d.name == Some(name) && d.settlement == "superseded");
-            let superseded: Vec<_> = superseded.collect();
-            let by_newer = superseded.iter().any(|((entity, sequence), decided)| {
-                let of_newer = |at: &(usize, u64)| *at == (*entity, decided.by) && decided.by > *sequence;
-                let mut newer = history.decided_at_all().filter(|(at, _)| of_newer(at));
-                let before = |((of, at), other): (&(usize, u64), &SettledRecord)| {
-                    *of == *entity
-                        && at < sequence
-                        && other.settlement == "applied"
-                        && other.name.is_some_and(|other| event_time(other) > event_time(name))
-                };
-                newer.any(|(_, newer)| newer.settlement == "applied")
-                    || world.profile.skips && name.redrive == 0 && history.decided_at_all().any(before)
-            });
-            let is_by_late = |((entity, sequence), decided): &(&(usize, u64), &SettledRecord)| {
-                decided.by > *sequence && history.late.contains(&(*entity, decided.by))
-            };
-            if superseded.iter().any(is_by_late) {
-                mistakes.push(format!("{name} was superseded by one that was appended late"));
-            }
-            if !superseded.is_empty() && !by_newer {
-                mistakes.push(format!("{name} was superseded, and by none that was applied"));
-            }
-            let promised = call.deferred || !call.acked.is_empty();
-            if promised && applied + before + lost == 0 && !set_aside && !stopped && !by_newer {
-                mistakes.push(format!("lost: {name} was answered 2xx, and is neither applied nor parked nor stopped"));
-            }
-            let done = history.starts.iter().any(|start| start.name == name && start.done);
-            if applied > 0 && !done {
-                mistakes.push(format!("{name} counts as applied, and no handler start of it was done"));
-            }
-            let commits = DeliveryTraits::of(world.plan.seed, name.number).commits;
-            let count = counts.get(&name).copied().unwrap_or(0);
-            let expected = if once { applied } else { usize::from(applied > 0) } + before - kept;
-            if commits && count != (expected + lost) as u64 {
-                mistakes
-                    .push(format!("{name} was applied {applied} times, and its effects were committed {count} times"));
-            }
+            superseded(world, history, call, &mut mistakes);
+            account(world, history, &states, &left, call, &mut mistakes);
         }
     });
     mistakes
+}
+
+/// The deliveries left in the tables, and the counts of committed effects.
+struct Left {
+    parked: Vec<DeliveryName>,
+    waiting: Vec<(DeliveryName, u64)>,
+    counts: BTreeMap<DeliveryName, u64>,
+}
+
+impl Left {
+    fn of(world: &World) -> Self {
+        let inbox = world.rows.rows(&TableName::Inbox);
+        let is_parked = |row: &&Row| row.text(a::ITEM).is_some_and(|item| item.starts_with("p#"));
+        let waits = |row: &Row| Some((name_in(row)?, row.text(a::ITEM)?.strip_prefix("d#")?.parse().ok()?));
+        let count = |row: &Row| {
+            let (number, redrive) = row.text("name")?.split_once('.')?;
+            let name = DeliveryName { number: number.parse().ok()?, redrive: redrive.parse().ok()? };
+            let Some(Value::N(count)) = row.get("count") else { return None };
+            Some((name, *count as u64))
+        };
+        Self {
+            parked: inbox.iter().filter(is_parked).filter_map(name_in).collect(),
+            waiting: inbox.iter().filter_map(waits).collect(),
+            counts: world.rows.rows(&TableName::Named(EFFECTS.into())).iter().filter_map(count).collect(),
+        }
+    }
+}
+
+/// Returns the settlements of a delivery as superseded, with their places.
+fn superseded_at(history: &History, name: DeliveryName) -> Vec<(&(usize, u64), &SettledRecord)> {
+    history.decided_ever().filter(|(_, one)| one.name == Some(name) && one.settlement == "superseded").collect()
+}
+
+/// Returns whether a newer delivery that was applied superseded this one.
+fn is_superseded_by_newer(world: &World, history: &History, name: DeliveryName) -> bool {
+    superseded_at(history, name).iter().any(|((entity, sequence), decided)| {
+        let of_newer = |at: &(usize, u64)| *at == (*entity, decided.by) && decided.by > *sequence;
+        let mut newer = history.decided_at_all().filter(|(at, _)| of_newer(at));
+        let before = |((of, at), other): (&(usize, u64), &SettledRecord)| {
+            *of == *entity
+                && at < sequence
+                && other.settlement == "applied"
+                && other.name.is_some_and(|other| event_time(other) > event_time(name))
+        };
+        newer.any(|(_, newer)| newer.settlement == "applied")
+            || world.profile.skips && name.redrive == 0 && history.decided_at_all().any(before)
+    })
+}
+
+fn superseded(world: &World, history: &History, call: &Call, mistakes: &mut Vec<String>) {
+    let name = call.name;
+    let superseded = superseded_at(history, name);
+    let is_by_late = |((entity, sequence), decided): &(&(usize, u64), &SettledRecord)| {
+        decided.by > *sequence && history.late.contains(&(*entity, decided.by))
+    };
+    if superseded.iter().any(is_by_late) {
+        mistakes.push(format!("{name} was superseded by one that was appended late"));
+    }
+    if !superseded.is_empty() && !is_superseded_by_newer(world, history, name) {
+        mistakes.push(format!("{name} was superseded, and by none that was applied"));
+    }
+}
+
+/// Accounts for one answered delivery: applied once, or parked, or stopped, or superseded.
+fn account(
+    world: &World,
+    history: &History,
+    states: &BTreeMap<usize, EntityState>,
+    left: &Left,
+    call: &Call,
+    mistakes: &mut Vec<String>,
+) {
+    let name = call.name;
+    let is_applied = |decided: &SettledRecord| decided.name == Some(name) && decided.settlement == "applied";
+    let applied = history.decided.values().filter(|decided| is_applied(decided)).count();
+    // In tables that are lost.
+    let lost = history.lost.iter().filter(|(_, decided)| is_applied(decided) && !decided.is_kept).count();
+    // Before a rewind.
+    let before = history.decided_before.iter().filter(|(_, decided)| is_applied(decided)).count();
+    let kept = history.decided_ever().filter(|(_, decided)| decided.is_kept && is_applied(decided)).count();
+    // A repeat after its receipt has expired is a new delivery.
+    let once = each_was_forgotten(history, call.entity, name);
+    if applied > 1 && !once {
+        mistakes.push(format!("{name} was applied {applied} times"));
+    }
+    let state = states.get(&call.entity).filter(|state| state.is_stopped());
+    let waits_stopped = |at: u64| state.is_some_and(|state| at > state.head.0);
+    // An answered delivery has a sequence, however it was settled before.
+    for (_, sequence) in &call.acked {
+        let place = (call.entity, *sequence);
+        if !history.decided_ever().any(|(at, _)| *at == place) && !waits_stopped(*sequence) {
+            let place = relative(*sequence);
+            mistakes.push(format!("lost: {name} was answered 2xx at {place}, and nothing came of it"));
+        }
+    }
+    let stopped = left.waiting.iter().any(|(waits, at)| *waits == name && waits_stopped(*at));
+    let promised = call.deferred || !call.acked.is_empty();
+    let is_set_aside = is_set_aside(history, left, name);
+    let by_newer = is_superseded_by_newer(world, history, name);
+    if promised && applied + before + lost == 0 && !is_set_aside && !stopped && !by_newer {
+        mistakes.push(format!("lost: {name} was answered 2xx, and is neither applied nor parked nor stopped"));
+    }
+    let done = history.starts.iter().any(|start| start.name == name && start.done);
+    if applied > 0 && !done {
+        mistakes.push(format!("{name} counts as applied, and no handler start of it was done"));
+    }
+    let commits = DeliveryTraits::of(world.plan.seed, name.number).commits;
+    let count = left.counts.get(&name).copied().unwrap_or(0);
+    let expected = if once { applied } else { usize::from(applied > 0) } + before - kept;
+    if commits && count != (expected + lost) as u64 {
+        mistakes.push(format!("{name} was applied {applied} times, and its effects were committed {count} times"));
+    }
+}
+
+/// Returns whether a delivery is parked, or was and is redriven or erased.
+fn is_set_aside(history: &History, left: &Left, name: DeliveryName) -> bool {
+    let next = DeliveryName { redrive: name.redrive + 1, ..name };
+    // An operator whose redrive sends no wake-up does not learn its sequence.
+    let stands = || {
+        let decided = history.decided.values().any(|decided| decided.name == Some(next));
+        decided || left.waiting.iter().any(|(waits, _)| *waits == next)
+    };
+    let mut settled = history.decided.iter().filter(|(_, decided)| decided.name == Some(name));
+    let was_parked = settled.clone().any(|(_, decided)| decided.settlement == "parked");
+    let erased = settled.any(|((entity, sequence), _)| history.has_erased(*entity, *sequence, Duration::MAX));
+    let put_back = history.calls.get(&next).is_some_and(|call| !call.acked.is_empty() || stands());
+    left.parked.contains(&name) || (was_parked && (put_back || erased))
 }
 
 /// Returns whether every application followed the expiry or erasure of the one before.
@@ -201,7 +224,7 @@ fn each_was_forgotten(history: &History, entity: usize, name: DeliveryName) -> b
     last.1 - first.1 >= REMEMBERED || (applied.len() > 1 && applied.windows(2).all(erased))
 }
 
-fn name_in(row: &webhook_serializer::protocol::table::Row) -> Option<DeliveryName> {
+fn name_in(row: &Row) -> Option<DeliveryName> {
     let number = number_in(row.text(a::DELIVERY_ID)?)?;
     Some(DeliveryName { number, redrive: row.number(a::REDRIVE).unwrap_or(0) as u32 })
 }

@@ -18,7 +18,7 @@ use crate::rules::Rule;
 
 use super::{
     destination::{Reaction, Start},
-    history::{DeliveryName, TraceEvent},
+    history::{DeliveryName, Effect, TraceEvent},
     mutation::Mutator,
     node::{Node, pause},
     profile::Profile,
@@ -200,16 +200,11 @@ impl SimulatedHandler {
         if start.as_ref().is_some_and(Start::is_probe) {
             world.mark("a start tries whether its source is well");
         }
-        let answered = |how| {
-            for run in &runs {
-                world.trace(TraceEvent::Answered { name: run.name, how });
-            }
-        };
         let one_for_all = world.plan.mutation == Some(Rule::OneTokenPerDrain);
         let claimed = if one_for_all { world.observed(entity).granted } else { token };
         let remembers = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
         // Effects of a group may be repeated from its first sequence on.
-        let sequence = Some(first);
+        let effect = Effect { entity, claimed, token, sequence: Some(first), remembers };
         let mut draw = runs[worst].draw.clone();
         if behaviour == Behaviour::Late {
             let (node, late) = (self.node.clone(), draw.millis(0, 15_000));
@@ -218,11 +213,29 @@ impl SimulatedHandler {
             tokio::spawn(async move {
                 pause(took + late).await;
                 node.world.mark("an effect lands late");
-                node.world.apply_effect(&node, entity, claimed, token, sequence, remembers);
+                node.world.apply_effect(&node, effect);
                 drop(busy);
             });
         }
         context.env().sleep(took).await;
+        self.answer(&runs, behaviour, effect, draw).await
+    }
+
+    /// Answers as the behaviour has it, and traces the answer.
+    async fn answer(
+        &self,
+        runs: &[Run],
+        behaviour: Behaviour,
+        effect: Effect,
+        mut draw: Draw,
+    ) -> Result<Outcome, HandlerError> {
+        let world = &self.node.world;
+        let Effect { entity, token, .. } = effect;
+        let answered = |how| {
+            for run in runs {
+                world.trace(TraceEvent::Answered { name: run.name, how });
+            }
+        };
         let failed = || self.mutator.handler_failed(&key(entity));
         match behaviour {
             Behaviour::Fails => {
@@ -282,31 +295,35 @@ impl SimulatedHandler {
                     self.count(runs[0].name).when(Condition::equal("count", relative(token).unsigned_abs() + EPOCH)),
                 ]))
             }
-            Behaviour::Well => {
-                world.with_history(|history| {
-                    for run in &runs {
-                        history.starts[run.start].done = true;
-                    }
-                    history.attempts.record_done(entity, token);
-                });
-                let commits: Vec<Write> =
-                    runs.iter().filter(|run| run.traits.commits).map(|run| self.count(run.name)).collect();
-                if commits.len() < runs.len() {
-                    world.apply_effect(&self.node, entity, claimed, token, sequence, remembers);
-                }
-                if commits.is_empty() {
-                    answered("is done");
-                    return Ok(Outcome::Done);
-                }
-                answered("commits");
-                Ok(Outcome::Commit(commits))
-            }
+            Behaviour::Well => Ok(self.finish(runs, effect, answered)),
         }
+    }
+
+    /// Applies the effects of a start that goes well.
+    fn finish(&self, runs: &[Run], effect: Effect, answered: impl Fn(&'static str)) -> Outcome {
+        let world = &self.node.world;
+        world.with_history(|history| {
+            for run in runs {
+                history.starts[run.start].done = true;
+            }
+            history.attempts.record_done(effect.entity, effect.token);
+        });
+        let commits: Vec<Write> =
+            runs.iter().filter(|run| run.traits.commits).map(|run| self.count(run.name)).collect();
+        if commits.len() < runs.len() {
+            world.apply_effect(&self.node, effect);
+        }
+        if commits.is_empty() {
+            answered("is done");
+            return Outcome::Done;
+        }
+        answered("commits");
+        Outcome::Commit(commits)
     }
 
     fn count(&self, name: DeliveryName) -> Write {
         let key = Key::named(EFFECTS, "name", format!("{}.{}", name.number, name.redrive));
-        Write::update(key, vec![Change::Add { attribute: "count".into(), base: 0, by: 1 }])
+        Write::update(key, vec![Change::add("count", 1)])
     }
 }
 

@@ -182,6 +182,19 @@ pub struct SettledRecord {
     pub is_kept: bool,
 }
 
+/// An effect on its way to the receiver.
+#[derive(Debug, Clone, Copy)]
+pub struct Effect {
+    pub entity: usize,
+    /// The token that the effect carries.
+    pub claimed: u64,
+    /// The token of its start.
+    pub token: u64,
+    pub sequence: Option<u64>,
+    /// The receiver remembers the newest token.
+    pub remembers: bool,
+}
+
 /// `sequence` is `None` for an exclusive holder.
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptedEffect {

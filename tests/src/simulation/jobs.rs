@@ -142,7 +142,7 @@ async fn function(node: Node, context: Context) -> Result<Outcome, JobError> {
         }
     }
     let key = Key::named(COUNTS, "tick", format!("{job} {tick}"));
-    let count = Write::update(key, vec![Change::Add { attribute: "count".into(), base: 0, by: 1 }]);
+    let count = Write::update(key, vec![Change::add("count", 1)]);
     Ok(Outcome::Commit(vec![count]))
 }
 

@@ -1,5 +1,7 @@
 //! Mutations: the protocol with one rule left out, between the real code and its store or queue.
 
+mod writes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Mutex,
@@ -27,6 +29,8 @@ use super::{
     node::{Node, is_worker},
     world::{entity_number, key},
 };
+use writes::*;
+pub use writes::{is_claim, is_put, waits, without_period, written_start};
 
 /// Numbered from 1 by `simulate --mutation`.
 pub const REACHED: [Rule; 37] = [
@@ -162,53 +166,17 @@ impl Mutator {
                     && row.text(a::KIND) == Some("drain")
                     && pending
                 {
-                    changes.push(Change::Add { attribute: a::ATTEMPTS.into(), base: 0, by: 1 });
+                    changes.push(Change::add(a::ATTEMPTS, 1));
                 }
             }
-            Rule::RestoreKeepsTokens if raises(write) || seizes(write) => {
-                let token = row().and_then(|row| row.number(a::TOKEN)).unwrap_or(0);
-                set(write, a::TOKEN, token + 1);
-            }
-            Rule::RestoreKeepsSequences if raises(write) => {
-                let head = row().and_then(|row| row.number(a::HEAD)).unwrap_or(0);
-                set(write, a::HEAD, head);
-                set(write, a::TAIL, head);
-            }
-            Rule::RestoreKeepsLeases if raises(write) => leave(write, &[a::HOLDER, a::KIND, a::EXPIRES_AT]),
-            Rule::RestoreStopsAtTheTail if seizes(write) => {
-                let tail = row().and_then(|row| row.number(a::TAIL)).unwrap_or(0);
-                set(write, a::TAIL, tail);
-            }
-            Rule::RestoreRunsTicksAgain if raises(write) => {
-                leave(write, &[a::LAST_TICK, a::LAST_RESULT, a::TICK, a::STARTS, a::RUN_REQUESTED]);
-            }
-            Rule::RestoreResumesBlocked if raises(write) => leave(write, &[a::HOLD]),
+            _ if is_of_a_restore(mutation) => outgoing_restore(mutation, write, row),
             Rule::BreakerWaitCountsAttempt | Rule::PostponedStartCountsAttempt if ends_lease => {
                 let is_charged = entity.is_some_and(|entity| self.notes(|notes| notes.charged.remove(&entity)));
-                match set_to(write, a::ATTEMPTS) {
-                    _ if !is_charged => {}
-                    Some(Value::N(attempts)) => set(write, a::ATTEMPTS, attempts as u64 + 1),
-                    _ => {
-                        if let Action::Update(changes) = &mut write.action {
-                            changes.push(Change::Add { attribute: a::ATTEMPTS.into(), base: 0, by: 1 });
-                        }
-                    }
+                if is_charged {
+                    charge(write);
                 }
             }
-            Rule::EachAnswerResetsWait if ends_lease => {
-                let before = row().as_ref().map(waits).unwrap_or_default();
-                let Action::Update(changes) = &mut write.action else { return };
-                for change in changes {
-                    if let Change::Set(name, Value::B(bytes)) = change
-                        && name == a::RETRIES
-                        && let Some(retries) = Retries::from_stored(bytes)
-                    {
-                        let newest = retries.waited(retries.class).saturating_sub(before.waited(retries.class));
-                        let forgetful = Retries::default().after(retries.class, newest).to_stored();
-                        *bytes = forgetful.unwrap_or_else(|| bytes.clone());
-                    }
-                }
-            }
+            Rule::EachAnswerResetsWait if ends_lease => forget_waits(write, row().as_ref()),
             Rule::HolderFromRequest => {
                 let (Some(entity), Action::Update(changes)) = (entity, &mut write.action) else { return };
                 for change in changes {
@@ -418,114 +386,53 @@ impl Mutator {
     }
 }
 
-/// Returns an id whose retry period no longer shows.
-pub fn without_period(delivery_id: &str) -> String {
-    delivery_id.replace('~', "-")
+/// Changes a write of a restore.
+fn outgoing_restore(mutation: Rule, write: &mut Write, row: impl FnOnce() -> Option<Row>) {
+    let number = |name| row().and_then(|row| row.number(name)).unwrap_or(0);
+    match mutation {
+        Rule::RestoreKeepsTokens if raises(write) || seizes(write) => {
+            let token = number(a::TOKEN);
+            set(write, a::TOKEN, token + 1);
+        }
+        Rule::RestoreKeepsSequences if raises(write) => {
+            let head = number(a::HEAD);
+            set(write, a::HEAD, head);
+            set(write, a::TAIL, head);
+        }
+        Rule::RestoreKeepsLeases if raises(write) => leave(write, &[a::HOLDER, a::KIND, a::EXPIRES_AT]),
+        Rule::RestoreStopsAtTheTail if seizes(write) => {
+            let tail = number(a::TAIL);
+            set(write, a::TAIL, tail);
+        }
+        Rule::RestoreRunsTicksAgain if raises(write) => {
+            leave(write, &[a::LAST_TICK, a::LAST_RESULT, a::TICK, a::STARTS, a::RUN_REQUESTED]);
+        }
+        Rule::RestoreResumesBlocked if raises(write) => leave(write, &[a::HOLD]),
+        _ => {}
+    }
 }
 
-pub fn is_claim(write: &Write) -> bool {
-    sets(write, a::LAST_CLAIM)
+/// Counts an attempt more.
+fn charge(write: &mut Write) {
+    match (set_to(write, a::ATTEMPTS), &mut write.action) {
+        (Some(Value::N(attempts)), _) => set(write, a::ATTEMPTS, attempts as u64 + 1),
+        (_, Action::Update(changes)) => changes.push(Change::add(a::ATTEMPTS, 1)),
+        _ => {}
+    }
 }
 
-pub fn is_put(write: &Write) -> bool {
-    let item = write.key.sort.as_ref().map(|(_, item)| item);
-    matches!(item, Some(Value::S(item)) if item.starts_with("d#"))
-        && matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_none())
-}
-
-pub fn written_start(write: &Write) -> Option<(usize, u64)> {
-    let Value::N(token) = set_to(write, a::STARTED)? else { return None };
-    Some((entity_number(&entity_of(&write.key)?), u64::try_from(token).ok()?))
-}
-
-fn is_receipt(key: &Key) -> bool {
-    matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#"))
-}
-
-fn is_parked_item(key: &Key) -> bool {
-    matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("p#"))
-}
-
-fn raises(write: &Write) -> bool {
-    is_claim(write) && sets(write, a::HEAD)
-}
-
-/// Only a restore's forced lease sets a tail.
-fn seizes(write: &Write) -> bool {
-    sets(write, a::HOLDER) && sets(write, a::TAIL)
-}
-
-fn set(write: &mut Write, attribute: &'static str, to: u64) {
+/// Forgets the waits before the newest one.
+fn forget_waits(write: &mut Write, row: Option<&Row>) {
+    let before = row.map(waits).unwrap_or_default();
     let Action::Update(changes) = &mut write.action else { return };
     for change in changes {
-        if matches!(change, Change::Set(name, _) if name == attribute) {
-            *change = Change::set(attribute, to);
-        }
-    }
-}
-
-pub fn waits(row: &Row) -> Retries {
-    let stored = row.bytes(a::RETRIES).filter(|_| row.text(a::LAST_ERROR).is_some());
-    stored.and_then(|bytes| Retries::from_stored(bytes)).unwrap_or_default()
-}
-
-fn leave(write: &mut Write, attributes: &[&str]) {
-    let Action::Update(changes) = &mut write.action else { return };
-    changes.retain(|change| {
-        !matches!(change, Change::Set(name, _) | Change::Remove(name) if attributes.iter().any(|one| name == one))
-    });
-}
-
-fn entity_of(key_: &Key) -> Option<EntityKey> {
-    match &key_.partition.1 {
-        Value::S(text) => EntityKey::parse(text).ok().map(|entity| key(entity_number(&entity))),
-        _ => None,
-    }
-}
-
-fn changes(write: &Write, is: impl Fn(&Change) -> bool) -> bool {
-    matches!(&write.action, Action::Update(changes) if changes.iter().any(is))
-}
-
-fn sets(write: &Write, attribute: &str) -> bool {
-    write.key.table == TableName::Entities
-        && changes(write, |change| matches!(change, Change::Set(name, _) if name == attribute))
-}
-
-fn takes_over(write: &Write) -> bool {
-    let mut held = false;
-    find_parts(&write.condition, &mut |part| {
-        held |= matches!(part, Condition::Exists(name) if name == a::HOLDER);
-    });
-    held && sets(write, a::HOLDER)
-}
-
-fn is_charge(change: &Change) -> bool {
-    matches!(change, Change::Add { attribute, .. } if attribute == a::ATTEMPTS)
-}
-
-fn set_to(write: &Write, attribute: &str) -> Option<Value> {
-    let Action::Update(changes) = &write.action else { return None };
-    changes.iter().find_map(|change| match change {
-        Change::Set(name, value) if name == attribute => Some(value.clone()),
-        _ => None,
-    })
-}
-
-fn drop_parts(condition: &mut Condition, goes: &impl Fn(&Condition) -> bool) {
-    if let Condition::All(parts) = condition {
-        parts.retain(|part| !goes(part));
-        for part in parts {
-            drop_parts(part, goes);
-        }
-    }
-}
-
-fn find_parts(condition: &Condition, look: &mut impl FnMut(&Condition)) {
-    look(condition);
-    if let Condition::All(parts) | Condition::Any(parts) = condition {
-        for part in parts {
-            find_parts(part, look);
+        if let Change::Set(name, Value::B(bytes)) = change
+            && name == a::RETRIES
+            && let Some(retries) = Retries::from_stored(bytes)
+        {
+            let newest = retries.waited(retries.class).saturating_sub(before.waited(retries.class));
+            let forgetful = Retries::default().after(retries.class, newest).to_stored();
+            *bytes = forgetful.unwrap_or_else(|| bytes.clone());
         }
     }
 }

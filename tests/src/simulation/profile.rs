@@ -127,14 +127,8 @@ impl Profile {
 
     pub fn query_outage() -> Self {
         let nine_minutes = Duration::from_secs(540);
-        let outage = Outage {
-            service: Service::Queries,
-            how: FailureMode::Throttled,
-            permille: 1000,
-            from: Duration::ZERO,
-            lasts: nine_minutes,
-            number: 1,
-        };
+        let (service, how, from) = (Service::Queries, FailureMode::Throttled, Duration::ZERO);
+        let outage = Outage { service, how, permille: 1000, from, lasts: nine_minutes, number: 1 };
         Self { entities: 50, deliveries: 100, workers: 4, outages: vec![outage], ..Self::calm() }
     }
 
@@ -186,7 +180,64 @@ impl Profile {
     }
 
     fn focused_on(self, mutation: Rule) -> Self {
-        // Deleted wake-ups reappear with a receive count of 1, and workers crash while handling them.
+        match mutation {
+            Rule::RedeliveryAcquiresAtOnce
+            | Rule::RetryClaimWithoutDoubt
+            | Rule::ForgetOwedAfterVoid
+            | Rule::FailKeepsItsMessage => self.copied(mutation),
+            Rule::ReleaseRecognisedWithoutToken => Self {
+                entities: 1,
+                deliveries: 20,
+                exclusive: 20,
+                operator: 0,
+                freeze: 500,
+                crash: 0,
+                handler: 0,
+                copies: 0,
+                lasts: Duration::from_secs(150),
+                function: Duration::from_secs(30),
+                sweep: false,
+                ..self
+            },
+            Rule::DeferredOnce => Self::short_store_outage(),
+            Rule::DeferredSupersedes => Self { entities: 2, deliver: Deliver::Latest, ..Self::short_store_outage() },
+            Rule::RepeatsWithinAPeriod => Self {
+                deliveries: 32,
+                skew: Skew::None,
+                lasts: Duration::from_secs(150),
+                table: 200,
+                ingest_crash: 400,
+                unnamed: 1000,
+                ..self
+            },
+            Rule::RepeatsItself => Self { operator: 6, rewinds: 1000, ..self },
+            Rule::VoidUnconditionally => Self {
+                entities: 1,
+                deliveries: 32,
+                freeze: 800,
+                crash: 0,
+                ingest_crash: 0,
+                handler: 0,
+                exclusive: 0,
+                skew: Skew::Rates,
+                lasts: Duration::from_secs(100),
+                ..self
+            },
+            Rule::CountAttemptWithoutStart => {
+                let outages = Self::query_outage().outages;
+                Self { deliveries: 12, crash: 200, rounds: 1, outages, ..self }
+            }
+            Rule::BreakerWaitCountsAttempt | Rule::BreakerForgets => self.unavailable(Reaction::Unavailable),
+            Rule::PostponedStartCountsAttempt => self.unavailable(Reaction::NotNow),
+            Rule::EraseRemovesNewer => Self::slow_erase(),
+            // Weeks pass between a delivery and a gap behind it, and the row is not purged.
+            Rule::PendingOutlivesTheDrain => Self { entities: 3, rounds: 2, ingest_crash: 800, ..Self::calm() },
+            _ => self,
+        }
+    }
+
+    /// Deleted wake-ups reappear with a receive count of 1, and workers crash while handling them.
+    fn copied(self, mutation: Rule) -> Self {
         let copied = Self {
             entities: 2,
             deliveries: 32,
@@ -200,7 +251,7 @@ impl Profile {
             operator: 0,
             lasts: Duration::from_secs(100),
             late: 0,
-            ..self.clone()
+            ..self
         };
         match mutation {
             Rule::RedeliveryAcquiresAtOnce => Self { dishonest: 0, ingest_crash: 400, ..copied },
@@ -243,102 +294,48 @@ impl Profile {
                 function: Duration::from_secs(30),
                 ..copied
             },
-            Rule::ReleaseRecognisedWithoutToken => Self {
-                entities: 1,
-                deliveries: 20,
-                exclusive: 20,
-                operator: 0,
-                freeze: 500,
-                crash: 0,
-                handler: 0,
-                copies: 0,
-                lasts: Duration::from_secs(150),
-                function: Duration::from_secs(30),
-                sweep: false,
-                ..self
-            },
-            Rule::DeferredOnce => {
-                let short = |outage| Outage { lasts: Duration::from_secs(60), ..outage };
-                let out = Self::store_outage(FailureMode::Throttled);
-                let outages = out.outages.iter().copied().map(short).collect();
-                Self { outages, lasts: Duration::from_secs(80), ..out }
-            }
-            Rule::DeferredSupersedes => {
-                let short = |outage| Outage { lasts: Duration::from_secs(60), ..outage };
-                let out = Self::store_outage(FailureMode::Throttled);
-                let outages = out.outages.iter().copied().map(short).collect();
-                Self { outages, lasts: Duration::from_secs(80), entities: 2, deliver: Deliver::Latest, ..out }
-            }
-            Rule::RepeatsWithinAPeriod => Self {
-                deliveries: 32,
-                skew: Skew::None,
-                lasts: Duration::from_secs(150),
-                table: 200,
-                ingest_crash: 400,
-                unnamed: 1000,
-                ..self
-            },
-            Rule::RepeatsItself => Self { operator: 6, rewinds: 1000, ..self },
-            Rule::VoidUnconditionally => Self {
-                entities: 1,
-                deliveries: 32,
-                freeze: 800,
-                crash: 0,
-                ingest_crash: 0,
-                handler: 0,
-                exclusive: 0,
-                skew: Skew::Rates,
-                lasts: Duration::from_secs(100),
-                ..self
-            },
-            Rule::CountAttemptWithoutStart => {
-                let outages = Self::query_outage().outages;
-                Self { deliveries: 12, crash: 200, rounds: 1, outages, ..self }
-            }
-            // A breaker needs several orders of one source in one long-lived process.
-            Rule::BreakerWaitCountsAttempt | Rule::BreakerForgets | Rule::PostponedStartCountsAttempt => Self {
-                entities: 5,
-                deliveries: 32,
-                workers: 2,
-                lasts: Duration::from_secs(40),
-                crash: 0,
-                freeze: 0,
-                destination_outage: Some(DestinationOutage {
-                    source: None,
-                    reaction: if mutation == Rule::PostponedStartCountsAttempt {
-                        Reaction::NotNow
-                    } else {
-                        Reaction::Unavailable
-                    },
-                    from: Duration::from_secs(5),
-                    lasts: Duration::from_secs(60),
-                }),
-                ..self
-            },
-            // The erase takes seconds, and its order gets new deliveries.
-            Rule::EraseRemovesNewer => Self {
-                outages: vec![Outage {
-                    service: Service::Queries,
-                    how: FailureMode::Throttled,
-                    permille: 700,
-                    from: Duration::ZERO,
-                    lasts: Duration::from_secs(3),
-                    number: 1,
-                }],
-                entities: 1,
-                deliveries: 40,
-                rounds: 2,
-                lasts: Duration::from_secs(6),
-                table: 30,
-                handler: 150,
-                erases: 1000,
-                hours: 1,
-                ..Self::calm()
-            },
-            // Weeks pass between a delivery and a gap behind it, and the row is not purged.
-            Rule::PendingOutlivesTheDrain => Self { entities: 3, rounds: 2, ingest_crash: 800, ..Self::calm() },
-            _ => self,
+            other => unreachable!("{other:?}"),
         }
+    }
+
+    /// A breaker needs several orders of one source in one long-lived process.
+    fn unavailable(self, reaction: Reaction) -> Self {
+        let (from, lasts) = (Duration::from_secs(5), Duration::from_secs(60));
+        Self {
+            entities: 5,
+            deliveries: 32,
+            workers: 2,
+            lasts: Duration::from_secs(40),
+            crash: 0,
+            freeze: 0,
+            destination_outage: Some(DestinationOutage { source: None, reaction, from, lasts }),
+            ..self
+        }
+    }
+
+    /// The erase takes seconds, and its order gets new deliveries.
+    fn slow_erase() -> Self {
+        let (from, lasts) = (Duration::ZERO, Duration::from_secs(3));
+        let how = FailureMode::Throttled;
+        Self {
+            outages: vec![Outage { service: Service::Queries, how, permille: 700, from, lasts, number: 1 }],
+            entities: 1,
+            deliveries: 40,
+            rounds: 2,
+            lasts: Duration::from_secs(6),
+            table: 30,
+            handler: 150,
+            erases: 1000,
+            hours: 1,
+            ..Self::calm()
+        }
+    }
+
+    fn short_store_outage() -> Self {
+        let out = Self::store_outage(FailureMode::Throttled);
+        let short = |outage| Outage { lasts: Duration::from_secs(60), ..outage };
+        let outages = out.outages.iter().copied().map(short).collect();
+        Self { outages, lasts: Duration::from_secs(80), ..out }
     }
 
     pub fn of(seed: u64) -> Self {

@@ -18,6 +18,7 @@ use super::{
     mutation::{Mutator, is_claim, is_put, written_start},
     node::{Node, pause},
     outage::{FailureMode, Service},
+    random::Draw,
 };
 
 // The names of calls in traces.
@@ -107,6 +108,49 @@ impl NodeTable {
         Arc::new(Self { node: node.clone(), mutator: mutator.clone(), puts: AtomicU32::new(0) })
     }
 
+    /// Draws a fault for a call, and traces it.
+    fn drawn_fault(&self, name: &'static str, writes: bool, draw: &mut Draw) -> Fault {
+        let world = &self.node.world;
+        if !world.is_active() {
+            return Fault::None;
+        }
+        let profile = &world.profile;
+        let own = match name {
+            CLAIM => Some((profile.claims, Fault::Silent)),
+            PUT if self.puts.fetch_add(1, Relaxed) < ASTRAY => Some((profile.puts, Fault::SilentBefore)),
+            _ => None,
+        };
+        let mut fault = Fault::None;
+        if let Some((permille, own)) = own.filter(|(permille, _)| *permille > 0)
+            && draw.happens(permille)
+        {
+            fault = own;
+        } else if writes && draw.happens(profile.late) {
+            let longest = draw.one_of(&[2_000, 6_000, 30_000]);
+            fault = Fault::Late(draw.millis(500, longest));
+        } else if draw.happens(profile.table) {
+            fault = draw.one_of(&[
+                Fault::FailsBefore,
+                Fault::LosesReply,
+                Fault::LosesReply,
+                Fault::Silent,
+                Fault::SilentBefore,
+                Fault::Throttled,
+                Fault::Conflict,
+                Fault::Slow,
+            ]);
+        }
+        if !writes && matches!(fault, Fault::Conflict) {
+            fault = Fault::Throttled;
+        }
+        if fault == Fault::None || !world.allows(draw.id) {
+            return Fault::None;
+        }
+        let (node, decision, how) = (self.node.number, draw.id, fault.name());
+        world.trace(TraceEvent::Fault { node, decision, how, call: name });
+        fault
+    }
+
     async fn call<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -120,45 +164,7 @@ impl NodeTable {
         };
         let mut draw = self.node.stream.draw();
         let latency = draw.millis(1, 12);
-        let mut fault = Fault::None;
-        if world.is_active() {
-            let profile = &world.profile;
-            let own = match name {
-                CLAIM => Some((profile.claims, Fault::Silent)),
-                PUT if self.puts.fetch_add(1, Relaxed) < ASTRAY => Some((profile.puts, Fault::SilentBefore)),
-                _ => None,
-            };
-            if let Some((permille, own)) = own.filter(|(permille, _)| *permille > 0)
-                && draw.happens(permille)
-            {
-                fault = own;
-            } else if writes && draw.happens(profile.late) {
-                let longest = draw.one_of(&[2_000, 6_000, 30_000]);
-                fault = Fault::Late(draw.millis(500, longest));
-            } else if draw.happens(profile.table) {
-                fault = draw.one_of(&[
-                    Fault::FailsBefore,
-                    Fault::LosesReply,
-                    Fault::LosesReply,
-                    Fault::Silent,
-                    Fault::SilentBefore,
-                    Fault::Throttled,
-                    Fault::Conflict,
-                    Fault::Slow,
-                ]);
-            }
-            if !writes && matches!(fault, Fault::Conflict) {
-                fault = Fault::Throttled;
-            }
-            if fault != Fault::None {
-                if world.allows(draw.id) {
-                    let (node, decision, how) = (self.node.number, draw.id, fault.name());
-                    world.trace(TraceEvent::Fault { node, decision, how, call: name });
-                } else {
-                    fault = Fault::None;
-                }
-            }
-        }
+        let mut fault = self.drawn_fault(name, writes, &mut draw);
         if let Some(how) = world.out(services(name), self.node.number) {
             fault = how.into();
         }

@@ -1,5 +1,6 @@
 //! The world of one run: true time, rows, history and allowed faults.
 
+mod changes;
 mod loss;
 mod rows;
 
@@ -28,7 +29,7 @@ use webhook_serializer::{
 use super::{
     Plan,
     destination::{DestinationOutage, Reaction},
-    history::{AcceptedEffect, DeliveryName, History, ObservedRow, Start, TraceEvent, TraceLine},
+    history::{AcceptedEffect, DeliveryName, Effect, History, ObservedRow, Start, TraceEvent, TraceLine},
     mutation::without_period,
     node::Node,
     outage::{FailureMode, Outage, Service},
@@ -276,16 +277,8 @@ impl World {
         inner.history.starts.len() - 1
     }
 
-    /// `claimed` is the token that the effect carries, `token` that of its start.
-    pub fn apply_effect(
-        &self,
-        by: &Node,
-        entity: usize,
-        claimed: u64,
-        token: u64,
-        sequence: Option<u64>,
-        remembers: bool,
-    ) -> bool {
+    pub fn apply_effect(&self, by: &Node, effect: Effect) -> bool {
+        let Effect { entity, claimed, token, sequence, remembers } = effect;
         let is_newest = by.tables == self.tables() && token == self.observed(entity).token;
         let mut inner = self.inner();
         let seen = inner.seen.entry(entity).or_default();

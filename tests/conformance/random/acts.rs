@@ -1,0 +1,350 @@
+//! The operations of an act: each under the current or an outdated lease and row.
+
+use webhook_serializer::protocol::table::Key;
+
+use super::*;
+
+/// The rows, leases and times that an act uses.
+struct Met {
+    now: Timestamp,
+    entity: EntityKey,
+    length: Duration,
+    request: Acquire,
+    lease: Option<Lease>,
+    state: Option<EntityState>,
+    claimed: Option<(EntityKey, Sequence, Nonce)>,
+    purge_at: Option<Timestamp>,
+    row: Option<Row>,
+    part: Key,
+}
+
+impl Case<'_> {
+    pub(super) async fn act(&mut self, act: &Act) -> Result<(), String> {
+        self.now = self.now + Duration::from_millis(act.millis);
+        // The clock of another machine, 15 s behind or ahead.
+        let now = match act.twist % 6 {
+            0 => Timestamp::from_millis(self.now.as_millis() - 15_000),
+            1 => self.now + Duration::from_secs(15),
+            _ => self.now,
+        };
+        let entity = self.entity(act.entity);
+        let length = Duration::from_millis(if act.twist == 7 { 2_000_000 } else { 500 * u64::from(act.twist) });
+        let request = Acquire {
+            entity: entity.clone(),
+            kind: act.lease,
+            holder: self.nonce(),
+            info: HolderInfo::new("conformance, é"),
+            now,
+            length,
+        };
+        let lease = pick(&self.leases, act.pick);
+        let state = pick(&self.states, act.pick);
+        let claimed = pick(&self.claimed, act.pick);
+        let purge_at = (!act.twist.is_multiple_of(3)).then(|| now + Duration::from_secs(60));
+        let row = pick(&self.rows, act.pick + usize::from(act.twist));
+        // Few parts, so that operations meet.
+        let part = part_row(&entity, &Nonce::from_parts(START, u128::from(act.twist % 2)), 0);
+        let met = Met { now, entity, length, request, lease, state, claimed, purge_at, row, part };
+        match act.kind {
+            Kind::Forget
+            | Kind::Remove
+            | Kind::PutPart
+            | Kind::RemovePart
+            | Kind::KeepForever
+            | Kind::ExpireAgain
+            | Kind::ExtendRetention
+            | Kind::AdvancePosition
+            | Kind::ListJob
+            | Kind::BeginRestore
+            | Kind::EndRestore
+            | Kind::ForceAcquire
+            | Kind::AdvanceNumbers => self.maintain(act, met).await,
+            Kind::Claim | Kind::Put | Kind::Void | Kind::Spill | Kind::Park => self.append(act, met).await,
+            Kind::Acquire
+            | Kind::TakeOver
+            | Kind::Renew
+            | Kind::ReleaseEmpty
+            | Kind::Release
+            | Kind::HandOver
+            | Kind::MarkHandOver
+            | Kind::RequestYield
+            | Kind::ForceRelease => self.lease(act, met).await,
+            Kind::Settle | Kind::SettleAndRelease | Kind::MarkStart | Kind::Fail | Kind::Block | Kind::Commit => {
+                self.settle(act, met).await
+            }
+            Kind::Unblock
+            | Kind::Hold
+            | Kind::Resume
+            | Kind::RetryNow
+            | Kind::Skip
+            | Kind::Rewind
+            | Kind::LogAction
+            | Kind::LogOutcome => self.operate(act, met).await,
+        }
+    }
+
+    /// Acts of the sweep, of restores and of expiry.
+    async fn maintain(&mut self, act: &Act, met: Met) -> Result<(), String> {
+        let Met { now, entity, length, state, row, part, .. } = met;
+        match act.kind {
+            Kind::Forget => {
+                let Some(seen) = state else { return Ok(()) };
+                self.run(&Forget::of(&seen, now)).await?;
+            }
+            Kind::Remove => {
+                let Some(remove) = row.and_then(|row| Remove::of(&row).ok()) else { return Ok(()) };
+                self.run(&remove).await?;
+            }
+            Kind::PutPart => {
+                let row = Row::new().with("v", 1_u32).with("body", "a part").with("purge_at", now.as_millis() / 1000);
+                self.run(&PutPart { key: part, row }).await?;
+            }
+            Kind::RemovePart => self.run(&RemovePart { part: &part }).await.map(|_| ())?,
+            Kind::KeepForever => self.run(&KeepForever { part }).await.map(|_| ())?,
+            Kind::ExpireAgain => self.run(&ExpireAgain { part, until: now }).await.map(|_| ())?,
+            Kind::ExtendRetention => {
+                let row = row.and_then(|row| key_of(&TableName::Inbox, &row)).unwrap_or(part);
+                self.run(&ExtendRetention { row, until: now + Duration::from_secs(30) }).await?;
+            }
+            Kind::AdvancePosition => self.advance_position(act, now).await?,
+            Kind::ListJob => {
+                let job = format!("{}-{}", self.names.case, act.twist % 2);
+                self.run(&ListJob { job: &job }).await?;
+            }
+            Kind::BeginRestore | Kind::EndRestore => self.restore(act, now).await?,
+            Kind::ForceAcquire => {
+                let Some(seen) = state else { return Ok(()) };
+                let (restoring, holder) = (self.restoring(now), self.nonce());
+                let last = Sequence(seen.tail.0 + u64::from(act.twist % 3));
+                let seize =
+                    maintain::ForceAcquire { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
+                if let Some(ForceAcquired::Granted(lease, state)) = self.run(&seize).await? {
+                    self.acquired(Some(Acquired::Granted(lease, state)))?;
+                }
+            }
+            Kind::AdvanceNumbers => {
+                let Some(seen) = state else { return Ok(()) };
+                let (restoring, retention) = (self.restoring(now), Duration::from_secs(60));
+                let raise = maintain::AdvanceNumbers { restoring: &restoring, seen: &seen, job: None, now, retention };
+                if let Some(NumbersAdvanced::Advanced(state)) = self.run(&raise).await? {
+                    // Every earlier grant has a smaller token.
+                    self.granted.insert(state.entity.clone(), state.token);
+                    self.states.push(state);
+                }
+            }
+            other => unreachable!("{other:?}"),
+        }
+        self.look(&entity).await;
+        Ok(())
+    }
+
+    /// Acts of an ingest or a worker on inbox rows.
+    async fn append(&mut self, act: &Act, met: Met) -> Result<(), String> {
+        let Met { now, entity, claimed, .. } = met;
+        match act.kind {
+            Kind::Claim => {
+                let nonce = self.nonce();
+                let claimed = self.run(&Claim { entity: &entity, nonce: &nonce, now }).await?;
+                self.claimed.extend(claimed.map(|claimed| (entity.clone(), claimed.sequence, nonce)));
+            }
+            Kind::Put => {
+                let Some((entity, sequence, nonce)) = claimed else { return Ok(()) };
+                let envelope = envelope(&entity, act.twist, &nonce, now);
+                self.run(&Put { envelope: &envelope, sequence }).await?;
+            }
+            Kind::Void => {
+                let sequence = claimed.map_or(Sequence(7), |claimed| claimed.1);
+                self.run(&Void { entity: &entity, sequence, purge_at: now }).await?;
+            }
+            Kind::Spill => {
+                let receipt = receipt(act.twist, claimed.map_or(Sequence(7), |claimed| claimed.1), now);
+                let Some(spill) = Spill::of(&entity, &receipt, now) else { return Ok(()) };
+                self.run(&spill).await?;
+            }
+            Kind::Park => {
+                let row = act.beside.first().map(|loose| match &loose.action {
+                    webhook_serializer::protocol::table::Action::Put(row) => row.clone(),
+                    _ => Row::new().with("error", "rejected"),
+                });
+                let sequence = claimed.map_or(Sequence(7), |claimed| claimed.1);
+                self.run(&Park { entity: &entity, sequence, row: &row.unwrap_or_default() }).await?;
+            }
+            other => unreachable!("{other:?}"),
+        }
+        self.look(&entity).await;
+        Ok(())
+    }
+
+    /// Acts on a lease.
+    async fn lease(&mut self, act: &Act, met: Met) -> Result<(), String> {
+        let Met { now, entity, length, request, lease, state, purge_at, .. } = met;
+        match act.kind {
+            Kind::Acquire => {
+                let acquired = self.run(&request).await?;
+                self.acquired(acquired)?;
+            }
+            Kind::TakeOver => {
+                let Some(seen) = state else { return Ok(()) };
+                let request = Acquire { entity: seen.entity.clone(), ..request };
+                let acquired = self.run(&TakeOver { request, seen }).await?;
+                self.acquired(acquired)?;
+            }
+            Kind::Renew => {
+                let Some(lease) = lease else { return Ok(()) };
+                if let Some(Renewed::Renewed(state)) = self.run(&Renew { lease: &lease, now, length }).await? {
+                    self.states.push(state);
+                }
+            }
+            Kind::ReleaseEmpty => {
+                let Some(lease) = lease else { return Ok(()) };
+                self.run(&ReleaseEmpty { lease: &lease, purge_at }).await?;
+            }
+            Kind::Release => {
+                let Some(lease) = lease else { return Ok(()) };
+                self.run(&Release { lease: &lease }).await?;
+            }
+            Kind::HandOver => {
+                let Some(lease) = lease else { return Ok(()) };
+                self.run(&HandOver { lease: &lease, suspected: act.twist.is_multiple_of(2), due: now }).await?;
+            }
+            Kind::MarkHandOver => {
+                let Some(lease) = lease else { return Ok(()) };
+                self.run(&MarkHandOver { lease: &lease }).await?;
+            }
+            Kind::RequestYield => {
+                let until = now + LONGEST_YIELD * u32::from(act.twist) / 6;
+                self.run(&RequestYield { entity: &entity, now, until }).await?;
+            }
+            Kind::ForceRelease => {
+                let Some(seen) = state else { return Ok(()) };
+                self.run(&ForceRelease { seen: &seen, record: HolderInfo::new("by force") }).await?;
+            }
+            other => unreachable!("{other:?}"),
+        }
+        self.look(&entity).await;
+        Ok(())
+    }
+
+    /// Acts of a lease's holder on its delivery.
+    async fn settle(&mut self, act: &Act, met: Met) -> Result<(), String> {
+        let Met { now, entity, length, lease, state, purge_at, .. } = met;
+        match act.kind {
+            Kind::Settle => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                let hands_over = act.twist.is_multiple_of(3);
+                let settle = Settle { lease: &lease, decision: &decision, now, length, hands_over };
+                if let Some(Settled::Settled(lease, state)) = self.run(&settle).await? {
+                    self.leases.push(lease);
+                    self.states.push(state);
+                }
+            }
+            Kind::SettleAndRelease => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                let settle = SettleAndRelease { lease: &lease, decision: &decision, purge_at };
+                if let Some(SettledAndReleased::Grown(state)) = self.run(&settle).await? {
+                    self.states.push(state);
+                }
+            }
+            Kind::MarkStart => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                self.run(&MarkStart { lease: &lease, sequence: decision.first }).await?;
+            }
+            Kind::Fail => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                let (sequence, attempts) = (decision.first, u32::from(act.twist));
+                let one_by_one = act.twist.is_multiple_of(3).then(|| decision.last());
+                let error = "ü".repeat(60);
+                let fail = Fail {
+                    lease: &lease,
+                    sequence,
+                    attempts,
+                    retries: retries(act.twist),
+                    suspected: act.twist.is_multiple_of(2),
+                    one_by_one,
+                    retry_at: purge_at,
+                    error: &error,
+                };
+                self.run(&fail).await?;
+            }
+            Kind::Block => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                let reason = BlockReason::Expired;
+                self.run(&Block { lease: &lease, sequence: decision.first, reason }).await?;
+            }
+            Kind::Commit => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                let hands_over = act.twist.is_multiple_of(3);
+                let settling = if act.twist.is_multiple_of(2) {
+                    Settling::Releases(SettleAndRelease { lease: &lease, decision: &decision, purge_at })
+                } else {
+                    Settling::GoesOn(Settle { lease: &lease, decision: &decision, now, length, hands_over })
+                };
+                let beside = self.writes(&act.beside);
+                let writes = Commit { settling, writes: &beside, is_on_hold: act.twist.is_multiple_of(5) }.all();
+                self.transact(writes, None).await?;
+            }
+            other => unreachable!("{other:?}"),
+        }
+        self.look(&entity).await;
+        Ok(())
+    }
+
+    /// Acts of an operator.
+    async fn operate(&mut self, act: &Act, met: Met) -> Result<(), String> {
+        let Met { now, entity, lease, state, purge_at, .. } = met;
+        match act.kind {
+            Kind::Unblock => {
+                let seen = state.map_or(FencingToken(1), |state| state.token);
+                self.run(&Unblock { entity: &entity, seen }).await?;
+            }
+            Kind::Hold => {
+                let seen = state.map(|state| state.hold).unwrap_or_default();
+                self.run(&maintain::BeginHold { entity: &entity, seen, now }).await?;
+            }
+            Kind::Resume => {
+                let Some(seen) = state else { return Ok(()) };
+                self.run(&maintain::EndHold { seen: &seen, purge_at }).await?;
+            }
+            Kind::RetryNow => {
+                let Some(seen) = state else { return Ok(()) };
+                self.run(&RetryNow { seen: &seen }).await?;
+            }
+            Kind::Skip => {
+                let (Some(lease), Some(seen)) = (lease, state.clone()) else { return Ok(()) };
+                let Some(decision) = self.decision(act, state, now) else { return Ok(()) };
+                self.run(&Skip { lease: &lease, decision: &decision, seen: &seen, now, purge_at }).await?;
+            }
+            Kind::Rewind => {
+                let (Some(lease), Some(seen)) = (lease, state.clone()) else { return Ok(()) };
+                let from = Sequence((seen.head.0 + 1).saturating_sub(u64::from(act.twist % 4)).max(1));
+                self.run(&Rewind { lease: &lease, seen: &seen, from, since: now }).await?;
+            }
+            Kind::LogAction | Kind::LogOutcome => {
+                let reason = Reason::new("ada", &"ü".repeat(300));
+                let nonce = match (act.kind, &self.act) {
+                    (Kind::LogOutcome, Some(nonce)) if !act.twist.is_multiple_of(3) => nonce.clone(),
+                    _ => self.nonce(),
+                };
+                let sequence = state.map(|state| state.next()).filter(|_| act.twist.is_multiple_of(2));
+                let done = maintain::OperatorAction {
+                    entity,
+                    nonce,
+                    verb: Verb::Skip.as_str().into(),
+                    sequence,
+                    reason,
+                    ended: None,
+                };
+                if act.kind == Kind::LogAction {
+                    self.run(&maintain::LogAction { action: &done, purge_at: now }).await?;
+                    self.act = Some(done.nonce);
+                } else {
+                    self.run(&maintain::LogOutcome { action: &done, outcome: "settled as parked" }).await?;
+                }
+                return Ok(());
+            }
+            other => unreachable!("{other:?}"),
+        }
+        self.look(&entity).await;
+        Ok(())
+    }
+}

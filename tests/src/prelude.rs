@@ -1,0 +1,64 @@
+//! The names that most tests use.
+
+pub use crate::{
+    clock::TokioClock,
+    deployment::{Collector, LocalDeployment},
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    handlers::{Counting, Done, Scripted, Slow, answering, failing, rejecting},
+    testbed::TestBed,
+    webhooks::{noise, request, signed, signed_as, update},
+    world::{World, entity, key, record},
+};
+pub use futures_util::future::{BoxFuture, join_all};
+pub use serializer::{
+    local::{
+        function_process::{FunctionProcess, FunctionSettings, Logs},
+        handler_log::RunEnd,
+        samples::Webhook,
+    },
+    view::audit::Sent,
+};
+pub use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    future::ready,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+pub use webhook_serializer::{
+    aws::{Account, Parts, meter::Reading},
+    engine::{
+        append::Inbox,
+        drain::{Acknowledgement, Drainer, MARGIN, Received, SuspectGate},
+        queue::{Message, QueueError},
+    },
+    functions::{
+        ingest::{Ingest, Request, Response},
+        worker::{Record, SqsEvent, Worker},
+    },
+    handler::{Context, Handler, HandlerError, Isolation, Outcome},
+    jobs::{Job, JobError, Jobs, Ticker},
+    leases::{Leases, Terms},
+    operator::{Erased, Operator, OperatorError, PutBack, Rewound, Skipped},
+    protocol::{
+        delivery::{Age, Delivery, Envelope, Incoming},
+        entity::{DeliveryId, EntityKey, FencingToken, Sequence, SourceName},
+        format::attribute as a,
+        inbox::{Claim, Put, Unblocked},
+        keys::{delivery_row, entity_row, key_of, parked_row},
+        lease::{Acquire, Acquired, Lease, Release},
+        maintain::{NextRestore, Reason},
+        memory::MemoryTable,
+        operation::Operation,
+        receipt::{Recent, Settlement},
+        state::{BlockReason, EntityState, HolderInfo, LeaseKind},
+        table::{Action, Change, Condition, Key, Row, Table, TableError, TableName, Value, Write, Written},
+        tick::{JobState, TickOutcome},
+    },
+    sources::{LiveSources, Sources},
+    telemetry::{Event, Log, Observer},
+    time::{Clock, Env, SeededRandom, Timestamp},
+};

@@ -1,0 +1,228 @@
+//! A queue in memory.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, ready};
+use tokio::sync::watch;
+use webhook_serializer::{
+    engine::{
+        drain::Acknowledgement,
+        queue::{self, Depth, Queue, QueueError, Visibility, WakeUp},
+    },
+    functions::worker::{Attributes, Record},
+    time::Env,
+};
+
+/// The visibility timeout of a wake-up that was kept.
+pub const VISIBILITY: Duration = Duration::from_secs(90);
+
+/// The visibility timeout of a wake-up in a worker's hand: longer than any function runs.
+const LONGEST_VISIBILITY: Duration = Duration::from_secs(1350);
+
+/// Ends a run that loops.
+const MOST_WAKE_UPS: u64 = 100_000;
+
+#[derive(Debug, Clone)]
+pub struct Message {
+    pub content: queue::Message,
+    pub times: u32,
+    due: Duration,
+    number: u64,
+}
+
+impl Message {
+    pub fn receipt(&self) -> String {
+        self.number.to_string()
+    }
+
+    pub fn record(&self) -> Record {
+        Record {
+            message_id: self.receipt(),
+            receipt_handle: self.receipt(),
+            body: self.content.text(),
+            attributes: Attributes { approximate_receive_count: self.times.to_string() },
+        }
+    }
+}
+
+/// A queue in memory that loses nothing: a message arrives when it is due, and again when it was kept
+/// or stays in flight for too long.
+#[derive(Debug)]
+pub struct MemoryQueue {
+    state: Mutex<Messages>,
+    hidden: AtomicU64,
+    changed: watch::Sender<()>,
+    sent: AtomicU64,
+    env: Env,
+}
+
+#[derive(Debug, Default)]
+struct Messages {
+    waiting: Vec<Message>,
+    in_flight: Vec<Message>,
+    /// Messages that a receiver is processing.
+    at_work: usize,
+}
+
+impl Messages {
+    fn next_due(&self) -> Option<Duration> {
+        self.waiting.iter().chain(&self.in_flight).map(|message| message.due).min()
+    }
+
+    fn receive(&mut self, now: Duration) -> Option<Message> {
+        let all = self.waiting.iter().chain(&self.in_flight).enumerate();
+        let due = all.filter(|(_, message)| message.due <= now);
+        let (index, _) = due.min_by_key(|(_, message)| (message.due, message.number))?;
+        let mut message = match index.checked_sub(self.waiting.len()) {
+            None => self.waiting.swap_remove(index),
+            Some(index) => self.in_flight.swap_remove(index),
+        };
+        message.times += 1;
+        message.due = now + LONGEST_VISIBILITY;
+        self.in_flight.push(message.clone());
+        self.at_work += 1;
+        Some(message)
+    }
+}
+
+impl MemoryQueue {
+    pub(super) fn new(env: Env) -> Self {
+        let (sent, hidden) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { state: Mutex::default(), hidden, changed: watch::Sender::new(()), sent, env }
+    }
+
+    /// The number of visibility calls, one for each batch.
+    pub fn hidden(&self) -> u64 {
+        self.hidden.load(Relaxed)
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, Messages> {
+        self.state.lock().expect("no one panics while holding this")
+    }
+
+    /// The number of messages that are not in flight.
+    pub fn len(&self) -> usize {
+        self.state().waiting.len()
+    }
+
+    /// Delays until these are due, in the order of sending.
+    pub fn delays(&self) -> Vec<Duration> {
+        let now = self.env.monotonic();
+        let mut waiting = self.state().waiting.clone();
+        waiting.sort_by_key(|message| message.number);
+        waiting.into_iter().map(|message| message.due.saturating_sub(now)).collect()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Removes a wake-up that is not in flight, due or not.
+    pub fn take(&self) -> Option<WakeUp> {
+        self.take_any().map(|content| match content {
+            queue::Message::WakeUp(wake_up) => wake_up,
+            queue::Message::Deferred(deferred) => panic!("a delivery of {}", deferred.entity()),
+        })
+    }
+
+    pub fn take_any(&self) -> Option<queue::Message> {
+        self.state().waiting.pop().map(|message| message.content)
+    }
+
+    pub fn clear(&self) {
+        let mut state = self.state();
+        state.waiting.clear();
+        state.in_flight.clear();
+    }
+
+    /// Waits for the next message; `None` once none is left or in flight.
+    pub async fn receive(&self) -> Option<Message> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let now = self.env.monotonic();
+            let next_due = {
+                let mut state = self.state();
+                if let Some(message) = state.receive(now) {
+                    return Some(message);
+                }
+                if state.next_due().is_none() && state.at_work == 0 {
+                    return None;
+                }
+                state.next_due()
+            };
+            let due = async {
+                match next_due {
+                    Some(due) => self.env.sleep(due - now).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = due => {}
+            }
+        }
+    }
+
+    pub fn receive_due(&self) -> Option<Message> {
+        self.state().receive(self.env.monotonic())
+    }
+
+    /// Deletes a received message, or keeps it in flight until its visibility timeout.
+    pub fn acknowledge(&self, message: Message, acknowledgement: Acknowledgement) {
+        let mut state = self.state();
+        state.at_work -= 1;
+        let received = |other: &Message| other.number == message.number;
+        match acknowledgement {
+            Acknowledgement::Delete => state.in_flight.retain(|other| !received(other)),
+            Acknowledgement::Keep => {
+                let kept = self.env.monotonic() + VISIBILITY;
+                state.in_flight.iter_mut().filter(|other| received(other)).for_each(|it| it.due = it.due.min(kept));
+            }
+        }
+        drop(state);
+        self.changed.send_replace(());
+    }
+}
+
+impl Queue for MemoryQueue {
+    fn send<'a>(&'a self, message: &'a queue::Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        let number = self.sent.fetch_add(1, Relaxed);
+        assert!(number < MOST_WAKE_UPS, "the run goes round in circles");
+        let delay = Duration::from_secs(delay.as_millis().div_ceil(1000).try_into().expect("a short delay"));
+        let due = self.env.monotonic() + delay;
+        let message = Message { content: message.clone(), times: 0, due, number };
+        self.state().waiting.push(message);
+        self.changed.send_replace(());
+        Box::pin(ready(Ok(())))
+    }
+}
+
+impl Visibility for MemoryQueue {
+    fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        self.hidden.fetch_add(1, Relaxed);
+        let due = self.env.monotonic() + Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
+        let mut state = self.state();
+        let named = |message: &&mut Message| receipts.contains(&message.receipt());
+        let hidden = state.in_flight.iter_mut().filter(named).map(|message| message.due = due).count();
+        drop(state);
+        self.changed.send_replace(());
+        let gone = || QueueError::Unavailable("not in flight".into());
+        Box::pin(ready((hidden == receipts.len()).then_some(()).ok_or_else(gone)))
+    }
+}
+
+impl Depth for MemoryQueue {
+    fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
+        Box::pin(ready(Ok(self.len() as u64)))
+    }
+}
