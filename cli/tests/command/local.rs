@@ -147,6 +147,6 @@ fn demo_counts_the_dead_workers_start() {
 #[test]
 fn demo_names_the_redriven_delivery() {
     let played = ran(&["local", "--demo", "--plain", "--act", "parked"]);
-    assert!(printed(&played).contains("\nRA1 put back last; the others in order"), "{played:?}");
+    assert!(printed(&played).contains("\nRA1 put back last; the others\nin order"), "{played:?}");
     assert!(played.status.success());
 }

@@ -122,7 +122,7 @@ impl fmt::Display for ActReport {
             (false, _) => writeln!(f, "{}", console::style(&self.verdict).red().bold()),
             (true, []) => writeln!(f, "{}", console::style(&self.verdict).green()),
             (true, put_back) => {
-                let sentence = format!("{} put back last; the others {}", put_back.join(" and "), self.verdict);
+                let sentence = format!("{} put back last; the others\n{}", put_back.join(" and "), self.verdict);
                 writeln!(f, "{}", console::style(sentence).green())
             }
         }
@@ -150,11 +150,11 @@ mod tests {
     fn redriven_delivery_is_reported_apart() {
         let shown = |put_back: &[&str]| {
             let report = ActReport { orders: vec![order(put_back)], verdict: Verdict::default() };
-            console::strip_ansi_codes(&report.to_string()).lines().last().unwrap().to_owned()
+            console::strip_ansi_codes(&report.to_string()).lines().skip(2).collect::<Vec<_>>().join("\n")
         };
         assert_eq!(
             shown(&["RA1"]),
-            "RA1 put back last; the others in order, one at a time, nothing lost, nothing repeated"
+            "RA1 put back last; the others\nin order, one at a time, nothing lost, nothing repeated"
         );
         assert_eq!(shown(&[]), "in order, one at a time, nothing lost, nothing repeated");
     }
