@@ -189,9 +189,9 @@ async fn hanging_payload_is_parked_after_a_day() {
     assert!((90..=160).contains(&starts), "{starts} starts");
 }
 
-/// The others do not wait three days each.
+/// Deliveries behind the first do not wait three more days each.
 #[tokio::test(start_paused = true)]
-async fn order_is_given_up_once_after_three_days() {
+async fn waiting_deliveries_are_parked_together_after_three_days() {
     let (world, starts) = (world(), Arc::default());
     for id in 0..50 {
         append(&world, "shop", "a", &format!("{id:02}")).await;

@@ -266,7 +266,7 @@ async fn linger_ends_once_the_row_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn linger_ends_for_deliveries_handled_alone() {
+async fn deliveries_started_singly_do_not_linger() {
     let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
     let linger = world.sources().get("test").unwrap().linger;
     let comes = async |id: &str| {

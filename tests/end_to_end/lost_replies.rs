@@ -138,9 +138,9 @@ async fn lost_reply_is_absorbed_by_park_and_redrive() {
     assert_eq!(outcomes.parked, 0);
 }
 
-/// The row has no room for the last of them.
+/// The entity's row has no room for the last receipts.
 #[tokio::test(start_paused = true)]
-async fn lost_reply_is_absorbed_while_receipts_spill() {
+async fn lost_reply_is_absorbed_when_receipts_exceed_row() {
     let ids: Vec<String> = (0..Recent::capacity(&entity()) + 3).map(|number| format!("{number:02}")).collect();
     let all: Vec<String> = ids.iter().chain(&ids[..2]).cloned().collect();
     let outcomes = every_fault_is_absorbed(async |world| {

@@ -115,7 +115,7 @@ async fn early_wake_up_is_requeued_with_its_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rate_holds_over_an_empty_inbox() {
+async fn rate_applies_after_the_inbox_was_empty() {
     let world = World::new();
     let drainers = [world.drainer(Done)];
     for id in 0..5 {

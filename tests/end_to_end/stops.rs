@@ -379,7 +379,7 @@ async fn unfilled_sequence_is_not_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rate_holds_over_a_skip_and_a_retry() {
+async fn skip_or_retry_does_not_bypass_the_rate() {
     for skips in [true, false] {
         let world = World::new();
         world.append_all_from("rarely", "test/a", ["1", "2", "3"]).await;

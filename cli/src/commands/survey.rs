@@ -23,7 +23,7 @@ const FREE: u64 = 1000;
 /// The units reserved for the second table, whose cost is unknown until its first page is read.
 const FOR_THE_SECOND: u64 = 2 * Read::PAGE_UNITS;
 
-/// Deliveries in one request; with the largest bodies, that is a full answer.
+/// Deliveries per request: with the largest bodies, as many as a response holds.
 const AT_ONCE: usize = 25;
 
 /// An eventually consistent read costs half a unit for 4 KB.

@@ -18,7 +18,7 @@ use webhook_serializer::{
 use super::Watched;
 use crate::view::{order_status::Kind, overview::Overview};
 
-/// Read units spent without asking, as by the commands.
+/// Read units that a page spends without asking; the commands have the same limit.
 pub(super) const FREE: u64 = 1000;
 
 /// Read units a second spent on repeated readings: less than a cent an hour.

@@ -84,7 +84,7 @@ const ACTS: [Act; 7] = [
     },
     Act {
         name: "group",
-        about: "A burst of one order, delivered up to ten at once: two starts for five.",
+        about: "Five webhooks of one order, up to ten at once: two starts handle all five.",
         lines: Lines::Each,
     },
     Act {

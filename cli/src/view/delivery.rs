@@ -61,7 +61,8 @@ impl DeliveryStatus {
                 let ago = parked.parked_at.map(|at| format!(" {} ago", duration(now.since(at)))).unwrap_or_default();
                 let mut sentences = vec![format!("It was parked{ago}: {}", parked.error)];
                 sentences.extend(parked.kept_until.map(|until| format!("It is kept until {until}.")));
-                let redrive = NextCommand::new("redrive", &[&at], "once mended: appends it again at the end");
+                let redrive =
+                    NextCommand::new("redrive", &[&at], "once the cause is fixed: appends it again at the end");
                 let discard = NextCommand::new("discard", &[&at, "--why", "TEXT"], "removes it for good");
                 ("parked".to_owned(), sentences, vec![redrive, discard])
             }

@@ -190,7 +190,7 @@ impl OrderStatus {
                     self.next.push(NextCommand::new(
                         "resume",
                         &[],
-                        "once mended: tries it again, with all its attempts",
+                        "once the cause is fixed: tries it again, with all its attempts",
                     ));
                     let skip = NextCommand::new("skip", &[&next, "--why", "TEXT"], "parks it and continues behind it");
                     self.next.push(skip);
@@ -213,11 +213,15 @@ impl OrderStatus {
         self.show(&one);
         if count == 1 {
             self.explain(format!("1 delivery is parked: {newest_error}"));
-            self.next.push(NextCommand::new("redrive", &[&one], "once mended: appends it again at the end"));
+            self.next.push(NextCommand::new(
+                "redrive",
+                &[&one],
+                "once the cause is fixed: appends it again at the end",
+            ));
             self.next.push(NextCommand::new("discard", &[&one, "--why", "TEXT"], "removes it for good"));
         } else {
             self.explain(format!("{count} deliveries are parked, the newest because: {newest_error}"));
-            self.next.push(NextCommand::new("redrive", &[], "once mended: appends them again at the end"));
+            self.next.push(NextCommand::new("redrive", &[], "once the cause is fixed: appends them again at the end"));
         }
     }
 

@@ -81,9 +81,9 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: None,
     retries: Some(11),
-    switches_off: "the last retry fails: BigCommerce deactivates the webhook and sends an e-mail. If fewer than 90 % \
-                   of a domain's webhooks within two minutes (of at least 100) are answered 2xx, all webhooks of that \
-                   domain pause for three minutes",
+    switches_off: "a last retry that fails. BigCommerce then deactivates the webhook and sends an e-mail. If fewer than \
+                   90 % of a domain's webhooks within two minutes (of at least 100) are answered 2xx, all webhooks of \
+                   that domain pause for three minutes",
     checks: "none",
     care: "The event holds only the order's id. Fetch the order, and you get its current state. Several stores of one \
            app may use the same order numbers: `entity = \"{source}/{account}/{entity}\"` keeps them apart.",

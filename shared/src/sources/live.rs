@@ -236,8 +236,9 @@ impl LiveSources {
     }
 
     /// Looks up the source of a delivery that another instance, perhaps with a newer
-    /// document, accepted at `since` by its clock. A read proves that the source is
-    /// gone if it began after this call, or [`CLOCKS_APART`] after `since`.
+    /// document, accepted at `since` by its clock. A missing source counts as gone only
+    /// if the document was read after this call began, or later than [`CLOCKS_APART`]
+    /// after `since`.
     pub async fn find(&self, name: &SourceName, since: Timestamp) -> Found {
         let asked = self.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
         let known = || {

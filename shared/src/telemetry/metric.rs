@@ -38,8 +38,8 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Verified deliveries that were answered 2xx. A refusal of a configured source counts as
-    /// zero: a maximum of zero means that the source is refused and accepts nothing.
+    /// Verified deliveries that were answered 2xx. A refused request of a configured source
+    /// emits a zero: if the maximum is zero, all requests of the source were refused.
     Accepted: BySource,
     /// Deliveries that were deferred to the queue. Counted only while the store is down, so it
     /// costs nothing otherwise.

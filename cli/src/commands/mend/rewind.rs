@@ -26,7 +26,7 @@ use crate::commands::{
 #[derive(Debug, Args)]
 #[command(
     after_help = "Applied deliveries from there on run again, in order and before anything that waits: after a handler was \
-                  mended, or its data was lost. Their effects happen again. Parked, superseded and repeated ones stay as \
+                  fixed, or its data was lost. Their effects happen again. Parked, superseded and repeated ones stay as \
                   they are. A handler at work finishes first. A receiver sees another `webhook-id`; a handler finds the \
                   earlier run in `Delivery::run_before`."
 )]

@@ -183,7 +183,7 @@ async fn silent_function_is_unanswered_before_handler_timeout() {
 }
 
 #[tokio::test]
-async fn broken_answer_is_unanswered_and_refused_connection_unavailable() {
+async fn broken_answer_is_unanswered_refused_connection_is_unavailable() {
     for half in [&b"HTTP/1.1 200 \r\nContent-Length: 20\r\n\r\n{\"outcome\""[..], b"HTTP/1.1 20", b""] {
         let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
         let (invoke, url) = (orders(&endpoint), endpoint.url());

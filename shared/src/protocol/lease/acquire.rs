@@ -25,8 +25,8 @@ use crate::{
 pub struct Acquire {
     pub entity: EntityKey,
     pub kind: LeaseKind,
-    /// A new nonce for this call, never one from a request, whose id may come
-    /// twice.
+    /// A new nonce for this call. A request's id would not do, because a request
+    /// may come twice.
     pub holder: Nonce,
     /// The description of the holder, for people.
     pub info: HolderInfo,
@@ -156,9 +156,9 @@ pub struct TakeOver {
 }
 
 impl TakeOver {
-    /// Returns what the vanished holder costs the delivery at `head + 1` if it was
-    /// draining: an attempt, if it had recorded the start, and otherwise a
-    /// suspicion, because it may have vanished before the start.
+    /// Returns the changes that count a vanished drain against the delivery at
+    /// `head + 1`. A recorded start counts as an attempt. Without one, the delivery
+    /// becomes a suspect, because the drain may have vanished before the start.
     fn charge(&self) -> Vec<Change> {
         let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
         // A holder that marked the hand-over did not vanish: it could not send its wake-up.

@@ -67,7 +67,7 @@ impl StartTick {
         changes
     }
 
-    /// Adds conditions, and the changes of the start, to an update.
+    /// Extends the lease's update by `conditions` and by the changes that record the start.
     fn extended(&self, write: Write, conditions: Vec<Condition>) -> Write {
         let mut all = vec![write.condition];
         all.extend(conditions);

@@ -119,7 +119,7 @@ fn redriven_or_deferred_delivery_supersedes_none() {
 }
 
 #[test]
-fn failed_or_suspected_delivery_is_handled_alone() {
+fn failed_or_suspect_delivery_starts_singly() {
     let alone = Moment { is_alone: true, ..MOMENT };
     let start = |options: &str, change: &dyn Fn(&mut EntityState)| {
         let mut state = row(7, 12);
@@ -193,7 +193,7 @@ fn failed_latest_is_retried_one_by_one() {
 
 /// For example after the document allows fewer attempts.
 #[test]
-fn attempts_at_latest_do_not_park_the_front() {
+fn attempts_of_latest_delivery_do_not_park_front() {
     let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
     let retries = crashed(3);
     let failed = |one_by_one| roomy(EntityState { attempts: 3, retries, one_by_one, ..row(7, 20) }, 9, page(5));
@@ -203,7 +203,7 @@ fn attempts_at_latest_do_not_park_the_front() {
 
 /// For example after the source is set to deliver each.
 #[test]
-fn attempts_at_latest_do_not_count_for_front() {
+fn front_does_not_inherit_attempts_of_latest_delivery() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let stood_for = |one_by_one| EntityState { attempts: 2, one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) };
     let alone = roomy(stood_for(7), 9, page(5));

@@ -7,7 +7,7 @@ pub(super) fn crashed(times: u8) -> Retries {
 }
 
 #[test]
-fn delivery_is_given_up_unstarted_after_its_crashes() {
+fn delivery_with_too_many_crashes_is_not_started() {
     let tried = |crashes, options: &str| {
         let (last_error, retries) = (Some("it broke".into()), crashed(crashes));
         let state = EntityState { attempts: 9, last_error, retries, ..row(7, 8) };
@@ -76,7 +76,7 @@ pub(super) fn waited(class: FailureClass, wait: Duration) -> EntityState {
 }
 
 #[test]
-fn each_class_is_given_up_at_its_own_limit() {
+fn each_failure_class_has_its_own_limit() {
     let options = "retry = { for = \"100s\", unanswered_for = \"200s\", unavailable_for = \"300s\" }\n";
     type Answers = [(FailureClass, fn(&str) -> Outcome, u32, u32); 3];
     let answers: Answers = [
