@@ -16,7 +16,7 @@ fn block<'a>(text: &'a str, header: &str) -> &'a str {
 }
 
 /// The arguments of a block, `name = value` or `name: value`, without those of inner blocks.
-fn arguments<'a>(block: &'a str, sign: char) -> BTreeMap<&'a str, &'a str> {
+fn arguments(block: &str, sign: char) -> BTreeMap<&str, &str> {
     let mut depth = 0;
     let mut found = BTreeMap::new();
     for line in block.split(['\n', ',']).map(str::trim).filter(|line| !line.starts_with(['#', '/'])) {
