@@ -4,17 +4,17 @@ use std::{borrow::Cow, time::Duration};
 
 use tracing::Level;
 
-use super::event::Refusal;
 use super::{
-    event::{Event, RequeueReason},
+    event::{Event, Refusal, RequeueReason, Swept},
     metric::{Dimensions, Metric},
 };
 use crate::protocol::{
-    delivery::Delivery,
-    entity::{EntityKey, FencingToken},
+    delivery::{Delivery, Incoming},
+    entity::{EntityKey, FencingToken, Identity},
     receipt::Settlement,
     tick::TickOutcome,
 };
+use crate::time::Timestamp;
 
 /// The content of a log line.
 #[derive(Debug)]
@@ -53,6 +53,12 @@ pub(super) enum Measures<'a> {
 
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The level of a requeued wake-up: the reasons logged at DEBUG are frequent, and other lines report the same.
+fn level_of(reason: RequeueReason) -> Level {
+    use RequeueReason::{BreakerOpen, Drained, Paused, Retry};
+    if matches!(reason, Drained | Retry | BreakerOpen | Paused) { Level::DEBUG } else { Level::INFO }
 }
 
 impl<'a> Line<'a> {
@@ -122,43 +128,83 @@ impl<'a> Line<'a> {
         line.by(source.unwrap_or(NO_SOURCE), refusal.as_str())
     }
 
+    fn of_incoming(self, incoming: &'a Incoming, outcome: &'static str) -> Self {
+        let Identity { source, delivery_id, .. } = &incoming.identity;
+        self.text("delivery", delivery_id.as_str()).text("topic", &incoming.topic).by(source.as_str(), outcome)
+    }
+
+    fn with_wake_up(mut self, is_lost: bool) -> Self {
+        if !is_lost {
+            return self;
+        }
+        self.level = Level::WARN;
+        self.text("wake_up", "failed").counted(Metric::FailedWakeUps, 1)
+    }
+
+    fn settled_as(mut self, settlement: Settlement, delivery: Option<&'a Delivery>, took: Option<Duration>) -> Self {
+        let outcome = settlement.as_str();
+        self = match delivery {
+            Some(one) => self.text("delivery", one.delivery_id().as_str()).by(one.source().as_str(), outcome),
+            None => self.text("outcome", outcome),
+        };
+        self.metrics.extend(match settlement {
+            Settlement::Applied => Some((Metric::Delivered, 1)),
+            Settlement::Repeat => Some((Metric::Repeated, 1)),
+            Settlement::Parked => Some((Metric::Parked, 1)),
+            Settlement::Void | Settlement::Superseded => None,
+        });
+        self.metrics.extend(took.map(|took| (Metric::HandlerMs, millis(took))));
+        self
+    }
+
+    fn swept(swept: &Swept) -> Self {
+        let line = Self::new(Level::INFO, "swept")
+            .number("segments", swept.segments)
+            .number("seen", swept.seen)
+            .number("woken", swept.woken)
+            .number("kept", swept.kept)
+            .number("unreadable", swept.unreadable)
+            .number("unserved", swept.unserved)
+            .counted(Metric::OldestWaitingSeconds, swept.oldest.as_secs());
+        if swept.lagging { line.text("queue", "lags") } else { line }
+    }
+
+    fn job_ended(job: &'a str, tick: Timestamp, ending: TickOutcome, took: Option<Duration>) -> Self {
+        let (level, message) = match ending {
+            TickOutcome::Done => (Level::INFO, "job done"),
+            // Without the error, which may quote anything. The row holds it.
+            TickOutcome::Failed => (Level::ERROR, "job failed"),
+            TickOutcome::Crashed => (Level::ERROR, "job crashed"),
+        };
+        let mut line = Self::new(level, message).text("job", job).text("tick", tick.to_string());
+        if let Some(took) = took {
+            line = line.time("took_ms", took);
+        }
+        if ending == TickOutcome::Done { line } else { line.counted(Metric::JobsFailed, 1) }
+    }
+
     pub(super) fn of(event: &Event<'a>) -> Self {
         use Level as L;
         match *event {
-            Event::Accepted { incoming, sequence, is_wake_up_lost } => {
-                let identity = &incoming.identity;
-                let line = Self::new(if is_wake_up_lost { L::WARN } else { L::INFO }, "accepted")
-                    .of_entity(&incoming.entity)
-                    .number("sequence", sequence.0)
-                    .text("delivery", identity.delivery_id.as_str())
-                    .text("topic", &incoming.topic)
-                    .counted(Metric::Accepted, 1)
-                    .by(identity.source.as_str(), "accepted");
-                if !is_wake_up_lost {
-                    return line;
-                }
-                line.text("wake_up", "failed").counted(Metric::FailedWakeUps, 1)
-            }
+            Event::Accepted { incoming, sequence, is_wake_up_lost } => Self::new(L::INFO, "accepted")
+                .of_entity(&incoming.entity)
+                .number("sequence", sequence.0)
+                .of_incoming(incoming, "accepted")
+                .counted(Metric::Accepted, 1)
+                .with_wake_up(is_wake_up_lost),
             Event::Deferred { incoming, reason } => Self::new(L::WARN, "deferred")
                 .of_entity(&incoming.entity)
-                .text("delivery", incoming.identity.delivery_id.as_str())
-                .text("topic", &incoming.topic)
+                .of_incoming(incoming, "deferred")
                 .text("reason", reason)
                 .counted(Metric::Accepted, 1)
-                .counted(Metric::Deferred, 1)
-                .by(incoming.identity.source.as_str(), "deferred"),
+                .counted(Metric::Deferred, 1),
             Event::TakenUp { incoming, sequence, after, is_wake_up_lost } => {
-                let line = Self::new(if is_wake_up_lost { L::WARN } else { L::INFO }, "deferred delivery appended")
+                Self::new(L::INFO, "deferred delivery appended")
                     .of_entity(&incoming.entity)
                     .number("sequence", sequence.0)
-                    .text("delivery", incoming.identity.delivery_id.as_str())
-                    .text("topic", &incoming.topic)
+                    .of_incoming(incoming, "appended")
                     .time("after_ms", after)
-                    .by(incoming.identity.source.as_str(), "appended");
-                if !is_wake_up_lost {
-                    return line;
-                }
-                line.text("wake_up", "failed").counted(Metric::FailedWakeUps, 1)
+                    .with_wake_up(is_wake_up_lost)
             }
             Event::UnreadableDelivery { message_id, reason } => {
                 Self::new(L::ERROR, "deferred delivery is unreadable; kept")
@@ -166,11 +212,9 @@ impl<'a> Line<'a> {
                     .text("reason", reason)
             }
             Event::Ignored { incoming } => Self::new(L::INFO, "ignored")
-                .text("delivery", incoming.identity.delivery_id.as_str())
-                .text("topic", &incoming.topic)
+                .of_incoming(incoming, "ignored")
                 .counted(Metric::Accepted, 1)
-                .counted(Metric::Ignored, 1)
-                .by(incoming.identity.source.as_str(), "ignored"),
+                .counted(Metric::Ignored, 1),
             Event::Refused { source, refusal, reason, .. } => {
                 Self::of_refusals(source.map(|source| source.as_str()), refusal, 1).text("reason", reason)
             }
@@ -180,20 +224,8 @@ impl<'a> Line<'a> {
                 .number("token", token.0),
             Event::Settled { entity, sequence, settlement, delivery, took } => {
                 let level = if settlement == Settlement::Parked { L::WARN } else { L::INFO };
-                let mut line = Self::new(level, "settled").of_entity(entity).number("sequence", sequence.0);
-                let outcome = settlement.as_str();
-                line = match delivery {
-                    Some(one) => line.text("delivery", one.delivery_id().as_str()).by(one.source().as_str(), outcome),
-                    None => line.text("outcome", outcome),
-                };
-                line.metrics.extend(match settlement {
-                    Settlement::Applied => Some((Metric::Delivered, 1)),
-                    Settlement::Repeat => Some((Metric::Repeated, 1)),
-                    Settlement::Parked => Some((Metric::Parked, 1)),
-                    Settlement::Void | Settlement::Superseded => None,
-                });
-                line.metrics.extend(took.map(|took| (Metric::HandlerMs, millis(took))));
-                line.measured(Measures::WithThoseOf(entity))
+                let line = Self::new(level, "settled").of_entity(entity).number("sequence", sequence.0);
+                line.settled_as(settlement, delivery, took).measured(Measures::WithThoseOf(entity))
             }
             // Without the error, which may quote the body. The row holds it.
             Event::Failed { delivery, retry_in, error: _ } => Self::new(L::WARN, "attempt failed")
@@ -211,18 +243,11 @@ impl<'a> Line<'a> {
                 }
                 line.text("reason", reason.as_str()).counted(Metric::Blocked, 1).measured(Measures::WithThoseOf(entity))
             }
-            Event::Requeued { entity, delay, reason } => {
-                // Frequent, and other lines report the same.
-                let is_common = matches!(
-                    reason,
-                    RequeueReason::Drained | RequeueReason::Retry | RequeueReason::BreakerOpen | RequeueReason::Paused
-                );
-                Self::new(if is_common { L::DEBUG } else { L::INFO }, "requeued")
-                    .of_entity(entity)
-                    .time("delay_ms", delay)
-                    .text("reason", format!("{reason:?}"))
-                    .measured(Measures::WithThoseOf(entity))
-            }
+            Event::Requeued { entity, delay, reason } => Self::new(level_of(reason), "requeued")
+                .of_entity(entity)
+                .time("delay_ms", delay)
+                .text("reason", format!("{reason:?}"))
+                .measured(Measures::WithThoseOf(entity)),
             Event::Waited { entity, waited, polls } => Self::new(L::DEBUG, "waited")
                 .of_entity(entity)
                 .counted(Metric::WaitMs, millis(waited))
@@ -274,30 +299,8 @@ impl<'a> Line<'a> {
                 .of_delivery(delivery)
                 .counted(Metric::Inversions, 1)
                 .measured(Measures::WithTheNextOf(delivery.entity())),
-            Event::Swept { swept } => {
-                let line = Self::new(L::INFO, "swept")
-                    .number("segments", swept.segments)
-                    .number("seen", swept.seen)
-                    .number("woken", swept.woken)
-                    .number("kept", swept.kept)
-                    .number("unreadable", swept.unreadable)
-                    .number("unserved", swept.unserved)
-                    .counted(Metric::OldestWaitingSeconds, swept.oldest.as_secs());
-                if swept.lagging { line.text("queue", "lags") } else { line }
-            }
-            Event::JobEnded { job, tick, ending, took } => {
-                let (level, message) = match ending {
-                    TickOutcome::Done => (L::INFO, "job done"),
-                    // Without the error, which may quote anything. The row holds it.
-                    TickOutcome::Failed => (L::ERROR, "job failed"),
-                    TickOutcome::Crashed => (L::ERROR, "job crashed"),
-                };
-                let mut line = Self::new(level, message).text("job", job).text("tick", tick.to_string());
-                if let Some(took) = took {
-                    line = line.time("took_ms", took);
-                }
-                if ending == TickOutcome::Done { line } else { line.counted(Metric::JobsFailed, 1) }
-            }
+            Event::Swept { swept } => Self::swept(swept),
+            Event::JobEnded { job, tick, ending, took } => Self::job_ended(job, tick, ending, took),
             // Already counted at its batch's end.
             Event::ThreadsLost { lost, is_end: true } => {
                 Self::new(L::ERROR, "process ends: abandoned handlers block its threads").number("lost", lost as u64)

@@ -1,8 +1,8 @@
 //! Lanes as an SVG, readable on light and dark pages.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
-use super::{Kind, Picture, Sign, label};
+use super::{Kind, Lane, Picture, Sign, label};
 use crate::output;
 
 const LANE: f64 = 34.0;
@@ -12,91 +12,17 @@ const TOP: f64 = 44.0;
 const COLOURS: [&str; 2] = ["#2f9e8f", "#3b7dd8"];
 
 pub fn document(picture: &Picture, title: &str) -> String {
-    let height = TOP + LANE * picture.lanes.len() as f64 + 64.0;
-    let width = NAMES + AXIS + 30.0;
-    let x = |at: std::time::Duration| {
-        NAMES + AXIS * at.saturating_sub(picture.from).as_secs_f64() / picture.length().as_secs_f64()
-    };
+    let below = TOP + LANE * picture.lanes.len() as f64;
+    let (height, width, foot, title) = (below + 64.0, NAMES + AXIS + 30.0, below + 14.0, escaped(title));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
          font-family=\"ui-monospace,SFMono-Regular,Menlo,Consolas,monospace\" font-size=\"12\">\n\
-         <title>{}</title>\n<rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"#ffffff\"/>\n\
-         <text x=\"16\" y=\"26\" font-size=\"14\" fill=\"#1c2733\">{}</text>\n",
-        escaped(title),
-        escaped(title)
+         <title>{title}</title>\n<rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"#ffffff\"/>\n\
+         <text x=\"16\" y=\"26\" font-size=\"14\" fill=\"#1c2733\">{title}</text>\n"
     );
     for (number, lane) in picture.lanes.iter().enumerate() {
-        let y = TOP + LANE * number as f64;
-        let middle = y + LANE / 2.0;
-        let _ = writeln!(
-            svg,
-            "<text x=\"16\" y=\"{:.1}\" fill=\"#1c2733\">{}</text><line x1=\"{NAMES}\" x2=\"{:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\" stroke=\"#e3e8ee\"/>",
-            middle + 4.0,
-            escaped(&label(&lane.entity, 23)),
-            NAMES + AXIS
-        );
-        let mut runs = 0;
-        let mut waiting = 0;
-        for span in &lane.spans {
-            let (from, to) = (x(span.from), x(span.to));
-            let wide = (to - from).max(1.0);
-            match span.kind {
-                Kind::Waiting => {
-                    waiting += 1;
-                    // Several waiting deliveries are drawn side by side below the lane's middle.
-                    let below = y + LANE - 4.0 - f64::from(waiting % 4) * 2.0;
-                    let _ = writeln!(
-                        svg,
-                        "<line x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{below:.1}\" y2=\"{below:.1}\" stroke=\"#b6c2cf\" stroke-width=\"1.2\" stroke-dasharray=\"2 2\"/>"
-                    );
-                }
-                Kind::Retrying | Kind::Orphaned => {
-                    let colour = if span.kind == Kind::Retrying { "#e0a100" } else { "#d64545" };
-                    let _ = writeln!(
-                        svg,
-                        "<line x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\" stroke=\"{colour}\" stroke-width=\"3\" stroke-dasharray=\"5 3\"/>"
-                    );
-                }
-                Kind::Running => {
-                    runs += 1;
-                    let _ = writeln!(
-                        svg,
-                        "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{:.1}\" rx=\"3\" fill=\"{}\"><title>{}</title></rect>",
-                        y + 5.0,
-                        LANE - 15.0,
-                        COLOURS[runs % 2],
-                        escaped(&span.name)
-                    );
-                    if wide > 7.6 * span.name.chars().count() as f64 {
-                        let _ = writeln!(
-                            svg,
-                            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"#ffffff\" text-anchor=\"middle\" font-size=\"11\">{}</text>",
-                            from + wide / 2.0,
-                            middle + 1.0,
-                            escaped(&span.name)
-                        );
-                    }
-                }
-            }
-        }
-        for mark in &lane.marks {
-            let (sign, colour) = match mark.sign {
-                Sign::Repeat => ("=", "#3b7dd8"),
-                Sign::Parked => ("P", "#d64545"),
-                Sign::Superseded => ("-", "#8a8a8a"),
-                Sign::Blocked => ("B", "#d64545"),
-                Sign::Failed => ("!", "#d64545"),
-                Sign::TakenOver => ("»", "#8a5a00"),
-            };
-            let _ = writeln!(
-                svg,
-                "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\" font-weight=\"bold\" text-anchor=\"middle\">{sign}</text>",
-                x(mark.at),
-                y + 8.0
-            );
-        }
+        let _ = draw(&mut svg, picture, lane, TOP + LANE * number as f64);
     }
-    let foot = TOP + LANE * picture.lanes.len() as f64 + 14.0;
     for tick in 0..=4 {
         let at = picture.length().mul_f64(f64::from(tick) / 4.0);
         let _ = writeln!(
@@ -112,6 +38,75 @@ pub fn document(picture: &Picture, title: &str) -> String {
         foot + 26.0
     );
     svg
+}
+
+fn draw(svg: &mut String, picture: &Picture, lane: &Lane, y: f64) -> std::fmt::Result {
+    let middle = y + LANE / 2.0;
+    let x =
+        |at: Duration| NAMES + AXIS * at.saturating_sub(picture.from).as_secs_f64() / picture.length().as_secs_f64();
+    writeln!(
+        svg,
+        "<text x=\"16\" y=\"{:.1}\" fill=\"#1c2733\">{}</text><line x1=\"{NAMES}\" x2=\"{:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\" stroke=\"#e3e8ee\"/>",
+        middle + 4.0,
+        escaped(&label(&lane.entity, 23)),
+        NAMES + AXIS
+    )?;
+    let (mut runs, mut waiting) = (0, 0);
+    for span in &lane.spans {
+        let (from, to) = (x(span.from), x(span.to));
+        let mut line = |y: f64, colour: &str, wide: f64, dashes: &str| {
+            writeln!(
+                svg,
+                "<line x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"{wide}\" stroke-dasharray=\"{dashes}\"/>"
+            )
+        };
+        match span.kind {
+            Kind::Waiting => {
+                waiting += 1;
+                // Several waiting deliveries are drawn side by side below the lane's middle.
+                let below = y + LANE - 4.0 - f64::from(waiting % 4) * 2.0;
+                line(below, "#b6c2cf", 1.2, "2 2")?;
+            }
+            Kind::Retrying => line(middle, "#e0a100", 3.0, "5 3")?,
+            Kind::Orphaned => line(middle, "#d64545", 3.0, "5 3")?,
+            Kind::Running => {
+                runs += 1;
+                let (wide, name) = ((to - from).max(1.0), escaped(&span.name));
+                writeln!(
+                    svg,
+                    "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{:.1}\" rx=\"3\" fill=\"{}\"><title>{name}</title></rect>",
+                    y + 5.0,
+                    LANE - 15.0,
+                    COLOURS[runs % 2]
+                )?;
+                if wide > 7.6 * span.name.chars().count() as f64 {
+                    writeln!(
+                        svg,
+                        "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"#ffffff\" text-anchor=\"middle\" font-size=\"11\">{name}</text>",
+                        from + wide / 2.0,
+                        middle + 1.0
+                    )?;
+                }
+            }
+        }
+    }
+    for mark in &lane.marks {
+        let (sign, colour) = match mark.sign {
+            Sign::Repeat => ("=", "#3b7dd8"),
+            Sign::Parked => ("P", "#d64545"),
+            Sign::Superseded => ("-", "#8a8a8a"),
+            Sign::Blocked => ("B", "#d64545"),
+            Sign::Failed => ("!", "#d64545"),
+            Sign::TakenOver => ("»", "#8a5a00"),
+        };
+        writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\" font-weight=\"bold\" text-anchor=\"middle\">{sign}</text>",
+            x(mark.at),
+            y + 8.0
+        )?;
+    }
+    Ok(())
 }
 
 fn escaped(text: &str) -> String {
