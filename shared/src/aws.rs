@@ -134,8 +134,9 @@ impl Account {
         (self.variant != Variant::default()).then(|| self.endpoint_of(service))
     }
 
-    /// Also trusts the machine's authorities: a program outside a function may be behind a
-    /// proxy. Functions have neither the code nor the time for that.
+    /// Also trusts the operating system's root certificates, because a program outside Lambda
+    /// may be behind a proxy that issues its own. Lambda functions leave this out to stay
+    /// small and start quickly.
     pub(crate) fn outside(mut self) -> Self {
         if self.roots.is_none() && !self.has_other_roots() {
             self.roots = Some(Roots::amazon_or_machine());
@@ -143,8 +144,8 @@ impl Account {
         self
     }
 
-    /// Returns whether AWS's certificates there are not issued by Amazon's authorities:
-    /// other partitions have others.
+    /// Returns whether AWS's certificates in this region come from other authorities than
+    /// Amazon's, as they do in some partitions.
     fn has_other_roots(&self) -> bool {
         let region = self.region.as_ref();
         region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-")

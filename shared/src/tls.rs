@@ -46,15 +46,15 @@ impl Roots {
         Self::of(roots)
     }
 
-    /// Trusts Amazon's authorities and, for issuers that they do not know, this
-    /// machine's, with a warning.
+    /// Trusts Amazon's authorities. Certificates of other issuers are checked against the
+    /// operating system's, with a warning.
     #[cfg(feature = "aws")]
     pub fn amazon_or_machine() -> Self {
         Self { trusting: |first| fallback::trusting(first, || Self::machine().store), ..Self::amazon() }
     }
 
-    /// Trusts Amazon's authorities and this machine's. Loading more than a hundred
-    /// takes longer than the rest of a start.
+    /// Trusts Amazon's authorities and the operating system's. These are often more than a
+    /// hundred, and loading them takes longer than the rest of a start.
     #[cfg(feature = "aws")]
     pub fn machine() -> Self {
         let mut roots = Self::amazon();

@@ -158,7 +158,7 @@ impl Readings {
         }
     }
 
-    /// Returns the newest complete reading of the orders, however old, for their keys.
+    /// Returns the newest complete reading of the orders, of any age. A search needs only their keys.
     pub(super) fn newest(&self) -> Option<Arc<Reading>> {
         let kept = self.kept();
         let whole = kept.iter().flatten().filter(|reading| !reading.unread.iter().any(|(what, _)| *what == ORDERS));

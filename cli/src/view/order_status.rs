@@ -51,7 +51,7 @@ impl Kind {
         Self::Idle,
     ];
 
-    /// Returns the kind by the order's row, which does not know of parked deliveries.
+    /// Returns the kind that the order's row shows. The row does not record parked deliveries.
     pub fn of(state: &EntityState, now: Timestamp) -> Self {
         match &state.held {
             _ if state.blocked.is_some() => Self::Blocked,
@@ -73,12 +73,12 @@ impl Kind {
         !matches!(self, Self::AtWork | Self::Waiting | Self::Idle)
     }
 
-    /// Returns the kind of an order that may have parked deliveries.
+    /// Turns `Idle` into `Parked` if the order has parked deliveries.
     pub fn with_parked(self, has_parked: bool) -> Self {
         if self == Self::Idle && has_parked { Self::Parked } else { self }
     }
 
-    /// Returns whether the order does not go on before somebody acts.
+    /// Returns whether the order needs an operator.
     pub fn needs_somebody(self) -> bool {
         matches!(self, Self::Blocked | Self::Parked | Self::OnHold)
     }

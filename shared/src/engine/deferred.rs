@@ -32,7 +32,7 @@ pub const LARGEST_MESSAGE: usize = 1_048_576;
 /// The body of a message with a deferred delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deferred {
-    /// [`FORMAT`].
+    /// The message's format, always [`FORMAT`]. Keep this field first: see [`Deferred::MARK`].
     delivery: u64,
     entity: EntityKey,
     source: SourceName,
@@ -78,10 +78,10 @@ const FIRST_PAUSE: Duration = Duration::from_secs(15);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 impl Deferred {
-    /// The start of each such message, of any version.
+    /// The start of every message with a deferred delivery, in any format.
     pub(crate) const MARK: &str = "{\"delivery\":";
 
-    /// Returns the message for `incoming`, if it fits one.
+    /// Returns the message for `incoming`, or `None` if it is too large.
     pub fn of(incoming: &Incoming, trace: Trace) -> Option<Self> {
         let stored = StoredBody::new(&incoming.body);
         let deferred = Self {

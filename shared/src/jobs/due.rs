@@ -121,8 +121,8 @@ impl Policy {
     }
 }
 
-/// Returns the exclusive start of the minute that ends at `scheduled`, for which that
-/// invocation is responsible.
+/// Returns the start (exclusive) of the minute that ends at `scheduled`. The invocation
+/// scheduled for that time is responsible for the ticks of this minute.
 pub fn first_of_its_minute(scheduled: Timestamp) -> Timestamp {
     Timestamp::from_millis(scheduled.as_millis().saturating_sub(MINUTE.as_millis() as u64))
 }

@@ -1,4 +1,4 @@
-//! Rewinds an order: runs applied deliveries again, in order, before those that wait. A
+//! Rewinds an order: runs applied deliveries again, in order, before the waiting ones. A
 //! rewind can be ended early.
 
 use super::{Operator, OperatorError, PATIENCE, Past};
@@ -38,8 +38,8 @@ pub enum Rewound {
     Done(Rewinding),
     /// Nothing was changed: the sequence is not settled.
     NotSettled(EntityState),
-    /// Nothing was changed: a delivery or its receipt from there on has expired. Holds the first
-    /// sequence that a rewind can start at.
+    /// Nothing was changed: a delivery or receipt to be rewound has expired. Holds the first
+    /// sequence at which a rewind can start.
     Expired(Option<Sequence>),
     /// Nothing was changed: there is nothing to run again.
     Nothing,
@@ -70,9 +70,9 @@ impl Operator {
         })
     }
 
-    /// Runs the applied deliveries from `from` on again, in order and before those that wait, and
-    /// wakes a worker. A running handler ends first. A failed or blocking delivery in
-    /// front gets all its attempts back.
+    /// Makes the applied deliveries run again, starting at sequence `from`, in order and before
+    /// the waiting ones. Wakes a worker. Waits for a running handler to end. If the first waiting
+    /// delivery has failed or blocks the order, it gets all its attempts back.
     ///
     /// # Errors
     ///
@@ -115,8 +115,8 @@ impl Operator {
         }
     }
 
-    /// Gives the delivery in front of an ongoing rewind another run token: it may have had its
-    /// effect already, and runs once more after those before it.
+    /// Gives the next delivery of an ongoing rewind another run token. Its handler may already
+    /// have had an effect, and the delivery runs once more after this rewind.
     async fn rename_front(
         &self,
         entity: &EntityKey,

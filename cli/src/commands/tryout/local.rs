@@ -467,10 +467,11 @@ fn watched(deployment: &Deployment, story: EventRecorder) -> Watched {
     Watched { operator, store, env: Env::system(), option, name, story: Some(story), by }
 }
 
-/// The longest immediate stop.
+/// The longest wait for killed processes to end.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Ctrl-C and SIGTERM. Listened for before the run says that it serves.
+/// Listeners for Ctrl-C and SIGTERM. Create them before the run prints that it serves: from then on, callers
+/// may stop it.
 struct Stops {
     interrupted: Signal,
     terminated: Signal,

@@ -45,9 +45,9 @@ pub enum Acquired {
     Held(EntityState),
     /// The inbox is empty, so there is nothing to drain.
     Empty,
-    /// Acquire again at `until`, which is now if a lease to be taken over turned out to be free.
+    /// Acquire again at `until`, which is now if a take-over found the lease released.
     Waiting {
-        /// The end of the wait by its author's clock.
+        /// The end of the wait, by the clock of the process that set it.
         until: Timestamp,
         /// The token in the wake-up that the last holder sent to continue, if it did.
         awaited: Option<FencingToken>,
@@ -208,8 +208,8 @@ impl Operation for TakeOver {
         Write { key: entity_row(&self.request.entity), condition, action: Action::Update(changes) }
     }
 
-    /// Like [`Acquire`]. A row that turned out to be free is reported as waiting
-    /// until now: acquire it.
+    /// Judges as [`Acquire`] does. If the lease was released in the meantime and can be
+    /// acquired, the outcome is [`Acquired::Waiting`] until now.
     fn judge(&self, reply: Written) -> Result<Acquired, CorruptRow> {
         self.request.judge(reply)
     }

@@ -19,7 +19,8 @@ use webhook_serializer::{
 
 use crate::commands::target::{AwsOptions, Deployment, DeploymentName, account_of, environment_of};
 
-/// Or set SOURCES, as a stack's output CommandLine does: a parameter's name, a secret's ARN, or file:PATH.
+/// Options that name a sources document. Without them, the variable SOURCES names it: a parameter's name, a secret's
+/// ARN, or file:PATH. A stack's output CommandLine sets SOURCES.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which document")]
 pub(super) struct Document {
@@ -34,7 +35,7 @@ pub(super) struct Document {
     sources_secret: Option<String>,
 }
 
-/// A document, also that of a local run or a stack.
+/// Options that name a sources document, a local run or a stack.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which document")]
 pub(super) struct DocumentLocation {

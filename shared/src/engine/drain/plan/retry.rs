@@ -18,13 +18,13 @@ use crate::{
 /// The clock skew to allow for in a delivery's age.
 const CLOCKS_APART: Duration = Duration::from_secs(300);
 
-/// About how long a delivery waits whose handler answers `NotNow`.
+/// The mean wait after [`Outcome::NotNow`] without a requested one; jitter adds or removes up to half.
 const NO_ROOM: Duration = Duration::from_secs(5);
 
 /// The time of a handler's answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AnswerTiming {
-    /// The wall clock.
+    /// The wall-clock time.
     pub at: Timestamp,
     /// The duration of the start.
     pub took: Duration,
