@@ -1,5 +1,5 @@
-//! The `serializer` command, for its binary and for projects of one's own, where `cargo run -- local` runs the project's
-//! functions.
+//! The `serializer` command. In a user's own project, `cargo run -- local` runs the same command with the
+//! project's functions.
 
 use std::{fmt::Write, path::Path, process::ExitCode};
 
@@ -111,10 +111,11 @@ fn grouped() -> clap::Command {
     command.help_template(template)
 }
 
-/// A hanging handler keeps its thread, and each of many workers may have a batch of them.
+/// The most threads for handlers. A hanging handler keeps its thread, and each of many workers may have a
+/// batch of hanging handlers.
 const MOST_HANDLERS: usize = 10_000;
 
-/// A project of one's own: its functions and samples, for `serializer local`.
+/// A user's own project: its functions and samples, for `serializer local`.
 ///
 /// Its functions run as Lambda runs them, in separate processes. They are this same program, started as a function.
 #[derive(Debug, Clone, Copy)]
@@ -132,9 +133,9 @@ pub fn run() -> ExitCode {
     on_a_runtime(None)
 }
 
-/// Runs the command with a project's own functions, as the whole `main` of a program.
+/// Runs the command with the functions of a user's own project; the whole `main` of its program.
 pub fn run_with(project: Project) -> ExitCode {
-    // Lambda, or a local run in its place, names the function that the process is.
+    // Lambda, or a local run that stands in for it, sets the name of this process's function.
     let function = match std::env::var("AWS_LAMBDA_RUNTIME_API") {
         Ok(_) => std::env::var("AWS_LAMBDA_FUNCTION_NAME").unwrap_or_default(),
         Err(_) => String::new(),

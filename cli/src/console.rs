@@ -26,7 +26,7 @@ use reading::Readings;
 #[derive(Debug, Clone)]
 pub struct Watched {
     pub operator: Operator,
-    /// Reads everything else.
+    /// The store, for reads that the operator does not offer.
     pub store: Store,
     pub env: Env,
     /// The option that names this deployment on a command line: ` --local`, or nothing.
@@ -35,7 +35,7 @@ pub struct Watched {
     /// The deployment's events, if it runs in this process. Otherwise lanes are drawn
     /// from the orders' rows.
     pub story: Option<EventRecorder>,
-    /// The operator's name in the operations log.
+    /// The operator's name for the operations log.
     pub by: String,
 }
 

@@ -1,4 +1,4 @@
-//! The `serializer` command and its parts, which tests and benchmarks use too. A project of one's own starts at
+//! The `serializer` command and its parts, which tests and benchmarks use too. A user's own project starts at
 //! [`command::Project`].
 
 #![deny(
@@ -8,7 +8,7 @@
 )]
 #![allow(missing_docs, reason = "only `command::Project` is for users; the rest is for this project's own tests")]
 
-// The subcommands use the rest as tests and benchmarks do.
+// The subcommands name the other modules by the crate's name, as tests and benchmarks do.
 extern crate self as serializer;
 
 pub mod command;

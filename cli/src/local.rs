@@ -1,6 +1,5 @@
-//! A deployment on this machine: embedded DynamoDB and queue, which the functions' own
-//! AWS clients reach over loopback, the webhook endpoint, and workers that share only
-//! table and queue.
+//! A deployment on this machine: embedded DynamoDB and queue, the webhook endpoint, and workers. The
+//! functions' own AWS clients reach the engines over loopback. The workers share only tables and queue.
 
 pub mod demo;
 mod endpoint;
@@ -55,12 +54,12 @@ pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not 0");
 
-/// The most concurrent batches of a worker in this process. With the default workers, 500
-/// orders with hanging handlers leave slots to others. In Lambda it is one, where an idle
-/// slot would cost money.
+/// The most batches that a worker in this process runs concurrently. With the default number of workers, 500
+/// orders with hanging handlers still leave slots to others. In Lambda a worker runs one batch, because an
+/// idle slot would cost money.
 pub const SLOTS: usize = 80;
 
-/// The queue's visibility timeout, longer than a function runs.
+/// The queue's visibility timeout: longer than a function may run.
 pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Clone)]
@@ -95,8 +94,8 @@ pub struct Local {
     tasks: JoinSet<Result<()>>,
 }
 
-/// Returns the senders' published keys. With `samples`, this includes a key that anybody
-/// can sign with.
+/// Returns the senders' published keys. With `samples`, they include the samples' key, with which anybody can
+/// sign.
 fn keys(samples: bool, env: Env) -> PublishedKeys {
     match samples {
         true => PublishedKeys::beside(env, Arc::new(DevelopmentKeys)),
@@ -177,7 +176,7 @@ impl Local {
         self
     }
 
-    /// Starts the workers, each with its own clients and its own handler from `make`.
+    /// Starts the workers. Each has its own clients, and its own handler from `make`.
     pub fn work<H: Handler>(&mut self, make: impl Fn(&Parts) -> H) -> Vec<AbortHandle> {
         let one = |number: usize| {
             let env = Env::system();
@@ -199,8 +198,7 @@ impl Local {
         functions.into_iter().map(|function| self.feed(function)).collect()
     }
 
-    /// Feeds `function` from the queue, like an event source mapping. Aborting the task is
-    /// like a crash.
+    /// Feeds `function` from the queue, as an event source mapping does. Aborting the task acts like a crash.
     pub fn feed(&mut self, function: Function) -> AbortHandle {
         let slots = if matches!(function, Function::Here(_)) { self.slots } else { 1 };
         let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT)

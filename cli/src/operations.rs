@@ -57,7 +57,7 @@ pub struct Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     Done,
-    /// Nothing was left to do: the order is in that state already, or somebody else was quicker.
+    /// Nothing was left to do: the order was in that state already, or somebody else was quicker.
     Nothing,
     /// The operation is not possible now.
     Refused,
@@ -178,18 +178,18 @@ impl Verb {
         }
     }
 
-    /// Returns whether it removes something for good.
+    /// Returns whether the verb removes data for good.
     pub fn is_final(self) -> bool {
         self == Self::Discard
     }
 
-    /// Returns whether its targets are deliveries, not orders.
+    /// Returns whether the verb's targets are deliveries, not orders.
     pub fn takes_deliveries(self) -> bool {
         matches!(self, Self::Skip | Self::Redrive | Self::Discard | Self::Rewind)
     }
 
-    /// The write units that it takes for one target at least: two for the operations log, and its own, for a body of
-    /// at most 1 KB.
+    /// Returns the fewest write units that the verb takes for one target: two for the operations log, and the
+    /// verb's own for a body of at most 1 KB.
     pub fn write_units(self) -> u64 {
         match self {
             Self::Discard => 3,
@@ -198,11 +198,11 @@ impl Verb {
         }
     }
 
-    /// Runs it for one target.
+    /// Runs the verb for one target.
     ///
     /// # Errors
     ///
-    /// The tables or the queue did not answer; it may be done or not.
+    /// The tables or the queue did not answer; the operation may have been done.
     pub async fn act(self, operator: &Operator, target: &Target) -> Result<Outcome, OperatorError> {
         let Target { order, sequence } = target;
         let outcome = match (self, sequence) {
@@ -242,11 +242,13 @@ impl Verb {
 
 /// Runs a verb for each target, in their order, until `report` returns false.
 ///
-/// A redrive keeps to the order: behind a delivery that is not settled yet, none of the same order is appended.
+/// A redrive keeps each order's sequence: once a delivery of an order is still undecided, no later delivery
+/// of that order is appended.
 ///
 /// # Errors
 ///
-/// The tables or the queue did not answer. What was reported is done; run again, it continues.
+/// The tables or the queue did not answer. Targets that were reported are done; running the verb again
+/// continues with the others.
 pub async fn run(
     verb: Verb,
     operator: &Operator,
@@ -269,7 +271,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Returns the targets of a verb among orders that are not settled.
+/// Returns the verb's targets among the unsettled orders.
 pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a Lane>) -> Vec<Target> {
     let takes = |lane: &&Lane| match verb {
         Verb::Resume(Stop::Hold) => lane.kind == Kind::OnHold,
@@ -285,11 +287,11 @@ pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a Lane>) -> Vec<Targ
     lanes.filter(takes).map(target).collect()
 }
 
-/// Parked deliveries that a verb is about, sorted by order and sequence.
+/// The parked deliveries that a verb would change, sorted by order and sequence.
 #[derive(Debug, Clone, Default)]
 pub struct ParkedSelection {
     pub deliveries: Vec<ParkedDelivery>,
-    /// Orders in which an earlier delivery stays parked.
+    /// The number of orders in which an earlier delivery stays parked.
     pub overtaken: usize,
 }
 
@@ -323,7 +325,8 @@ fn unknown(order: &EntityKey) -> String {
     format!("there is no order {order}: no webhook has arrived for this key, or it has expired or was erased")
 }
 
-/// Returns the outcome where the order is unknown or its lease was not to have; other errors stay errors.
+/// Returns the outcome if the order is unknown or its lease could not be acquired. Any other error is
+/// returned as it is.
 pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, OperatorError> {
     let order = &target.order;
     match error {
@@ -343,7 +346,7 @@ pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, Oper
     }
 }
 
-/// Renders the JSON of a verb about an order as a whole.
+/// Renders the JSON of a verb about a whole order.
 fn of_order(verb: &str, order: &EntityKey, effect: Effect, state: Option<&EntityState>) -> Value {
     json!({
         "entity": order, "done": (effect == Effect::Done).then_some(verb),
@@ -387,7 +390,7 @@ async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Ou
     let ended_hold = if is_held { Some(operator.resume(order).await?) } else { None };
     let result = match ended_hold {
         Some(ended) if !is_blocked => ended,
-        // Of an order that is not stopped, it wakes a worker.
+        // For an order that is not stopped, `unblock` only wakes a worker.
         _ => match operator.unblock(order).await? {
             Unblocked::Unblocked(state) => StateChange::Done(state),
             Unblocked::NotBlocked(state) => StateChange::Unchanged(state),
@@ -460,7 +463,7 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
     }
 }
 
-/// Returns the outcome of a skip of another delivery than the next.
+/// Returns the outcome of skipping a delivery that is not the next one.
 pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) -> Outcome {
     let why = match sequence {
         settled if settled <= state.head => "it is settled".to_owned(),
@@ -542,7 +545,7 @@ async fn discard(operator: &Operator, order: &EntityKey, sequence: Sequence) -> 
     Ok(Outcome::new(effect, sentence, json))
 }
 
-/// Returns how a rewind, or its end, ended.
+/// Returns the outcome of a rewind, or of ending one.
 pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
     let is_end = verb == Verb::EndRewind;
     let (effect, sentence) = match rewound {

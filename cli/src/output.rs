@@ -1,4 +1,4 @@
-//! Output for people: tables, durations, command lines, colours, and the ways to standard output and error.
+//! Output for people: tables, durations, command lines, colours, and writers to standard output and error.
 
 use std::{
     borrow::Cow,
@@ -151,8 +151,8 @@ pub fn local_option(url: &str) -> String {
     if url == LOCAL { " --local".to_owned() } else { format!(" --local={url}") }
 }
 
-/// Returns how this command is called: by its name, or as `./serializer` if it was called like that, which is on
-/// nobody's PATH.
+/// Returns how to call this command: by its name, or as `./serializer` if it was called like that, because it
+/// is then on nobody's PATH.
 pub fn this_command() -> String {
     called(std::env::args_os().next().and_then(|first| first.into_string().ok()))
 }
@@ -174,7 +174,7 @@ pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Colours the name of a state by how urgent it is.
+/// Colours the name of a state by its urgency.
 pub fn state(word: &str) -> console::StyledObject<&str> {
     let style = match word {
         "blocked" | "parked" => console::Style::new().red(),

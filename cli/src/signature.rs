@@ -61,7 +61,7 @@ pub enum Unusable {
 /// The timeout of fetching a key.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One more than the keys that a webhook may need.
+/// The most keys that are fetched: one more than a webhook may need.
 const MAX_FETCHES: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,11 +70,11 @@ pub struct Verification {
     pub described: Described,
     /// The entity, by the provider's rule or the option `entity`.
     pub entity: Option<String>,
-    /// The signed ones of `topic`, `id`, `time` and `body`.
+    /// Those of `topic`, `id`, `time` and `body` that the signature covers.
     pub signed: Vec<&'static str>,
-    /// The number of the matching secret, from 1; `None` if it needs none.
+    /// The number of the matching secret, counted from 1; `None` if the provider needs no secret.
     pub secret: Option<usize>,
-    /// A ping is not a delivery.
+    /// The webhook is a ping, not a delivery.
     pub is_ping: bool,
 }
 
@@ -128,7 +128,7 @@ impl Claim {
         entry.into()
     }
 
-    /// Returns the headers with the query.
+    /// Returns the headers, together with the URL's query.
     pub fn headers(&self) -> Headers {
         let query = self.url.as_deref().and_then(|url| url.split_once('?')).map(|(_, query)| query);
         let headers: Headers = self.headers.iter().map(|(name, value)| (name, value.trim())).collect();
@@ -188,7 +188,7 @@ impl Claim {
         source.describe(Request { headers: &self.headers(), body: &self.body })
     }
 
-    /// Returns whether the signature matches, at any time.
+    /// Returns whether the signature matches, even if it has expired.
     fn is_signed(&self) -> bool {
         let Ok(source) = self.source() else { return false };
         matches!(self.verified_by(&source), Ok(Verified::Delivery) | Err(Unverified::Stale(_)))

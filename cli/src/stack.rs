@@ -31,7 +31,7 @@ impl Stack {
     ///
     /// # Errors
     ///
-    /// It does not exist, or it cannot be read; the error says what to do.
+    /// The stack does not exist, or it cannot be read; the error says what to do.
     pub async fn find(services: &Services, name: &str) -> Result<Self> {
         let told = services.query(Service::CLOUDFORMATION, VERSION, "DescribeStacks", &[("StackName", name)]).await;
         match told {

@@ -1,4 +1,4 @@
-//! Runs after every other test of the workspace and says which tests are left.
+//! Runs after all other tests of the workspace, and says which tests remain to be run.
 
 fn main() {
     // Tools that list tests read every line.

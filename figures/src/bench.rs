@@ -1,5 +1,5 @@
-//! Deliveries through the embedded engines: a run's time beside an ideal and a
-//! control, and what each delivery costs.
+//! Runs deliveries through the embedded engines. Measures a run's time, beside an ideal and a control, and
+//! the cost of each delivery.
 //!
 //! Counts (units, requests, sends) are exact and repeat. Times are this machine's
 //! at this moment, so each run has its own control.
@@ -137,15 +137,15 @@ pub(crate) const COUNTS: [&str; 8] = [
 #[derive(Debug)]
 pub(crate) struct Measured {
     scenario: Scenario,
-    /// From the first append, or in a backlog from the workers' start, to the
-    /// end of the last handler.
+    /// The time to the end of the last handler: from the first append or, with a backlog, from the workers'
+    /// start.
     wall: Duration,
-    /// The same jobs in one process, with a queue per key and no store.
+    /// The time of the same jobs in one process, with a queue per key and no store.
     control: Duration,
-    /// Without the event source's own requests: receives and deletes.
+    /// The usage, without the event source's own requests: receives and deletes.
     reading: Reading,
-    /// Sorted times between a handler's end and the next start of its order, where
-    /// the next delivery was already waiting.
+    /// Sorted times between a handler's end and the next start of its order. Only starts of deliveries that
+    /// were already waiting count.
     hand_overs: Vec<Duration>,
     cpu: Option<Cpu>,
     pub(crate) verdict: Verdict,
@@ -155,7 +155,7 @@ pub(crate) fn ms(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e3)
 }
 
-/// Formats a percentile of `sorted` in milliseconds; `–` if it is empty.
+/// Formats a percentile of `sorted` in milliseconds, or `–` if `sorted` is empty.
 pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> String {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).map_or_else(|| "–".to_owned(), |time| ms(*time))
@@ -172,7 +172,7 @@ impl Measured {
             orders.to_string(),
             workers.to_string(),
             ms(self.wall),
-            // The longest order's handlers, one after the other.
+            // The ideal is the longest order's handlers, one after the other.
             ms(task * deliveries.div_ceil(orders)),
             ms(self.control),
             match task.is_zero() {
@@ -213,7 +213,7 @@ impl Measured {
     }
 }
 
-/// A handler that takes this long.
+/// A handler that takes the given time.
 #[derive(Debug, Clone, Copy)]
 struct Task(Duration);
 
@@ -238,7 +238,7 @@ impl Handler for Task {
 pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measured> {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let control = control(&scenario).await;
-    // The engines run on separate threads, so that their processor time can be measured apart.
+    // The engines run on separate threads, so that their processor time is measured separately.
     let threads = format!("{}-{}", cpu::ENGINE, RUNS.fetch_add(1, Relaxed));
     let engine_runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name(&threads).enable_all().build()?;
@@ -249,11 +249,11 @@ pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measur
             anyhow::Ok((engines, account))
         })
         .await??;
-    // One thread, as a function has: the figures would include threads waking each other.
+    // One thread, as a function has. With more, the figures would include the time for waking threads.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let world = World { scenario, engines, account, threads, meter: Arc::default() };
     let measured = tokio::task::block_in_place(|| runtime.block_on(world.measure(control)));
-    // tokio refuses to drop a runtime inside another.
+    // tokio panics if a runtime is dropped inside another.
     runtime.shutdown_background();
     engine_runtime.shutdown_background();
     measured
@@ -397,7 +397,7 @@ async fn control(scenario: &Scenario) -> Duration {
         })
         .collect();
     for sender in senders.iter().cycle().take(scenario.deliveries as usize) {
-        // The receiver lives until its sender is dropped.
+        // The receiver lives until the sender is dropped.
         let _ = sender.send(());
     }
     drop(senders);

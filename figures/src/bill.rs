@@ -1,7 +1,7 @@
 //! A month's bill, item by item, from the formulas that the tests assert.
 //!
-//! Prices are those of us-east-1, arm64, on demand. The monthly free tier that
-//! does not end is shown beside them; that of an account's first year is not.
+//! Prices are those of us-east-1, arm64, on demand. The bill shows the permanent monthly free tier beside
+//! them, but not the free tier of an account's first year.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,7 @@ use serializer::{
 };
 use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
 
-/// Metrics that the template's alarms look at, each billed as an alarm. The alarm
-/// on each source comes on top, once a source.
+/// Metrics that the template's alarms watch; each is billed as an alarm. Each source adds one alarm.
 pub const ALARMED_METRICS: f64 = 22.0;
 /// Logs Insights queries that the dashboard runs each time it is opened.
 const DASHBOARD_QUERIES: f64 = 5.0;
@@ -30,19 +29,19 @@ const ROW_KB: f64 = 0.35;
 /// KB of a receipt in its order's row.
 const RECEIPT_KB: f64 = 0.025;
 const ENTITY_KB: f64 = 0.3;
-/// Two waits for the store, in ms.
+/// Ingest's time for a delivery, in ms: it waits for the store twice.
 pub(crate) const INGEST_MS: f64 = 15.0;
-/// A worker's own time, in ms.
+/// A worker's own time for a burst, in ms.
 const WORKER_MS_PER_BURST: f64 = 10.0;
 pub(crate) const WORKER_MS_PER_START: f64 = 6.0;
-/// A look at the jobs' rows, the sweep as one of them, and its record, in ms.
+/// The scheduler's time for a minute, in ms: it reads the jobs' rows, runs the sweep and records it.
 const SCHEDULER_MS: f64 = 55.0;
 /// Wake-ups of a burst that are sent before the lease is taken.
 const WAKE_UPS_PER_BURST: f64 = 1.5;
-/// The event source's pollers wait 20 s each.
+/// Receives of a queue without messages: the event source's pollers wait 20 s each.
 const IDLE_RECEIVES_PER_MINUTE: f64 = 15.0;
 const LOG_BYTES: f64 = 800.0;
-/// Metrics that are always counted, without detail; one more for each source.
+/// Metrics that are always published, without detail. Each source adds one.
 const METRICS: f64 = 9.0;
 /// DynamoDB asks KMS for a table's key every five minutes on each connection that it
 /// serves: <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.howitworks.html>
@@ -67,7 +66,7 @@ mod price {
     pub(super) const KEY_MONTH: f64 = 1.00;
 }
 
-/// Returns what is free each month, in every account, of a unit.
+/// Returns how much of `unit` is free each month in every account.
 fn free(unit: &str) -> f64 {
     match unit {
         "invocations" | "queue requests" => 1e6,
@@ -175,7 +174,7 @@ impl Bill {
         self.items.iter().filter(|item| item.is_observation).map(|item| item.dollars).sum()
     }
 
-    /// Returns what can be compared with another design.
+    /// Returns the part of the bill that can be compared with another design.
     fn without_observation(&self) -> f64 {
         self.dollars() - self.observation()
     }
@@ -192,12 +191,11 @@ impl Load {
         Self { per_day: per_second * 86_400.0, burst, up_to: 1, body_kb: 4.0, handler_ms, sources: 2.0, own_key: false }
     }
 
-    /// Returns the dollars of a month.
+    /// Returns the bill for a month, in dollars.
     pub(crate) fn dollars(&self) -> f64 {
         self.serializer().dollars()
     }
 
-    /// Returns the GB that the tables hold.
     pub(crate) fn table_gb(&self) -> f64 {
         let rows = self.per_day * RETENTION_DAYS;
         (rows * (self.row_kb() + RECEIPT_KB) + self.orders() * ENTITY_KB) / 1e6
@@ -219,11 +217,10 @@ impl Load {
         self.row_kb().ceil().max(1.0) as u64
     }
 
-    /// Returns the write units that a burst costs in the entities table after its
-    /// appends.
+    /// Returns the write units in the entities table for draining a burst.
     pub(crate) fn drain_units(&self) -> f64 {
         let k = self.burst.round().max(1.0) as u64;
-        // A wake-up that comes too late finds its burst drained: a refused acquire.
+        // A wake-up that arrives after its burst was drained costs a refused acquire.
         budget::group_drain_writes(k, self.up_to) as f64 + WAKE_UPS_PER_BURST - 1.0
     }
 
@@ -243,14 +240,14 @@ impl Load {
         Item::new("front door: Function URL", self.deliveries(), "URL requests", 0.0)
     }
 
-    /// Each function reads the sources at most once a minute, and only when it runs.
+    /// A function reads the sources at most once a minute, and only while it runs.
     fn key_requests(&self, invocations: f64) -> Item {
         let readings = MINUTES * 60.0 / REFRESH.as_secs_f64();
         let reads = readings.min(self.deliveries()) + readings.min(invocations);
         Item::new("KMS, sources read", reads, "key requests", price::KEY_REQUEST)
     }
 
-    /// Returns what a key of one's own for the tables costs, if there is one.
+    /// Returns the cost of the user's own key for the tables, if there is one.
     fn table_key(&self, wake_ups: f64) -> Vec<Item> {
         if !self.own_key {
             return Vec::new();
@@ -340,14 +337,14 @@ impl Load {
         Bill::new(design, items)
     }
 
-    /// Returns each design's bill, and its fixed costs: those without a delivery.
+    /// Returns each design's bill, and its fixed costs, which arise without any delivery.
     fn bills(&self) -> [(Bill, f64); 3] {
         let idle = Self { per_day: 0.0, ..*self };
         [Self::serializer, Self::fifo, Self::fifo_idempotent]
             .map(|design| (design(self), design(&idle).without_observation()))
     }
 
-    /// Prints the bill, then what other designs cost.
+    /// Prints the bill, and the costs of other designs.
     pub fn print(self) {
         let load = Self { burst: self.burst.max(1.0), ..self };
         let bills = load.bills();
@@ -489,7 +486,7 @@ mod tests {
     #[test]
     fn assumed_metrics_are_those_counted() {
         use webhook_serializer::telemetry::{Metric, Scope};
-        // Counted only during an outage: a cent for a day of it.
+        // These metrics are published only during an outage: an outage of a day costs a cent.
         let rare = [Metric::Deferred, Metric::UnavailableSeconds];
         let count = |scope| {
             let counted = Metric::ALL.iter().filter(|metric| !rare.contains(metric) && metric.scope() == scope);

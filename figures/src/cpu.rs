@@ -22,13 +22,13 @@ impl std::ops::Sub for Cpu {
     }
 }
 
-/// Returns the time spent so far by living threads. Threads named `engines` count
-/// as this run's engines; those of earlier runs may still be ending and count as nothing.
+/// Returns the time that living threads have used so far. Threads named `engines` count as this run's
+/// engines. Engine threads of earlier runs may still be ending; they count as nothing.
 pub(crate) fn spent(engines: &str) -> Option<Cpu> {
     let mut spent = Cpu { program: Duration::ZERO, engines: Duration::ZERO };
     for thread in fs::read_dir("/proc/self/task").ok()? {
         let thread = thread.ok()?.path();
-        // A thread can end between these reads.
+        // A thread may end between these two reads.
         let Ok(name) = fs::read_to_string(thread.join("comm")) else { continue };
         let Ok(times) = fs::read_to_string(thread.join("schedstat")) else { continue };
         let time = Duration::from_nanos(times.split_whitespace().next()?.parse().ok()?);

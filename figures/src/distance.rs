@@ -1,4 +1,4 @@
-//! A network's distance between the program and its engines.
+//! Simulates the network distance between the program and its engines.
 
 use std::{io, time::Duration};
 
@@ -68,7 +68,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration)
             if from.read_buf(&mut chunk).await? == 0 {
                 return io::Result::Ok(());
             }
-            // The receiver is polled beside this future.
+            // The receiver lives as long as this future, which is polled beside it.
             let _ = sender.send((env.monotonic() + delay, chunk));
         }
     };

@@ -1,5 +1,5 @@
-//! Leases under contention: how soon a waiter gets in and for how many requests,
-//! beside the polling of other lock clients.
+//! Leases under contention: how soon a waiting caller gets the lease, and for how many requests; beside the
+//! polling of other lock clients.
 
 use std::{
     sync::{
@@ -36,7 +36,7 @@ const WORK: Duration = Duration::from_millis(50);
 
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// A caller's strategy while the lease is held.
+/// What a caller does while somebody else holds the lease.
 #[derive(Debug, Clone, Copy)]
 enum Waiting {
     /// This library's own strategy.
@@ -51,7 +51,7 @@ const WAITING: [(&str, Waiting); 3] = [
     ("polling after 100 ms, doubling", Waiting::Polling { first: Duration::from_millis(100), factor: 2 }),
 ];
 
-/// One key, and who held its lease when.
+/// One key, with the grants of its lease.
 #[derive(Default)]
 struct Record {
     holders: AtomicUsize,
@@ -72,8 +72,8 @@ impl Record {
     }
 }
 
-/// Measures one caller, five on one key, and 32 on twenty keys, for each way of
-/// waiting. Returns the table, and whether leases were exclusive and tokens grew.
+/// Measures one caller, five callers on one key, and 32 callers on twenty keys, for each way of waiting.
+/// Returns the table, and whether leases were exclusive and tokens grew.
 pub(crate) async fn run(distance: Distance) -> Result<(Table, bool)> {
     let engines = Engines::start(None).await?;
     let account = distance.account(&engines).await?;
@@ -117,7 +117,7 @@ async fn measure(
         let number = number % keys;
         let key = EntityKey::parse(&format!("bench/{}-{callers}-{number}", name.replace(' ', "-")))?;
         let leases = Leases::new(parts.store, "bench").observed_by(Arc::new(Quiet));
-        // Connects ahead of the measurement.
+        // Connects before the measurement begins.
         leases.look(&key).await?;
         clients.push((leases, key, &records[number as usize]));
     }

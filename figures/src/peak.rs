@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
     pub(crate) sent: f64,
     /// Refused by Lambda: 429.
     pub(crate) refused: f64,
-    /// Not taken by a table: 503, or deferred.
+    /// Webhooks that a table did not take: answered 503, or deferred.
     pub(crate) not_stored: f64,
     /// The longest time from an order's arrival to its worker's start, in seconds.
     pub(crate) longest_wait: usize,
@@ -90,9 +90,9 @@ pub(crate) fn simulate(stack: Stack) -> Outcome {
     for second in 0..HOUR + DAY {
         let sent = rate(stack.usual, second);
         let workers = pollers.min(stack.workers).min(stack.account);
-        // An order is taken in the second after its arrival.
+        // An order is taken at the earliest in the second after its arrival.
         let wanted = f64::min(waiting, workers * orders_a_second);
-        // At worst each worker has one order, and ingest gets what the workers leave.
+        // In the worst case each worker has one order, and ingest gets the remaining functions.
         let busy = workers.min(wanted * burst_seconds);
         let room = (stack.account - busy).max(0.0);
         environments = (environments + limit::ENVIRONMENTS_A_SECOND).min(room);
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn small_account_refuses_half_of_the_burst() {
         let outcome = simulate(Stack { usual: 10.0, workers: 5.0, account: 10.0, warm: 4_000.0 });
-        // Five workers leave five functions for ingest, thus 50 of 100 a second.
+        // Five busy workers leave five functions for ingest, which then answers 50 of 100 requests a second.
         let share = outcome.refused / outcome.sent;
         assert!((0.45..0.50).contains(&share), "{share}");
         assert_eq!(outcome.not_stored, 0.0);
@@ -167,7 +167,7 @@ mod tests {
     fn few_workers_build_a_backlog() {
         let outcome = simulate(Stack { usual: 100.0, workers: 5.0, ..AMPLE });
         assert_eq!((outcome.refused, outcome.not_stored), (0.0, 0.0));
-        // 806 of 1,000 a second wait, for the 55 minutes after the ramp.
+        // In the 55 minutes after the ramp, 806 of 1,000 deliveries a second begin to wait.
         assert!((2.6e6..2.8e6).contains(&outcome.most_waiting), "{outcome:?}");
         assert!(outcome.longest_wait > HOUR, "{outcome:?}");
         assert!(outcome.caught_up.is_some_and(|seconds| seconds > 6 * HOUR), "{outcome:?}");

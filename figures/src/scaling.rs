@@ -12,7 +12,7 @@ pub(crate) const BURST: f64 = 5.0;
 const HANDLER_MS: f64 = 250.0;
 const RATES: [f64; 4] = [1.0, 100.0, 1_000.0, 10_000.0];
 
-/// AWS's limits, and what the template sets. `docs/scaling.md` has each one's source.
+/// AWS's limits, and the template's own settings. `docs/scaling.md` names the source of each.
 pub(crate) mod limit {
     /// Write units a second of one partition.
     pub(crate) const PARTITION_WRITES: f64 = 1_000.0;
@@ -34,7 +34,7 @@ pub(crate) mod limit {
     pub(crate) const POLLERS_A_SECOND: f64 = 5.0;
     /// The highest maximum concurrency.
     pub(crate) const POLLERS: f64 = 1_000.0;
-    /// Of the template: wake-ups, and thus orders, in one worker.
+    /// The template's batch size: the most wake-ups, and thus orders, in one worker.
     pub(crate) const BATCH: f64 = 10.0;
     pub(crate) const IN_FLIGHT: f64 = 120_000.0;
 }
@@ -69,11 +69,11 @@ fn order_rate(group: f64, handler_ms: f64) -> f64 {
     group * 1000.0 / (handler_ms + WORKER_MS_PER_START)
 }
 
-/// Returns the deliveries a second of one order at which its partition throttles, in
-/// the entities or in the inbox table.
+/// Returns the rate, in deliveries a second of one order, at which the order's partition throttles in the
+/// entities or in the inbox table.
 fn order_limit(group: f64) -> f64 {
     let entities = 1.0 + 1.0 / group;
-    // Once an order has had about twenty deliveries, each moves a receipt there.
+    // After about twenty deliveries of an order, each further one moves a receipt into the inbox table.
     let inbox = load(1.0).row_units() as f64 + 1.0;
     limit::PARTITION_WRITES / entities.max(inbox)
 }

@@ -1,5 +1,5 @@
-//! Real function processes, killed and frozen at random moments, over a store and a queue on disk that are
-//! killed and restarted; at the end the handlers' own journal is audited. Longer:
+//! Real function processes, killed and frozen at random moments. Store and queue are on disk, and are killed
+//! and restarted too. At the end, the handlers' own journal is audited. For longer runs:
 //! `cargo run -p tests --bin chaos -- --minutes 10`.
 
 use std::{path::Path, time::Duration};
@@ -7,7 +7,7 @@ use std::{path::Path, time::Duration};
 use tests::chaos::{Plan, Receiver, Report, run_plan};
 use tokio::sync::Mutex;
 
-/// One run at a time: its verdict depends on a machine that is quick enough.
+/// Allows one run at a time: a verdict needs a machine that is quick enough.
 static MACHINE: Mutex<()> = Mutex::const_new(());
 
 async fn report(outage: Option<Duration>) -> Report {
@@ -23,7 +23,7 @@ async fn report(outage: Option<Duration>) -> Report {
 async fn killed_and_frozen_processes_lose_no_delivery() {
     let report = report(None).await;
     assert_eq!(report.mistakes(Receiver::RemembersTokens), Vec::<String>::new(), "{report}");
-    // The control: a receiver that ignores tokens accepts late effects of the same run.
+    // Negative control: a receiver that ignores tokens accepts late effects of the same run.
     let mistakes = report.mistakes(Receiver::IgnoresTokens);
     assert!(mistakes.iter().any(|mistake| mistake.contains("late effect")), "{mistakes:?}\n{report}");
 }

@@ -1,5 +1,5 @@
-//! The DynamoDB to compare with: the embedded one, the one at `CONFORMANCE_ENDPOINT`, or, with
-//! `CONFORMANCE_AWS=1`, that of the account and region whose keys are in the environment.
+//! The DynamoDB to compare with: the embedded one, the one at `CONFORMANCE_ENDPOINT`, or with
+//! `CONFORMANCE_AWS=1` the one of the account and region whose keys are in the environment.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -17,14 +17,14 @@ use webhook_serializer::{
     time::{Env, Timestamp},
 };
 
-/// The tables of a test.
+/// The DynamoDB tables of one test.
 pub struct Dynamo {
     pub table: DynamoTable,
     /// The name of the handler's own table.
     pub effects: String,
-    /// A new nonce for each test, because client tokens are remembered longer than tables.
+    /// Differs for each test, because client tokens are remembered for longer than tables exist.
     pub nonce: String,
-    /// A scan returns what was just written.
+    /// A scan returns rows that were just written.
     pub is_fresh: bool,
     client: Client,
     names: Vec<String>,
@@ -60,7 +60,7 @@ fn is_embedded() -> bool {
     !is_aws() && endpoint().is_none()
 }
 
-/// Reads a number from the environment.
+/// Returns a number from the environment.
 pub fn times(name: &str, default: u32) -> u32 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text:?}")),
@@ -109,7 +109,7 @@ impl Dynamo {
     async fn create(&mut self) {
         for (table, keys) in [("entities", &["entity"][..]), ("inbox", &["entity", "item"]), ("effects", &["effect"])] {
             let name = format!("conformance-{table}-{}", self.nonce);
-            // Recorded before the creation, whose reply may be lost.
+            // Recorded before the table is created, because the reply may be lost.
             self.names.push(name.clone());
             let mut request = self.client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
             for (key, kind) in keys.iter().zip([KeyType::Hash, KeyType::Range]) {
@@ -158,7 +158,7 @@ impl Dynamo {
                 if deleted {
                     break;
                 }
-                // The table may still be in creation.
+                // The table may still be being created.
                 env.sleep(Duration::from_secs(1)).await;
             }
             if !deleted {

@@ -10,10 +10,10 @@ use webhook_serializer::protocol::{
 
 use crate::endpoint::is_skipped;
 
-/// Few names, so that conditions meet earlier writes.
+/// Few names, so that conditions often meet earlier writes.
 const NAMES: [&str; 5] = ["a", "b", "c", "size", "#:x"];
 
-/// A key without the names of its case.
+/// A key, to which the names of a case are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Entity(u8),
@@ -91,12 +91,12 @@ impl Kind {
 pub struct Act {
     pub kind: Kind,
     pub entity: u8,
-    /// The index into the leases, rows and sequences seen so far, newest first.
+    /// The index into the leases, rows and sequences seen so far; 0 is the newest.
     pub pick: usize,
     pub lease: LeaseKind,
-    /// The advance of the clock; a third of the operations use the clock of another machine.
+    /// By how much the clock advances. A third of the operations use another machine's clock instead.
     pub millis: u64,
-    /// Varies everything else.
+    /// Varies the operation's other parameters.
     pub twist: u8,
     /// The writes of a handler's commit, or the row to park.
     pub beside: Vec<Loose>,
@@ -153,8 +153,7 @@ pub fn comparison() -> impl Strategy<Value = Comparison> {
     select(vec![Equal, NotEqual, Less, AtMost, Greater, AtLeast])
 }
 
-/// Returns whether the operand has an order. DynamoDB rejects an ordering of others, which no
-/// emulator does.
+/// Returns whether the operand's type is ordered. DynamoDB refuses to order other types; no emulator does.
 pub fn has_order(operand: &Operand) -> bool {
     matches!(
         operand,
@@ -162,14 +161,14 @@ pub fn has_order(operand: &Operand) -> bool {
     )
 }
 
-/// Two absent attributes are not equal; moto says they are.
+/// Two absent attributes are not equal; moto finds them equal.
 pub const TWO_ABSENT: &str = "two-absent-attributes-differ";
 
 /// Null is a value, and differs from an absent attribute; moto confuses them.
 pub const NULL: &str = "null-is-not-absent";
 
-/// Values of different types are neither equal nor ordered; moto finds 1 equal to true, and fails
-/// at an ordering.
+/// Values of different types are neither equal nor ordered. moto finds 1 equal to true, and fails when it has
+/// to order them.
 pub const TYPES: &str = "types-differ";
 
 /// Only numbers can be added to; moto fails at other values.
@@ -213,7 +212,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Keeps the first change of each attribute, because two are invalid.
+/// Keeps the first change of each attribute: a second change of one attribute is invalid.
 fn distinct(changes: Vec<Change>) -> Vec<Change> {
     let mut names = Vec::new();
     let mut is_first = |change: &Change| {
@@ -261,7 +260,7 @@ pub fn loose() -> impl Strategy<Value = Loose> {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    // Mostly one entity, the newest lease and the newest row; otherwise nothing would be settled.
+    // Mostly uses one entity, the newest lease and the newest row. Otherwise nothing would ever be settled.
     let entity = prop_oneof![5 => Just(0_u8), 1 => Just(1)];
     let pick = prop_oneof![6 => Just(0_usize), 1 => 1_usize..4];
     let kind = prop_oneof![

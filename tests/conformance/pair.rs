@@ -1,4 +1,4 @@
-//! Two tables that receive the same calls and must reply the same.
+//! Two tables that get the same calls and must give the same replies.
 
 use std::fmt::Debug;
 
@@ -10,14 +10,14 @@ use webhook_serializer::protocol::{
 
 use crate::endpoint::Dynamo;
 
-/// A table in memory and one in DynamoDB. A difference is an `Err` with a description.
+/// A table in memory and one in DynamoDB. If they differ, a method returns `Err` with a description.
 pub struct Pair<'a> {
     pub memory: MemoryTable,
     pub dynamo: &'a Dynamo,
     touched: Vec<Key>,
 }
 
-/// Compares two replies; of errors, only the kind.
+/// Compares two replies; compares only the kinds of errors.
 fn same<T: PartialEq + Debug>(
     what: &dyn Debug,
     memory: Result<T, TableError>,
@@ -78,7 +78,7 @@ impl<'a> Pair<'a> {
         same(range, pages(&self.memory, range).await, dynamo).map(|_| ())
     }
 
-    /// Reads a whole table except other cases' rows, in `of` segments.
+    /// Reads a whole table in `of` segments, and leaves out the rows of other cases.
     pub async fn scan(&mut self, table: &TableName, of: u32, limit: u32) -> Result<(), String> {
         let mine: Vec<Key> = self.touched.iter().filter(|key| key.table == *table).cloned().collect();
         let dynamo = segments(&self.dynamo.table, table, of, limit).await;

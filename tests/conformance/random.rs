@@ -59,7 +59,7 @@ enum Last {
 /// The numbers of landed and refused writes of each operation.
 type Landed = BTreeMap<Option<Kind>, (u32, u32)>;
 
-/// One case, with what it has seen so far.
+/// One case, and what it has seen so far.
 struct Case<'a> {
     number: u64,
     pair: Pair<'a>,
@@ -74,7 +74,7 @@ struct Case<'a> {
     rows: Vec<Row>,
     positions: Vec<Position>,
     restores: Vec<RestoreRecord>,
-    /// The last entry of the operations log.
+    /// The latest entry of the operations log.
     act: Option<Nonce>,
     transactions: u32,
     last_transaction: Option<String>,
@@ -159,7 +159,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Remembers the rows of an entity, to make the next operations from them.
+    /// Remembers the rows of an entity, for the parameters of later operations.
     async fn look(&mut self, entity: &EntityKey) {
         let row = self.pair.memory.get(&entity_row(entity)).await.expect("memory answers");
         self.states.extend(row.and_then(|row| EntityState::parse(&row).ok()));
@@ -209,7 +209,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Advances the sweep's position from one that was seen, or from none.
+    /// Advances the sweep's position from one that the case has seen, or from none.
     async fn advance_position(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
         if self.positions.is_empty() {
             // All cases share this row.
@@ -225,13 +225,13 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A restore to half a minute ago.
+    /// Returns a restore to half a minute ago.
     fn restoring(&mut self, now: Timestamp) -> RestoreRecord {
         let as_of = Timestamp::from_millis(now.as_millis() - 30_000);
         RestoreRecord { nonce: self.nonce(), as_of, begun: now, ended: None, found: None }
     }
 
-    /// Begins a restore after one that was seen, or after none; or ends one.
+    /// Begins a restore after one that the case has seen, or after none; or ends a restore.
     async fn restore(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
         if self.restores.is_empty() {
             // All cases share this row.
@@ -267,7 +267,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A decision about the front of a row that was seen, or about another sequence.
+    /// Returns a decision about the front of a row that the case has seen, or about another sequence.
     fn decision(&self, act: &Act, state: Option<EntityState>, now: Timestamp) -> Option<Decision> {
         let state = state?;
         let mut times = EventTimes::default();
@@ -343,7 +343,7 @@ async fn run_case(dynamo: &Dynamo, steps: &[Step], landed: &Mutex<Landed>) -> Re
     Ok(())
 }
 
-/// The number of sequences: five to ten seconds in debug.
+/// The number of sequences. They take five to ten seconds in a debug build.
 const CASES: u32 = 64;
 
 /// The longest sequence.
@@ -364,8 +364,8 @@ fn random_sequences_of_operations_agree() {
         let landed = landed.into_inner().expect("no one panicked");
         println!("landed and refused: {landed:?}");
         if cases >= 500 {
-            // An operation that never lands, or is never refused, shows nothing; in few cases that
-            // may happen.
+            // An operation that never lands, or is never refused, shows nothing. With few cases, that may
+            // happen.
             for &kind in Kind::ALL {
                 let (yes, no) = landed.get(&Some(kind)).copied().unwrap_or_default();
                 assert!(

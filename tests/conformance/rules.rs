@@ -126,7 +126,7 @@ fn dynamodb_keeps_every_rule() {
     });
 }
 
-/// A handler that names one of them in its commit has made a mistake.
+/// A handler that names one of these tables in its commit is wrong.
 #[test]
 fn commit_cannot_name_the_serializers_own_tables() {
     on_dynamodb(|runtime, dynamo| {
@@ -421,7 +421,7 @@ async fn batch_leaves_out_absent_items(fixture: &Fixture<'_>) {
     }
 }
 
-/// Only our own tables report where a scan continues.
+/// Only the serializer's own tables report where a scan continues.
 async fn foreign_table_is_scanned_in_one_page(fixture: &Fixture<'_>) {
     for name in ["one", "two", "three"] {
         fixture.land(Write::put(fixture.effect(name), Row::new())).await;

@@ -68,7 +68,7 @@ async fn requests_without_token_or_from_elsewhere_are_refused() {
     let done = request(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], body).await;
     assert_eq!(done.status, 303, "{}", done.body);
     assert!(operator.parked(&entity).await.expect("it answers").is_empty(), "redriven from the console's own page");
-    // The server requires a reason, not only the form.
+    // The server requires a reason too, not only the form.
     let unsaid =
         request(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], "key=shopify/order/1004").await;
     assert!(unsaid.body.contains("Enter a reason for the operations log."), "{}", unsaid.body);
@@ -204,7 +204,7 @@ async fn every_runbook_link_opens_a_page() {
         let text = std::fs::read_to_string(&page).expect("text");
         let links: Vec<&str> =
             text.split("(http://127.0.0.1:9001").skip(1).filter_map(|rest| rest.split(')').next()).collect();
-        // During a restore, no console runs.
+        // During a restore no console runs, so `restore.md` needs no links.
         assert!(!links.is_empty() || page.ends_with("restore.md"), "{}", page.display());
         for link in links {
             let answer = request(&shop, "GET", link, &[("cookie", cookie.as_str())], "").await;

@@ -116,7 +116,7 @@ async fn keyboard_finds_an_order_and_redrives_its_delivery() {
     browser.press("1004").await;
     browser.press(key::ENTER).await;
     browser.until("document.querySelector('h1')?.textContent.startsWith('shopify/order/1004')").await;
-    // The first actions, then the first parked delivery.
+    // The first two keys go to the actions, the third to the first parked delivery.
     browser.press("jjj").await;
     browser.until("document.activeElement.matches('td a')").await;
     browser.press("kk").await;

@@ -27,7 +27,7 @@ async fn lanes_appear_as_orders_arrive_and_show_outcomes() {
     browser.until(&state("shopify/order/1004", "parked")).await;
     browser.until(&state("woocommerce/order/1009", "blocked")).await;
     browser.until(&state("shopify/order/1003", "idle")).await;
-    // Signs: parked, blocked, a failed attempt, a repeat.
+    // The signs for parked, blocked, a failed attempt and a repeat.
     let signs = "[...document.querySelectorAll('.lane .sign')].map(one => one.textContent).join('')";
     for sign in ["P", "B", "!", "="] {
         browser.until(&format!("{signs}.includes('{sign}')")).await;
@@ -37,7 +37,7 @@ async fn lanes_appear_as_orders_arrive_and_show_outcomes() {
         const bars = [...lane.querySelectorAll('.bar.running')].map(bar => [bar.style.getPropertyValue('--a'), bar.style.getPropertyValue('--b')].map(Number)); \
         return bars.some(([a], at) => at > 0 && a < bars[at - 1][1]); }).length";
     assert_eq!(browser.run(overlaps).await, 0);
-    // By source, topic and state.
+    // The filter matches by source, topic and state.
     for (filter, left) in [("stripe", 3), ("refunds", 4), ("parked", 1), ("no such", 0)] {
         browser.run("document.getElementById('filter').value = ''").await;
         browser.type_into("#filter", filter).await;
@@ -58,11 +58,11 @@ async fn lanes_and_overview_agree_on_states() {
     browser.open(&shop.console.url).await;
     browser.until_reloaded("1 order blocked, 1 delivery parked, 1 order on hold").await;
     browser.open(&format!("http://{}/lanes", shop.console.address)).await;
-    // Those that need somebody are on top.
+    // Orders that need somebody are on top.
     let badges = "[...document.querySelectorAll('.lane .badge')].map(one => one.textContent)";
     browser.until(&format!("{badges}.slice(0, 3).join() === 'blocked,parked,on hold'")).await;
     browser.until(&format!("{badges}.slice(3).join() === Array(7).fill('idle').join()")).await;
-    // A hold is no event of a worker.
+    // Operators' holds and resumes are not among the worker's events, so the lane must follow the row.
     shop.deployment.operator().resume(&entity).await.expect("it is resumed");
     browser.until(&format!("{badges}.slice(2).join() === Array(8).fill('idle').join()")).await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
@@ -81,7 +81,7 @@ async fn paused_lanes_stand_still_until_followed() {
     browser.press(" ").await;
     browser.until("document.getElementById('follow').textContent === 'Follow'").await;
     let before = browser.run(shift).await;
-    // A page that is not paused would move in each of these thirty polls.
+    // On each of these thirty polls, a page that is not paused would have moved.
     browser.until("(window.looks = (window.looks ?? 0) + 1) > 30").await;
     assert_eq!(browser.run(shift).await, before, "paused");
     browser.press("+").await;

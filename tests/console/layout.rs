@@ -60,7 +60,7 @@ async fn times_are_in_the_viewers_zone_and_differences_closed_on_a_phone() {
     browser.resize(390, 844).await;
     browser.open(&page).await;
     browser.until("!document.querySelector('.difference').open").await;
-    // The first of its topic has nothing to be compared with.
+    // The first delivery of its topic has no earlier one to be compared with.
     browser.open(&page.replace(&second.to_string(), &second.previous().to_string())).await;
     browser.until_text("there is nothing to compare with").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
@@ -79,7 +79,7 @@ async fn every_page_fits_a_phone_and_has_landmarks() {
             for width in [390, 1440] {
                 browser.resize(width, 844).await;
                 browser.open(&format!("http://{}{path}", shop.console.address)).await;
-                // A narrowed screen may stay wide for a frame.
+                // After the screen is narrowed, the page may stay wide for a frame.
                 browser.until(&format!("document.documentElement.scrollWidth <= {width} /* {path} */")).await;
                 for (needed, count) in
                     [("main", 1), ("header", 1), ("nav[aria-label]", 1), ("h1", 1), ("[aria-live=polite]", 1)]

@@ -7,7 +7,7 @@ mod layout;
 
 use tests::{browser::Browser, not_run::not_run};
 
-/// Starts a browser; prints that the test does not run if none is installed.
+/// Starts a browser. Without an installed one, prints that the test does not run.
 async fn browser() -> Option<Browser> {
     let browser = Browser::start().await;
     if browser.is_none() {

@@ -3,15 +3,15 @@
 
 use std::{path::Path, process::Command};
 
-/// Crates for local runs only.
+/// Crates that only local runs need.
 const LOCAL: [&str; 5] = ["dynoxide-rs", "rusqlite", "clap", "axum", "webhook-serializer-cli"];
 
 const FUNCTIONS: [&str; 3] = ["ingest", "worker", "scheduler"];
 
-/// The library with everything.
+/// Selects the library with all features.
 const LIBRARY: [&str; 3] = ["-p", "webhook-serializer", "--all-features"];
 
-/// Returns what depends on `package` in a build of `selection`.
+/// Returns the packages that depend on `package` in a build of `selection`.
 fn dependents(selection: &[&str], package: &str) -> String {
     let cargo = std::env::var_os("CARGO").expect("cargo runs this");
     let output = Command::new(cargo)
@@ -39,12 +39,12 @@ fn no_function_depends_on_local_crates() {
     for package in LOCAL {
         assert_eq!(dependents(&LIBRARY, package), "", "{package}");
     }
-    // The check finds such a dependency.
+    // Shows that the check would find such a dependency.
     assert!(dependents(&["-p", "webhook-serializer-cli"], "dynoxide-rs").contains("webhook-serializer-cli "));
     assert!(dependents(&LIBRARY, "lambda_runtime").contains("webhook-serializer "));
 }
 
-/// Every dependency costs start time.
+/// Every dependency lengthens the start of a function.
 #[test]
 fn function_depends_only_on_what_it_uses() {
     for (function, others) in
@@ -58,7 +58,7 @@ fn function_depends_only_on_what_it_uses() {
     assert!(dependents(&["-p", "worker"], "httpdate").contains("worker "));
 }
 
-/// Off by default, and not turned on by other packages of the build: `docs/traces.md`.
+/// Traces are off by default, and no other package of the build turns them on: `docs/traces.md`.
 #[test]
 fn traces_crates_are_off_by_default() {
     for package in ["opentelemetry", "opentelemetry_sdk", "opentelemetry-otlp", "prost"] {

@@ -1,4 +1,4 @@
-//! Bad requests with their answers, and configurations that stop the start.
+//! Answers to bad requests, and configurations with which a function does not start.
 
 use std::{path::Path, process::Command};
 
@@ -68,7 +68,7 @@ async fn delivery_without_an_order_is_parked_as_unrouted() {
     let mut deployment = LocalDeployment::start_observed(SOURCES, Arc::new(settled.clone())).await;
     let kept = Collector::default();
     deployment.local.work(|_| kept.clone());
-    // No queue message could carry the key of the last one.
+    // The key of this last one contains a character that no queue message can carry.
     let uncarried = update("7\u{ffff}");
     for (id, body) in [("1", "no JSON"), ("2", r#"{"type":"order.updated"}"#), ("3", &uncarried)] {
         let webhook = signed(&deployment.sources, "test", id, body, deployment.env.now());
@@ -88,7 +88,7 @@ async fn delivery_without_an_order_is_parked_as_unrouted() {
     deployment.local.stop().await.expect("nothing had failed");
 }
 
-/// Starts the worker's binary with a configuration that stops it; returns its output.
+/// Starts the worker's binary with a configuration that it refuses; returns its output.
 fn refused(sources: &str, changes: &[(&str, &str)]) -> String {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("configuration");
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -102,7 +102,7 @@ fn refused(sources: &str, changes: &[(&str, &str)]) -> String {
         ("AWS_LAMBDA_FUNCTION_NAME", "worker"),
         ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "128"),
         ("AWS_LAMBDA_FUNCTION_VERSION", "1"),
-        // A closed port: a valid configuration would end here, with another message.
+        // The port is closed: with a valid configuration the worker would end here, with another message.
         ("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:1"),
         ("ENTITIES_TABLE", "entities"),
         ("INBOX_TABLE", "inbox"),

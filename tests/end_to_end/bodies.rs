@@ -1,4 +1,4 @@
-//! Bodies reach their handler unchanged, up to 6 MB, with every digit of large numbers.
+//! Bodies reach their handler unchanged, up to 6 MB and with every digit of large numbers.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
@@ -16,14 +16,14 @@ async fn oversized_body_is_not_appended() {
     assert_eq!(append(LARGEST_BODY + 1).await, refused);
     let incoming = Incoming { body: vec![b' '; LARGEST_BODY + 1].into(), ..world.incoming("test/a", "1") };
     let time = Duration::from_secs(5);
-    // Compressed it would fit a queue message, and the worker would refuse it.
+    // Compressed, the body would fit a queue message, but the worker would refuse the delivery.
     assert_eq!(world.inbox().accept(&incoming, None, OnOutage::Queue, time).await.map(drop), refused);
     assert_eq!((world.memory.rows(&TableName::Entities), world.memory.rows(&TableName::Inbox)), (vec![], vec![]));
     assert!(world.messages.is_empty());
     assert_eq!(append(LARGEST_BODY).await, Ok(()));
 }
 
-/// A worker would run a handler under the job's lease.
+/// Otherwise a worker would run a delivery handler under the job's lease.
 #[tokio::test(start_paused = true)]
 async fn append_to_a_job_is_refused() {
     let world = World::new();
@@ -36,7 +36,7 @@ async fn append_to_a_job_is_refused() {
     assert!(world.messages.is_empty());
 }
 
-/// In eighteen rows; in memory, since a debug build may exceed a sender's patience.
+/// The body takes eighteen rows. Runs in memory, because a debug build may exceed a sender's patience.
 #[tokio::test(start_paused = true)]
 async fn six_incompressible_megabytes_reach_their_handler_unchanged() {
     let world = World::new();
@@ -51,7 +51,7 @@ async fn six_incompressible_megabytes_reach_their_handler_unchanged() {
     assert_eq!(ingest.answer(&request(&body)).await.status_code, 200);
     let kept = Collector::default();
     world.work(&[world.drainer(kept.clone())]).await;
-    // Noise names no order: the delivery is parked and redriven to one.
+    // The noise names no order, so the delivery is parked, and then redriven to an order.
     let parked = world.operator().parked(&key("test/unrouted")).await.unwrap();
     let entity = key("test/order/7");
     world.operator().redrive(&parked[0], Some(&entity)).await.unwrap();
@@ -94,7 +94,7 @@ async fn id_above_two_to_the_53rd_stays_exact() {
     }
     let world = World::new();
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
-    // A double cannot tell these neighbours apart.
+    // A double cannot tell each of these numbers from its neighbour.
     let orders = [9_007_199_254_740_992, 9_007_199_254_740_993, u64::MAX - 1, u64::MAX];
     for order in orders {
         let body = format!(r#"{{"type":"order.updated","data":{{"order_id":{order}}}}}"#);
@@ -112,8 +112,8 @@ async fn id_above_two_to_the_53rd_stays_exact() {
     assert_eq!(seen, orders.map(|order| (format!("test/order/{order}"), order)));
 }
 
-/// An order of at least a megabyte, with the ids of its lines: each above 2^53, next to one that a double
-/// equals.
+/// Returns an order of at least a megabyte, and the ids of its lines. Each id is above 2^53 and next to a
+/// number that a double can hold.
 fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
     let mut ids: Vec<u64> = Vec::new();
     let mut lines = String::new();
@@ -135,7 +135,7 @@ fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
     (order, ids)
 }
 
-/// Two writes and one wake-up, as for the smallest.
+/// Like the smallest order: two writes and one wake-up.
 #[tokio::test(flavor = "multi_thread")]
 async fn megabyte_order_costs_the_same_requests() {
     #[derive(Deserialize)]

@@ -50,7 +50,7 @@ impl Scale {
     }
 
     fn of(mut testbed: TestBed) -> Self {
-        // On a busy machine, neither a slice's end nor a renewal may add to the counts.
+        // Even on a busy machine, the end of a slice or a renewal must not add to the counts.
         testbed.settings.slice = Duration::from_secs(3600);
         testbed.settings.lease = LONGEST_LEASE;
         let inbox = testbed.inbox();
@@ -71,7 +71,7 @@ impl Scale {
 
     fn drainer(&self, handler: impl Handler) -> Drainer {
         let Parts { store, waker, .. } = self.testbed.parts();
-        // A handler on its own thread may finish during the read-ahead, which is then repeated.
+        // A handler on a separate thread may finish during the read-ahead, and the page would be read again.
         self.testbed.drainer_on(store, waker, handler, Arc::new(Log)).isolated(Isolation::Inline)
     }
 
@@ -146,18 +146,18 @@ async fn backlog_costs_one_acquire_and_one_settle_each() {
     let appends = scale.weigh(scale.append_all(0..K)).await;
     assert_eq!(appends, Reading { sends: K, ..costs(K * append_writes(B), 2 * K, 0, 0) });
     let drain = scale.weigh_drain(Done).await;
-    // Three pages, the first of 25.
+    // There are three pages; the first has 25 deliveries.
     let pages = drain.read_units as u64;
     let spilled = 1 + K - Recent::capacity(&scale.entity) as u64;
     let writes = drain_writes(K) + spilled * SPILL_WRITES;
     assert_eq!(drain, costs(writes, K + 1 + spilled, drain_reads(K, pages, false), 3));
     assert!((3..=6).contains(&pages), "a page of 25 small deliveries is at most 8 KB: {pages}");
     assert_eq!(K * append_writes(B) + drain_writes(K), K * (B + 2) + 1);
-    // From now on drains read receipts.
+    // From here on, drains read receipts too.
     scale.append("more").await;
     let one = costs(drain_writes(1) + SPILL_WRITES, 3, drain_reads(1, Q, true), 2);
     assert_eq!(scale.weigh_drain(Done).await, one);
-    // A delivery without an id also reads the receipts of adjacent periods.
+    // For a delivery without an id, the receipts of adjacent periods are read too.
     let unnamed = DeliveryId::from_body(b"{}").received(scale.testbed.env().now(), Duration::from_secs(3600));
     scale.append(unnamed.as_str()).await;
     let one = costs(drain_writes(1) + SPILL_WRITES, 3, drain_reads(3, Q, true), 2);
@@ -342,8 +342,8 @@ async fn open_breaker_costs_two_writes_and_a_send() {
     assert_eq!(scale.testbed.journal.runs().len(), 3, "it was not started");
 }
 
-/// The paused clock fixes the number of polls: at 50, 100, 200, 400, 800 ms and then each second, each
-/// shortened by up to a half.
+/// The clock is paused, which fixes the number of polls: after 50, 100, 200, 400, 800 ms and then every
+/// second, each wait shortened by up to half.
 #[tokio::test(start_paused = true)]
 async fn polling_an_exclusive_lease_only_reads() {
     let mut world = World::new();
@@ -365,7 +365,7 @@ async fn polling_an_exclusive_lease_only_reads() {
     assert_eq!(world.applied(), ["1"]);
 }
 
-/// With 100 ms for each call, the elapsed time counts sequential calls.
+/// Each call takes 100 ms, so the elapsed time counts the sequential calls.
 #[tokio::test(start_paused = true)]
 async fn ingest_waits_for_two_round_trips() {
     const LATENCY: Duration = Duration::from_millis(100);
@@ -389,7 +389,7 @@ async fn slow_handler_renews_each_third_of_a_lease() {
     assert_eq!(table.writes(), 2 + 41 / 5);
 }
 
-/// The settle, the spilled receipt and the next page are requested in parallel.
+/// The settle, the spilled receipt and the next page are requested concurrently.
 #[tokio::test(start_paused = true)]
 async fn backlog_waits_one_round_trip_between_deliveries() {
     const LATENCY: Duration = Duration::from_millis(100);
@@ -402,7 +402,7 @@ async fn backlog_waits_one_round_trip_between_deliveries() {
     let before = world.env.monotonic();
     let drainer = world.drainer(Slow(HANDLER));
     world.process(&drainer, "test/a").await;
-    // Acquire and first page; then a handler and a settle for each.
+    // The acquire and the first page; then for each delivery a handler start and a settle.
     assert_eq!(world.env.monotonic() - before, 2 * LATENCY + K * (HANDLER + LATENCY));
     assert_eq!(world.applied().len(), K as usize);
 }

@@ -1,4 +1,4 @@
-//! Attempts: failed starts, and recorded starts whose holder vanished.
+//! The counting of attempts: failed starts, and recorded starts whose holder vanished.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ fn endless() -> impl Handler + Clone {
     Scripted(|_: &Delivery, _: &Context| std::future::pending())
 }
 
-/// Processes one wake-up in a worker that vanishes two seconds later, and waits for its lease to expire.
+/// Processes one wake-up in a worker that vanishes after two seconds, and waits until its lease has expired.
 async fn vanishes(world: &World, drainer: &Drainer) {
     let message = world.messages.receive().await.expect("a wake-up");
     let received = Received { entity: message.content.entity().clone(), times: message.times };
@@ -54,7 +54,7 @@ async fn not_now_counts_no_attempt() {
     assert!(took >= Duration::from_millis(2500) * REFUSED as u32, "it waits each time: {took:?}");
 }
 
-/// The first death may precede the start; later starts are recorded.
+/// The first holder may have died before the start; starts after that are recorded.
 #[tokio::test(start_paused = true)]
 async fn delivery_that_kills_its_workers_is_parked() {
     let world = World::with("test/a", ["1"]).await;
@@ -69,7 +69,7 @@ async fn delivery_that_kills_its_workers_is_parked() {
     assert_eq!(world.started().len(), ATTEMPTS + 1, "it is not started again");
 }
 
-/// The worker dies before its handler starts, of a page too large, say.
+/// The worker dies before its handler starts, for example because a page is too large.
 #[tokio::test(start_paused = true)]
 async fn death_before_the_start_blocks_as_vanished() {
     let mut world = World::with("test/a", ["1"]).await;
@@ -110,7 +110,7 @@ async fn row_of_a_newer_format_is_never_changed() {
     assert_eq!(world.memory.rows(&TableName::Entities)[0].get(a::VERSION), Some(&Value::from(3_u32)));
 }
 
-/// Recording the start takes time too: configurations without it are refused.
+/// Recording the start takes time too. Configurations that leave no time for it are refused.
 #[tokio::test(start_paused = true)]
 async fn suspect_of_the_slowest_accepted_handler_starts_again() {
     let document = |seconds: u32| format!(source!("slowest", "handler_timeout = '{}s'"), seconds);

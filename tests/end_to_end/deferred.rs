@@ -1,5 +1,5 @@
-//! Deliveries that the store does not accept and the sender would not repeat: answered 202, kept in the
-//! queue, and appended once the store is back.
+//! Deliveries that the store does not accept and whose sender would not repeat them. They are answered 202,
+//! kept in the queue, and appended once the store is available again.
 
 use serializer::local::QUEUE;
 use tests::{prelude::*, source, testbed::SOURCES, world::Message};
@@ -35,7 +35,7 @@ fn is_put(write: &[Write]) -> bool {
     matches!(write, [Write { action: Action::Put(_), .. }])
 }
 
-/// A world whose store follows `plan` until `until`.
+/// Returns a world whose store follows `plan` until the time `until`.
 fn out_until(until: Duration, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> World {
     let mut world = World::new().with_sources(SAYS);
     let clock = world.env.clone();
@@ -88,7 +88,7 @@ async fn deferred_delivery_is_applied_once_after_an_outage() {
         assert_eq!(*handled.lock().unwrap(), [("1".to_owned(), true, Age::Unknown)], "{what}");
         assert_eq!(world.events.deferred(), (1, 1), "{what}");
         assert!(back < HOUR + Duration::from_secs(330), "{what}: after {back:?}");
-        // Retries after 15, 30, 60, 120, 240 s and then every five minutes.
+        // The store is tried again after 15, 30, 60, 120 and 240 s, then every five minutes.
         assert!(world.messages.is_empty() && world.messages.sent() < 30, "{what}: {} sends", world.messages.sent());
         let state = world.state("queued/order/7").await;
         assert_eq!((state.waiting(), state.held), (0, None), "{what}");
@@ -102,7 +102,7 @@ async fn deferred_delivery_that_had_landed_is_a_repeat() {
         let hit = fault.clone();
         let world = out_until(HOUR, move |call| if is_put(call.writes) { hit.clone() } else { Fault::None });
         let response = answered(&world, &webhook(&world, "queued", "1", update("7"))).await;
-        // A repeated put recognises itself; only one without any answer is in doubt.
+        // A repeated put recognises its own earlier try. Only a put without any answer is in doubt.
         assert_eq!(response.status_code, 202, "{what}");
         tokio::time::advance(HOUR).await;
         world.work(&[world.drainer(Done)]).await;
@@ -239,7 +239,7 @@ async fn deferred_batch_is_appended_in_arrival_order() {
     assert_eq!(world.applied(), ["0", "1", "2", "3", "4"]);
 }
 
-/// The messages in the queue, with their orders and tries.
+/// Returns the messages in the queue, each with its order and its number of tries.
 fn tries(world: &World) -> Vec<(String, u64)> {
     let mut tries = Vec::new();
     while let Some(says) = world.messages.take_any() {
@@ -252,7 +252,7 @@ fn tries(world: &World) -> Vec<(String, u64)> {
     tries
 }
 
-/// Ingests all due messages as one batch; returns the time it took.
+/// Ingests all due messages as one batch, and returns how long that took.
 async fn taken_up_together(world: &World) -> Duration {
     let received: Vec<_> = std::iter::from_fn(|| world.messages.receive_due()).collect();
     let before = world.env.monotonic();
@@ -349,7 +349,7 @@ async fn deferred_delivery_supersedes_no_newer_one() {
     assert_eq!(topics, ["order.updated", "order.created"].map(|topic| (topic.to_owned(), 0)));
 }
 
-/// The gap counts from the append, not from the arrival at the door.
+/// The gap's time runs from the append, not from the webhook's arrival.
 #[tokio::test(start_paused = true)]
 async fn gap_counts_from_the_append_not_the_arrival() {
     let world = out_until(HOUR, |_| Fault::Silent);
@@ -391,7 +391,7 @@ async fn unreadable_deferred_delivery_is_kept() {
     assert_eq!(world.state("queued/order/7").await.waiting(), 1);
 }
 
-/// No worker reads it until the queue gives up.
+/// No worker reads the message before the queue moves it to the dead letters.
 #[tokio::test]
 async fn deferred_dead_letter_is_applied_once_put_back() {
     let mut testbed =
@@ -433,7 +433,7 @@ async fn longest_deferred_delivery_fits_one_message() {
     let deferred = webhook_serializer::engine::deferred::Deferred::of(&incoming, Trace::default()).expect("it fits");
     let message = queue::Message::Deferred(Box::new(deferred));
     assert!(message.text().len() > 1_040_000);
-    // On a busy machine a megabyte may take longer than a call may; a copy that landed is a repeat.
+    // On a busy machine, a megabyte may take longer than a call may. A copy that landed is then a repeat.
     let queue = testbed.queue();
     let is_sent = async || queue.send(&message, Duration::ZERO).await.is_ok();
     assert!(is_sent().await || is_sent().await || is_sent().await, "the queue takes it");
@@ -444,7 +444,7 @@ async fn longest_deferred_delivery_fits_one_message() {
     assert_eq!(*handled.lock().unwrap(), [("1\u{ffff}\u{1}".to_owned(), true, Age::Unknown)]);
 }
 
-/// Adobe Commerce takes any answer but 200 with this body for a failure.
+/// Adobe Commerce treats any answer other than 200 with this body as a failure.
 #[tokio::test(start_paused = true)]
 async fn deferred_delivery_gets_the_answer_its_provider_demands() {
     let key = include_str!("../../events/keys/private.pem");

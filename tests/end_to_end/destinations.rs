@@ -1,5 +1,5 @@
-//! Destinations that are down for minutes, hours or days: nothing is parked before its limit, order holds,
-//! attempts are few, and the backlog drains soon after.
+//! Destinations that are down for minutes, hours or days. Nothing is parked before its limit, order is kept,
+//! attempts are few, and the backlog drains soon afterwards.
 
 mod endpoints;
 
@@ -38,7 +38,8 @@ const DOWN: [Answer; 3] = [
     || Outcome::not_now("the function is throttled"),
 ];
 
-/// A handler of `shop` that gives `answer` until `back`, a second each time, and counts its starts.
+/// Returns a handler. For the source `shop` it gives `answer` until `back`, each start takes a second, and
+/// starts are counted.
 fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl Handler + Clone {
     let starts = starts.clone();
     Scripted(move |delivery: &Delivery, context: &Context| {
@@ -53,7 +54,7 @@ fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl
     })
 }
 
-/// Works like [`World::work`], but each `dies`th wake-up kills its process half a second later.
+/// Works like [`World::work`], but every `dies`th wake-up kills its process after half a second.
 async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: usize) {
     let received = AtomicUsize::new(1);
     join_all(processes.iter().map(async |process| {
@@ -99,8 +100,8 @@ async fn three_minutes_down_park_nothing() {
     }
 }
 
-/// `shop` is down for six hours, and every fortieth wake-up kills its worker. Returns how long the backlog
-/// took afterwards.
+/// Keeps `shop` down for six hours, while every fortieth wake-up kills its worker. Returns how long the
+/// backlog then took.
 async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Clone) -> Duration {
     let back = world.env.monotonic() + 6 * HOUR;
     let process = || world.drainer(handler.clone());
@@ -189,7 +190,7 @@ async fn hanging_payload_is_parked_after_a_day() {
     assert!((90..=160).contains(&starts), "{starts} starts");
 }
 
-/// Deliveries behind the first do not wait three more days each.
+/// Deliveries behind the first one do not each wait three more days.
 #[tokio::test(start_paused = true)]
 async fn waiting_deliveries_are_parked_together_after_three_days() {
     let (world, starts) = (world(), Arc::default());
@@ -227,7 +228,7 @@ async fn failing_delivery_is_parked_after_an_hour() {
     assert_eq!(parked(&world, "a").await, ["it broke"]);
 }
 
-/// The outage leaves the hour of a failing delivery unused.
+/// The time of an outage does not count towards the hour in which a failing delivery is retried.
 #[tokio::test(start_paused = true)]
 async fn failure_behind_an_outage_is_retried() {
     let world = world();
@@ -280,7 +281,7 @@ async fn waiting_order_has_one_wake_up() {
     }
 }
 
-/// A webhook every four minutes; the queue loses the retry's wake-up.
+/// A webhook arrives every four minutes, and the queue loses the retry's wake-up.
 #[tokio::test(start_paused = true)]
 async fn busy_order_recovers_from_a_lost_wake_up() {
     let (world, starts) = (world(), Arc::default());

@@ -1,4 +1,4 @@
-//! Erase removes everything of an order but its numbers, and nothing that arrives during it.
+//! Erase removes everything of an order except its numbers, and nothing that arrives in the meantime.
 
 use serde_json::Value;
 use tests::prelude::*;
@@ -22,7 +22,7 @@ fn picky() -> impl Handler + Clone {
     })
 }
 
-/// One delivery applied, one parked with a large body, one of another order.
+/// Returns a world with one applied delivery, one parked one with a large body, and one of another order.
 async fn handled() -> World {
     let world = World::new();
     world.append_event("test/a", "1", world.env.now()).await;
@@ -36,7 +36,7 @@ async fn handled() -> World {
 async fn erase_removes_one_order_only() {
     let world = handled().await;
     let (before, other) = (world.state("test/a").await, left(&world, "test/b"));
-    // Two deliveries, the parked one, and the receipts in the row.
+    // The rows of two deliveries, the parked one, and the receipts in the order's row.
     assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 4 }));
     let numbers = left(&world, "test/a");
     let [numbers] = &*numbers else { panic!("{numbers:?}") };
@@ -81,7 +81,7 @@ async fn row_of_a_job_never_expires() {
     assert_eq!(row.get(a::PURGE_AT), None);
 }
 
-/// A receiver that remembers applied ids takes it for a repeat.
+/// A receiver that remembers applied ids recognises the webhook as a repeat.
 #[tokio::test(start_paused = true)]
 async fn webhook_sent_again_after_erase_keeps_its_id() {
     let world = World::new();
@@ -126,7 +126,7 @@ async fn erase_removes_more_than_a_page() {
     assert_eq!(left(&world, "test/a").len(), 1);
 }
 
-/// Without the tombstone the put would land behind `head`, be answered 2xx and never be handled.
+/// Without the tombstone, the put would land behind `head`: it would be answered 2xx and never handled.
 #[tokio::test(start_paused = true)]
 async fn late_put_after_erase_finds_the_tombstone() {
     let world = World::new();
@@ -143,7 +143,7 @@ async fn late_put_after_erase_finds_the_tombstone() {
     assert_eq!(world.applied(), ["2", "late"]);
 }
 
-/// Stopped before any of its calls, with the row expired or not.
+/// The erase is stopped before each of its calls in turn. The order's row has expired or has not.
 #[tokio::test(start_paused = true)]
 async fn delivery_parked_during_an_erase_stays() {
     let unrouted = key("test/unrouted");
@@ -191,7 +191,7 @@ async fn delivery_parked_during_an_erase_stays() {
 async fn row_changed_during_an_erase_stays() {
     for who in ["a delivery", "a holder", "a newer version"] {
         let mut world = handled().await;
-        // Before its last call, after all deletes.
+        // Before the erase's last call, after all its deletes.
         let last = |call: &Call<'_>| call.writes.iter().any(|write| write.key.table == TableName::Entities);
         let (operator, _) = world.failing_operator(Fault::Slow(Duration::from_millis(500)), last);
         let comes = async {
@@ -243,7 +243,7 @@ async fn repeated_erase_completes_after_any_failure() {
         }
         answered += 1;
     }
-    // The row read, a page, a delete for each row and part, the row written.
+    // The erase reads the row and a page, deletes each row and part, and writes the row.
     assert!(answered > 8, "{answered}");
 }
 

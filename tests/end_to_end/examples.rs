@@ -14,8 +14,8 @@ async fn append(world: &World, id: &str, happened: u64, body: &str) {
     world.inbox().append(&incoming).await.expect("it is appended");
 }
 
-/// Each write in turn lands and loses its reply. Two deliveries are sent twice, and the last
-/// one is older than the one before.
+/// Each write in turn lands and loses its reply. Two deliveries are sent twice, and the last delivery is
+/// older than the one before it.
 #[tokio::test(start_paused = true)]
 async fn totals_are_correct_whichever_reply_is_lost() {
     for lost in 1..=24 {

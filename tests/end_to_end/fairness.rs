@@ -1,5 +1,5 @@
-//! No one is kept from an order for good: deliveries by repeated callers, callers by deliveries, a suspect by
-//! the backlogs of its batch.
+//! Nobody is kept from an order for good: deliveries by repeated callers, callers by deliveries, or a suspect
+//! by the backlogs in its batch.
 
 use tests::prelude::*;
 use webhook_serializer::{leases::LeaseError, protocol::lease::LONGEST_TURN};
@@ -62,7 +62,7 @@ async fn deliveries_waiting_for_retry_delay_no_caller() {
     }
 }
 
-/// One batch: an order whose holder died, and sixty with a minute of work each.
+/// One batch has an order whose holder died, and sixty orders with a minute of work each.
 #[tokio::test(start_paused = true)]
 async fn suspect_among_backlogs_starts_within_a_minute() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! Several deliveries of an order in one handler start, and deliveries superseded by a newer one.
+//! Several deliveries of an order in one handler start, and deliveries superseded by newer ones.
 
 use tests::{prelude::*, world::key as entity};
 
@@ -38,7 +38,7 @@ async fn group_runs_in_one_start_and_commit() {
     assert!(recent.iter().all(|receipt| receipt.settlement == Settlement::Applied && receipt.attempts == 1));
 }
 
-/// Counted for each, the group's duration would look several times as long.
+/// If the group's duration counted once for each delivery, it would look several times as long.
 #[tokio::test(start_paused = true)]
 async fn group_reports_each_delivery_and_one_duration() {
     let world = world("deliver = { up_to = 4 }");
@@ -79,7 +79,7 @@ async fn failing_delivery_of_a_group_is_parked_alone() {
     }
 }
 
-/// Dies once, after each of its calls to the store.
+/// The holder dies once after each of its calls to the store.
 #[tokio::test(start_paused = true)]
 async fn holder_death_applies_each_of_a_group_once() {
     for calls in 1.. {
@@ -91,14 +91,14 @@ async fn holder_death_applies_each_of_a_group_once() {
         assert_eq!(world.committed(), once(&ids), "after {calls} calls");
         assert_eq!(world.settlements(KEY).await, [Settlement::Applied; 4]);
         if lives {
-            // An acquire, a page, two commits.
+            // The holder acquires, reads a page and commits twice.
             assert_eq!(calls, 4);
             break;
         }
     }
 }
 
-/// The delivery that killed its holder then dies alone.
+/// If a delivery kills its holder again, it then does so alone.
 #[tokio::test(start_paused = true)]
 async fn take_over_runs_a_group_one_by_one() {
     let mut world = world("deliver = { up_to = 3 }");
@@ -137,7 +137,7 @@ async fn latest_supersedes_all_that_wait() {
     assert_eq!(world.committed(), once(&["3"]));
 }
 
-/// Superseding the newer event would leave the older state at the receiver.
+/// If it superseded the newer event, the receiver would be left with the older state.
 #[tokio::test(start_paused = true)]
 async fn older_event_does_not_supersede() {
     let world = world("deliver = 'latest'");
@@ -154,14 +154,14 @@ async fn older_event_does_not_supersede() {
     assert_eq!(*ages.lock().unwrap(), [("new".to_owned(), Age::Newer), ("old".to_owned(), Age::Older)]);
 }
 
-/// The holder vanishes with a retry of the latest: each delivery then runs alone.
+/// The holder vanishes with a retry of the latest delivery. Each delivery then runs alone.
 #[tokio::test(start_paused = true)]
 async fn attempts_at_the_latest_count_for_it_alone() {
     let mut world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let starts: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
     let told = starts.clone();
-    // `2` fails twice and hangs with its holder; then `0` fails once.
+    // `2` fails twice and hangs in its third start, until its holder vanishes; then `0` fails once.
     let handler = answering(move |delivery, _| {
         let mut starts = told.lock().unwrap();
         starts.push((delivery.delivery_id().to_string(), delivery.attempt()));
@@ -169,7 +169,7 @@ async fn attempts_at_the_latest_count_for_it_alone() {
         if is_early { Outcome::retry("not yet") } else { Outcome::Done }
     });
     let whole = world.table.clone();
-    // Twice an acquire, a page, a fail; then an acquire and a page.
+    // Two rounds of acquire, page and fail; then an acquire and a page.
     world.fail(Fault::Silent, |call| call.request > 8);
     let drainer = world.drainer(handler.clone());
     let works = async {
@@ -182,7 +182,7 @@ async fn attempts_at_the_latest_count_for_it_alone() {
     world.table = whole;
     tokio::time::advance(Duration::from_secs(60)).await;
     world.work(&[world.drainer(handler)]).await;
-    // The start with which the holder vanished may have been its own.
+    // The holder may have vanished during `0`'s own start, so that start counts as an attempt of `0`.
     let expected = [("2", 1), ("2", 2), ("2", 3), ("0", 2), ("0", 3), ("1", 1), ("2", 1)];
     assert_eq!(*starts.lock().unwrap(), expected.map(|(id, attempt)| (id.to_owned(), attempt)));
     assert_eq!(world.settlements(KEY).await, [Settlement::Applied; 3]);
@@ -222,7 +222,7 @@ async fn redriven_delivery_supersedes_no_newer_one() {
     assert_eq!(starts, ["old", "new", "old"].map(|id| (id.to_owned(), 0)));
 }
 
-/// Three deliveries within the linger share one start; a full group is not delayed.
+/// Three deliveries that arrive within the linger share one start. A full group is not delayed.
 #[tokio::test(start_paused = true)]
 async fn linger_ends_once_the_group_is_full() {
     let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
@@ -356,7 +356,7 @@ async fn unreadable_body_of_a_group_is_parked_alone() {
     assert_eq!(world.settlements(KEY).await, [Applied, Parked, Applied]);
 }
 
-/// One row of a body in parts is gone.
+/// One row of a body in several parts is missing.
 #[tokio::test(start_paused = true)]
 async fn incomplete_body_of_a_group_is_parked_alone() {
     let world = world("deliver = { up_to = 3 }");

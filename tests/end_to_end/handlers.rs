@@ -2,7 +2,7 @@
 
 use tests::{prelude::*, world::VISIBILITY};
 
-/// Remembers the newest token of each order and refuses older ones.
+/// A receiver that remembers each order's newest token and refuses older ones.
 #[derive(Clone, Default)]
 struct Receiver(Arc<Mutex<Effects>>);
 
@@ -26,7 +26,7 @@ impl Receiver {
     }
 }
 
-/// The first attempt at `late` survives its timeout and writes once `goes_on` is set.
+/// Returns a handler whose first attempt at `late` outlives its timeout, and writes once `goes_on` is set.
 fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl Handler + Clone {
     Scripted(move |delivery: &Delivery, context: &Context| {
         let (receiver, mut goes_on) = (receiver.clone(), goes_on.clone());
@@ -64,7 +64,7 @@ async fn late_effect_of_timed_out_handler_is_refused() {
     assert_eq!(refused, ["late, attempt 1"]);
 }
 
-/// The commit lands long after its lease expired and another worker applied both deliveries.
+/// The commit arrives long after its lease expired and another worker applied both deliveries.
 #[tokio::test(start_paused = true)]
 async fn late_commit_does_not_land() {
     let mut world = World::with("test/a", ["1", "2"]).await;
@@ -93,7 +93,7 @@ async fn late_commit_does_not_land() {
     assert_eq!(world.events.taken_over(), 1);
 }
 
-/// One batch in one process: `killer` ends the process each time, the others only the first time.
+/// One batch runs in one process: `killer` ends the process each time, the others only the first time.
 #[tokio::test(start_paused = true)]
 async fn suspect_counts_only_its_own_crashes() {
     let world = World::new();
@@ -136,7 +136,7 @@ async fn suspect_counts_only_its_own_crashes() {
         }
         tokio::time::advance(VISIBILITY).await;
         for entity in ["test/b", "test/c"] {
-            // Ten in a row would block the order.
+            // Ten vanished holders in a row would block the order.
             assert!(world.state(entity).await.suspect <= 1, "{entity}: counted by the end of another");
         }
     }

@@ -1,7 +1,7 @@
 //! A hot order: the cost of a delivery does not grow with the backlog.
 //!
-//! 1,000 and 10,000 deliveries run in memory, with computed units; a smaller backlog also runs on the
-//! embedded DynamoDB, which reports them.
+//! 1,000 and 10,000 deliveries run in memory, with computed capacity units. A smaller backlog also runs on
+//! the embedded DynamoDB, which reports the units.
 
 use tests::{
     metered::{Counted, MeteredTable},
@@ -10,12 +10,12 @@ use tests::{
 
 const TIME: Duration = Duration::from_secs(100_000);
 
-/// Equally long ids make equally large rows.
+/// Ids of one length make rows of one size.
 fn id(number: u32) -> String {
     format!("{number:06}")
 }
 
-/// Equal for both stores, with pages far from a multiple of 4 KB.
+/// Makes deliveries equal for both stores, and pages far from a multiple of 4 KB.
 fn like_all_others(incoming: Incoming) -> Incoming {
     Incoming { received_at: tests::clock::START, body: vec![b' '; 80].into(), ..incoming }
 }
@@ -97,7 +97,8 @@ async fn delivery_cost_is_independent_of_the_backlog() {
         let (small, large) = (small as f64 / 1000.0, large as f64 / 10_000.0);
         assert!(large <= 1.05 * small, "{what} for each delivery: {small} of 1,000 and {large} of 10,000");
     }
-    // Claim, put and settle; a receipt for each that the row cannot hold; one acquire.
+    // A claim, a put and a settle for each delivery, a receipt for each that the row cannot hold, and one
+    // acquire.
     let hot = key("test/hot");
     assert_eq!(ten_thousand.write_units, 4 * 10_000 - Recent::capacity(&hot) as u64 + 1);
 }
@@ -106,7 +107,7 @@ async fn delivery_cost_is_independent_of_the_backlog() {
 async fn computed_cost_equals_the_embedded_stores() {
     const COUNT: u32 = 60;
     let mut testbed = TestBed::start().await;
-    // No renewal, however slow the machine is.
+    // No renewal happens, however slow the machine is.
     testbed.settings.lease = TIME;
     let inbox = testbed.inbox();
     for number in 0..COUNT {

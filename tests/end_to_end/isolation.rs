@@ -1,4 +1,4 @@
-//! Unaffected orders do not wait for failing or busy ones: the real worker with the usual slots.
+//! Unaffected orders do not wait for failing or busy ones. Uses the real worker with the usual slots.
 
 use futures_util::future::join;
 use serializer::local::{DEFAULT_WORKERS, SLOTS};
@@ -11,7 +11,8 @@ const SOURCES: &str = concat!(
     source!("flood"),
 );
 
-/// `test` takes 10 ms, `busy` half a second, `flood` 50 ms; the test decides about `sick`.
+/// The handler takes 10 ms for `test`, half a second for `busy` and 50 ms for `flood`. The test decides about
+/// `sick`.
 #[derive(Debug, Clone, Copy)]
 struct Ordinary(fn(Duration) -> Behaviour);
 
@@ -47,7 +48,7 @@ fn workers(world: &World, count: usize, behaviour: fn(Duration) -> Behaviour) ->
     (0..count).map(|_| world.worker(Ordinary(behaviour))).collect()
 }
 
-/// One delivery a millisecond spreads them over batches.
+/// Appends one delivery a millisecond, so that they spread over several batches.
 async fn append(world: &World, source: &str, orders: usize, each: usize) {
     for round in 0..each {
         for order in 0..orders {
@@ -69,7 +70,7 @@ async fn beside_by_default(source: &str, orders: usize, each: usize) -> WaitTime
     beside(source, orders, each, DEFAULT_WORKERS.get(), SLOTS).await
 }
 
-/// For two minutes, so that the run ends.
+/// Hangs for two minutes only, so that the run ends.
 fn hangs(now: Duration) -> Behaviour {
     match now < Duration::from_secs(120) {
         true => Behaviour::Hangs,
@@ -83,7 +84,7 @@ async fn hanging_endpoint_delays_no_other_order() {
     assert!(waited.is_short(), "{waited:?}");
 }
 
-/// An account limited to ten executions allows no more than five slots.
+/// An account limited to ten concurrent executions allows at most five slots.
 #[tokio::test(start_paused = true)]
 async fn hanging_endpoint_in_five_slots_delays_others_briefly() {
     let waited = beside("sick", 500, 1, 5, 1).await;
@@ -108,7 +109,7 @@ async fn flood_of_one_source_delays_no_other_order() {
     assert!(waited.is_short(), "{waited:?}");
 }
 
-/// A hundred orders in ten slots: four deliveries of each take 12 s side by side.
+/// A hundred orders share ten slots; four deliveries of each take 12 s in parallel.
 #[tokio::test(start_paused = true)]
 async fn slow_successful_handler_opens_no_breaker() {
     let world = world();
@@ -155,7 +156,7 @@ async fn open_breaker_admits_one_probe_at_a_time() {
     }
     let mut runs = world.journal.runs();
     runs.sort_by_key(|run| run.started);
-    // The first batch ran before the breaker opened.
+    // The first batch started before the breaker opened.
     let probes = &runs[10..];
     assert!(probes.len() >= 4, "{}", probes.len());
     for pair in probes.windows(2) {

@@ -1,4 +1,4 @@
-//! Jobs: a tick runs once, whatever the schedulers, invocations and clocks.
+//! Jobs: a tick runs once, whichever schedulers, invocations and clocks there are.
 
 mod due;
 mod function;
@@ -22,7 +22,7 @@ use self::night::{Ahead, FUNCTION, MINUTE, Night, Runs, minute, one};
 #[tokio::test(start_paused = true)]
 async fn tick_of_eight_skewed_instances_runs_once() {
     let night = Night::new();
-    // Longer than its lease, and than a minute by the other clocks.
+    // A run takes longer than its lease, and longer than a minute by the other clocks.
     let job = || one(night.runs.job("report", "every 2 minutes", Duration::from_secs(50)));
     let instances: Vec<Ticker> = (0..8)
         .map(|number| {
@@ -74,7 +74,7 @@ async fn crashed_run_is_run_again() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::from_secs(5))));
     night.killed(&ticker, 0, Duration::from_secs(2)).await;
-    // In the first minute its lease may only seem expired.
+    // In the first minute, the lease may only seem to have expired.
     night.minutes(&ticker, [1]).await;
     assert_eq!(night.runs.ticks("report"), [0]);
     night.minutes(&ticker, [2, 3, 4]).await;
@@ -295,7 +295,7 @@ async fn job_that_blocks_its_thread_delays_no_other() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = Arc::new(Mutex::new(wait));
     let blocks = move |_: Context| {
-        // Blocks until the other job is done: on the same thread it would wait for good.
+        // Blocks until the other job is done. If both shared a thread, this would block for good.
         let done = wait.lock().expect("no panic under the lock").recv();
         ready(done.map_err(JobError::from))
     };
@@ -420,7 +420,7 @@ async fn run_of_a_job_costs_two_write_units() {
         assert_eq!((refusals, reads), (0, 1));
         (write_units, read_units, writes)
     };
-    // The first tick also lists and defines each job; a missing row costs a read.
+    // The first tick also lists and defines each job; reading a missing row costs a read too.
     let (write_units, _, writes) = cost(0).await;
     assert_eq!((write_units, writes), (6.0, 6));
     assert_eq!(cost(1).await, (2.0, 2.0, 2));

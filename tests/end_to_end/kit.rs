@@ -159,14 +159,14 @@ fn same_seed_gives_the_same_verdict() {
     }
 }
 
-/// The default `handle_all` fails the group, and each delivery runs alone.
+/// The default `handle_all` fails the group, so each delivery then runs alone.
 #[test]
 fn groups_are_delivered_as_configured() {
     let verdict = judged(scenario().up_to(3).crash_after(1), Behaviour::AddsInAGroup);
     assert!(matches!(&verdict.findings[..], [Finding::AppliedTwice { .. }]), "{verdict}");
 }
 
-/// Reads its row, adds the number of deliveries and replaces it.
+/// A handler that reads its row, adds the number of deliveries, and replaces the row.
 struct Counter(ExternalSystem);
 
 impl Counter {

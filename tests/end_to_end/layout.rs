@@ -108,7 +108,7 @@ fn name_without_a_test_is_reported() {
     }
 }
 
-/// Works only with GNU tools or a bash newer than macOS has.
+/// Commands that work only with GNU tools, or with a newer bash than that of macOS.
 const ONLY_ELSEWHERE: [&str; 16] = [
     "sed -i",
     "sed -r",

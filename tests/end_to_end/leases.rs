@@ -1,4 +1,4 @@
-//! Exclusive leases: exclusion, cost, and what the caller learns.
+//! Exclusive leases: exclusion, cost, and the errors that callers get.
 
 mod ends;
 
@@ -66,7 +66,7 @@ async fn uncontended_lease_costs_two_writes() {
     assert_eq!(world.messages.sent(), 0, "nothing waits, and no wake-up is sent");
 }
 
-/// Five callers of one key, then thirty-two of twenty.
+/// First five callers of one key, then thirty-two callers of twenty keys.
 #[tokio::test(start_paused = true)]
 async fn lease_has_one_holder_and_growing_tokens() {
     for (callers, keys, visits) in [(5, 1, 4), (32, 20, 5)] {
@@ -87,7 +87,7 @@ async fn lease_has_one_holder_and_growing_tokens() {
         }))
         .await;
         assert_eq!(rooms.iter().map(Room::visits).sum::<usize>(), callers * visits);
-        // Two writes for each visit, a read for each poll, a write for each poll that found it free.
+        // Each visit takes two writes, each poll a read, and each poll that found the lease free a write.
         let (reads, writes) = (table.requests() - table.writes(), table.writes());
         assert_eq!(reads, world.events.polls(), "a look is one read, and nothing else reads");
         let granted_and_released = 2 * (callers * visits) as u64;
@@ -95,8 +95,8 @@ async fn lease_has_one_holder_and_growing_tokens() {
     }
 }
 
-/// Twenty times, five callers work on one key for 50 ms each, with 3 ms for each request. Returns the median
-/// hand-over and the requests for each caller.
+/// Has five callers work on one key for 50 ms each, twenty times, with 3 ms for each request. Returns the
+/// median hand-over time and the requests per caller.
 async fn hand_overs(client: impl AsyncFn(&Leases, &Env, &Room)) -> (Duration, f64) {
     let (world, table) = faulty(|_| Fault::Slow(Duration::from_millis(3)));
     let mut times = Vec::new();
@@ -110,7 +110,7 @@ async fn hand_overs(client: impl AsyncFn(&Leases, &Env, &Room)) -> (Duration, f6
     (times[times.len() / 2], table.requests() as f64 / 100.0)
 }
 
-/// Polls with a write each time, as other clients do.
+/// Polls by writing each time, as other lock clients do.
 async fn polling(leases: &Leases, env: &Env, room: &Room, first: Duration, factor: u32) {
     let mut wait = first;
     let guard = loop {
@@ -216,7 +216,7 @@ async fn commit_wakes_for_deliveries_that_arrived_meanwhile() {
     assert_eq!(world.applied(), ["1"]);
 }
 
-/// Each request fails once in each way, and costs at most three more.
+/// Each request fails once in each way. Each failure costs at most three more requests.
 #[tokio::test(start_paused = true)]
 async fn lost_reply_costs_no_lease() {
     let unanswered = Fault::Before(TableError::Unknown("the request was lost".into()));
@@ -271,12 +271,12 @@ async fn outage_starts_no_work_and_gives_the_reason() {
     let denied = Fault::Before(TableError::Invalid("AccessDeniedException".into()));
     assert!(matches!(outcome(denied, 1).await, LeaseError::Refused(_)));
     assert_eq!(started.load(Relaxed), 0);
-    // The work is done, but its release may not have landed: no success.
+    // The work is done, but the release may not have landed, so the call does not report success.
     assert!(matches!(outcome(Fault::Silent, 2).await, LeaseError::Unknown(_)));
     assert_eq!(started.load(Relaxed), 1);
 }
 
-/// Only throttling slows the polls; silence and refusals do not.
+/// Only throttling slows the polls down; silence and refusals do not.
 #[tokio::test(start_paused = true)]
 async fn throttled_waiter_polls_less_often() {
     let wait = Duration::from_secs(10);

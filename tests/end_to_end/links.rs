@@ -10,7 +10,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace")
 }
 
-/// Every Markdown file, without build output and hidden folders.
+/// Returns every Markdown file, except in build output and hidden folders.
 fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
     let mut folders = vec![root().to_owned()];
@@ -36,7 +36,7 @@ fn prose(page: &Path) -> Vec<String> {
     let mut is_code = false;
     let mut lines = Vec::new();
     for line in text.lines() {
-        // A block may open on the first line of a list item.
+        // A code block may start on the first line of a list item.
         if line.trim_start_matches(|c: char| c == ' ' || c == '-' || c == '.' || c.is_ascii_digit()).starts_with("```")
         {
             is_code = !is_code;

@@ -1,5 +1,5 @@
-//! The functions' log: its cost, its content, and that no secret, signature or body is in any
-//! line of a run with every kind of failure, at the finest level.
+//! The functions' log: its cost, its content, and that none of its lines has a secret, signature or body. The
+//! run has every kind of failure and logs at the finest level.
 //!
 //! All lines and bytes are counted, including metrics.
 
@@ -14,7 +14,7 @@ use webhook_serializer::{
 };
 
 const SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZA==";
-/// The secret of a sender that authenticates by its URL.
+/// The secret of a sender that is authenticated by its URL.
 const TOKEN: &str = "a-token-0123456789";
 const FORMER_SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZCBlaXRoZXI=";
 const MARK: &str = "not-to-be-logged-either";
@@ -53,7 +53,7 @@ secrets = ["a-token-0123456789"]
 handler = "test"
 "#;
 
-/// Writes the log, and counts settled and blocked deliveries.
+/// Writes the log, and counts settled and blocked deliveries for tests to wait on.
 #[derive(Debug, Clone)]
 struct Decided(watch::Sender<usize>, Arc<JsonLog>);
 
@@ -63,7 +63,7 @@ impl Decided {
     }
 
     fn by(log: JsonLog) -> Self {
-        // The namespace in the template.
+        // The namespace as the template sets it.
         let log = log.measuring(format!("{NAMESPACE}/webhook-serializer"));
         // Lambda's request ids have this length.
         log.begin("8c2ea3a5-6d2e-4a5a-9d1c-0f5f0a1b2c3d");
@@ -99,7 +99,7 @@ async fn no_log_line_holds_secret_or_body() {
     let mut deployment = LocalDeployment::start_observed(SOURCES, Arc::new(decided.clone())).await;
     deployment.local.work(|_| {
         answering(|delivery, _| {
-            // Handlers quote bodies in their errors.
+            // Handlers may quote bodies in their errors.
             let error = String::from_utf8_lossy(delivery.body()).into_owned();
             match delivery.delivery_id().as_str() {
                 "fails" => Outcome::retry(error),
@@ -164,10 +164,10 @@ async fn no_log_line_holds_secret_or_body() {
     }
 }
 
-/// The only allowed dimensions.
+/// The only dimensions that metrics may have.
 const DIMENSIONS: [&str; 2] = ["source", "outcome"];
 
-/// Returns a line's metrics, each declared and present.
+/// Returns a line's metrics; asserts that each is declared and present.
 fn metrics_of(line: &Value) -> BTreeMap<String, u64> {
     let Some(declared) = line.get("_aws") else { return BTreeMap::new() };
     assert!(declared["Timestamp"].as_u64() > Some(1_700_000_000_000), "{line}");
@@ -209,7 +209,7 @@ async fn successful_delivery_logs_two_lines_of_800_bytes() {
     let now = deployment.env.now();
     for number in 0..EACH {
         for order in 0..ORDERS {
-            // Shopify's ids have this length, the longest of all providers.
+            // An id as long as Shopify's, the longest of all providers.
             let id = format!("b54557e4-bdd9-4b37-8a5f-bf7d70b{order:02}{number:03}");
             let order = format!("45078946{order}");
             let body = update(&order);
@@ -221,7 +221,7 @@ async fn successful_delivery_logs_two_lines_of_800_bytes() {
     deployment.local.stop().await.expect("nothing had failed");
     decided.1.end();
 
-    // Excludes the sweep's line, which is written if a minute has passed.
+    // Leaves out the sweep's line, which is written only if a minute has passed.
     let text: String =
         lines.text().split_inclusive('\n').filter(|line| !line.contains("OldestWaitingSeconds")).collect();
     let json: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -230,7 +230,7 @@ async fn successful_delivery_logs_two_lines_of_800_bytes() {
     assert!(json.len() <= 2 * deliveries, "{} lines for {deliveries}", json.len());
     assert!(text.len() <= 800 * deliveries, "{} bytes for {deliveries}", text.len());
 
-    // Any of three ids finds a delivery from its request to its settle.
+    // Each of three ids leads from a delivery's request to its settle.
     for (id, sequence) in &*started.lock().unwrap() {
         let of_it: Vec<_> = json.iter().filter(|line| line["delivery"] == id.as_str()).collect();
         let [accepted, settled] = of_it.as_slice() else { panic!("{id}: {of_it:?}") };
@@ -241,7 +241,7 @@ async fn successful_delivery_logs_two_lines_of_800_bytes() {
             assert!(line["request"].is_string() && line["level"] == "INFO");
         }
         assert_eq!((&accepted["message"], &settled["message"]), (&"accepted".into(), &"settled".into()));
-        // Only this metric is counted by source; the rest is for people and queries.
+        // This is the only metric counted by source. The other fields are for people and queries.
         assert_eq!(metrics_of(accepted), BTreeMap::from([("Accepted".to_owned(), 1)]));
         assert_eq!((metrics_of(settled), &settled["Delivered"]), (BTreeMap::new(), &1.into()));
         assert!(settled["LagMs"].is_u64() && settled["HandlerMs"].is_u64(), "{settled}");
@@ -326,7 +326,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
     assert_eq!((&early["level"], &early["source"]), (&"WARN".into(), &"early".into()));
     let zero = |line: &Value| metrics_of(line).get("Accepted").copied();
     assert_eq!((zero(early), metrics_of(early)["Refused"]), (Some(0), 1));
-    // At most a minute on a slow machine: a line every ten seconds.
+    // On a slow machine the run takes at most a minute, with a line every ten seconds.
     let refused = of("not verified");
     assert!((1..=7).contains(&refused.len()) && refused.iter().all(|line| zero(line) == Some(0)), "{refused:?}");
     assert!(refused[0]["reason"].as_str().is_some_and(|reason| reason.contains("no configured secret")));
@@ -336,7 +336,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
     assert_eq!(unknown[0]["reason"], "the URL names `tset`; the nearest source is `test`");
 }
 
-/// WooCommerce disables a webhook after more than five consecutive failures.
+/// WooCommerce disables a webhook after more than five failures in a row.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_of_failure_limit_is_reported_until_acceptance() {
     let lines = Lines::default();
@@ -417,7 +417,8 @@ async fn failed_job_is_counted_without_its_error() {
     let failures = logged.iter().filter(|line| line["JobsFailed"] == 1);
     let failures: Vec<(&str, &str)> =
         failures.map(|line| (line["job"].as_str().unwrap(), line["message"].as_str().unwrap())).collect();
-    // The next tick reports a missed job; a fourth start that is not made, a crashed one.
+    // A job that is not started again is reported at its next tick. A job that crashes each time is reported
+    // instead of its fourth start.
     let expected =
         [("fails", "job failed"), ("fails", "job failed"), ("again", "job crashed"), ("skips", "job crashed")];
     assert_eq!(failures, expected);

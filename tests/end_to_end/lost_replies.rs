@@ -1,7 +1,7 @@
-//! One call at a time fails: its reply is lost, or it is refused. Each run ends as the clean one, for at most
-//! three more requests, and waits for no lease to expire.
+//! One call at a time fails: its reply is lost, or it is refused. Each run then ends like a run without
+//! faults. It takes at most three more requests, and waits for no lease to expire.
 //!
-//! Commits also run on the embedded DynamoDB, which has to recognise their repetition.
+//! Commits also run on the embedded DynamoDB, which has to recognise a repeated transaction.
 
 use tests::{handlers::FailsFirst, prelude::*};
 use webhook_serializer::protocol::{entity::IdentityHash, inbox::Unblock, lease::RequestYield};
@@ -40,7 +40,7 @@ async fn run(
     let (table, queue) = (world.break_table(plan), world.break_queue(queue_plan));
     let before = world.env.monotonic();
     scenario(&mut world).await;
-    // Until the last handler ended: a spare wake-up may arrive a lease later and find nothing.
+    // Measures until the last handler's end. A spare wake-up may arrive a lease later and find nothing.
     let last = world.journal.runs().iter().map(|run| run.ended).max().unwrap_or(before);
     let elapsed = last.saturating_sub(before);
     assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0), "leases taken over, lost");
@@ -69,7 +69,7 @@ async fn run(
     Ran { outcomes, requests, writes, reads, sends, elapsed }
 }
 
-/// Fails every write, read and send in each way.
+/// Fails each write, read and send in each way.
 async fn every_fault_is_absorbed(scenario: impl AsyncFn(&mut World)) -> Outcomes {
     let clean = run(&scenario, |_| Fault::None, |_| Fault::None).await;
     assert!(clean.writes > 3 && clean.reads > 0 && clean.sends > 0, "there is something to lose: {clean:?}");
@@ -84,7 +84,7 @@ async fn every_fault_is_absorbed(scenario: impl AsyncFn(&mut World)) -> Outcomes
     let throttled = Fault::Before(TableError::Throttled);
     let silent = Fault::Before(TableError::Unknown("the request was lost".into()));
     for fault in [Fault::ReplyLost, Fault::SilentAfter, silent, conflict, throttled] {
-        // The resent wake-up is one too many: it may be requeued once, and is looked at.
+        // A wake-up that was sent again is one too many. It may be requeued once, and is processed.
         for (kind, count, allowed) in [("write", clean.writes, 3), ("read", clean.reads, 3), ("send", clean.sends, 4)] {
             for n in 1..=count {
                 let what = format!("{kind} {n} of {count}: {fault:?}");
@@ -138,7 +138,7 @@ async fn lost_reply_is_absorbed_by_park_and_redrive() {
     assert_eq!(outcomes.parked, 0);
 }
 
-/// The entity's row has no room for the last receipts.
+/// The last receipts do not fit the entity's row.
 #[tokio::test(start_paused = true)]
 async fn lost_reply_is_absorbed_when_receipts_exceed_row() {
     let ids: Vec<String> = (0..Recent::capacity(&entity()) + 3).map(|number| format!("{number:02}")).collect();
@@ -270,7 +270,7 @@ async fn lost_reply_is_absorbed_by_a_yield() {
 async fn lost_reply_is_absorbed_by_a_tombstone() {
     let outcomes = every_fault_is_absorbed(async |world| {
         world.append("test/a", "1").await;
-        // An ingest that dies after its claim.
+        // An ingest claims a sequence and dies.
         world.claim("test/a").await;
         works(world, "test", &["3"], Done).await;
     })
@@ -330,7 +330,7 @@ async fn lost_reply_is_absorbed_while_deliveries_arrive() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_reply_is_absorbed_by_commit_on_dynamodb() {
     let testbed = TestBed::start().await;
-    // Two claims, two puts, an acquire, two commits; an acquire for the second wake-up.
+    // Two claims, two puts, an acquire and two commits; then an acquire for the second wake-up.
     for n in 1..=9 {
         let mut world = World::by(testbed.env().clone());
         let plan = move |call: &Call<'_>| if call.write == n { Fault::ReplyLost } else { Fault::None };
@@ -344,7 +344,7 @@ async fn lost_reply_is_absorbed_by_commit_on_dynamodb() {
         let row = testbed.table().get(&key).await.expect("the store answers").expect("there is such an order");
         assert_eq!(row.number("n"), Some(2), "write {n}");
         assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0));
-        // A doubtful acquire sends a spare wake-up, which costs one refused write.
+        // An acquire in doubt sends a spare wake-up, which costs one refused write.
         let most = if n <= 8 { 10 } else { 8 };
         assert!((8..=most).contains(&table.writes()), "write {n}: {} writes", table.writes());
     }
@@ -355,7 +355,8 @@ fn counting(delivery: &Delivery, _: &Context) -> Outcome {
     Outcome::Commit(vec![Write::update(key, vec![Change::add("n", 1)])])
 }
 
-/// The caller gave it up and repeated it; landing late, it would lift a block without a wake-up.
+/// The caller gave up the unblock and repeated it. If the first try landed late, it would lift a later block
+/// without a wake-up.
 #[tokio::test(start_paused = true)]
 async fn late_unblock_lifts_no_later_block() {
     let world = World::new();

@@ -1,9 +1,9 @@
-//! Receipts: in the order's row, and in separate rows once the row has no room.
+//! Receipts: they are in the order's row, or in separate rows once the order's row is full.
 
 use tests::{prelude::*, world::key as entity};
 use webhook_serializer::protocol::history::History;
 
-/// A key of 512 bytes: its row holds one receipt.
+/// Returns a key of 512 bytes, whose row has room for one receipt.
 fn long() -> String {
     format!("test/{}", "x".repeat(507))
 }
@@ -65,7 +65,7 @@ async fn usual_order_keeps_its_receipts_in_its_row() {
     assert_eq!(row(&world, key).await.write_units(), 1);
 }
 
-/// Dies between a spilled receipt and its settle, and after that settle.
+/// The holder dies between spilling a receipt and the settle, or after the settle.
 #[tokio::test(start_paused = true)]
 async fn holder_death_loses_no_spilling_receipt() {
     for calls in 1.. {
@@ -78,14 +78,14 @@ async fn holder_death_loses_no_spilling_receipt() {
         let receipts = world.operator().receipts(&entity(&key)).await.unwrap();
         assert_eq!(History::of(receipts), History { receipts: 3, ..History::default() }, "after {calls} calls");
         if lives {
-            // An acquire, a page, five settles or commits, and the spilled receipts.
+            // The holder acquires, reads a page, settles or commits five times, and spills receipts.
             assert_eq!(calls, 9);
             break;
         }
     }
 }
 
-/// Costs one write unit more, and each settle up to a second.
+/// The receipt costs one more write unit, and each settle up to a second.
 #[tokio::test(start_paused = true)]
 async fn unwritten_receipt_stays_in_the_row() {
     let mut world = World::new();
@@ -124,7 +124,7 @@ async fn handled_delivery_settles_though_receipts_fail() {
     }
 }
 
-/// Expiry deletes in any order: here the row before its receipts.
+/// Expiry deletes rows in any order: here the order's row goes before its receipts.
 #[tokio::test(start_paused = true)]
 async fn receipt_of_an_expired_row_hides_no_delivery() {
     let world = World::new();
@@ -146,7 +146,7 @@ async fn receipt_of_an_expired_row_hides_no_delivery() {
     assert_eq!(world.applied(), ["bad", "1", "2", "bad"]);
 }
 
-/// Holders of leases may keep rows for less time.
+/// Holders of exclusive leases may keep rows for less time.
 #[tokio::test(start_paused = true)]
 async fn release_keeps_a_row_for_its_retention() {
     let world = handled("test/a", &["1".into()]).await;
@@ -168,7 +168,7 @@ async fn history_lists_each_receipt_once() {
     assert_eq!(History::of(receipts), History { receipts: 50, ..History::default() });
 }
 
-/// The settle is the hundredth write.
+/// With the settle, the transaction has a hundred writes.
 #[tokio::test(start_paused = true)]
 async fn commit_accepts_ninety_nine_writes() {
     let world = World::with("test/a", ["99", "100"]).await;
@@ -183,7 +183,8 @@ async fn commit_accepts_ninety_nine_writes() {
     assert_eq!(parked.iter().map(|one| one.delivery().delivery_id().as_str()).collect::<Vec<_>>(), ["100"]);
 }
 
-/// The commit with a release is refused because of the new delivery, and repeated with a settle that goes on.
+/// The commit that also releases is refused because of the new delivery. It is then repeated without the
+/// release.
 #[tokio::test(start_paused = true)]
 async fn commit_beside_new_deliveries_lands_once() {
     let world = World::with("test/a", ["1"]).await;

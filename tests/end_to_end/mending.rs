@@ -1,4 +1,4 @@
-//! Operators' bulk work: a delivery wherever it is, many redriven, one discarded, a table scanned.
+//! Operators' bulk work: finding a delivery anywhere, redriving many, discarding one, scanning a table.
 
 use tests::prelude::*;
 use webhook_serializer::{
@@ -122,7 +122,7 @@ fn is_part(row: &Row) -> bool {
     row.text(a::ENTITY).is_some_and(|partition| partition.contains('\u{1f}'))
 }
 
-/// Parks the delivery at `tail`, as a worker that dies before its settle.
+/// Parks the delivery at `tail`, as a worker does that then dies before it settles.
 async fn park_unsettled(world: &World, entity: &str) -> Sequence {
     let sequence = world.state(entity).await.tail;
     let row = world.memory.get(&delivery_row(&key(entity), sequence)).await.expect("memory answers");
@@ -202,7 +202,7 @@ async fn redrive_into_a_job_is_refused() {
     assert!(operator.inspect(&job).await.unwrap().state.is_none());
 }
 
-/// A worker parked the delivery and lost its lease; another one applied it.
+/// One worker parked the delivery and lost its lease; another worker applied it.
 #[tokio::test(start_paused = true)]
 async fn removing_an_unsettled_parked_copy_keeps_the_body() {
     for is_discarded in [false, true] {
@@ -238,7 +238,7 @@ async fn single_delivery_is_found_with_its_body() {
     works(&world).await;
     let nonce = world.env.nonce();
     let (entity, now) = (key("test/a"), world.env.now());
-    // A sequence that is never filled, and a delivery behind it.
+    // Claims a sequence that is never filled; a delivery waits behind it.
     world.store().run(&Claim { entity: &entity, nonce: &nonce, now }, PATIENCE).await.expect("it is claimed");
     world.append("test/a", "waits").await;
     let operator = world.operator();
@@ -263,7 +263,7 @@ async fn single_delivery_is_found_with_its_body() {
     let waiting = waits.content.delivery().expect("it waits");
     let before = operator.before(waiting).await.unwrap().expect("there is one");
     assert_eq!((before.sequence(), before.body()), (Sequence(last - 2), &long.body));
-    // A parked delivery remains when its inbox row is deleted.
+    // A parked delivery is kept when expiry deletes its inbox row.
     world.memory.purge(&TableName::Inbox, |row| row.get(a::PURGE_AT).is_some() && row.get(a::PARTS).is_some());
     let kept = at(last - 3).await.unwrap();
     assert_eq!((body(&kept.content), kept.parked.is_some()), (Some(long.body), true));

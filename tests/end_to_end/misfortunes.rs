@@ -1,4 +1,4 @@
-//! Single failures of a worker: an outage, a freeze, an unreadable page or row, an impossible commit.
+//! Single failures of a worker: an outage, a freeze, an unreadable page or row, a commit that cannot land.
 
 use tests::{
     forwarding::{Forwarding, Layer, Reply, Request},
@@ -16,7 +16,7 @@ fn numbers(count: usize) -> Vec<String> {
     (0..count).map(|number| number.to_string()).collect()
 }
 
-/// Replaced more than once, wake-ups would double with each visibility timeout.
+/// If wake-ups were replaced more than once, their number would double with each visibility timeout.
 #[tokio::test(start_paused = true)]
 async fn outage_does_not_multiply_wake_ups() {
     const ENTITIES: u64 = 5;
@@ -31,12 +31,13 @@ async fn outage_does_not_multiply_wake_ups() {
     world.work(&drainers).await;
     assert!(world.env.monotonic() >= OUTAGE);
     assert_eq!(world.applied().len() as u64, ENTITIES);
-    // One for the append, then one for each visibility timeout of a kept message.
+    // One wake-up is for the append; then one for each visibility timeout of a kept message.
     let rounds = OUTAGE.as_secs() / tests::world::VISIBILITY.as_secs() + 1;
     assert!(world.messages.sent() <= ENTITIES * (1 + rounds), "{} wake-ups", world.messages.sent());
 }
 
-/// More than a page of deliveries; the read-ahead of the second page fails.
+/// Returns a world with more than a page of deliveries, in which the read-ahead of the second page has
+/// failed.
 async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> World {
     let mut world = World::with("test/a", numbers(30)).await;
     world.fail(fault, move |call| bad.contains(&call.read));
@@ -46,7 +47,7 @@ async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> World
 
 #[tokio::test(start_paused = true)]
 async fn failed_read_ahead_keeps_the_handlers_answer() {
-    // Read 1 is the first page; the others are as many as five seconds allow.
+    // Read 1 is the first page. The other reads are as many as five seconds allow.
     let world = with_a_bad_read_ahead(Fault::Before(TableError::Throttled), 2..24).await;
     assert_eq!(world.started(), numbers(30), "each once");
     assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0));
@@ -60,7 +61,7 @@ async fn settle_does_not_wait_for_read_ahead() {
     assert!(runs[25].started - runs[24].ended < ATTEMPT, "{:?}", runs[25].started - runs[24].ended);
 }
 
-/// A newer version wrote it during a deployment, say.
+/// For example, a newer version wrote the row during a deployment.
 #[tokio::test(start_paused = true)]
 async fn unreadable_row_counts_no_attempt() {
     let world = World::with("test/a", numbers(3)).await;
@@ -128,8 +129,8 @@ impl Clock for Jumping {
     }
 }
 
-/// A client that freezes beyond its lease with the first page in its socket, while another worker processes
-/// the order.
+/// A client that freezes beyond its lease while its socket holds the first page. Another worker processes the
+/// order meanwhile.
 struct Freezing {
     clock: Jumping,
     thawed: AtomicBool,
@@ -163,7 +164,7 @@ async fn no_handler_starts_after_a_freeze() {
     assert_eq!((world.events.taken_over(), world.events.lost()), (1, 1));
 }
 
-/// A commit returns no row, and so no request to yield.
+/// A commit does not return the order's row, and so shows no request to yield.
 #[tokio::test(start_paused = true)]
 async fn drain_of_commits_yields_on_request() {
     const HANDLER: Duration = Duration::from_millis(400);
@@ -187,6 +188,6 @@ async fn drain_of_commits_yields_on_request() {
     assert_eq!((world.applied(), world.events.lost()), (numbers(20), 0));
     let runs = world.journal.runs();
     let yielding = runs.iter().filter(|run| run.started < HANDLER + YIELD).count();
-    // The row is read every second.
+    // The worker reads the row once a second.
     assert!((2..=4).contains(&yielding), "{yielding} were started before it had yielded");
 }

@@ -1,4 +1,4 @@
-//! Operators' acts, each alone and two at once: each stops before any of its calls, and workers run in
+//! Operators' actions, alone and two at once. An action stops before any of its calls, and workers run in
 //! between.
 
 mod looking;
@@ -25,7 +25,7 @@ async fn parked() -> World {
     world
 }
 
-/// "1" is applied, and also parked by a holder that had lost its lease.
+/// Returns a world in which `1` was applied, and then parked too by a holder that had lost its lease.
 async fn parked_by_a_stale_holder() -> World {
     let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
@@ -33,7 +33,7 @@ async fn parked_by_a_stale_holder() -> World {
     world
 }
 
-/// Parks the delivery at `head`, as a holder whose settle is refused.
+/// Parks the delivery at `head`, as a holder does whose settle is then refused.
 async fn park_by_hand(world: &World) {
     let sequence = world.state("test/a").await.head;
     let row = world.memory.get(&delivery_row(&entity(), sequence)).await.expect("memory answers");
@@ -46,7 +46,7 @@ fn rows(world: &World) -> Vec<Row> {
     [TableName::Entities, TableName::Inbox].iter().flat_map(|table| world.memory.rows(table)).collect()
 }
 
-/// An operator that pauses before one of its calls.
+/// Returns an operator that pauses before one of its calls.
 fn stopping(world: &mut World, before: u64, pause: Duration) -> (Operator, Arc<FaultyTable>) {
     let (operator, table) = world.failing_operator(Fault::Slow(pause), move |call| call.request == before);
     (operator, table)
@@ -58,7 +58,8 @@ struct Meeting {
     second: u64,
 }
 
-/// Runs two operators, each paused before each of its calls in turn; `between` runs while both pause.
+/// Runs two operators, with every combination of a call before which each one pauses. `between` runs while
+/// both pause.
 async fn every_meeting<A, B>(
     stage: impl AsyncFn() -> World,
     first: impl AsyncFn(&Operator) -> A,
@@ -155,7 +156,7 @@ async fn redrive_beside_erase_appends_or_finds_nothing() {
     every_meeting(parked, erase, redrive_what_is_parked, works, check).await;
 }
 
-/// Once its receipt is erased, a stale list must not apply the delivery again.
+/// After the delivery's receipt is erased, a redrive from a stale list must not apply the delivery again.
 #[tokio::test(start_paused = true)]
 async fn redrive_beside_erase_keeps_delivery_applied() {
     let check = async |world: World,
@@ -185,7 +186,7 @@ async fn two_erases_keep_a_delivery_sent_between() {
                        at: Meeting| {
         let what = format!("{at:?}: {first:?} {second:?}");
         assert!(first.is_ok() && second.is_ok(), "{what}");
-        // An erase may forget what was settled before it read the row.
+        // An erase may forget deliveries that were settled before it read the row.
         if at.first > 1 && at.second > 1 {
             let receipts = world.operator().receipts(&entity()).await.unwrap();
             let last = world.journal.runs().last().map(|run| run.sequence);
@@ -221,7 +222,7 @@ async fn redrive_of_an_undecided_delivery_is_refused() {
     world.work(&[world.drainer(Done)]).await;
     world.append("test/a", "2").await;
     world.messages.clear();
-    // Parked by a holder that died before its settle.
+    // The holder that parked the delivery died before it settled.
     let sequence = world.state("test/a").await.tail;
     let row = world.memory.get(&delivery_row(&entity(), sequence)).await.unwrap().unwrap();
     world.store().run(&Park { entity: &entity(), sequence, row: &row }, PATIENCE).await.unwrap();
@@ -340,7 +341,8 @@ async fn forced_release_fences_the_holder_and_wakes() {
     assert_eq!(world.state("test/a").await.holder_info, None);
 }
 
-/// A forced release tells another lease, another release and another operator from its own first try.
+/// If a forced release finds another lease, another release or another operator's release, it does not take
+/// that for its own first try.
 #[tokio::test(start_paused = true)]
 async fn forced_release_takes_only_the_lease_seen() {
     let world = World::new();
@@ -403,7 +405,7 @@ async fn history_shows_each_settlement() {
     let expected = [applied(0), (1, Settlement::Void, None), (2, Settlement::Repeat, Some(0)), applied(3)];
     assert_eq!(outcomes(10).await, (expected.to_vec(), false), "as the row remembers them");
     assert_eq!(outcomes(2).await, (expected[2..].to_vec(), true), "the newest");
-    // Moves the receipts into separate rows.
+    // Moves the receipts out of the order's row, into separate rows.
     let key = entity_row(&entity());
     let row = world.memory.get(&key).await.unwrap().unwrap();
     for receipt in operator.receipts(&entity()).await.unwrap() {

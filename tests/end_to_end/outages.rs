@@ -1,10 +1,10 @@
-//! A store or queue that refuses, throttles, conflicts or is silent: ingest answers in time, workers lose nothing,
-//! and no handler runs without a lease.
+//! A store or queue that refuses, throttles, reports conflicts or is silent. Ingest answers in time, workers
+//! lose nothing, and no handler runs without a lease.
 
 use serializer::view::audit::Verdict;
 use tests::prelude::*;
 
-/// Senders give up after five seconds at the earliest; half of that is ours.
+/// The earliest that a sender gives up is after five seconds; ingest may use half of that.
 const ANSWER: Duration = Duration::from_millis(2500);
 
 fn throttled() -> Fault {
@@ -31,8 +31,8 @@ fn is_put(write: &[Write]) -> bool {
     matches!(write, [Write { action: Action::Put(_), .. }])
 }
 
-/// Posts one webhook under the plans and checks that the answer came in time; then repeats it unless it was
-/// 200, sweeps, and checks that it is applied once.
+/// Posts one webhook under the two plans, and checks that the answer came in time. Then repeats the webhook
+/// unless it was answered 200, sweeps, and checks that it is applied once.
 async fn answered(
     plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
     queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
@@ -110,8 +110,8 @@ const ENTITIES: [&str; 5] = ["test/a", "test/b", "test/c", "test/d", "test/e"];
 const FROM: Duration = Duration::from_secs(5);
 const TO: Duration = Duration::from_secs(45);
 
-/// Twenty-five deliveries of five orders, three seconds each, on four workers; from 5 s to 45 s all calls
-/// fail.
+/// Four workers handle twenty-five deliveries of five orders, each in three seconds. From 5 s to 45 s all
+/// calls fail.
 async fn through_an_outage(fault: Fault, queue_fault: Fault) {
     let what = format!("{fault:?}, {queue_fault:?}");
     let mut world = World::new();
@@ -140,7 +140,7 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
 
     let runs = world.journal.runs();
     let verdict = Verdict::of(&sent, &runs, &BTreeSet::new());
-    // Applied but unsettled deliveries run again: at least once.
+    // Deliveries that were applied and not settled run again: handlers run at least once.
     let Verdict { lost, overlaps, ran_ahead, repeated } = verdict;
     assert_eq!((lost, overlaps, ran_ahead), Default::default(), "{what}");
     assert!(repeated.len() <= WORKERS, "{what}: {repeated:?}");
@@ -180,7 +180,7 @@ async fn handler_stops_before_its_unrenewed_lease_expires() {
     world.work(&[world.drainer(Slow(Duration::from_secs(40))), world.drainer(Slow(Duration::from_secs(40)))]).await;
     let runs = world.journal.runs();
     assert_eq!(runs.iter().map(|run| run.ending).collect::<Vec<_>>(), [RunEnd::Dropped, RunEnd::Applied]);
-    // Renewed last after 5 s; the lease ends 15 s later.
+    // The last renewal is after 5 s, so the lease ends 15 s later.
     assert!(runs[0].ended <= Duration::from_secs(5) + world.settings.lease, "{:?}", runs[0].ended);
     assert!(runs[1].started >= runs[0].ended);
 }

@@ -1,4 +1,5 @@
-//! Outside input is read or refused within its limits, and written data round-trips. Longer: `tests/fuzz`.
+//! Input from outside is read within its limits or refused, and written data reads back the same. For longer
+//! runs: `tests/fuzz`.
 
 use std::borrow::Cow;
 
@@ -313,7 +314,8 @@ fn misplaced_secret_is_not_shown() {
     assert!(refused > 10, "{refused}");
 }
 
-/// The limits of what a message may hold, and every 61st character, through the client and the queue.
+/// Sends the characters at the limits of what a message may hold, and every 61st one, through the client and
+/// the queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_key_character_survives_the_queue() {
     let testbed = TestBed::start().await;

@@ -1,4 +1,5 @@
-//! The blocks of README and docs are right. `.ci/pages` types their commands, doc tests compile their Rust.
+//! The code blocks of README and docs are right. `.ci/pages` types their commands, and doc tests compile
+//! their Rust.
 
 use std::{fs, path::Path};
 
@@ -39,7 +40,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     found
 }
 
-/// A block with its blanks filled in, completed where it shows a part.
+/// Fills in a block's blanks, and completes a block that shows only a part of a document.
 fn document(block: &str) -> String {
     let filled = block.replace("whsec_…", "whsec_c2VjcmV0").replace("\"…\"", "\"secret\"");
     if filled.contains("[sources") {

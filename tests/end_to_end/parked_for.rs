@@ -7,7 +7,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 const KEPT: Duration = Duration::from_secs(60 * 86_400);
 
-/// Parks one delivery each by a worker, an operator and a restore, and returns when.
+/// Parks one delivery each by a worker, an operator and a restore. Returns the time of each.
 async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3]) {
     let mut world = World::new();
     world.settings.parked_retention = kept;
@@ -43,7 +43,7 @@ fn parked(world: &World, order: &EntityKey) -> Vec<Row> {
     rows.filter(|row| is_parked(row) && row.text(a::ENTITY) == Some(order.as_str())).collect()
 }
 
-/// Parts have a body and no nonce.
+/// Returns the rows of body parts, which have a body and no nonce.
 fn parts(world: &World) -> Vec<Row> {
     let rows = world.memory.rows(&TableName::Inbox).into_iter();
     rows.filter(|row| row.get(a::BODY).is_some() && row.get(a::NONCE).is_none()).collect()
@@ -80,7 +80,7 @@ async fn parked_delivery_expires_after_parked_retention() {
     }
     let of_parts: Vec<Timestamp> = parts(&world).iter().map(|part| end(part).expect("it has an end")).collect();
     assert!(of_parts.len() >= 9, "{} of three bodies", of_parts.len());
-    // A part must outlive its delivery, though TTL deletes either days late.
+    // A part must outlive its delivery, even though TTL may delete either one days late.
     let least = |until: &Timestamp| of_parts.iter().filter(|end| **end >= *until + 2 * DAY).count();
     assert_eq!(ends.iter().map(least).min(), Some(of_parts.len()), "{of_parts:?}, {ends:?}");
 

@@ -1,4 +1,4 @@
-//! Senders that publish their keys: answers while a key is unavailable, and to challenges.
+//! Senders that publish their keys: the answers while a key is unavailable, and the answers to challenges.
 
 use bytes::Bytes;
 use serializer::local::samples::{self, DevelopmentKeys, SOURCES as SAMPLES};
@@ -73,7 +73,7 @@ async fn answer_telling(
     answer
 }
 
-/// The paused clock, advanced by work that does not wait.
+/// The paused clock. Work that does not wait advances it too.
 #[derive(Clone)]
 struct Passing(Arc<TokioClock>, Arc<Mutex<Duration>>);
 

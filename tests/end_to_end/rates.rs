@@ -1,4 +1,5 @@
-//! A source with a rate: its handlers start no more often for one order, on any worker, without busy waiting.
+//! A source with a rate limit: over all workers, the handlers of one order start no more often than the rate
+//! allows, and nobody waits busily.
 
 use tests::{prelude::*, source};
 use webhook_serializer::engine::drain::InFlight;
@@ -52,7 +53,8 @@ async fn slow_rate_holds_across_workers() {
     assert!(least_interval(&world) >= Duration::from_secs(3));
 }
 
-/// A wake-up for each claim and each hand-over, and one requeue for each that met the running lease.
+/// There is a wake-up for each claim and each hand-over, and a requeue for each wake-up that met the running
+/// lease.
 #[tokio::test(start_paused = true)]
 async fn slow_rate_needs_linear_wake_ups() {
     for (many, workers) in [(100, 1), (400, 1), (400, 4)] {
@@ -66,7 +68,8 @@ async fn slow_rate_needs_linear_wake_ups() {
     }
 }
 
-/// The wake-up of a hand-over may arrive early and must not be deleted for itself, nor one without a token.
+/// A hand-over's wake-up may arrive early. It, or a wake-up without a token, is deleted only because another
+/// one exists.
 #[tokio::test(start_paused = true)]
 async fn wake_up_is_deleted_only_beside_another() {
     let world = World::new();
@@ -91,13 +94,13 @@ async fn wake_up_is_deleted_only_beside_another() {
     let replaced = std::iter::from_fn(|| world.messages.take()).collect::<Vec<_>>();
     let counts = replaced.iter().filter(|wake_up| wake_up.token == Some(state.token.0)).count();
     assert_eq!(counts, 4, "the first, and what replaced it: {replaced:?}");
-    // After another holder's lease it is unknown which wake-up counts.
+    // After another holder's lease, the row does not say which wake-up counts.
     world.leases("a caller").acquire(&received(1).entity, Terms::default()).await.unwrap().release().await.unwrap();
     assert!(world.state("chat/notifications").await.handover.is_none());
     assert_eq!(process(1, Some(state.token)).await, 1, "no other is known to be under way");
 }
 
-/// A requeued wake-up keeps its token, since the hand-over may be written after it.
+/// A requeued wake-up keeps its token, because the hand-over may be written after the requeue.
 #[tokio::test(start_paused = true)]
 async fn early_wake_up_is_requeued_with_its_token() {
     let world = World::new();
@@ -129,7 +132,7 @@ async fn rate_applies_after_the_inbox_was_empty() {
     assert_eq!(world.messages.len(), 0);
 }
 
-/// An empty inbox that waits for its rate has no wake-up.
+/// While an empty inbox waits for its rate, it has no wake-up.
 #[tokio::test(start_paused = true)]
 async fn claim_during_the_wait_sends_a_wake_up() {
     let world = World::new();

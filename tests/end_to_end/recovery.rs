@@ -1,5 +1,5 @@
-//! A dead worker is replaced soon, whatever the queue's visibility timeout: its messages stay hidden for little
-//! more than a lease at a time.
+//! A dead worker is replaced soon, whatever the queue's visibility timeout. Its messages are hidden for
+//! little more than a lease at a time.
 
 use futures_util::future::pending;
 use tests::{prelude::*, source};
@@ -21,7 +21,7 @@ fn endless(started: &Arc<Notify>) -> impl Handler + Clone {
     })
 }
 
-/// Feeds a worker until the queue is empty, or until `end` kills it.
+/// Feeds a worker until the queue is empty, or until `end` completes and kills the worker.
 async fn works_until(world: &World, handler: impl Handler, end: impl Future<Output = ()>) {
     let (workers, is_over) = ([world.worker(handler)], AtomicBool::new(true));
     tokio::select! {
@@ -31,7 +31,7 @@ async fn works_until(world: &World, handler: impl Handler, end: impl Future<Outp
     }
 }
 
-/// The time from now until these deliveries have started and are applied.
+/// Returns the time from now until these deliveries have started and been applied.
 async fn recovered_within(world: &World, ids: &[&str]) -> Duration {
     let died = world.env.monotonic();
     works_until(world, Done, world.env.sleep(2 * RECOVERY)).await;
@@ -53,7 +53,7 @@ async fn order_of_a_dead_worker_continues_in_seconds() {
     }
 }
 
-/// A queue whose visibility call is slow, or fails on demand.
+/// A queue that is slow to extend visibility timeouts, or refuses to on demand.
 struct Reluctant {
     inner: Arc<dyn Visibility>,
     takes: Duration,
@@ -80,7 +80,7 @@ fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
     queue
 }
 
-/// Earlier it would only be requeued.
+/// A message that reappeared earlier would only be requeued.
 #[tokio::test(start_paused = true)]
 async fn dead_workers_message_reappears_after_its_lease() {
     for lived in (10..20_000).step_by(490) {
@@ -97,7 +97,7 @@ async fn dead_workers_message_reappears_after_its_lease() {
     }
 }
 
-/// Out of memory with the first page, say.
+/// For example, the process runs out of memory with the first page.
 #[tokio::test(start_paused = true)]
 async fn instant_process_death_delays_its_order_little() {
     let mut world = World::new();
@@ -151,7 +151,7 @@ async fn batch_extends_visibility_in_one_request() {
     assert_eq!(world.messages.hidden(), 1);
 }
 
-/// The queue's own timeout is more than a quarter of an hour.
+/// The queue's own visibility timeout is more than a quarter of an hour.
 #[tokio::test(start_paused = true)]
 async fn unattended_message_returns_after_a_lease() {
     let mut world = World::with("test/a", ["a"]).await;
@@ -186,21 +186,21 @@ async fn unattended_message_does_not_wait_for_its_batch() {
     assert!(waited <= RECOVERY + SECOND, "{waited:?}, of which five seconds were tried");
 }
 
-/// While a suspect waits for its batch, its message may reappear and another worker delete it. A lease taken
-/// then would have no wake-up.
+/// While a suspect waits for its batch, its message may become visible, and another worker may delete it. A
+/// lease acquired after that would have no wake-up.
 #[tokio::test(start_paused = true)]
 async fn possibly_redelivered_message_takes_no_lease() {
     suspect_beside(30 * SECOND, Duration::ZERO).await;
 }
 
-/// A retried acquire could land just then.
+/// If the acquire were retried, it could land just after the message became visible.
 #[tokio::test(start_paused = true)]
 async fn late_acquire_is_not_tried() {
     suspect_beside(17 * SECOND, 20 * SECOND).await;
 }
 
-/// A batch of a delivery that takes `long` and a suspect, whose visibility cannot be extended. From ten seconds
-/// on, writes of the suspect's row are throttled, until `throttled`.
+/// Runs a batch of a delivery that takes `long` and of a suspect. The visibility timeout cannot be extended.
+/// From ten seconds on, writes of the suspect's row are throttled, until `throttled`.
 async fn suspect_beside(long: Duration, throttled: Duration) {
     let mut world = patient();
     let queue = reluctant(&mut world, Duration::ZERO);
@@ -231,7 +231,7 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
     assert!(kept || world.messages.sent() > sent, "its wake-up, or a fresh one, sees to it");
 }
 
-/// A late response would return the whole batch.
+/// If the worker responded late, the whole batch would return.
 #[tokio::test(start_paused = true)]
 async fn silent_queue_delays_no_batch_response() {
     let mut world = World::new();

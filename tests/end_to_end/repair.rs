@@ -1,5 +1,5 @@
-//! Redrive, unblock and sweep: a delivery that waits for an operator or lost its wake-up is neither lost nor
-//! applied twice.
+//! Redrive, unblock and sweep. A delivery that waits for an operator, or whose wake-up was lost, is neither
+//! lost nor applied twice.
 
 use tests::prelude::*;
 use webhook_serializer::{protocol::lease::TakeOver, telemetry::Swept};
@@ -13,7 +13,7 @@ fn picky() -> impl Handler + Clone {
     })
 }
 
-/// Expiry, and a sweep.
+/// Lets a day pass: rows expire and, if `swept`, the sweep runs.
 async fn a_day_passes(world: &World, swept: bool) {
     tokio::time::advance(DAY).await;
     if swept {
@@ -115,7 +115,8 @@ async fn blocked_deliveries_outlive_the_retention() {
     assert!(bodies.0.lock().unwrap()[1] == body, "the large one is whole");
 }
 
-/// The negative control: without the sweep they expire, and their order blocks instead of skipping them.
+/// Negative control: without the sweep the deliveries expire. Their order then blocks instead of skipping
+/// them.
 #[tokio::test(start_paused = true)]
 async fn deliveries_deleted_by_expiry_block_their_order() {
     let world = World::new();
@@ -196,7 +197,7 @@ async fn sweep_finds_a_delivery_without_wake_up() {
 async fn sweep_ends_an_abandoned_drain_lease() {
     let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
-    // A drain takes over an expired exclusive lease even on an empty inbox.
+    // A drain takes over an expired exclusive lease even if the inbox is empty.
     let request = |kind| world.lease_request("test/a", kind, Duration::from_secs(15));
     let patience = Duration::from_secs(1);
     world.store().run(&request(LeaseKind::Exclusive), patience).await.unwrap();

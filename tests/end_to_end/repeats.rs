@@ -1,4 +1,4 @@
-//! Repeats of senders that give no id.
+//! Repeats from senders that give no id.
 
 use tests::prelude::*;
 
@@ -15,7 +15,7 @@ async fn post(world: &World, source: &str, headers: &[(&str, &str)], body: &str)
     status
 }
 
-/// A receiver applies each id once.
+/// Returns whether all ids differ: a receiver applies each id once.
 fn has_distinct_ids(world: &World) -> bool {
     let applied = world.applied();
     applied.iter().collect::<BTreeSet<_>>().len() == applied.len()
@@ -80,7 +80,7 @@ async fn equal_body_is_a_repeat_while_its_sender_retries() {
     assert_eq!(firsts, [None, Some(2), None], "the second is a repeat of the first");
 }
 
-/// Its receipt, of the period before, has left the row.
+/// The first delivery's receipt, from the period before, has left the order's row.
 #[tokio::test(start_paused = true)]
 async fn spilled_receipt_of_an_equal_body_makes_a_repeat() {
     let world = World::new().with_sources(ACME);

@@ -1,5 +1,5 @@
-//! Restored tables in use: receivers that remember refuse nothing, doubtful deliveries are parked, and nothing of
-//! the backup is lost.
+//! Restored tables in use. Receivers that remember tokens refuse nothing, doubtful deliveries are parked, and
+//! nothing in the backup is lost.
 
 mod disaster;
 mod report;
@@ -35,7 +35,7 @@ async fn restore_loses_nothing_and_receiver_refuses_nothing() {
         other => panic!("{key}: {other:?}"),
     };
     let counts = |key: &str| (told(key).set_aside, told(key).repeats, told(key).lost);
-    // One repeats an applied delivery, the other a parked one.
+    // One delivery repeats an applied one, the other repeats a parked one.
     assert_eq!(counts("test/waits"), (2, 2, 0));
     assert_eq!(counts("test/held"), (1, 0, 0));
     assert!(told("test/held").was_held);
@@ -51,7 +51,7 @@ async fn restore_loses_nothing_and_receiver_refuses_nothing() {
     let now = disaster.world.env.now();
     for key in ["test/idle", "test/waits", "test/parked"] {
         let token = disaster.world.state(key).await.token.0;
-        // Rows live for longer than a day.
+        // The rows live for longer than a day.
         assert!(token < (now + 2 * HOUR).as_millis(), "{key} would be purged while its numbers are ahead");
     }
     let newest = told("test/idle").newest.into_values().next().expect("it had deliveries");
@@ -78,7 +78,7 @@ async fn killed_restore_continues_to_the_same_result() {
     for calls in 0.. {
         let mut disaster = before.again().await;
         let table = disaster.world.table.clone();
-        // Its last request lands.
+        // The last request before the operator dies lands.
         let plan = move |call: &Call<'_>| match call.request.cmp(&calls) {
             std::cmp::Ordering::Less => Fault::None,
             std::cmp::Ordering::Equal => Fault::SilentAfter,
@@ -109,7 +109,7 @@ async fn killed_restore_continues_to_the_same_result() {
 async fn lost_reply_changes_no_restore() {
     let mut disaster = Disaster::strikes().await;
     let table = disaster.world.table.clone();
-    // The first reply of each write is lost.
+    // Each write's first reply is lost.
     let seen = Mutex::new(Vec::new());
     let plan = move |call: &Call<'_>| {
         let mut seen = seen.lock().expect("no panic under the lock");
@@ -237,11 +237,11 @@ async fn restore_reports_rewound_deliveries_as_applied() {
     assert_eq!(world.applied(), ["1", "2"]);
 }
 
-/// The copy of the inbox holds the receipt of a delivery that waits in the copy of the entities.
+/// The order's row was copied while the delivery waited, the inbox later: it holds the delivery's receipt.
 #[tokio::test(start_paused = true)]
 async fn restore_keeps_deliveries_parked_in_later_copy() {
     let mut world = World::new();
-    // Its row holds one receipt.
+    // The row of this key has room for one receipt.
     let key = format!("test/{}", "x".repeat(507));
     world.append(&key, "bad").await;
     let (as_of, backup) = (world.env.now(), Arc::new(MemoryTable::new()));

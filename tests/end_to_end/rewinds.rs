@@ -1,4 +1,4 @@
-//! Rewinds: applied deliveries run again, in order and before those that wait.
+//! Rewinds: applied deliveries run again, in order and before the waiting ones.
 
 mod ended;
 
@@ -37,7 +37,7 @@ fn ids(from: u32, through: u32) -> Vec<String> {
 
 type Starts = Arc<Mutex<Vec<(String, u32, Option<FencingToken>, Age)>>>;
 
-/// Notes each start, and answers by the delivery's id.
+/// Returns a handler that notes each start and answers by the delivery's id.
 fn noting<F>(starts: &Starts, answer: F) -> impl Handler + Clone + use<F>
 where
     F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static,
@@ -80,7 +80,7 @@ async fn rewound_deliveries_run_in_order_before_waiting_ones() {
     assert!(world.messages.is_empty());
 }
 
-/// All attempts of a run share a token, and no other run has it.
+/// All attempts of a rewound delivery's run share a token, which no other run has.
 #[tokio::test(start_paused = true)]
 async fn rewound_delivery_carries_run_token_and_unknown_age() {
     let world = World::new();
@@ -125,7 +125,7 @@ async fn rewind_runs_only_applied_deliveries() {
     assert_eq!(world.started()[5..], ["bad"]);
 }
 
-/// The row holds nineteen receipts.
+/// The row has room for nineteen receipts.
 #[tokio::test(start_paused = true)]
 async fn rewind_of_sixty_remembers_every_delivery() {
     let world = applied(60).await;
@@ -258,7 +258,7 @@ async fn ended_rewind_keeps_the_rest_applied() {
         let world = applied(count).await;
         rewound(&world, 0).await;
         world.append_all("test/a", ["1", "new"]).await;
-        // The first runs again; the second fails and waits for hours.
+        // The first delivery runs again; the second one fails and waits for hours.
         let fails = answering(|delivery, _| match delivery.delivery_id().as_str() {
             "1" => Outcome::Done,
             _ => in_hours("not now"),
@@ -280,7 +280,7 @@ async fn ended_rewind_keeps_the_rest_applied() {
     }
 }
 
-/// The operator's process dies before any of its calls, and nothing sweeps.
+/// The operator's process dies before each of its calls in turn, and no sweep runs.
 #[tokio::test(start_paused = true)]
 async fn killed_operator_leaves_a_whole_rewind() {
     for ends in [false, true] {
@@ -319,7 +319,7 @@ async fn killed_operator_leaves_a_whole_rewind() {
     }
 }
 
-/// Expired deliveries are never taken for unfilled sequences.
+/// An expired delivery is never taken for an unfilled sequence.
 #[tokio::test(start_paused = true)]
 async fn expired_rewound_delivery_blocks_its_order() {
     let world = applied(3).await;
@@ -337,7 +337,7 @@ async fn expired_rewound_delivery_blocks_its_order() {
     assert!(world.memory.get(&entity_row(&entity())).await.unwrap().is_some());
 }
 
-/// Without a receipt it would look like a new delivery.
+/// Without its receipt, the delivery would look like a new one.
 #[tokio::test(start_paused = true)]
 async fn delivery_without_receipt_is_not_rewound() {
     let world = applied(40).await;
@@ -364,7 +364,7 @@ async fn run_after_an_ended_one_has_another_token() {
     }
 }
 
-/// Its effect may precede that of the delivery in front of it.
+/// The earlier run's effect may precede the effect of the delivery in front of it.
 #[tokio::test(start_paused = true)]
 async fn run_after_a_further_rewind_has_another_token() {
     for count in [3, 40] {

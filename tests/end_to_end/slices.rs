@@ -1,10 +1,10 @@
-//! Backlogs hand over after a slice, and old gaps are filled immediately.
+//! A backlog is handed over after a slice, and old gaps are filled immediately.
 
 use tests::prelude::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Each would meet the lease and be requeued until the inbox is empty.
+/// Each of these wake-ups would meet the lease and be requeued until the inbox is empty.
 #[tokio::test(start_paused = true)]
 async fn claim_behind_hand_over_sends_no_wake_up() {
     let world = World::with("test/a", 0..1).await;
@@ -22,7 +22,7 @@ async fn claim_behind_hand_over_sends_no_wake_up() {
     assert_eq!(world.messages.sent(), sent + 1, "an emptied inbox owes one again");
 }
 
-/// A worker meets the lease between the last settle of a slice and its release.
+/// A worker meets the lease after a slice's last settle and before its release.
 #[tokio::test(start_paused = true)]
 async fn worker_beside_a_hand_over_looks_again_soon() {
     let world = World::with("test/a", 0..9).await;
@@ -42,7 +42,7 @@ async fn thousand_old_gaps_are_filled_in_seconds() {
         world.claim("test/a").await;
     }
     world.env.sleep(Duration::from_secs(3600)).await;
-    // A fresh claim hides the age of earlier gaps in the row; its delivery shows it.
+    // In the row, a fresh claim hides the age of earlier gaps. Its delivery shows their age.
     world.append("test/a", "1").await;
     let began = world.env.monotonic();
     world.work(&[world.drainer(Done)]).await;
@@ -53,7 +53,7 @@ async fn thousand_old_gaps_are_filled_in_seconds() {
     assert_eq!(last, Some(Settlement::Applied));
 }
 
-/// The delivery behind the gap is old, whatever was claimed since.
+/// The delivery behind the gap is old; later claims do not change that.
 #[tokio::test(start_paused = true)]
 async fn gap_before_an_old_delivery_is_filled_immediately() {
     let world = World::new();
@@ -72,11 +72,11 @@ async fn gap_before_an_old_delivery_is_filled_immediately() {
     };
     tokio::join!(work, look);
     assert!(applied.expect("it looked") < Duration::from_millis(100), "{applied:?}");
-    // Ingest may still fill the other gap.
+    // Ingest may still fill the other gap, so the worker waits for it.
     assert!(world.env.monotonic() - began >= world.settings.gap);
 }
 
-/// However long the drain runs, and has waited for another gap.
+/// The claim gets the whole time, however long the drain has run and waited for another gap.
 #[tokio::test(start_paused = true)]
 async fn late_claim_gets_its_whole_gap_time() {
     let mut world = World::new();
@@ -109,7 +109,7 @@ async fn gap_with_an_old_claim_is_filled_immediately() {
     assert!(world.state("test/a").await.is_empty());
 }
 
-/// A worker without time to wait must not fill a fresh gap.
+/// A worker that has no time to wait must not fill a fresh gap.
 #[tokio::test(start_paused = true)]
 async fn fresh_gap_is_left_to_another_worker() {
     let mut world = World::new();

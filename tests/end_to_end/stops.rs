@@ -1,4 +1,4 @@
-//! Operators stop an order and let it continue: hold, skip, retry, and the operations log.
+//! How operators stop an order and let it continue: hold, skip, retry, and the operations log.
 
 use tests::prelude::*;
 use webhook_serializer::{
@@ -17,7 +17,7 @@ fn because() -> Reason {
     Reason::new("ada", "the warehouse counts its stock")
 }
 
-/// Shorter than a worker trusts its last read of the row.
+/// A handler whose start is shorter than the time for which a worker trusts its last read of the row.
 #[derive(Debug, Clone, Copy)]
 struct AtWork {
     commits: bool,
@@ -30,7 +30,7 @@ impl Handler for AtWork {
     }
 }
 
-/// Holds the order while its first handler runs.
+/// Puts the order on hold while its first handler runs.
 async fn held_while_at_work(world: &World, commits: bool) {
     let operator = world.operator();
     let hold = async {
@@ -88,7 +88,7 @@ async fn hold_lets_the_running_handler_finish() {
     }
 }
 
-/// Settling the last delivery would set an expiry.
+/// Without the hold, settling the last delivery would set an expiry.
 #[tokio::test(start_paused = true)]
 async fn row_on_hold_never_expires() {
     for commits in [false, true] {
@@ -248,7 +248,7 @@ async fn operations_log_keeps_who_and_why() {
         ]
     );
     world.work(&[world.drainer(Done)]).await;
-    // Two deliveries, the parked one, four acts, and the receipts in the row.
+    // The rows of two deliveries, the parked one and four operations, and the receipts in the order's row.
     assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 2 + 1 + 4 + 1 }));
     assert_eq!(world.operator().acts(&entity()).await.unwrap(), []);
 }
@@ -280,7 +280,7 @@ async fn operator_acts_need_a_wake_up() {
     resumed(&world).await;
 }
 
-/// The operator's process dies before any of its calls, and nothing sweeps.
+/// The operator's process dies before each of its calls in turn, and no sweep runs.
 #[tokio::test(start_paused = true)]
 async fn killed_operator_strands_no_order() {
     for what in ["resume", "skip", "unblock", "retry"] {
@@ -307,7 +307,7 @@ async fn killed_operator_strands_no_order() {
                 }
             };
             let _ = world.env.within(Duration::from_secs(1), work).await;
-            // Wake-ups delayed by up to a minute arrive; a retry in hours does not.
+            // Wake-ups that are delayed by up to a minute arrive in this time; a retry in hours does not.
             let within = world.env.within(Duration::from_secs(120), world.work(&[world.drainer(Done)])).await;
             let state = world.state("test/a").await;
             let goes_on = state.is_empty() || state.is_stopped() || state.retry_at.is_some();
@@ -326,7 +326,7 @@ async fn failing_for_hours() -> World {
     world
 }
 
-/// A slow put lands between the skip's read and its tombstone.
+/// A slow put lands after the skip's read and before its tombstone.
 #[tokio::test(start_paused = true)]
 async fn put_that_lands_during_a_skip_is_parked() {
     for before in 1..12_u64 {
@@ -353,7 +353,7 @@ async fn put_that_lands_during_a_skip_is_parked() {
     }
 }
 
-/// The next delivery does not wait for a requeued wake-up.
+/// The next delivery does not have to wait for a requeued wake-up.
 #[tokio::test(start_paused = true)]
 async fn skip_wakes_a_worker_for_the_next() {
     let world = World::blocked().await;

@@ -1,4 +1,4 @@
-//! The sweep as deployed: a job of the scheduler that continues each minute where the last tick stopped.
+//! The sweep as deployed: a job of the scheduler. Each minute it continues where the last tick stopped.
 
 mod rows;
 
@@ -62,7 +62,7 @@ impl Deployed {
         Self { ticker, told, env: world.env.clone() }
     }
 
-    /// Runs the tick of a minute when it comes; it ends before the next one.
+    /// Runs a minute's tick when it is due. The tick ends before the next one.
     async fn minute(&self, number: u64) -> Swept {
         let due = minute(number);
         self.env.sleep(due.since(self.env.now())).await;
@@ -101,7 +101,7 @@ impl Woken {
 
 type Answer = fn(&str) -> Result<(), QueueError>;
 
-/// A slow queue with an answer for each order.
+/// A slow queue that answers each order's send as `says` decides.
 struct Picky {
     woken: Arc<Woken>,
     env: Env,
@@ -133,7 +133,7 @@ fn picks(world: &mut World, woken: &Arc<Woken>, takes: Duration, waiting: u64, s
     (world.queue, world.depth) = (queue.clone(), queue);
 }
 
-/// A world with `count` orders that have waited without a wake-up for ten minutes.
+/// Returns a world with `count` orders that have waited for ten minutes without a wake-up.
 async fn forgotten(count: usize, takes: Duration, says: Answer) -> (World, Arc<Woken>) {
     let mut world = World::new();
     for number in 0..count {
@@ -170,12 +170,12 @@ async fn missed_minutes_are_swept_later() {
     assert_eq!(deployed.minute(40).await.segments, 21);
     deployed.minutes(41..70).await;
     assert_eq!(woken.count(), (50, 1), "an hour is an hour");
-    // A repeated or late invocation, or one by another clock, sweeps nothing more.
+    // A repeated or late invocation, or one by another clock, sweeps no further segment.
     let again = deployed.ticker.tick(minute(65), deployed.env.monotonic() + FUNCTION).await;
     assert_eq!((again.expect("the row can be read").ran.len(), woken.count()), (0, (50, 1)));
 }
 
-/// Slow pages of a virtual table; each represents many idle rows.
+/// A virtual table with slow pages, each of which stands for many idle rows.
 struct Vast {
     env: Env,
     pages: u64,
@@ -220,8 +220,8 @@ impl Layer for Vast {
     }
 }
 
-/// The bound in docs/protocol.md, rule 14: at 10,000 rows a second for 50 s of each minute, 100 million rows take
-/// 200 minutes. A segment takes 167 s, so it must continue in the next minutes.
+/// Asserts the bound of docs/protocol.md, rule 14: at 10,000 rows a second for 50 s of each minute, 100
+/// million rows take 200 minutes. A segment takes 167 s, so the next minutes must continue it.
 #[tokio::test(start_paused = true)]
 async fn sweep_reaches_hundred_million_rows_in_hours() {
     const ROWS: u64 = 100_000_000;
@@ -244,13 +244,13 @@ async fn sweep_reaches_hundred_million_rows_in_hours() {
     assert!(longest <= Duration::from_secs(210 * 60), "{longest:?}");
     let [least, most] = [visits.values().min_by_key(|visits| visits.times), visits.values().max_by_key(|v| v.times)]
         .map(|visits| visits.expect("there are pages").times);
-    // One more for the current pass, and one for a page read at the end of a minute.
+    // One visit more for the current pass, and one for a page that was read at the end of a minute.
     assert!(least >= 2 && most <= least + 2, "{least} to {most} times");
 }
 
 #[tokio::test(start_paused = true)]
 async fn unfinished_segment_continues_at_its_position() {
-    // A second for each wake-up: 200 of them take four minutes.
+    // Each wake-up takes a second, so 200 of them take four minutes.
     let (world, woken) = forgotten(200, Duration::from_millis(800), |_| Ok(())).await;
     let deployed = Deployed::by(&world);
     deployed.minutes(10..20).await;
@@ -263,7 +263,7 @@ async fn unfinished_segment_continues_at_its_position() {
     assert!(position(&world).await.turn.number >= 60);
 }
 
-/// Bounds the bill of a large table.
+/// The limit bounds the bill of a large table.
 #[tokio::test(start_paused = true)]
 async fn sweep_rows_bound_each_tick() {
     let (world, woken) = forgotten(200, Duration::ZERO, |_| Ok(())).await;
@@ -276,12 +276,13 @@ async fn sweep_rows_bound_each_tick() {
             reached = Some(number);
         }
     }
-    // Two a minute, of 200 and the job's own row; sixty segments end between rows.
+    // Each minute reads two of the 200 rows and the job's own. Sixty segments end between rows.
     let reached = reached.expect("all are reached");
     assert!((110..=150).contains(&reached), "in minute {reached}");
 }
 
-/// The budget of docs/budgets.md; and the store accepts a segment that continues behind any of its rows.
+/// Asserts the budget of docs/budgets.md, and that the store accepts a segment that continues behind any of
+/// its rows.
 #[tokio::test]
 async fn segment_costs_a_read_and_a_write() {
     let testbed = TestBed::start().await;
@@ -340,7 +341,7 @@ async fn sweep_skips_a_refused_wake_up() {
     assert_eq!((unserved, woken.count(), woken.times("test/007")), (1, (19, 1), 0));
 }
 
-/// Each try fails as if the queue were down.
+/// Each send for the row fails as if the queue were down.
 #[tokio::test(start_paused = true)]
 async fn failing_row_delays_the_sweep_one_minute() {
     let fails = |entity: &str| match entity {
@@ -367,7 +368,7 @@ async fn queue_outage_skips_one_row_each_tick() {
 #[tokio::test(start_paused = true)]
 async fn refused_scan_delays_the_sweep_one_minute() {
     let (mut world, woken) = forgotten(30, Duration::ZERO, |_| Ok(())).await;
-    // DynamoDB refuses a start key of another segment like this.
+    // DynamoDB refuses a start key of another segment in this way.
     struct Refusing;
     impl Layer for Refusing {
         async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
@@ -389,7 +390,7 @@ async fn refused_scan_delays_the_sweep_one_minute() {
     assert_eq!((woken.count().0, position(&world).await.turn.number), (there, 61));
 }
 
-/// A later pass wakes the others.
+/// A later pass wakes the other orders.
 #[tokio::test(start_paused = true)]
 async fn sweep_wakes_up_to_ten_thousand_waiting() {
     for (rows, waiting, more, lagging) in
@@ -422,7 +423,7 @@ async fn concurrent_sweeps_skip_no_row() {
 async fn frozen_sweep_moves_no_position_back() {
     let (mut world, woken) = forgotten(60, Duration::ZERO, |_| Ok(())).await;
     let whole = world.table.clone();
-    // Frozen before it writes its position, it thaws ten minutes later.
+    // The sweep freezes before it writes its position, and thaws ten minutes later.
     let late = world.break_table(|call: &Call<'_>| match call.write {
         1 => Fault::Late(10 * MINUTE),
         _ => Fault::None,
@@ -443,7 +444,7 @@ async fn frozen_sweep_moves_no_position_back() {
 async fn killed_sweep_repeats_at_most_ten_seconds() {
     let (world, woken) = forgotten(150, Duration::from_millis(700), |_| Ok(())).await;
     Deployed::by(&world).minutes([10]).await;
-    // Nearly an hour of segments is due, which takes 100 s; it dies in the middle.
+    // Nearly an hour's segments are due, which take 100 s. The sweep dies in the middle.
     let sweeper = world.sweeper();
     let until = || world.env.monotonic() + 10 * MINUTE;
     let killed = world.env.within(Duration::from_secs(35), sweeper.go_on(minute(68), until())).await;
@@ -457,7 +458,7 @@ async fn killed_sweep_repeats_at_most_ten_seconds() {
     assert!(entities > 140, "all but those of the last segment: {entities}");
 }
 
-/// The position is written every ten seconds and at the end, not at each segment.
+/// The position is written every ten seconds and at the end, not after each segment.
 #[tokio::test(start_paused = true)]
 async fn quick_segments_share_one_position_write() {
     let mut world = World::new();

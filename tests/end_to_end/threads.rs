@@ -5,7 +5,7 @@ use std::sync::Condvar;
 use tests::prelude::*;
 use webhook_serializer::engine::threads::MOST_LOST;
 
-/// Blocks the threads of orders below `stuck/` until opened.
+/// A handler that blocks its thread for orders below `stuck/`, until the gate is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -33,7 +33,7 @@ struct Stuck {
 }
 
 impl Stuck {
-    /// A worker that has lost as many threads as make it stop.
+    /// Returns a worker that has lost so many threads that it stops.
     async fn spent() -> Self {
         let mut world = World::by(Env::system());
         world.isolation = Isolation::Thread;
@@ -72,7 +72,7 @@ async fn delivery_without_a_thread_counts_no_attempt() {
     for entity in &good {
         stuck.append("test", entity).await;
     }
-    // More often than its source allows attempts.
+    // Processes the deliveries more often than their source allows attempts.
     for _ in 0..4 {
         stuck.process(&good).await;
         assert_eq!(stuck.world.messages.len(), good.len(), "one for each");

@@ -1,4 +1,5 @@
-//! The functions' own wiring: owed wake-ups, messages that a batch deletes, and the order within it.
+//! The functions' own wiring: owed wake-ups, which messages of a batch are deleted, and the order within a
+//! batch.
 
 use tests::prelude::*;
 use webhook_serializer::{
@@ -14,7 +15,7 @@ async fn drained(world: &World, entity: &str) -> Lease {
     world.acquire(entity, LeaseKind::Drain, LEASE).await
 }
 
-/// The ids of the messages that return.
+/// Returns the ids of the messages that return to the queue.
 async fn failed_items(worker: &Worker, world: &World, records: Vec<Record>) -> Vec<String> {
     let deadline = world.env.now() + world.function_time;
     let response = worker.process(SqsEvent { records }, deadline).await;
@@ -30,7 +31,7 @@ fn is_claim(call: &Call<'_>) -> bool {
     call.writes.iter().any(|write| format!("{write:?}").contains("last_claim"))
 }
 
-/// The row may show another claim, and the first try's sequence stay empty.
+/// The row may already show another claim, and the first try's sequence may stay empty.
 #[tokio::test(start_paused = true)]
 async fn claim_with_lost_reply_sends_a_wake_up() {
     for (reply_lost, owed) in [(false, 0), (true, 1)] {
@@ -43,7 +44,7 @@ async fn claim_with_lost_reply_sends_a_wake_up() {
     }
 }
 
-/// The worker that wrote the tombstone may have settled it and gone.
+/// The worker that wrote the tombstone may have settled it and ended its drain.
 #[tokio::test(start_paused = true)]
 async fn append_after_a_tombstone_sends_a_wake_up() {
     let world = World::new();
@@ -57,7 +58,7 @@ async fn append_after_a_tombstone_sends_a_wake_up() {
     assert_eq!(world.messages.sent() - sent, 1);
 }
 
-/// A worker that has the order by now may not have seen the first claim.
+/// A worker that now holds the order may not have seen the first claim.
 #[tokio::test(start_paused = true)]
 async fn append_over_a_tombstone_sends_two_wake_ups() {
     let world = World::with("test/a", ["first"]).await;
@@ -104,7 +105,7 @@ async fn message_is_kept_if_it_cannot_be_requeued() {
     assert_eq!(failed_items(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
 }
 
-/// Replaced before the acquire: a lease without a wake-up would be orphaned.
+/// The message is replaced before the acquire: a lease without a wake-up would be orphaned.
 #[tokio::test(start_paused = true)]
 async fn redelivered_message_waits_for_its_replacement() {
     let mut world = World::with("test/a", ["1"]).await;
@@ -129,7 +130,7 @@ async fn failed_attempt_without_wake_up_keeps_its_lease() {
     assert_eq!(state.attempts, 0);
 }
 
-/// A rate's wait.
+/// The hand-over is for a rate's wait.
 #[tokio::test(start_paused = true)]
 async fn hand_over_without_wake_up_keeps_its_lease() {
     let mut world = World::new();
@@ -141,7 +142,7 @@ async fn hand_over_without_wake_up_keeps_its_lease() {
     assert_eq!(world.applied(), ["1"]);
 }
 
-/// The store stops answering; the batch responds within the function's time.
+/// The store stops answering, and the batch still responds within the function's time.
 #[tokio::test(start_paused = true)]
 async fn message_of_an_unfinished_drain_is_kept() {
     let mut world = World::new();
@@ -158,7 +159,7 @@ async fn message_of_an_unfinished_drain_is_kept() {
     assert_eq!(world.applied(), ["2"]);
 }
 
-/// One of several messages was received again: all may be copies.
+/// One of several messages was received before, so all of them may be copies.
 #[tokio::test(start_paused = true)]
 async fn messages_of_one_order_are_one_drain() {
     let world = World::with("test/a", ["1"]).await;
@@ -170,7 +171,7 @@ async fn messages_of_one_order_are_one_drain() {
     assert_eq!(world.started(), ["1"]);
 }
 
-/// Its lease is orphaned, or was taken over and released.
+/// The suspect's lease is orphaned, or was taken over and released.
 #[tokio::test(start_paused = true)]
 async fn suspect_runs_after_its_batch() {
     for is_free in [false, true] {
@@ -195,7 +196,7 @@ async fn suspect_runs_after_its_batch() {
     }
 }
 
-/// Another death while it waits must count no attempt.
+/// If the process dies again while the suspect waits, that must count no attempt.
 #[tokio::test(start_paused = true)]
 async fn suspect_is_taken_over_at_its_turn() {
     let world = World::new();
@@ -220,7 +221,7 @@ async fn suspect_is_taken_over_at_its_turn() {
     assert_eq!(*seen.lock().unwrap(), [("other".to_owned(), 0), ("first".to_owned(), 1)]);
 }
 
-/// A delivery that kills its process soon runs behind those that were near it.
+/// A delivery that soon kills its process runs after those that only ran beside it.
 #[tokio::test(start_paused = true)]
 async fn least_suspected_delivery_runs_first() {
     let world = World::new();

@@ -7,17 +7,17 @@ use tokio::{
 };
 use webhook_serializer::config::StoreConfig;
 
-/// Half of the shortest sender timeout, five seconds.
+/// Half of five seconds, the shortest timeout of any sender.
 const ANSWER: Duration = Duration::from_millis(2500);
 
-/// A port that accepts connections and answers each with `reply` only.
+/// Starts a port that accepts connections and sends each only `reply`.
 async fn port_that_replies(reply: &'static [u8]) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let address = listener.local_addr().expect("its address");
     tokio::spawn(async move {
         let mut held = Vec::new();
         while let Ok((mut connection, _)) = listener.accept().await {
-            // The client rejects an answer before its request.
+            // Waits for the request, because the client rejects an answer that comes before it.
             if !reply.is_empty() && connection.read(&mut [0; 16]).await.is_ok() {
                 let _ = connection.write_all(reply).await;
             }
@@ -27,7 +27,7 @@ async fn port_that_replies(reply: &'static [u8]) -> String {
     format!("http://{address}")
 }
 
-/// A reply that ends in the middle.
+/// A reply that breaks off in the middle.
 const STALLED: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: 100\r\n\r\n{\"";
 
 async fn closed_port() -> String {

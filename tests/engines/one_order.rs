@@ -12,7 +12,7 @@ use tests::{prelude::*, settle_counter::SettleCounter};
 const ONE_ORDER: &str = include_str!("../../events/one-order.toml");
 const ORDER: &str = "shop/order/450789469";
 
-/// The samples' sources; `events/one-order.toml` replaces three.
+/// Returns the samples' sources, three of them replaced by those of `events/one-order.toml`.
 fn sources() -> String {
     let tables = |document: &'static str| {
         let tables = document.split("\n[sources.").skip(1);
@@ -23,17 +23,17 @@ fn sources() -> String {
     all.into_values().map(|table| format!("[sources.{table}\n")).collect()
 }
 
-/// One sender's webhooks in sequence.
+/// A sender with its webhooks, which it posts in sequence.
 #[derive(Default)]
 struct Sender {
     webhooks: Vec<Webhook>,
     sent: Vec<Sent>,
-    /// Counts repeats.
+    /// The number of accepted webhooks, repeats included.
     accepted: usize,
 }
 
 impl Sender {
-    /// Posts each webhook, then its predecessor again; finally all in reverse.
+    /// Posts each webhook, followed by its predecessor again. At the end, posts all of them again in reverse.
     async fn post(mut self, deployment: &LocalDeployment, journal: &Journal) -> Self {
         let once_more = |number: usize| [Some(number), number.checked_sub(1)].into_iter().flatten();
         let forwards = (0..self.webhooks.len()).flat_map(once_more);
@@ -89,7 +89,7 @@ async fn webhooks_of_all_senders_are_applied_once() {
     assert!(verdict.is_clean(), "{verdict}");
     assert_eq!(runs.len(), routed.len(), "each is started once");
 
-    // A webhook without an order is parked once.
+    // Each webhook without an order is parked once.
     assert_eq!(parked.len(), unrouted.len());
     assert!(parked.iter().all(|one| excused.contains(one.delivery().delivery_id().as_sent())), "{parked:?}");
     let of_stripe: BTreeSet<&str> =

@@ -1,4 +1,4 @@
-//! Order and exclusion in the handlers' journal, with negative controls.
+//! Order and exclusion, as the handlers' journal shows them; with negative controls.
 
 use std::num::NonZeroU32;
 
@@ -14,7 +14,8 @@ fn orders() -> Vec<String> {
     (1..=ORDERS).map(|number| format!("o{number}-")).collect()
 }
 
-/// Waits until all deliveries are applied; the journal is clean and has this many starts.
+/// Waits until all deliveries are applied. Asserts that the journal shows no mistake and has this many
+/// starts.
 async fn assert_clean(testbed: &mut TestBed, sent: &[Sent], starts: usize) {
     testbed.journal.until_applied(ORDERS * ROUNDS).await;
     testbed.rest().await;
@@ -60,7 +61,7 @@ async fn wake_up_sent_twice_starts_nothing_twice() {
     assert_clean(&mut testbed, &sent, ORDERS * ROUNDS).await;
 }
 
-/// Delivers every second message to two workers at once.
+/// The queue delivers every second message to two workers at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn wake_up_received_twice_starts_nothing_twice() {
     let mut testbed = TestBed::start_with(Faults { duplicate_every: NonZeroU32::new(2) }).await;

@@ -32,7 +32,7 @@ struct Proxy {
     plan: Mutex<Plan>,
 }
 
-/// What becomes of the next request of an operation, such as `PutItem`.
+/// What happens to the next request of an operation, such as `PutItem`.
 #[derive(Default)]
 enum Plan {
     #[default]
@@ -57,7 +57,7 @@ impl DynamoDb {
         Self { engines, proxy, url, serving }
     }
 
-    /// Returns the command of a function, with its table and credentials.
+    /// Returns the command of a function, with the store's table and credentials in its environment.
     pub fn function(&self, mut command: Command) -> Command {
         for (name, value) in [
             ("TOTALS_TABLE", TOTALS_TABLE),
@@ -71,19 +71,20 @@ impl DynamoDb {
         command
     }
 
-    /// Carries out the next request of `operation`, and answers that it failed.
+    /// Carries out the next request of `operation`, and answers it as failed.
     pub fn lose_reply(&self, operation: &'static str) {
         *self.proxy.plan.lock().unwrap() = Plan::LoseReply(operation);
     }
 
-    /// Holds the next request of `operation`. Returns when it arrived, and what releases it.
+    /// Holds the next request of `operation` back. Returns a receiver that completes when the request
+    /// arrives, and a sender that releases it.
     pub fn hold(&self, operation: &'static str) -> (oneshot::Receiver<()>, oneshot::Sender<()>) {
         let ((arrived, arrival), (release, released)) = (oneshot::channel(), oneshot::channel());
         *self.proxy.plan.lock().unwrap() = Plan::Hold(operation, Held { arrived, released });
         (arrival, release)
     }
 
-    /// Asserts that the request planned for has come.
+    /// Asserts that the planned request has come.
     pub fn assert_happened(&self) {
         assert!(matches!(*self.proxy.plan.lock().unwrap(), Plan::Pass), "the request never came");
     }
@@ -102,7 +103,7 @@ impl DynamoDb {
 }
 
 impl Proxy {
-    /// Takes the plan if it is for the operation that these headers name.
+    /// Takes the plan if these headers name its operation.
     fn plan(&self, headers: &HeaderMap) -> Plan {
         let target = headers["x-amz-target"].to_str().unwrap();
         let mut plan = self.plan.lock().unwrap();

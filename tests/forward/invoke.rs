@@ -1,5 +1,5 @@
-//! The sample functions behind the real `invoke` handler. They, the handler and
-//! `docs/invoke.schema.json` agree.
+//! The sample functions behind the real handler `invoke`. Functions, handler and `docs/invoke.schema.json`
+//! agree.
 
 use std::{collections::BTreeMap, fs, pin::Pin, sync::Arc, time::Duration};
 
@@ -51,7 +51,7 @@ const SOURCES: &str = r#"
     invoke = { function = "orders" }
 "#;
 
-/// An account whose Lambda is at `url`.
+/// Returns an account whose Lambda is at `url`.
 fn account(url: &str) -> Account {
     Account { lambda_endpoint: Some(url.trim_end_matches('/').to_owned()), ..Account::local(url, url) }
 }
@@ -79,7 +79,7 @@ fn context(token: u64) -> Context {
     Context::detached(FencingToken(token), Duration::from_secs(10), Env::system())
 }
 
-/// Sends deliveries of several orders.
+/// Sends deliveries of several orders, and checks order, effects and fencing.
 async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     let mut testbed = TestBed::start_for(SOURCES).await;
     let settled = SettleCounter::default();
@@ -118,7 +118,7 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     assert_eq!(ids("shop/order/2"), ["b1", "b2"]);
     assert!(applied.values().all(|order| order.is_sorted_by(|one, next| one.1 < next.1)), "{applied:?}");
 
-    // A rejected delivery is parked at once, a failing one after its retries.
+    // A rejected delivery is parked at once. A failing one is parked after its retries.
     assert_eq!(starts_of(&testbed.journal, "a2").collect::<Vec<_>>(), [RunEnd::Rejected]);
     assert_eq!(starts_of(&testbed.journal, "c1").collect::<Vec<_>>(), [RunEnd::Retry; 2]);
     let parked = testbed.operator().all_parked().await.unwrap();
@@ -132,12 +132,12 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
         let handler = handler(function.url(), Arc::new(Sources::parse(SOURCES).unwrap()));
         handler.handle_all(Deliveries::detached(deliveries), &context(token)).await.unwrap()
     };
-    // A group is applied as a whole or not at all, and repeats are recognised.
+    // A group is applied as a whole or not at all, and its repeats are recognised.
     let group = || vec![delivery("1", "orders/create", 1), delivery("2", "orders/paid", 2)];
     let with_a_rejected_one = [group(), vec![delivery("3", "app/uninstalled", 3)]].concat();
     assert_eq!(call(with_a_rejected_one, 10).await, Outcome::Reject("nobody here wants to know".into()));
     assert_eq!(call(group(), 11).await, Outcome::Done);
-    // The group has grown after a lost answer.
+    // After a lost answer, the group comes again with one more delivery.
     assert_eq!(call([group(), vec![delivery("4", "orders/edited", 4)]].concat(), 12).await, Outcome::Done);
     assert_eq!(call(group(), 11).await, Outcome::retry("token 11 is older than 12"));
     let mut lines = Vec::new();
@@ -147,7 +147,7 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     }
     assert_eq!(lines, ["applied 1", "applied 2", "repeated 1", "repeated 2", "applied 4"]);
 
-    // Its answers match the schema.
+    // The function's answers match the schema.
     let answer = Validator::new(&schema()["definitions"]["answer"].to_string());
     for (deliveries, token, outcome) in [
         (vec![delivery("5", "orders/paid", 5)], 13, "done"),
@@ -164,7 +164,7 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     }
 }
 
-/// Checks the function in each language, each with a store of its own.
+/// Runs the check on the function in each language, each with a separate store.
 async fn with_each_function(check: impl AsyncFn(&DynamoDb, fn() -> Starting)) {
     let functions: [fn() -> Starting; 2] = [|| Box::pin(python_function()), || Box::pin(node_function())];
     for function in functions {
@@ -187,7 +187,7 @@ async fn functions_handle_in_order_once_and_fenced() {
         .await;
 }
 
-/// The function is another instance after each step. Only the table remembers.
+/// Each step starts another instance of the function, so only the table remembers.
 async fn applies_once_whatever_is_lost(store: &DynamoDb, function: fn() -> Starting) {
     let order = "shop/order/9";
     let call = async |id: &str, topic: &str, token: u64| {
@@ -209,11 +209,11 @@ async fn applies_once_whatever_is_lost(store: &DynamoDb, function: fn() -> Start
     assert_eq!(call("2", "orders/paid", 12).await, "repeated", "the function's answer was lost");
     let stale = call("1", "orders/create", 11).await;
     assert!(stale.contains("token 11 is older than 12"), "{stale}");
-    // A rejected delivery's token is kept, and no id.
+    // The row keeps a rejected delivery's token, but not its id.
     assert!(call("3", "app/uninstalled", 13).await.contains("nobody here wants to know"));
     assert_eq!(store.row(order).await, ("orders/paid".into(), 13, 2));
 
-    // A start that another replaced between its two writes.
+    // Between its two writes, this start is replaced by another.
     let (arrival, release) = store.hold("PutItem");
     let late = async { call("4", "orders/edited", 14).await };
     let newer = async {
@@ -231,7 +231,7 @@ async fn functions_apply_once_whatever_reply_is_lost() {
     with_each_function(applies_once_whatever_is_lost).await;
 }
 
-/// Four deliveries wait, and a start gets up to three.
+/// Four deliveries wait, and a start gets up to three of them.
 pub async fn handles_groups<H: Handler + Clone>(
     mut function: Receiver,
     sources: &str,
@@ -279,7 +279,7 @@ fn invoke_event_matches_the_schema() {
     let deliveries = [Delivery::detached(full, Sequence(1)), Delivery::detached(bare, Sequence(2))];
     let event: Value = serde_json::from_str(&event::json(&[&deliveries[0], &deliveries[1]], FencingToken(9))).unwrap();
     assert_eq!(validator.objections(&event), Vec::<String>::new(), "{event}");
-    // Exactly the described fields are sent; `traceparent` only with traces, see `tests/traces`.
+    // The event has exactly the described fields. `traceparent` is sent only with traces; see `tests/traces`.
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let described = |schema: &Value, sometimes: &[&str]| {
         let mut required: Vec<_> =

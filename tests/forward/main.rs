@@ -35,11 +35,10 @@ use postgres::Postgres;
 use receiver::{Receiver, node, node_with_postgres, python};
 use tokio::process::Command;
 
-/// The receivers' secrets, during a rotation.
+/// The receivers' two secrets, as during a rotation.
 const SECRETS: &str = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA== whsec_Zm9ybWVyLWRldmVsb3BtZW50LXNlY3JldA==";
 
-/// Returns two sources: `shop` signs with a secret that the receiver knows, `forger`
-/// with another.
+/// Returns two sources: `shop` signs with a secret that the receiver knows, `forger` with an unknown one.
 fn sources(url: &str) -> String {
     let source = |name: &str, secret: &str| {
         format!(
@@ -70,7 +69,7 @@ fn incoming(source: &str, entity: &str, id: &str, topic: &str, env: &Env) -> Inc
     }
 }
 
-/// A forward that records its starts.
+/// A `Forward` handler that records its starts.
 #[derive(Clone)]
 struct Recorded {
     forward: Forward,
@@ -89,7 +88,7 @@ fn starts_of<'a>(journal: &Journal, id: &'a str) -> impl Iterator<Item = RunEnd>
     journal.runs().into_iter().filter(move |run| run.delivery_id == id).map(|run| run.ending)
 }
 
-/// The example receivers in Python and TypeScript, or why one cannot be run.
+/// Returns the example receivers in Python and TypeScript; for each, the reason if it cannot be run.
 async fn receivers() -> [Result<Command, String>; 2] {
     [python("receiver.py").await, node("receiver.ts").await]
 }
@@ -103,7 +102,7 @@ async fn with_each(commands: [Result<Command, String>; 2], check: impl AsyncFn(R
     }
 }
 
-/// Sends deliveries of two orders and of a forger.
+/// Sends deliveries of two orders and of a forger, and checks order, effects and fencing.
 async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
     let mut testbed = TestBed::start_for(&sources(receiver.url())).await;
     let recorded = Recorded { forward: Forward::new(testbed.sources()), starts: Arc::default() };
@@ -145,7 +144,7 @@ async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
     assert_eq!(ids("shop/order/2"), ["b1", "b2"]);
     assert!(applied.values().all(|order| order.is_sorted_by(|one, next| one.1 < next.1)), "{applied:?}");
 
-    // A 410 is parked at once, a wrong signature after its retries.
+    // A delivery answered 410 is parked at once. One with a wrong signature is parked after its retries.
     assert_eq!(starts_of(&testbed.journal, "a2").collect::<Vec<_>>(), [RunEnd::Rejected]);
     assert_eq!(starts_of(&testbed.journal, "f1").collect::<Vec<_>>(), [RunEnd::Retry; 2]);
     let parked = testbed.operator().all_parked().await.unwrap();
@@ -155,7 +154,7 @@ async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
     let unauthorized = "the endpoint answered 401: no known secret makes this signature";
     assert_eq!(parked, [("a2", "the endpoint answered 410: nobody here wants to know"), ("f1", unauthorized)]);
 
-    // A start that was replaced while its request was under way.
+    // This start was replaced by another while its request was under way.
     let (first, first_token) = recorded.starts.lock().unwrap()["a1"].clone();
     let (last, last_token) = recorded.starts.lock().unwrap()["a3"].clone();
     let handle = async |delivery: &Delivery, token| {
@@ -165,7 +164,7 @@ async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
     let Outcome::Retry { after: None, error } = handle(&first, first_token).await else { panic!("it is stale") };
     assert!(error.starts_with(&format!("the endpoint answered 409: token {first_token} is older than")), "{error}");
 
-    // A start that repeats one whose answer was lost.
+    // This start repeats one whose answer was lost.
     assert_eq!(handle(&last, last_token.next()).await, Outcome::Done);
     let line = receiver.line().await;
     assert_eq!((&line["outcome"], &line["delivery_id"]), (&"repeated".into(), &"a3".into()));
@@ -187,7 +186,7 @@ async fn receivers_get_waiting_deliveries_in_one_request() {
     with_each(receivers().await, handles_lists).await;
 }
 
-/// The sender labels its body as a list of another source's deliveries.
+/// The sender labels its body as a list of deliveries of another source.
 async fn forged_list_is_one_delivery(mut receiver: Receiver) {
     let env = Env::system();
     let sources = Sources::parse(&sources(receiver.url())).unwrap();
@@ -211,7 +210,7 @@ async fn receivers_treat_forged_list_as_one_delivery() {
     with_each(receivers().await, forged_list_is_one_delivery).await;
 }
 
-/// Starts a server. Also returns a function that starts a receiver on it.
+/// Starts a Postgres server. Also returns a function that starts a receiver on it.
 async fn on_postgres() -> Result<(Postgres, impl AsyncFn() -> Receiver), String> {
     let postgres = Postgres::start().await?;
     let url = postgres.url();
@@ -228,7 +227,7 @@ async fn postgres_receiver_handles_in_order_once_and_fenced() {
     }
 }
 
-/// The receiver writes order, token and id in one transaction.
+/// The receiver writes the order, the token and the id in one transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn restarted_postgres_receiver_remembers_applied_deliveries() {
     let (postgres, start) = match on_postgres().await {
@@ -263,13 +262,13 @@ async fn restarted_postgres_receiver_remembers_applied_deliveries() {
     let late = Outcome::retry("the endpoint answered 409: token 11 is older than the newest seen");
     assert_eq!(post(&receiver, &created, 11).await, late);
 
-    // A failed effect rolls its id back, and keeps its token.
+    // A failed effect rolls back the delivery's id, but keeps its token.
     assert_eq!(post(&receiver, &broken, 13).await, Outcome::retry("the endpoint answered 500: error"));
     assert_eq!(orders().await, "orders/paid|2");
     assert_eq!(postgres.psql("SELECT count(*) FROM applied").await.unwrap(), "2");
     assert_eq!(postgres.psql("SELECT token FROM newest_token").await.unwrap(), "13");
 
-    // Of two concurrent starts with the same delivery, one applies it.
+    // Two starts with the same delivery run concurrently, and one of them applies it.
     let shipped = delivery("4", "orders/fulfilled");
     let (one, other) = tokio::join!(post(&receiver, &shipped, 14), post(&receiver, &shipped, 14));
     assert_eq!((one, other), (Outcome::Done, Outcome::Done));

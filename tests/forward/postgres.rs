@@ -9,10 +9,10 @@ use std::{
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-/// The user `nobody` of most systems: Postgres does not run as root.
+/// The id of the user `nobody` on most systems. Postgres refuses to run as root.
 const NOBODY: u32 = 65_534;
 
-/// A running server, reached by a socket in its temporary directory.
+/// A running server, reached through a socket in its temporary directory.
 pub struct Postgres {
     programs: PathBuf,
     directory: TempDir,
@@ -69,7 +69,7 @@ impl Postgres {
     }
 }
 
-/// Finds the directory of the server's programs: on `PATH`, or Debian's.
+/// Finds the directory with the server's programs: on `PATH`, or where Debian has them.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

@@ -28,7 +28,7 @@ impl Receiver {
         &self.url
     }
 
-    /// Returns the next line that it prints.
+    /// Returns the next line that the receiver prints.
     pub async fn line(&mut self) -> Value {
         let line = self.lines.next_line().await.unwrap().expect("it still runs");
         serde_json::from_str(&line).unwrap()
@@ -46,8 +46,8 @@ async fn version(program: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns the command of an example in Python, or why it cannot be run. `PYTHON`
-/// replaces `python3`.
+/// Returns the command of an example in Python, or why it cannot be run. The variable `PYTHON` replaces
+/// `python3`.
 pub async fn python(name: &str) -> Result<Command, String> {
     let path = example(name);
     let program = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
@@ -57,7 +57,7 @@ pub async fn python(name: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-/// Returns the path of an example that `.ci/receiver` provides with packages, or why there is none.
+/// Returns the path of an example that `.ci/receiver` provides with its packages, or why there is none.
 fn provided(example_folder: &str, name: &str, files: &[&str]) -> Result<String, String> {
     let built = format!("{}/../target/receivers/{name}", env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read(path).ok();
@@ -101,8 +101,7 @@ pub async fn node(name: &str) -> Result<Command, String> {
     node_on(&example(name)).await
 }
 
-/// Returns the command of a file in TypeScript, or why it cannot be run. `NODE` replaces
-/// `node`.
+/// Returns the command of a file in TypeScript, or why it cannot be run. The variable `NODE` replaces `node`.
 async fn node_on(path: &str) -> Result<Command, String> {
     let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
     let version = version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;

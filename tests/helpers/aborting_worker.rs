@@ -1,5 +1,5 @@
-//! A worker that aborts its process, blocks its thread, takes seconds or rejects, as the
-//! delivery says. It records its starts in the file `JOURNAL`.
+//! A worker that aborts its process, blocks its thread, takes seconds or rejects, as the delivery says. It
+//! writes its starts into the file that `JOURNAL` names.
 
 use std::{io::Write, path::PathBuf};
 

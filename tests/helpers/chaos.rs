@@ -1,5 +1,5 @@
-//! Real processes under faults: `cargo run -p tests --bin chaos -- --minutes 10`. The
-//! processes run this same program in the roles of `tests::chaos::roles`.
+//! Runs real processes under faults: `cargo run -p tests --bin chaos -- --minutes 10`. Each process is this
+//! same program, in one of the roles of `tests::chaos::roles`.
 
 use std::{process::ExitCode, time::Duration};
 

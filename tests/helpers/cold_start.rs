@@ -1,8 +1,8 @@
-//! Measures the functions beside a hello world built the same way: size, instructions counted
-//! by callgrind, and times.
+//! Measures the functions and, beside them, a hello world built the same way: sizes, instructions counted by
+//! callgrind, and times.
 //!
-//! Fails if a size or an instruction count exceeds its limit, and reports those above their
-//! goal. Times depend on the machine and are only reported.
+//! The run fails if a size or an instruction count exceeds its limit, and reports those above their goal.
+//! Times depend on the machine, so they are only reported.
 
 use std::{
     net::SocketAddr,
@@ -40,10 +40,11 @@ use webhook_serializer::{sources::Sources, time::Env};
 const INIT_RATIO: f64 = 5.0;
 const TLS_CALL: u64 = 6_000_000;
 
-/// The limits. The machine's own libraries affect the ratio, so it has some room above the goal.
+/// The limit of the ratio. The machine's own libraries affect the ratio, so the limit is above the goal.
 const INIT_RATIO_ALLOWED: f64 = 5.6;
 
-/// In bytes. The goal is 5.7 MB for arm64, as deployed; the same code for x86-64 is a tenth larger.
+/// The limits in bytes. The goal is 5.7 MB for arm64, as deployed; the same code for x86-64 is a tenth
+/// larger.
 const LARGEST_ALLOWED: [u64; 3] =
     if cfg!(target_arch = "aarch64") { [5_700_000; 3] } else { [6_000_000, 6_500_000, 5_800_000] };
 
@@ -63,12 +64,12 @@ struct Arguments {
     no_gate: bool,
 }
 
-/// The end of a measurement.
+/// When a measurement ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
     /// The process requests its first event.
     Next,
-    /// The process has answered it.
+    /// The process has answered the event.
     Answer,
 }
 
@@ -131,7 +132,7 @@ async fn tls(acceptor: TlsAcceptor, behind: String) -> Result<String> {
     Ok(address)
 }
 
-/// Runs one function until `until`.
+/// Runs one function until the measurement's end.
 async fn run(
     program: &Path,
     environment: &[(String, String)],
@@ -232,14 +233,14 @@ struct Function<'a> {
     event: &'a str,
 }
 
-/// The goals that a function missed, and the limits that it exceeded.
+/// The goals that a function missed and the limits that it exceeded.
 struct Found {
     missed: Vec<String>,
     failed: Vec<String>,
 }
 
 impl Function<'_> {
-    /// Measures a function that reaches no engine, one, and both.
+    /// Measures a function that reaches no engine, one engine, and both.
     async fn measure(&self, hello: &Hello, [alone, one, both]: [&Environment; 3], allowed: u64) -> Result<Found> {
         let Self { name, program, event } = self;
         let size = size_of(program)?;
@@ -324,7 +325,7 @@ async fn main() -> Result<ExitCode> {
         .into()
     };
     const NOBODY: &str = "http://127.0.0.1:1";
-    // Without a bundle it trusts what it trusts in Lambda.
+    // Without a bundle, the function trusts the same roots as in Lambda.
     let alone = environment(NOBODY, NOBODY);
     let trusting = |dynamodb: &str, sqs: &str| {
         let bundle = ("AWS_CA_BUNDLE".to_owned(), bundle.to_string_lossy().into_owned());
@@ -362,7 +363,7 @@ async fn main() -> Result<ExitCode> {
     Ok(if failed.is_empty() || arguments.no_gate { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the sources that one shop may have, because reading each takes time.
+/// Returns as many sources as one shop may have: reading each takes time.
 fn a_shop_s_sources() -> String {
     let of_a_shop = |part: &&str| {
         let table = part.split(']').next().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Takes the pictures of `docs/console.md` in a real browser:
-//! `cargo run -p tests --bin console-pictures [-- FOLDER]`. With a further argument, it takes each page on screens of
-//! two widths, light and dark.
+//! `cargo run -p tests --bin console-pictures [-- FOLDER]`. A further argument makes it take each
+//! page at two screen widths, light and dark.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -57,7 +57,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Takes each page on screens of two widths, light and dark.
+/// Takes each page at two screen widths, light and dark.
 async fn every_page(
     browser: &Browser,
     at: &impl Fn(&str) -> String,

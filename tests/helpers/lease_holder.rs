@@ -1,6 +1,5 @@
-//! Takes the lease of `test/frozen` for one second, prints it, and continues after a line on
-//! standard input: commits a note and writes another in a separate transaction. Prints both
-//! results.
+//! Takes the lease of `test/frozen` for one second and prints it. After a line on standard input, commits a
+//! note under the lease, and writes another note in a separate transaction. Prints both results.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use webhook_serializer::{
     time::Env,
 };
 
-/// A row that is written under the lease.
+/// Returns a write of a note's row under the lease.
 fn note(who: &str) -> Write {
     Write {
         key: Key { table: TableName::Entities, partition: ("entity".into(), "test/note".into()), sort: None },

@@ -1,5 +1,5 @@
-//! The ingest or the worker function, as `FUNCTION` says, with the feature `otel` and the
-//! ready-made handlers.
+//! The function that `FUNCTION` names, `ingest` or `worker`, with the feature `otel` and the ready-made
+//! handlers.
 
 use webhook_serializer::{ingest, worker};
 

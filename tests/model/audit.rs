@@ -1,4 +1,4 @@
-//! The properties, checked in every state and at every step that could violate them.
+//! The properties. Each is checked in every state, or at every step that could violate it.
 
 use stateright::Property;
 use webhook_serializer::protocol::{format::attribute as a, receipt::Settlement};
@@ -49,13 +49,13 @@ pub fn properties() -> Vec<Property<Protocol>> {
 }
 
 impl Protocol {
-    /// Reports only the first violation of a property: of those in one block of states, stateright
-    /// 0.31 reports the last, which is not the shortest.
+    /// Reports only the first violation of a property. stateright 0.31 reports the last violation in a block
+    /// of states, which is not the one with the shortest path.
     pub fn report_first(&self, property: &'static str, holds: bool) -> bool {
         holds || !self.violated.lock().expect("no one panics while holding this").insert(property)
     }
 
-    /// Returns whether somebody is certain to look at the entity, the sweep not counted.
+    /// Returns whether somebody is certain to look at the entity even without the sweep.
     pub fn is_sure(&self, state: &State) -> bool {
         let owes = |append: &Append| match append.step {
             AppendStep::Claim => append.known.owed,
@@ -92,7 +92,7 @@ impl Protocol {
         let waits = state.appends.iter().any(|append| {
             matches!(append.step, AppendStep::Answered(sequence) if sequence > view.head.0) && !view.is_stopped()
         });
-        // An answered delivery that does not wait was settled, under its own identity.
+        // An answered delivery that no longer waits was settled under its own identity.
         let gone = state.appends.iter().any(|append| {
             let AppendStep::Answered(sequence) = append.step else { return false };
             let receipt = |receipt: &ReceiptRef| receipt.sequence.0 == sequence && receipt.id() == Some(append.id);
@@ -116,7 +116,7 @@ impl Protocol {
                 !matches!(worker.step, Step::Run | Step::Spill { commits: true, .. } | Step::Commit { .. })
                     && worker.drain.as_ref().is_some_and(|drain| drain.lease.token().0 == token)
             });
-        // A handler that timed out is its worker's only start until the failure is counted.
+        // Until its failure is counted, a handler that timed out is its worker's only start.
         running.count() + usize::from(is_exclusive) + late.saturating_sub(usize::from(failing)) <= 1
     }
 }
@@ -146,8 +146,7 @@ impl Next<'_> {
             if let Op::TakeOver(..) = op
                 && before.is_some_and(|row| view_of(&row).has_attempts_of_latest())
             {
-                // Deliveries run alone from here on; the starts counted so far were those of the
-                // latest.
+                // From here on, deliveries run alone. The starts counted so far were the latest delivery's.
                 self.state.starts = 0;
             }
             if let Op::MarkStart(..) = op {
@@ -212,7 +211,7 @@ impl Next<'_> {
             }
             Settlement::Parked => {
                 self.model.reach(Reached::Park);
-                // A delivery parked before the rewind may have been redriven since.
+                // A delivery that was parked before the rewind may have been redriven since.
                 if self.state.item(Item::Parked(receipt.sequence.0)).is_none() && !as_before {
                     self.state.violates(Violation::Loss);
                 }
@@ -220,7 +219,7 @@ impl Next<'_> {
             Settlement::Repeat => {
                 self.model.reach(Reached::Repeat);
                 let known = |other: &ReceiptRef| other.id() == receipt.id() && other.settlement != Settlement::Repeat;
-                // A late receipt may outlive its retention.
+                // A receipt that was written late may outlive its delivery's retention.
                 let once = receipt.id().is_some_and(|id| self.state.forgotten.contains(&id));
                 if !self.state.settled.iter().any(known) && !once {
                     self.state.violates(Violation::Loss);
@@ -228,7 +227,7 @@ impl Next<'_> {
             }
             Settlement::Superseded => {
                 self.model.reach(Reached::Superseded);
-                // A newer delivery, which is applied with it, supersedes it.
+                // A delivery is superseded by a newer one that is applied with it.
                 if !as_before && with.each().last().is_none_or(|last| last.settlement != Settlement::Applied) {
                     self.state.violates(Violation::Loss);
                 }
@@ -253,7 +252,7 @@ impl Next<'_> {
             self.state.violates(Violation::Hold);
         }
         for (sequence, id) in known.handled(group) {
-            // Earlier deliveries are settled, or part of the same start.
+            // Earlier deliveries must be settled, or be part of the same start.
             let behind =
                 |other: u64| view.is_none_or(|view| view.head.0 >= other) || (first..sequence).contains(&other);
             let here = self.state.appends.iter().find(|append| match append.step {
@@ -274,22 +273,23 @@ impl Next<'_> {
                 }
             }
         }
-        // A recorded start counts already, as does that of a holder that vanished before it. A
-        // group's start counts for no single delivery, except the latest's, which counts for all.
+        // A start that is recorded has been counted, and so has the start of a holder that vanished before
+        // it. A group's start counts for no single delivery. The latest delivery's start counts, for all that
+        // it supersedes.
         if !known.state().is_suspect() && (!group.is_several() || group.is_latest) {
             self.counts_start(first);
         }
         worker.step = Step::Run;
     }
 
-    /// An effect reaches a receiver that remembers the newest token.
+    /// Delivers an effect to a receiver that remembers the newest token.
     pub fn effect(&mut self, token: u64, sequence: u64) -> bool {
         let (newest, last) = self.state.receiver;
         if token < newest && !self.has(Rule::ReceiversIgnoreTokens) {
             self.model.reach(Reached::LateEffectRefused);
             return false;
         }
-        // A rewound delivery runs under a newer token; its order is checked when it starts.
+        // A rewound delivery runs under a newer token. Its order was checked when it started.
         if sequence < last && (token <= newest || !self.state.rewound.contains(&sequence)) {
             self.state.violates(Violation::LateEffect);
         }

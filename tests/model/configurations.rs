@@ -1,4 +1,4 @@
-//! Configurations in which the protocol holds, with their numbers of states.
+//! Configurations in which the protocol holds, each with its number of states.
 
 use webhook_serializer::sources::deliver::Deliver::{Latest, UpTo};
 
@@ -12,8 +12,8 @@ pub struct Configuration {
     pub model: Protocol,
 }
 
-/// `model!(two { workers: 2 } may { take_overs: 1 })`: two deliveries, two workers, and at most
-/// one take-over.
+/// `model!(two { workers: 2 } may { take_overs: 1 })` is two deliveries, two workers, and at most one
+/// take-over.
 macro_rules! model {
     ($base:ident { $($field:ident: $value:expr),* } may { $($event:ident: $times:expr),* }) => {
         $crate::protocol::Protocol {
@@ -31,37 +31,37 @@ macro_rules! configurations {
     };
 }
 
-/// One delivery.
+/// Returns a protocol with one delivery.
 pub fn one() -> Protocol {
     Protocol::default()
 }
 
-/// Two deliveries.
+/// Returns a protocol with two deliveries.
 pub fn two() -> Protocol {
     Protocol { arrivals: &[0, 1], ..one() }
 }
 
-/// Three deliveries.
+/// Returns a protocol with three deliveries.
 fn three() -> Protocol {
     Protocol { arrivals: &[0, 1, 2], ..one() }
 }
 
-/// A delivery and its repeat.
+/// Returns a protocol with a delivery and its repeat.
 pub fn repeated() -> Protocol {
     Protocol { arrivals: &[0, 0], ..one() }
 }
 
-/// A delivery, another one, and a repeat of the first.
+/// Returns a protocol with two deliveries and a repeat of the first.
 pub fn with_repeat() -> Protocol {
     Protocol { arrivals: &[0, 1, 0], ..one() }
 }
 
-/// Three deliveries and a repeat of the first.
+/// Returns a protocol with three deliveries and a repeat of the first.
 fn three_with_repeat() -> Protocol {
     Protocol { arrivals: &[0, 1, 2, 0], ..one() }
 }
 
-/// The configurations of fewer than 100,000 states; `cargo test` explores those below `QUICK`.
+/// Returns the configurations of fewer than 100,000 states. `cargo test` explores those below `QUICK`.
 #[rustfmt::skip]
 pub fn small() -> Vec<Configuration> {
     configurations! {
@@ -140,7 +140,7 @@ pub fn small() -> Vec<Configuration> {
     }
 }
 
-/// The configurations that take minutes.
+/// Returns the configurations that take minutes to explore.
 #[rustfmt::skip]
 pub fn large() -> Vec<Configuration> {
     configurations! {

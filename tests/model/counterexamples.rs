@@ -1,4 +1,4 @@
-//! Controls: each changes one rule, and must then violate a property in this many steps.
+//! Controls. Each changes one rule, which must violate a property within the given number of steps.
 
 use webhook_serializer::sources::deliver::Deliver::UpTo;
 
@@ -12,7 +12,7 @@ use crate::{
 pub struct Control {
     pub change: &'static str,
     pub rule: Rule,
-    /// Further changes, with which the protocol must still hold.
+    /// Further changed rules. With these alone, the protocol must still hold.
     pub assumes: &'static [Rule],
     pub property: &'static str,
     /// The length of a shortest counterexample.

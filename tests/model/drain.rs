@@ -1,5 +1,5 @@
-//! The state of a drain: the production value, advanced by the production functions. Values are
-//! interned, and every step is memoized.
+//! The state of a drain: the production value, advanced by the production functions. Values are interned and
+//! every step is memoized.
 
 use std::{
     cell::RefCell,
@@ -42,11 +42,11 @@ impl fmt::Debug for DrainRef {
     }
 }
 
-/// An answer of the store to a drain.
+/// What a drain learns from the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Observation {
     Seen(View),
-    /// A page from this sequence on, and receipts.
+    /// A page from this sequence on, and the receipts that were found.
     Read(u64, Vec<RowRef>, Vec<(Id, RowRef)>),
     Spilled(ReceiptRef),
     Filled,
@@ -64,7 +64,7 @@ impl fmt::Debug for PlanStep {
     }
 }
 
-/// The time at which a plan is consulted.
+/// The time at which the plan is consulted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PlanTime {
     At(Clock),
@@ -79,7 +79,7 @@ pub enum HandlerOutcome {
     Reject,
 }
 
-/// The begin of a drain.
+/// How a drain begins.
 #[derive(Debug, Clone, Copy)]
 pub enum DrainBegin {
     Granted(LeaseRef, DrainRef),
@@ -88,24 +88,24 @@ pub enum DrainBegin {
     TakeOver(View),
 }
 
-/// The outcome to settle.
+/// The arguments of a settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SettleArgs {
     pub settlement: Settlement,
     pub group: Group,
     pub token: u64,
-    /// A handler of a source with a rate limit has run.
+    /// A handler has run, and its source has a rate limit.
     pub rated: bool,
 }
 
 pub const RETENTION: Duration = Duration::from_secs(1000);
 
-/// Later than every limit.
+/// A time later than every limit.
 const LONG_AGO: AnswerTiming =
     AnswerTiming { at: Timestamp::from_millis(u64::MAX / 2), took: Duration::ZERO, fraction: 0.0 };
 
-/// The attempts of a source, whether it blocks, whether it has a rate limit, and what it delivers
-/// at once.
+/// A kind of source: its number of attempts, whether it blocks, whether it has a rate limit, and how it
+/// delivers.
 pub type SourceKind = (u32, bool, bool, Deliver);
 
 thread_local! {
@@ -142,8 +142,8 @@ fn moment(epoch: u8, when: PlanTime) -> Moment {
     Moment { now: time(epoch, clock), left, is_alone: true, is_spent: false }
 }
 
-/// Interprets the reply to an acquire. Nobody waits for another holder here: that is a second look,
-/// later. `capacity` is the number of receipts in the row.
+/// Interprets the reply to an acquire. A drain does not wait here for another holder; it looks again in a
+/// later step. `capacity` is the number of receipts in the row.
 pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: Clock, capacity: usize) -> DrainBegin {
     let memory = Memory { capacity, retention: RETENTION };
     let begins = || acquire_step((*answer).clone(), time(epoch, clock), AMPLE, None);
@@ -161,7 +161,7 @@ pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: Clock, capacity: usize
 }
 
 impl DrainRef {
-    /// Returns the sequence to be settled next, and its delivery if it was read.
+    /// Returns the sequence to be settled next, and its delivery if the drain has read it.
     pub fn place(&self) -> (u64, Option<Id>) {
         let front = self.front();
         let sequence = front.map_or(self.state().next(), |waiting| waiting.unpacked.head().sequence());
@@ -172,7 +172,7 @@ impl DrainRef {
         self.state().is_on_hold()
     }
 
-    /// Returns the deliveries of a group that its handler gets.
+    /// Returns the deliveries that the handler of a group gets.
     pub fn handled(&self, group: Group) -> Vec<(u64, Id)> {
         let one = |row| delivery_at(row).expect("a delivery");
         self.members(group).map(|waiting| (waiting.unpacked.head().sequence().0, one(&waiting.row))).collect()
@@ -202,7 +202,7 @@ impl DrainRef {
         intern(&TODOS, self.refused(group, source, LONG_AGO))
     }
 
-    /// Returns the next step after the wait at a gap. `expired`: the gap is older than half the
+    /// Returns the next step after the wait at a gap. `expired` means that the gap is older than half the
     /// retention.
     pub fn gap_is_over(self, epoch: u8, expired: bool) -> PlanStep {
         let retention = if expired { Duration::ZERO } else { Duration::MAX };
@@ -227,12 +227,12 @@ impl DrainRef {
         })
     }
 
-    /// Returns the receipts to spill before the decision.
+    /// Returns the receipts that must be spilled before the decision is written.
     pub fn spills(&self, decision: DecisionRef) -> Vec<ReceiptRef> {
         self.to_spill(&decision).into_iter().map(intern_receipt).collect()
     }
 
-    /// Returns the receipts that may be spilled beside the decision.
+    /// Returns the receipts that may be spilled concurrently with the decision.
     pub fn spills_ahead(&self, decision: DecisionRef) -> Vec<ReceiptRef> {
         self.to_spill_ahead(&decision).into_iter().map(intern_receipt).collect()
     }

@@ -1,4 +1,4 @@
-//! An exclusive holder.
+//! The steps of an exclusive holder.
 
 use webhook_serializer::{
     leases::wait::{WaitStep, wait_step},

@@ -1,4 +1,4 @@
-//! An operator who holds, resumes and skips.
+//! The steps of an operator who holds, resumes and skips.
 
 use webhook_serializer::{
     engine::drain::plan::{Front, Group},
@@ -50,7 +50,7 @@ impl Next<'_> {
         };
     }
 
-    /// Delays the operator's write, which is then sent again.
+    /// Delays the operator's write; the operator sends it again.
     pub fn sends_late(&mut self) {
         self.state.left.late_writes -= 1;
         self.state.late_writes.push(match &self.state.operator {
@@ -74,7 +74,7 @@ impl Next<'_> {
                         self.state.reported_hold = Some(true);
                         Operator::Away
                     }
-                    // A late write has changed it.
+                    // A late write has changed the row.
                     _ => self.looks_again(),
                 }
             }
@@ -99,7 +99,7 @@ impl Next<'_> {
                 match drain_begin(answer, self.state.epoch, Clock::Early, self.model.capacity) {
                     _ if !heard => return,
                     DrainBegin::Granted(lease, _) => Operator::SkipLook(sequence, lease),
-                    // It does not wait.
+                    // The operator does not wait for the order.
                     _ => Operator::Away,
                 }
             }
@@ -169,7 +169,7 @@ impl Next<'_> {
         };
         let rows = self.state.item(Item::Delivery(sequence)).into_iter().collect();
         let known = known.observes(self.state.epoch, Observation::Read(view.next().0, rows, Vec::new()));
-        // A repeat is left to a worker here.
+        // In this model, an operator leaves repeats to a worker.
         match known.front_item() {
             Front::Delivery(_) => Operator::SkipPark(lease, known),
             _ => Operator::SkipRelease(lease),

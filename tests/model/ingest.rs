@@ -81,7 +81,7 @@ impl Next<'_> {
 
     pub fn put(&mut self, append: &mut Append, reply: Hearing) {
         let AppendStep::Write { sequence, owed, .. } = append.step else { unreachable!() };
-        // The envelope keeps the nonce of the first claim.
+        // The envelope keeps the nonce of the append's first claim.
         let executed = self.on_item(Item::Delivery(sequence), Op::Put(append.id, NonceId(append.author, 0), sequence));
         if reply == Lost {
             return;

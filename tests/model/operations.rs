@@ -1,4 +1,4 @@
-//! Runs production operations on a row, and applies the changes of controls to them.
+//! Runs production operations on a row, and applies the controls' changes to them.
 
 use std::{cell::RefCell, collections::HashMap, time::Duration};
 
@@ -42,9 +42,9 @@ pub enum Op {
     Acquire(LeaseKind, NonceId, Clock),
     TakeOver(LeaseKind, NonceId, View),
     Renew(LeaseRef),
-    /// The last field: `hands_over`.
+    /// The last field is `hands_over`.
     Settle(LeaseRef, DecisionRef, bool),
-    /// The last field: the row must stay, because the entity is on hold.
+    /// The last field says whether the row must stay, because the entity is on hold.
     SettleAndRelease(LeaseRef, DecisionRef, bool),
     Spill(ReceiptRef),
     Park(Id, u64),
@@ -63,8 +63,7 @@ pub enum Op {
     MarkStart(LeaseRef, u64),
     HandOver(LeaseRef, bool),
     Unblock,
-    /// The fields: whether the holder is exclusive, with a short retention; whether the row must
-    /// stay.
+    /// The fields say whether the holder is exclusive, with a short retention, and whether the row must stay.
     ReleaseEmpty(LeaseRef, bool, bool),
     Release(LeaseRef),
     RequestYield,
@@ -75,7 +74,7 @@ pub enum Op {
     Rewind(LeaseRef, View, u64),
 }
 
-/// The outcome for the author of an operation.
+/// The outcome of an operation, as its author learns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reply {
     Claimed(u64, View),
@@ -84,9 +83,9 @@ pub enum Reply {
     Voided,
     Filled,
     Answered(AcquiredRef),
-    /// Done; the lease continues.
+    /// The operation landed; the lease continues.
     Goes(LeaseRef, View),
-    /// Done; the lease has ended.
+    /// The operation landed; the lease has ended.
     Ended(Option<View>),
     Grown(View),
     Lost,
@@ -94,7 +93,7 @@ pub enum Reply {
     Refused,
 }
 
-/// The row after an operation, whether the write landed, and the outcome if its reply arrives.
+/// The row after an operation, whether the write landed, and the outcome that a reply would tell.
 #[derive(Clone, Copy)]
 pub struct Executed {
     pub row: Option<RowRef>,
@@ -210,7 +209,7 @@ impl Execution {
                 self.with(&spill, |()| Reply::Done)
             }
             Op::Park(id, sequence) => {
-                // Like `delivery::parked_copy`: the payload, without an end of retention.
+                // The same row as from `delivery::parked_copy`: the payload, without an end of its retention.
                 let row = Row::new()
                     .with(a::VERSION, webhook_serializer::protocol::format::FORMAT)
                     .with(a::DELIVERY_ID, identity(id).delivery_id.as_str())
@@ -245,8 +244,8 @@ impl Execution {
                 })
             }
             Op::Unblock => {
-                // The operator's read and write are one step here; the simulation covers a late
-                // landing.
+                // The operator's read and write are one step here. The simulation covers a write that lands
+                // late.
                 let seen = self.row.as_ref().map_or(FencingToken(0), |row| view_of(row).token);
                 self.with(&Unblock { entity, seen }, |unblocked| match unblocked {
                     Unblocked::Unblocked(_) => Reply::Done,
@@ -355,8 +354,7 @@ impl Execution {
         }
     }
 
-    /// Every grant ends at the same time: whether a lease seems valid depends on the reader's clock
-    /// only.
+    /// Gives every lease the same end. Whether it seems valid then depends only on the reader's clock.
     fn forget_whose_clock(&self, after: &mut Option<Row>) {
         if let (Op::Acquire(..) | Op::TakeOver(..), Some(row)) = (self.op, after) {
             row.set(a::EXPIRES_AT, (time(self.epoch, Clock::Early) + LEASE).as_millis());

@@ -1,4 +1,4 @@
-//! An operator: redrives, unblocks and releases by force.
+//! The steps of an operator who redrives, unblocks and releases by force.
 
 use webhook_serializer::{
     operator::{self, ParkedOutcome, is_put_back},
@@ -83,7 +83,7 @@ impl Protocol {
                 actions.extend(replies.iter().map(|reply| Action::Operate(Clock::Early, *reply)));
             }
         }
-        // An operator that dies between its write and its wake-up has not reported completion.
+        // An operator that dies between its write and its wake-up has not reported that it is done.
         if state.left.ingest_crashes > 0 && !matches!(state.operator, Operator::Wake) {
             actions.push(Action::OperatorDies);
         }
@@ -97,7 +97,8 @@ impl Next<'_> {
             Operator::Away => {}
             Operator::Check(sequence, id) => {
                 if !self.has(Rule::RedriveWithoutLookup) {
-                    // Production reads twice, but settled deliveries do not change.
+                    // Production reads twice. One read is enough here, because settled deliveries do not
+                    // change.
                     let settled = match operator::parked_outcome(self.state.view().as_deref(), Sequence(sequence)) {
                         ParkedOutcome::Undecided => {
                             self.state.operator = Operator::Away;
@@ -175,7 +176,7 @@ impl Next<'_> {
                 let executed = self.on_entity(Op::ForceRelease(seen));
                 if heard {
                     self.model.reach(Reached::Forced);
-                    // The wake-up is only for speed, because the former holder owes one too.
+                    // This wake-up only saves time: the former holder owes one too.
                     self.state.operator = Operator::Away;
                     let _ = executed;
                 }
@@ -199,7 +200,7 @@ impl Next<'_> {
         };
     }
 
-    /// Deletes an idle row, as TTL does, long after its inbox's rows.
+    /// Deletes an idle row, as TTL does. Its inbox's rows were deleted long before.
     pub fn purge(&mut self) {
         let row = self.state.row.expect("a row");
         let view = view_of(&row);
@@ -211,7 +212,7 @@ impl Next<'_> {
         self.state.left.purges -= 1;
         self.state.row = None;
         self.state.epoch += 1;
-        // No request is delayed for so long.
+        // No request is delayed for as long as a row lives.
         self.state.late_writes.clear();
         let purge_at = row.number(a::PURGE_AT).expect("it is to be purged");
         if purge_at * 1000 < view.recent.keep_until().as_millis() {

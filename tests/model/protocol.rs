@@ -1,6 +1,6 @@
-//! The steps of the model: which are possible in a state, and the effect of each.
+//! The steps of the model: which ones are possible in a state, and what each does.
 //!
-//! The production plan decides what a drain does (`drain.rs`, `worker.rs`), and `Appending` what an
+//! The production plan decides a drain's next step (`drain.rs`, `worker.rs`), and `Appending` decides what an
 //! append owes (`ingest.rs`). A step is one store write, one queue send, or one step of a handler.
 
 use std::{
@@ -29,26 +29,25 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Protocol {
     pub changes: Changes,
-    /// The arriving deliveries, each with its own ingest instance. Equal numbers are repeats.
+    /// The deliveries that arrive, each with its own ingest instance. Equal numbers are repeats.
     pub arrivals: &'static [u8],
     pub workers: usize,
     /// Handlers settle by commit.
     pub commit: bool,
     /// The source has a rate limit.
     pub rated: bool,
-    /// The failed attempts after which a delivery is given up.
+    /// The number of failed attempts after which a delivery is given up.
     pub attempts: u32,
     /// A delivery that is given up blocks the entity.
     pub block: bool,
     pub deliver: Deliver,
     /// The number of receipts in the row.
     pub capacity: usize,
-    /// A copy of a message shows a receive count above one.
+    /// Every copy of a message shows a receive count above one.
     pub counts_are_shown: bool,
     /// The first worker starts with a copy of a message that was deleted long ago.
     pub stray: bool,
-    /// The first worker was the first to receive its message, and knows that it may be visible
-    /// again.
+    /// The first worker is the first to receive its message, but knows that the message may be visible again.
     pub may_be_back: bool,
     pub budget: Budget,
     pub reached: Arc<AtomicU64>,
@@ -77,14 +76,14 @@ impl Default for Protocol {
     }
 }
 
-/// The fate of a reply.
+/// What happens to a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hearing {
     Heard,
     Lost,
 }
 
-/// A handler's end.
+/// How a handler ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Answer {
     Done,
@@ -125,7 +124,7 @@ pub enum Action {
     EndRewind,
     Operate(Clock, Hearing),
     OperateWakeUp,
-    /// Its write is delayed, and the operator sends it again.
+    /// The operator's write is delayed, and the operator sends it again.
     OperateLate,
     LateWrite(usize),
     OperatorDies,
@@ -343,7 +342,7 @@ impl Next<'_> {
                 if let Operator::Hold(_) | Operator::Resume(_) = self.state.operator {
                     self.state.reported_hold = None;
                 }
-                // The delayed wake-up that it sent before its write.
+                // The operator sent this delayed wake-up before its write.
                 if let Operator::Resume(_)
                 | Operator::SkipSettle(..)
                 | Operator::RewindWrite(..)

@@ -1,4 +1,5 @@
-//! Situations that the configurations must reach together, so that no model checks nothing of interest.
+//! Situations that the configurations must reach together. They show that the models check something of
+//! interest.
 
 macro_rules! situations {
     ($($name:ident),* $(,)?) => {

@@ -1,4 +1,4 @@
-//! An operator who rewinds, and who ends a rewind early.
+//! The steps of an operator who rewinds, and who ends a rewind early.
 
 use std::collections::BTreeSet;
 
@@ -39,21 +39,21 @@ impl Protocol {
 }
 
 impl State {
-    /// Returns how often this sequence was rewound.
+    /// Returns how many times this sequence was rewound.
     fn runs(&self, sequence: u64) -> usize {
         self.rewound.iter().filter(|at| **at == sequence).count()
     }
 
-    /// Returns whether another start of this sequence is one too many: it was applied, here or
-    /// elsewhere, and was not rewound since.
+    /// Returns whether another start of this sequence is one too many. It is if the delivery was applied,
+    /// here or at another sequence, and was not rewound since.
     pub fn is_over(&self, sequence: u64, is_it: impl Fn(&ReceiptRef) -> bool) -> bool {
         let (here, elsewhere): (Vec<&ReceiptRef>, Vec<&ReceiptRef>) =
             self.settled.iter().filter(|receipt| is_it(receipt)).partition(|receipt| receipt.sequence.0 == sequence);
         !elsewhere.is_empty() || here.len() > self.runs(sequence)
     }
 
-    /// Returns how often this delivery was rewound at any of its sequences: a delivery that is
-    /// parked and redriven is applied at another one.
+    /// Returns how many times this delivery was rewound at any of its sequences. A delivery that is parked
+    /// and redriven is applied at another sequence.
     pub fn runs_of(&self, delivery: u8) -> usize {
         let of_it = |receipt: &&ReceiptRef| receipt.id().is_some_and(|id| id.delivery == delivery);
         let places: BTreeSet<u64> = self.settled.iter().filter(of_it).map(|receipt| receipt.sequence.0).collect();
@@ -67,7 +67,7 @@ impl State {
 }
 
 impl Next<'_> {
-    /// Notes a rewind from this head.
+    /// Records a rewind from this head.
     pub fn is_rewound(&mut self, from: u64, head: u64) {
         self.model.reach(Reached::Rewound);
         self.state.starts = 0;
@@ -80,8 +80,8 @@ impl Next<'_> {
         }
     }
 
-    /// Checks that a sequence is settled again only after a rewind, and with the same outcome,
-    /// except that an applied delivery may be parked now.
+    /// Checks that a sequence is settled again only after a rewind, and with the same outcome. The exception
+    /// is an applied delivery, which may be parked now.
     pub fn is_decided_again(&mut self, now: ReceiptRef) {
         let sequence = now.sequence.0;
         let Some(before) = self.state.before(sequence) else { return };
@@ -138,7 +138,7 @@ impl Next<'_> {
                 self.on_entity(Op::YieldToDeliveries(lease));
                 if heard { Operator::Wake } else { return }
             }
-            // The deliveries' turn after the rewind is over.
+            // The time in which deliveries go first, after the rewind, is over.
             Operator::EndAcquire(drawn) => match self.asks(drawn, Clock::Late) {
                 _ if !heard => return,
                 Some(lease) => Operator::EndLook(lease),
@@ -175,14 +175,14 @@ impl Next<'_> {
         };
     }
 
-    /// Returns whether each of these sequences has a row. The sequences of a new row start
-    /// elsewhere.
+    /// Returns whether each sequence from `from` to `head` has a row. The sequences of a recreated order row
+    /// start elsewhere.
     fn stands_from(&self, from: u64, head: u64) -> bool {
         let is_there = |at: &u64| self.state.item(Item::Delivery(*at)).is_some();
         (0..=head).rev().take_while(is_there).last().is_some_and(|first| first <= from) && from <= head
     }
 
-    /// Returns the receipt of the front if it is already being run again, under the new token.
+    /// Returns the receipt of the front under the new token, if the front is already being run again.
     fn named_anew(&self, lease: LeaseRef, seen: View) -> Option<ReceiptRef> {
         let receipts = self.state.inbox.iter().filter(|(item, _)| matches!(item, Item::Receipt(_)));
         let mut receipts = receipts.map(|(_, row)| Receipt::parse(row).expect("a sound row"));
@@ -195,7 +195,7 @@ impl Next<'_> {
         stored.is_some_and(|row| row.number(a::TOKEN) >= Some(receipt.token.0))
     }
 
-    /// Requests the lease once; `None` if it was not granted.
+    /// Tries once to acquire the lease; `None` if it was not granted.
     fn asks(&mut self, drawn: NonceId, clock: Clock) -> Option<LeaseRef> {
         let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, clock));
         let Reply::Answered(answer) = executed.reply else { unreachable!() };

@@ -1,4 +1,4 @@
-//! The model's state: rows, the queue, and the steps of the actors.
+//! The model's state: rows, the queue, and each actor's step.
 
 use webhook_serializer::{
     engine::{append::Appending, drain::plan::Group},
@@ -11,7 +11,7 @@ use crate::{
     store::{AcquiredRef, DecisionRef, Id, Item, LeaseRef, NonceId, ReceiptRef, RowRef, View, arrival, view_of},
 };
 
-/// The remaining occurrences of each event, so that the exploration ends.
+/// How many times each event may still occur. The limits end the exploration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Budget {
     /// Crashes of ingest instances and operators.
@@ -19,11 +19,11 @@ pub struct Budget {
     pub worker_crashes: u8,
     /// Tombstones written while the sequence's ingest lives.
     pub voids: u8,
-    /// Messages delivered to a second worker while the first has them.
+    /// Messages that are delivered to a second worker while the first worker has them.
     pub copies: u8,
     pub lost_replies: u8,
     pub take_overs: u8,
-    /// Drains that end because their function's time ends.
+    /// Drains that end because the time of their function ends.
     pub overruns: u8,
     pub failures: u8,
     /// Handlers that time out and have a late effect.
@@ -31,7 +31,7 @@ pub struct Budget {
     pub rejections: u8,
     /// Renewals that find the lease lost.
     pub renewals: u8,
-    /// Gaps that retention may have left.
+    /// Gaps that may be left by expired rows.
     pub expiries: u8,
     pub exclusive_crashes: u8,
     pub exclusive_leases: u8,
@@ -48,19 +48,19 @@ pub struct Budget {
     pub skips: u8,
     pub rewinds: u8,
     pub rewind_ends: u8,
-    /// An operator's writes that land at any later time or never.
+    /// Writes of an operator that land at any later time, or never.
     pub late_writes: u8,
 }
 
-/// An `Inbox::append`, of a webhook or a redrive.
+/// An append of a webhook or a redrive, as by `Inbox::append`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Append {
     pub id: Id,
-    /// The author in its nonces.
+    /// The author that its nonces name.
     pub author: u8,
     pub known: Appending,
     pub doubt: bool,
-    /// The appends that had been answered when it claimed, as a bit set.
+    /// The appends that were answered before this one claimed, as a bit set.
     pub after: u8,
     pub step: AppendStep,
 }
@@ -68,16 +68,16 @@ pub struct Append {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AppendStep {
     Claim,
-    /// The put and the owed wake-up, in any order.
+    /// Writes the delivery and sends the owed wake-up, in any order.
     Write {
         sequence: u64,
         stored: Option<bool>,
         /// The token in the owed wake-up.
         owed: Option<u64>,
     },
-    /// Answered with 2xx.
+    /// The append was answered with 2xx.
     Answered(u64),
-    /// Answered with 503, or crashed.
+    /// The append was answered with 503, or crashed.
     Ended,
 }
 
@@ -101,11 +101,11 @@ impl Append {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// Comes again unless this worker deletes it.
+    /// Only this worker has the message; it comes again unless this worker deletes it.
     Own,
-    /// The other worker has it too.
+    /// The other worker has the message too.
     Copy,
-    /// The other worker has deleted it.
+    /// The other worker has deleted the message.
     Deleted,
 }
 
@@ -114,7 +114,7 @@ pub struct Worker {
     pub message: Message,
     /// The token in the message.
     pub token: Option<u64>,
-    /// The message was received again, and a new one was sent in its place.
+    /// The message had been received before, and a new one was sent in its place.
     pub is_replaced: bool,
     pub step: Step,
     pub drain: Option<Draining>,
@@ -135,7 +135,8 @@ impl Worker {
 pub struct Draining {
     pub lease: LeaseRef,
     pub known: DrainRef,
-    /// The row's retry or yield was over at the grant: a worker's clock does not go back.
+    /// The row's retry or yield was over when the lease was granted. It stays over, because a worker's clock
+    /// does not go back.
     pub waited: bool,
     /// The store does not answer, so the drain stops.
     pub is_stopped: bool,
@@ -153,10 +154,10 @@ impl Draining {
 /// A worker's next step: one store write, one queue send or one step of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A message received again is replaced first.
+    /// Replaces a message that had been received before.
     SendFresh,
     Acquire(NonceId),
-    /// The lease is held; the clock decides whether it has expired.
+    /// Somebody holds the lease; the clock decides whether it has expired.
     Look(NonceId, AcquiredRef),
     TakeOver(NonceId, View),
     Requeue(Option<u64>),
@@ -168,7 +169,7 @@ pub enum Step {
     RecordStart,
     Start,
     Run,
-    /// Spills receipts that the decision drops from the row.
+    /// Spills the receipts that the decision drops from the row.
     Spill {
         decision: DecisionRef,
         commits: bool,
@@ -183,7 +184,7 @@ pub enum Step {
     Settle {
         decision: DecisionRef,
         row: RowStep,
-        /// Receipts that leave the row next may be spilled at the same time.
+        /// The receipts that leave the row next may be spilled at the same time.
         ahead: bool,
         hands_over: bool,
     },
@@ -198,7 +199,7 @@ pub enum Step {
     MarkHandOver,
     HandOver,
     ReleaseHandedOver,
-    /// Like `ReleaseHandedOver`, but the reply does not matter.
+    /// Releases like `ReleaseHandedOver`, but ignores the reply.
     ReleaseUnheard,
     Release,
     ReleaseEmpty,
@@ -221,10 +222,10 @@ pub enum Exclusive {
     Look(NonceId, AcquiredRef),
     TakeOver(NonceId, View),
     Ask(NonceId),
-    /// Waits for a drain to yield, or gives up.
+    /// Waits until a drain yields, or gives up.
     Poll,
     Hold(LeaseRef),
-    /// Releases although deliveries wait.
+    /// Releases the lease although deliveries wait.
     Leave(LeaseRef),
     Wake,
 }
@@ -252,14 +253,14 @@ pub enum Operator {
     RewindSpill(LeaseRef, View, u64),
     RewindWrite(LeaseRef, View, u64),
     RewindRelease(LeaseRef),
-    /// Requests the lease to end a rewind.
+    /// Tries to acquire the lease, to end a rewind.
     EndAcquire(NonceId),
     EndLook(LeaseRef),
     EndSettle(LeaseRef, View, DecisionRef),
 }
 
 impl Operator {
-    /// Returns the append of a redrive.
+    /// Returns a redrive's append, if one is under way.
     pub fn append(&self) -> Option<&Append> {
         match self {
             Operator::Redrive(_, append) => Some(append),
@@ -268,27 +269,27 @@ impl Operator {
     }
 }
 
-/// A violated property, which stays violated.
+/// A violated property. Once violated, it stays so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Violation {
-    /// G1.
+    /// G1: order.
     Order,
     /// G2: a grant did not increase the token.
     Token,
-    /// G2: an effect was accepted after a later delivery's.
+    /// G2: an effect was accepted after the effect of a later delivery.
     LateEffect,
-    /// G3.
+    /// G3: no loss.
     Loss,
-    /// G4.
+    /// G4: once.
     Once,
     /// A sequence was decided twice.
     DecidedTwice,
-    /// A failure was charged to another delivery.
+    /// A failure counted for another delivery.
     Charge,
-    /// A handler was started on hold.
+    /// A handler started while the entity was on hold.
     Hold,
-    /// A delivery was skipped that the operator did not see.
+    /// An operator skipped a delivery other than the one seen.
     Skip,
     /// A sequence was settled again with another outcome, or without a rewind.
     Rewind,
@@ -300,8 +301,8 @@ pub struct State {
     pub epoch: u8,
     pub row: Option<RowRef>,
     pub inbox: Vec<(Item, RowRef)>,
-    /// The wake-ups in the queue, sorted: the token of each, and whether it was received before. An
-    /// outdated token is 0.
+    /// The wake-ups in the queue, sorted: each one's token, and whether it was received before. An outdated
+    /// token is 0.
     pub queue: Vec<(Option<u64>, bool)>,
     pub appends: Vec<Append>,
     pub workers: Vec<Option<Worker>>,
@@ -309,28 +310,28 @@ pub struct State {
     pub operator: Operator,
     /// The newest token that the receiver remembers, and the sequence of its effect.
     pub receiver: (u64, u64),
-    /// The token and sequence of effects still to come from handlers that timed out.
+    /// Effects still to come from handlers that timed out: the token and sequence of each.
     pub late: Vec<(u64, u64)>,
-    /// All receipts in order, forgotten with retention.
+    /// All receipts in order, until retention ends.
     pub settled: Vec<ReceiptRef>,
     /// The deliveries whose rows TTL has deleted.
     pub forgotten: Vec<Id>,
     pub committed: Vec<Id>,
     pub newest_token: u64,
-    /// The starts of the front, made or recorded.
+    /// The number of starts of the front, made or recorded.
     pub starts: u8,
-    /// The first claim since the inbox was last empty.
+    /// The sequence of the first claim since the inbox was last empty.
     pub waiting_since: u64,
     pub violations: u16,
-    /// The hold as last reported to its operator; `None` while it changes or if the operator died.
+    /// The hold as it was last reported to its operator. `None` while it changes, or if the operator died.
     pub reported_hold: Option<bool>,
     /// The newest token when the hold began.
     pub held_at: u64,
-    /// The rewound sequences, once for each rewind.
+    /// The rewound sequences; each appears once for each of its rewinds.
     pub rewound: Vec<u64>,
     pub rewinds: u8,
     pub rewinds_wanted: u8,
-    /// An operator's delayed writes.
+    /// An operator's writes that are delayed.
     pub late_writes: Vec<Op>,
 }
 
@@ -350,8 +351,8 @@ impl State {
         }
     }
 
-    /// Returns whether `pending_since` is right: no later than the front arrived, no earlier than
-    /// the first claim of the empty inbox, and absent if nothing waits and nobody holds the entity.
+    /// Returns whether `pending_since` is right. It lies between the first claim of the empty inbox and the
+    /// arrival of the front. It is absent if nothing waits and nobody holds the entity.
     pub fn is_pending_since_correct(&self) -> bool {
         let Some(view) = self.row.map(|row| view_of(&row)) else { return true };
         let is_in_range = || {
@@ -364,7 +365,7 @@ impl State {
         is_in_range() == Some(true)
     }
 
-    /// Returns whether the hold is as reported to the operator.
+    /// Returns whether the hold is as it was reported to the operator.
     pub fn is_hold_as_reported(&self) -> bool {
         let under_way = matches!(self.operator, Operator::Hold(_) | Operator::Resume(_));
         let on_hold = self.view().is_some_and(|view| view.is_on_hold());
@@ -375,7 +376,7 @@ impl State {
         self.row.map(|row| view_of(&row))
     }
 
-    /// Returns whether a living ingest or operator is still to fill this sequence.
+    /// Returns whether a living ingest or operator will still fill this sequence.
     pub fn is_awaited(&self, sequence: u64) -> bool {
         let awaits = |append: &Append| matches!(append.step, AppendStep::Write { sequence: at, stored: None, .. } if at == sequence);
         self.appends.iter().chain(self.operator.append()).any(awaits)

@@ -1,4 +1,4 @@
-//! A drain's steps: takes those of the production plan, and reports the results to it.
+//! A drain's steps: carries out the production plan's steps and reports the results to it.
 
 use webhook_serializer::{
     engine::drain::{
@@ -30,7 +30,7 @@ impl Next<'_> {
         (self.model.attempts, self.model.block, self.model.rated, self.model.deliver)
     }
 
-    /// Continues with the plan, in a separate step if the clock matters.
+    /// Continues with the plan. If the clock matters, that is a separate step.
     pub fn turn(&mut self, worker: &mut Worker) {
         let drain = worker.draining();
         let late = drain.known.next_step(self.state.epoch, PlanTime::At(Clock::Late), self.source_kind());
@@ -47,7 +47,7 @@ impl Next<'_> {
         self.takes(worker, todo, false);
     }
 
-    /// Begins a step of the plan; `ran`: after a run of the handler.
+    /// Begins a step of the plan. `ran` says whether the handler has just run.
     pub fn takes(&mut self, worker: &mut Worker, todo: PlanStep, ran: bool) {
         worker.step = match &*todo {
             plan::Step::ReleaseEmpty => Step::ReleaseEmpty,
@@ -144,11 +144,11 @@ impl Next<'_> {
 
     pub fn handler_ends(&mut self, worker: &mut Worker, answer: Answer) {
         let Draining { lease, known, group, .. } = *worker.draining();
-        // The effects of a group may be repeated from its first sequence on.
+        // If a group runs again, its effects are repeated from its first sequence on.
         let (sequence, _) = known.place();
         let answer = match answer {
             Answer::Done if self.model.commit => HandlerOutcome::Commit,
-            // A refused effect makes the handler fail.
+            // A handler whose effect is refused fails.
             Answer::Done if !self.effect(lease.token().0, sequence) => HandlerOutcome::Retry,
             Answer::Done => HandlerOutcome::Done,
             Answer::Fails => {
@@ -180,14 +180,14 @@ impl Next<'_> {
     pub fn settle(&mut self, worker: &mut Worker, settlement: Settlement, commits: bool, ran: bool) {
         let Draining { lease, known, group, .. } = *worker.draining();
         let rated = (ran || commits) && self.model.rated;
-        // Only the front is parked.
+        // Only the front can be parked, not a group.
         let group = if ran && settlement == Settlement::Applied { group } else { Group::ONE };
         let ended = SettleArgs { settlement, group, token: lease.token().0, rated };
         let decision = known.decides(self.state.epoch, ended);
         self.spills(worker, decision, commits);
     }
 
-    /// Spills what the decision drops from the row, then settles.
+    /// Spills the receipts that the decision drops from the row, then settles.
     fn spills(&mut self, worker: &mut Worker, decision: DecisionRef, commits: bool) {
         let known = worker.draining().known;
         if !known.spills(decision).is_empty() && !self.has(Rule::DropWithoutReceipt) {
@@ -213,13 +213,13 @@ impl Next<'_> {
         }
     }
 
-    /// Keeps a receipt in the row that cannot be written.
+    /// Leaves receipts that cannot be written in the row.
     pub fn cannot_spill(&mut self, worker: &mut Worker, decision: DecisionRef, commits: bool) {
         self.model.reach(Reached::SpillFailed);
         self.spills(worker, intern_decision((*decision).clone().dropping_nothing()), commits);
     }
 
-    /// Settles, or spills ahead.
+    /// Settles, or spills a receipt ahead.
     pub fn settle_step(&mut self, worker: &mut Worker, action: Action, heard: bool) {
         let Step::Settle { decision, row, hands_over, .. } = worker.step else { unreachable!() };
         if matches!(action, Action::ReceiptWork(..)) {
@@ -326,7 +326,7 @@ impl Next<'_> {
     }
 }
 
-/// Returns the receipt with another sequence.
+/// Returns the receipt's row with another sequence.
 fn elsewhere(row: RowRef) -> RowRef {
     RowRef::of((*row).clone().with(a::SEQUENCE, 0_u32))
 }

@@ -1,5 +1,5 @@
-//! The model's values: rows, states, leases, receipts. All are interned, and their operations are
-//! memoized, so that a step costs a look-up.
+//! The model's values: rows, states, leases, receipts. All are interned and their operations are memoized, so
+//! that a step costs only look-ups.
 
 use std::{
     cell::RefCell,
@@ -61,7 +61,7 @@ pub fn intern<T: fmt::Debug + 'static>(pool: &Pool<T>, value: T) -> Interned<T> 
 }
 
 pub type RowRef = Interned<Row>;
-/// An entity's row as somebody last saw it.
+/// An entity's row as one of the actors last saw it.
 pub type View = Interned<EntityState>;
 pub type LeaseRef = Interned<Lease>;
 
@@ -90,7 +90,7 @@ impl fmt::Debug for RowRef {
     }
 }
 
-/// Formats a number without its base.
+/// Formats a number relative to its base.
 pub fn short(number: u64) -> String {
     let (epoch, rest) = (number / EPOCH, number % EPOCH);
     if epoch > 1 { format!("{rest}'{}", epoch - 1) } else { rest.to_string() }
@@ -139,12 +139,12 @@ pub fn summary(state: &EntityState) -> String {
     text
 }
 
-/// The distance between the times of two incarnations of the row.
+/// The distance in time between two incarnations of the row.
 const EPOCH: u64 = 10_000_000;
 pub const LEASE: Duration = Duration::from_secs(15);
 
-/// A reader's view of the times in a row: all are in the future, or all are past. Clocks are
-/// independent of each other.
+/// How a reader sees the times in a row: all in the future, or all in the past. Each reader's clock is
+/// independent of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
     /// Leases are valid; retries and yields are not over.
@@ -162,8 +162,7 @@ pub fn time(epoch: u8, clock: Clock) -> Timestamp {
     })
 }
 
-/// Returns the time at which `sequence` was claimed. The first one of an incarnation was claimed at
-/// its begin.
+/// Returns the time at which `sequence` was claimed. An incarnation begins with its first claim.
 pub fn arrival(sequence: u64) -> Timestamp {
     Timestamp::from_millis(sequence - 1)
 }
@@ -172,7 +171,7 @@ pub fn retry_at(epoch: u8) -> Timestamp {
     time(epoch, Clock::Early) + Duration::from_secs(30)
 }
 
-/// A delivery: its number, and its redrive number.
+/// A delivery's number and its redrive number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id {
     pub delivery: u8,
@@ -186,7 +185,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// A nonce: its author, and its number.
+/// A nonce: its author and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NonceId(pub u8, pub u8);
 
@@ -306,7 +305,7 @@ impl ReceiptRef {
         self.identity.map(id_of)
     }
 
-    /// Returns the key of its separate row.
+    /// Returns the key of the receipt's separate row.
     pub fn item(&self) -> Item {
         Item::Receipt(self.id().expect("it has a row"))
     }

@@ -1,9 +1,8 @@
 //! Jobs: two schedulers, invoked repeatedly for two ticks in any order, on one job's row.
 //!
-//! Every write is a production operation, and the production `Policy` decides what to do; only the
-//! loop of `jobs/ticker.rs` is written again. Schedulers die between any two steps, replies are
-//! lost after their writes landed, an operator releases leases by force, and each clock finds a
-//! lease valid or expired as it likes.
+//! Every write is a production operation, and the production `Policy` decides what to do. Only the loop of
+//! `jobs/ticker.rs` is rewritten here. Schedulers die between any two steps, replies are lost after their
+//! writes landed, an operator releases leases by force, and each clock may find a lease valid or expired.
 
 use std::time::Duration;
 
@@ -31,16 +30,16 @@ use webhook_serializer::{
 
 use crate::store::RowRef;
 
-/// An omitted rule.
+/// A rule that a control omits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Without {
     /// Recording a tick does not check the lease.
     TokenAtCompletion,
     /// A start does not check whether its tick is recorded.
     TickAtStart,
-    /// A tick that must not run twice is recorded at its end.
+    /// A tick that must not run twice is recorded at its end, not at its start.
     RecordAtStart,
-    /// Giving up a tick keeps the token.
+    /// Giving up a tick does not change the token.
     TokenAtGivingUp,
     CountOfStarts,
 }
@@ -58,7 +57,7 @@ struct Budget {
     deliveries: u8,
     crashes: u8,
     lost_replies: u8,
-    /// Decisions by a fast clock.
+    /// Decisions that are made by a fast clock.
     ahead: u8,
     /// Releases by force.
     forced: u8,
@@ -73,7 +72,7 @@ struct State {
     history: History,
 }
 
-/// The history of each tick; the first was due before.
+/// What happened to each tick; the first tick was due before.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct History {
     started: [u8; 3],
@@ -97,7 +96,7 @@ enum Scheduler {
         lease: Lease,
         tick: Timestamp,
     },
-    /// Has written, and its reply was lost.
+    /// The scheduler has written, and the reply was lost.
     Doubts {
         scheduled: Timestamp,
         call: Box<Call>,
@@ -115,11 +114,11 @@ enum Call {
 enum Step {
     /// The scheduler is invoked for this minute and reads the row.
     Invoked(usize, u32),
-    /// It takes its next step, by a clock so many minutes ahead.
+    /// The scheduler takes its next step, by a clock that is this many minutes ahead.
     Acts(usize, u64),
-    /// It takes its next step, whose reply is lost.
+    /// The scheduler takes its next step, and the reply is lost.
     ActsUnheard(usize, u64),
-    /// It sends the write again.
+    /// The scheduler sends the write again.
     Repeats(usize),
     Dies(usize),
     /// An operator releases the lease by force.
@@ -140,7 +139,7 @@ fn job() -> EntityKey {
     EntityKey::parse("cron/job").unwrap()
 }
 
-/// Changes a write for a control.
+/// Changes a write as a control does.
 fn without(mut write: Write, rule: Option<Without>, call: &Call) -> Write {
     let (Some(rule), Does::Update(changes)) = (rule, &mut write.action) else { return write };
     let names = |change: &Change, name: &str| matches!(change, Change::Set(set, _) if set == name);
@@ -186,7 +185,7 @@ impl Ticks {
         StartTick { request, tick, start, recorded }
     }
 
-    /// Applies the write of a call and notes it in the history.
+    /// Applies a call's write, and notes it in the history.
     fn written(&self, state: &mut State, call: &Call) -> Written {
         let write = match call {
             Call::Start { number, tick, start, now, seen } => {
@@ -219,7 +218,7 @@ impl Ticks {
         Written::Landed(Some(row))
     }
 
-    /// Continues a scheduler with a reply.
+    /// Continues a scheduler with the reply to its call.
     fn proceed(&self, state: &mut State, call: &Call, reply: Written, scheduled: Timestamp) -> Scheduler {
         let looks = |seen| Scheduler::Looks { scheduled, seen: Box::new(seen) };
         match call {
@@ -246,7 +245,7 @@ impl Ticks {
         }
     }
 
-    /// Returns the next write of a scheduler, by a clock so many minutes ahead.
+    /// Returns a scheduler's next write, by a clock that is `ahead` minutes ahead.
     fn call(&self, state: &State, scheduler: &Scheduler, ahead: u64) -> Option<(Timestamp, Call)> {
         match scheduler {
             Scheduler::Looks { scheduled, seen } => {
@@ -293,7 +292,7 @@ impl Model for Ticks {
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
         for (which, scheduler) in state.schedulers.iter().enumerate() {
             match scheduler {
-                // The first of two idle schedulers is invoked.
+                // Of two idle schedulers, the first is invoked.
                 Scheduler::Idle if which == 1 && state.schedulers[0] == Scheduler::Idle => {}
                 Scheduler::Idle if state.budget.deliveries > 0 => {
                     steps.extend([1, 2].map(|minute| Step::Invoked(which, minute)));
@@ -302,8 +301,8 @@ impl Model for Ticks {
                 Scheduler::Doubts { .. } => steps.push(Step::Repeats(which)),
                 Scheduler::Looks { .. } | Scheduler::Runs { .. } => {
                     let clocks: &[u64] = match scheduler {
-                        // Each clock is far enough ahead to find the leases of the one before
-                        // expired, and not so far that leases seem invalid.
+                        // Each clock is far enough ahead to find the lease of the one before expired, but not
+                        // so far that the lease seems invalid.
                         Scheduler::Looks { .. } if state.budget.ahead > 0 => &[0, 3, 6, 9],
                         _ => &[0],
                     };

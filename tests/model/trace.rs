@@ -1,4 +1,4 @@
-//! Readable traces: the steps of the actors, and the rows whenever they change.
+//! Readable traces: the actors' steps, and the rows whenever they change.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Commits, made and judged by the production operation.
+//! Commits. The production operation makes and judges them.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -24,11 +24,11 @@ thread_local! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Committing {
-    /// The lease continues, and this is the row as its holder knows it.
+    /// The commit landed and the lease continues; the view is the row as its holder knows it.
     Landed(LeaseRef, View),
     Released,
     Grown(View),
-    /// It did not land; the drain continues with this step.
+    /// The commit did not land; the drain continues with this step.
     Follows(PlanStep),
     Lost,
 }
@@ -39,7 +39,7 @@ pub struct Transaction {
     pub decision: DecisionRef,
     pub hands_over: bool,
     pub known: DrainRef,
-    /// An earlier try landed, so the client token returns its reply.
+    /// An earlier try landed, so the store answers the client token with that try's reply.
     pub landed: bool,
     pub kind: SourceKind,
     pub group: Group,
@@ -48,12 +48,12 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// Returns whether it releases the lease, because nothing more is known to wait.
+    /// Returns whether the commit releases the lease, because nothing more is known to wait.
     pub fn releases(&self) -> bool {
         self.known.is_last(self.decision.last())
     }
 
-    /// Returns whether it lands on this row, and its author's next move.
+    /// Returns whether the commit lands on this row, and what its author does next.
     pub fn judged(self, epoch: u8, row: Option<RowRef>) -> (bool, Committing) {
         memoized(&JUDGED, (self, epoch, row), |_| self.evaluated(epoch, row))
     }

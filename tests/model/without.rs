@@ -1,4 +1,4 @@
-//! The rules that controls change.
+//! The rules that controls can change.
 
 #[path = "../src/rules.rs"]
 #[expect(dead_code, reason = "some are only the simulation's")]

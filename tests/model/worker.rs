@@ -25,7 +25,7 @@ use Hearing::{Heard, Lost};
 impl Protocol {
     pub fn work_actions(&self, state: &State, number: usize, actions: &mut Vec<Action>) {
         let Some(worker) = &state.workers[number] else {
-            // Idle workers are interchangeable: the first one receives.
+            // Idle workers are interchangeable, so the first one receives.
             if state.workers[..number].iter().any(Option::is_none) {
                 return;
             }
@@ -152,7 +152,7 @@ impl Next<'_> {
         self.state.workers[number] = Some(Worker { message, token, is_replaced, step, drain: None });
     }
 
-    /// Ends the work on a message; also for a crash.
+    /// Ends the work on a message, also after a crash.
     pub fn finish(&mut self, number: usize, delete: bool) {
         let Some(worker) = self.state.workers[number].take() else { return };
         let mut others = self.state.workers.iter_mut().flatten();
@@ -190,8 +190,8 @@ impl Next<'_> {
 
     // Steps.
 
-    /// Takes the steps that commute with all others: those that write nothing, if no lease can be
-    /// lost, and the deletion of a message that nobody else has.
+    /// Takes the steps that commute with all others: steps that write nothing, if no lease can be lost; and
+    /// the deletion of a message that nobody else has.
     pub fn go_on(&mut self, number: usize, worker: &mut Worker) -> Option<bool> {
         loop {
             match worker.step {
@@ -225,7 +225,7 @@ impl Next<'_> {
         self.state.left.take_overs + self.state.left.forced_releases == 0
     }
 
-    /// Handles an event other than the next step of the worker.
+    /// Handles an event other than the worker's next step.
     fn event(&mut self, worker: &mut Worker, action: Action) {
         match action {
             Action::StopsEarly(_) => {
@@ -284,7 +284,7 @@ impl Next<'_> {
         }
     }
 
-    /// Takes a step. Returns whether to delete the message, if the worker is done with it.
+    /// Takes a step. If the worker is then done with its message, returns whether to delete it.
     pub fn work(&mut self, number: usize, worker: &mut Worker, action: Action) -> Option<bool> {
         let (clock, reply) = match action {
             Action::Work(_, clock, reply) => (clock, reply),
@@ -331,7 +331,7 @@ impl Next<'_> {
                 self.model.reach(Reached::StartWritten);
                 match marked {
                     Reply::Lost if heard => self.loses(worker),
-                    // Without a reply it is started all the same.
+                    // Without a reply, the worker starts the handler nevertheless.
                     _ => worker.step = Step::Start,
                 }
             }
@@ -392,7 +392,7 @@ impl Next<'_> {
                 }
                 worker.step = if is_stopped { Step::ReleaseUnheard } else { Step::ReleaseHandedOver };
             }
-            // The outcome does not matter, nor whether a reply arrives.
+            // Neither the outcome nor the arrival of the reply matters.
             Step::ReleaseUnheard => {
                 let op = match plan::stop(worker.is_replaced) {
                     plan::Stop::Release => Op::Release(worker.draining().lease),
@@ -473,7 +473,7 @@ impl Next<'_> {
         }
     }
 
-    /// Ends the drain, and decides about its wake-up.
+    /// Ends the drain, and decides what happens to its wake-up.
     pub fn ends(&mut self, worker: &mut Worker, drained: Drained) {
         let wake_up = WakeUp { entity: entity().clone(), token: worker.token };
         worker.step = match disposition(&wake_up, worker.is_replaced, drained, LEASE) {

@@ -1,4 +1,4 @@
-//! A process frozen beyond its lease: its writes after the thaw are refused.
+//! A process that freezes beyond the end of its lease: its writes after the thaw are refused.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! Handlers that block their thread, abort their process or block it for good, in a worker
+//! Handlers that block their thread for a while or for good, or abort their process. They run in a worker
 //! process with a short lease, by the machine's clock.
 
 use std::{
@@ -20,7 +20,7 @@ fn record(id: &str, entity: &str) -> Record {
     }
 }
 
-/// Blocks its thread with every delivery of `slow/blocking`.
+/// A handler that blocks its thread at every delivery of `slow/blocking`.
 #[derive(Clone, Copy)]
 struct Blocks(Duration);
 
@@ -33,7 +33,7 @@ impl Handler for Blocks {
     }
 }
 
-/// Runs like a function: one thread, the machine's clock; the handler blocks a separate thread.
+/// Runs as a function does: one thread, the machine's clock, and a separate thread that the handler blocks.
 #[tokio::test]
 async fn blocking_handler_keeps_its_lease() {
     let mut world = World::by(Env::system());
@@ -53,7 +53,7 @@ async fn blocking_handler_keeps_its_lease() {
     assert_eq!(world.started().len(), 4);
 }
 
-/// A deployment whose worker is a real process; lease and visibility timeout are short.
+/// A deployment whose worker is a real process. Lease and visibility timeout are short.
 struct Processes {
     local: Local,
     directory: PathBuf,
@@ -111,7 +111,7 @@ impl Processes {
         inbox.append(&incoming(source, entity, id, self.env.now())).await.expect("it is appended");
     }
 
-    /// The helper binary as a function with these variables, and its log lines.
+    /// Returns the helper binary as a function with these variables, and a channel with its log lines.
     fn function(&self, more: &[(&str, &str)]) -> (FunctionSettings, mpsc::UnboundedReceiver<String>) {
         let journal = self.directory.join("journal");
         let mut environment = self.local.environment(self.directory.join("sources.toml").to_str().expect("a text"));
@@ -129,7 +129,7 @@ impl Processes {
         (settings, logged)
     }
 
-    /// Feeds the helper binary until no wake-up remains; returns its log.
+    /// Feeds the helper binary until no wake-up is left, and returns its log.
     async fn work(&mut self) -> Vec<String> {
         let (settings, mut logged) = self.function(&[]);
         let pool = Arc::new(FunctionPool::new(settings, NonZeroUsize::MIN));
@@ -144,7 +144,7 @@ impl Processes {
         row.expect("it answers").expect("there is such an entity")
     }
 
-    /// The journal's lines with this prefix, without it.
+    /// Returns the rest of the journal's lines that begin with `what`.
     fn journal(&self, what: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.directory.join("journal")).expect("a journal");
         text.lines().filter_map(|line| line.strip_prefix(what)).map(str::to_owned).collect()
@@ -154,7 +154,7 @@ impl Processes {
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_that_aborts_its_process_is_parked() {
     let mut processes = Processes::start("aborting").await;
-    // One batch: all wake-ups are sent before the worker starts.
+    // All wake-ups are sent before the worker starts, so they form one batch.
     for (entity, id) in [("test/a", "abort"), ("test/a", "after"), ("test/b", "b1"), ("test/b", "b2"), ("test/c", "c1")]
     {
         processes.append(entity, id).await;
@@ -168,7 +168,7 @@ async fn delivery_that_aborts_its_process_is_parked() {
     );
     let done = processes.journal("done ");
     for id in ["after", "b1", "b2", "c1"] {
-        // Twice if the process ended between answer and settle.
+        // A delivery runs twice if the process ended between its answer and its settle.
         assert!((1..=2).contains(&done.iter().filter(|done| *done == id).count()), "{id}: {done:?}");
     }
     let operator = processes.operator();
@@ -181,8 +181,8 @@ async fn delivery_that_aborts_its_process_is_parked() {
     processes.local.stop().await.expect("nothing had failed");
 }
 
-/// Six deliveries block their threads forever, more than a process may lose; the others run in
-/// the next process and count no attempt for its replacement.
+/// Six deliveries block their threads forever, more than a process may lose. The others run in the next
+/// process, and the replacement counts no attempt for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn process_with_blocked_threads_is_replaced() {
     let mut processes = Processes::start("blocking").await;
@@ -211,7 +211,7 @@ async fn process_with_blocked_threads_is_replaced() {
     processes.local.stop().await.expect("nothing had failed");
 }
 
-/// The rows after the process's death show lease and retention.
+/// The rows after the process's death show the lease's length and the retention.
 #[tokio::test(flavor = "multi_thread")]
 async fn process_reads_lease_and_retention_from_environment() {
     const DAY: Duration = Duration::from_secs(86_400);
@@ -245,7 +245,7 @@ async fn process_reads_lease_and_retention_from_environment() {
 
     let lease = EntityState::parse(&processes.row(&dies).await).expect("it can be read").held.expect("it left it");
     assert!(is_between(lease.expires_at, Duration::from_secs(40)), "{lease:?}, {began} to {ended}");
-    // Rounded up to a second; a tenth longer than its inbox.
+    // The time is rounded up to a second. The order's row lives a tenth longer than its inbox.
     let purged = |row: &Row| Timestamp::from_secs(row.number(attribute::PURGE_AT).expect("it is to be purged"));
     let idle = purged(&processes.row(&done).await);
     assert!((began + 3 * DAY..=ended + 4 * DAY).contains(&idle), "{idle}");

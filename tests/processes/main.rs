@@ -1,4 +1,5 @@
-//! The runtime API and the processes on it, shown with a real function binary (`helpers/test_function.rs`).
+//! The runtime API, and the processes that use it. The tests use a real function binary
+//! (`helpers/test_function.rs`).
 
 mod frozen_holder;
 mod handlers;
@@ -9,9 +10,9 @@ use serde_json::{Value, json};
 use serializer::local::{function_pool::FunctionPool, runtime_api::InvokeError};
 use tests::prelude::*;
 
-/// A limit for calls that succeed, on slow machines.
+/// A generous time limit for calls that succeed, even on slow machines.
 const AMPLE: Duration = Duration::from_secs(60);
-/// A limit for calls that time out.
+/// A time limit for calls that time out.
 const SHORT: Duration = Duration::from_secs(1);
 
 fn settings(timeout: Duration) -> FunctionSettings {
@@ -180,7 +181,7 @@ async fn terminal_interrupt_does_not_reach_a_function() {
     let id = answer_of(&mut process).await["process_id"].as_u64().expect("its id");
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("it lives");
     let (_, behind_its_name) = stat.rsplit_once(") ").expect("a name");
-    // State, parent, process group.
+    // The fields are the state, the parent and the process group.
     assert_eq!(behind_its_name.split(' ').nth(2), Some(id.to_string().as_str()));
 }
 
@@ -206,7 +207,8 @@ async fn pool_limits_concurrent_invocations() {
         tokio::join!(pool.invoke(event("hang")), pool.invoke(event("hang")), pool.invoke(event("answer")), async {
             let both = ids.wait_for(|ids| ids.len() == 2).await.expect("two start").clone();
             signal("-KILL", (*both.first().expect("two")).into());
-            // The third starts now and ends before the other is killed: three never ran at once.
+            // The third invocation starts and ends before the second process is killed, so three never ran at
+            // once.
             ids.wait_for(|ids| ids.len() == 2 && *ids != both).await.expect("a fresh one starts");
             signal("-KILL", (*both.last().expect("two")).into());
         },);

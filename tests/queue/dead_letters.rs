@@ -1,4 +1,4 @@
-//! The redrive to a dead-letter queue.
+//! Moves of messages to a dead-letter queue.
 
 use aws_sdk_sqs::types::MessageSystemAttributeName;
 

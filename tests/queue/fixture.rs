@@ -30,8 +30,8 @@ impl Fixture {
         Self::with(30, 100).await
     }
 
-    /// Serves a queue with a visibility timeout in seconds; after `max_receives`,
-    /// messages move to the dead-letter queue.
+    /// Serves a queue with this visibility timeout in seconds. After `max_receives`, a message moves to the
+    /// dead-letter queue.
     pub async fn with(visibility_timeout: u64, max_receives: u32) -> Self {
         let clock = manual_clock();
         let settings = QueueSettings {
@@ -80,7 +80,7 @@ impl Fixture {
         message
     }
 
-    /// Receives one message under this visibility timeout.
+    /// Receives one message with this visibility timeout in seconds.
     pub async fn receive_for(&self, visibility_timeout: i32) -> Message {
         let receive = self.sqs.receive_message().queue_url(&self.url).visibility_timeout(visibility_timeout);
         let messages = receive.send().await.expect("received").messages.unwrap_or_default();
@@ -137,12 +137,12 @@ pub fn handle(message: &Message) -> &str {
     message.receipt_handle().expect("a receipt handle")
 }
 
-/// The code of a refusal, which SDKs show in the older query protocol's form.
+/// Returns a refusal's code. SDKs show it in the form of the older query protocol.
 pub fn code(error: impl ProvideErrorMetadata + std::fmt::Debug) -> String {
     error.code().map_or_else(|| format!("no code: {error:?}"), ToOwned::to_owned)
 }
 
-/// The sorted bodies: a standard queue promises no order.
+/// Returns the bodies, sorted, because a standard queue promises no order.
 pub fn bodies(messages: &[Message]) -> Vec<&str> {
     let mut bodies: Vec<_> = messages.iter().filter_map(|message| message.body()).collect();
     bodies.sort_unstable();
@@ -166,7 +166,7 @@ pub async fn serve_forever(queues: Queues) -> SocketAddr {
     address
 }
 
-/// A client without retries, so that each test sees the first answer.
+/// Returns a client without retries, so that each test sees the first answer.
 pub fn client(endpoint: &str) -> Client {
     let config = aws_sdk_sqs::Config::builder()
         .behavior_version(BehaviorVersion::latest())

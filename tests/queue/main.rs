@@ -1,4 +1,4 @@
-//! The local queue follows SQS's rules, through AWS's own client.
+//! The local queue follows SQS's rules, as AWS's own client sees them.
 
 mod dead_letters;
 mod fixture;

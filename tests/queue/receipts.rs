@@ -11,7 +11,7 @@ async fn deleted_message_does_not_return() {
     queue.pass(1);
     assert!(queue.receive().await.is_empty());
     assert_eq!(queue.counts().await, ["0", "0", "0"]);
-    // Deleting again succeeds.
+    // Deleting a deleted message succeeds.
     queue.delete(&message).await;
 }
 
@@ -101,7 +101,7 @@ async fn batch_deletes_valid_entries() {
         queue.send(body).await;
     }
     let messages = queue.receive().await;
-    // A handle is good for its own queue only.
+    // A receipt handle works only for its own queue.
     let foreign = handle(&messages[1]).replace("wake-ups", "dead-letters");
     let delete = queue.sqs.delete_message_batch().queue_url(&queue.url);
     let delete = delete.entries(deletion("a", handle(&messages[0]))).entries(deletion("bad", "garbage"));

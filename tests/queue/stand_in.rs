@@ -36,7 +36,7 @@ fn unused_file(name: &str) -> PathBuf {
     path
 }
 
-/// Starts `helpers/serve_queue.rs` on this file; returns it with a client and the queue's URL.
+/// Starts `helpers/serve_queue.rs` on this file. Returns the process, a client and the queue's URL.
 fn serve_elsewhere(path: &PathBuf) -> (Child, Client, String) {
     let mut child =
         Command::new(env!("CARGO_BIN_EXE_serve_queue")).arg(path).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -67,7 +67,7 @@ async fn answered_requests_survive_a_kill() {
 
     let (mut child, sqs, url) = serve_elsewhere(&path);
     assert_eq!(counts(&sqs, &url).await, ["90", "9", "0"]);
-    // A receipt handle is good after the restart.
+    // A receipt handle from before the restart works after it.
     delete(&sqs, &url, handle(&held[0])).await;
     child.kill().expect("it is our child");
     child.wait().expect("it ended");
@@ -142,7 +142,7 @@ async fn shutdown_answers_waiting_receives() {
     let sqs = client(&format!("http://{address}"));
     let url = queue_url(address, QUEUE);
     let (stop, stopped) = oneshot::channel::<()>();
-    // The client keeps its connection, which must not hold the server's end.
+    // The client keeps its connection open, which must not delay the server's end.
     let (served, received, ()) = tokio::join!(
         serve(listener, Arc::new(queues), async { drop(stopped.await) }),
         sqs.receive_message().queue_url(url).wait_time_seconds(20).send(),

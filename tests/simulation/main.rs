@@ -1,7 +1,7 @@
-//! The real ingest, drain, lease and sweep code under every misfortune that a
-//! seed can think of; and the proof that the auditor would notice a mistake.
+//! The real ingest, drain, lease and sweep code under every fault that a seed can draw; and proof that the
+//! auditor would notice a mistake.
 //!
-//! A failing seed prints its short text. The same again, and many more:
+//! A failing seed prints a short trace. To see it again, and to run many more:
 //! `cargo run --release -p tests --bin simulate -- --seeds 100000`.
 
 use std::{
@@ -21,8 +21,8 @@ fn plan(seed: u64, mutation: Option<Rule>) -> Plan {
     Plan { seed, mutation, focus: mutation, ..Plan::default() }
 }
 
-/// Runs seeds on both processors until one fails; states reached, and the
-/// failing run with the smallest seed.
+/// Runs seeds on two threads until one fails. Returns the situations reached, and the failing run with the
+/// smallest seed.
 fn first_failure(seeds: u64, mutation: Option<Rule>) -> (BTreeMap<&'static str, u64>, Option<Report>) {
     let next = AtomicU64::new(0);
     let end = AtomicU64::new(seeds);
@@ -132,8 +132,8 @@ const INTERESTING: &[&str] = &[
     "what was sent before the loss is sent again",
 ];
 
-/// Fifty orders begin while inbox queries fail for nine minutes: a lease's holder cannot
-/// start anything.
+/// Fifty orders begin while inbox queries fail for nine minutes, so a lease's holder cannot start any
+/// handler.
 #[test]
 fn failing_queries_park_nothing() {
     let report = run(Plan { profile: Some(Profile::query_outage()), ..Plan::default() });
@@ -141,8 +141,8 @@ fn failing_queries_park_nothing() {
     assert!(report.reached.contains_key("something was out for long"), "{:?}", report.reached);
 }
 
-/// A delivery answered 202 while both tables are out reaches its inbox once, whatever
-/// happens to queue and workers.
+/// A delivery that is answered 202 while both tables are unavailable reaches its inbox once, whatever happens
+/// to queue and workers.
 #[test]
 fn deferred_deliveries_survive_an_hours_outage() {
     let through = |(seed, how)| {
@@ -159,7 +159,7 @@ fn deferred_deliveries_survive_an_hours_outage() {
     });
 }
 
-/// The machine's load changes nothing.
+/// The machine's load does not change a run.
 #[test]
 fn same_seed_gives_the_same_trace() {
     for seed in 0..if is_thorough() { 40 } else { 5 } {
@@ -169,8 +169,8 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-/// Each rule left out is noticed: by the seed that is known to, or where the
-/// code has changed since, within a thousand.
+/// Each omitted rule is noticed: by the seed that is known to show it or, if the code has changed since, by
+/// one of a thousand seeds.
 #[test]
 fn every_mutation_is_found() {
     for (mutation, known) in NOTICED {
@@ -181,7 +181,7 @@ fn every_mutation_is_found() {
     }
 }
 
-/// The same misfortunes, with the rule in place.
+/// Runs the same faults with the rule in place.
 #[test]
 fn mutated_seeds_pass_without_the_mutation() {
     for (mutation, known) in NOTICED {
@@ -190,15 +190,13 @@ fn mutated_seeds_pass_without_the_mutation() {
     }
 }
 
-/// Every counterexample but one, each with a seed that is known to show it; and
-/// three mistakes that the code once had; what a restore must not leave out; and what
-/// a breaker must do.
+/// The mutations and, for each, a seed that is known to show it. They are the model's counterexamples except
+/// one, three mistakes that the code once had, what a restore must not omit, and what a breaker must do.
 ///
-/// Not here: `fail` without `head` = sequence - 1. It does not do anything that
-/// could be noticed, since every settle moves the token, which `fail` names too:
-/// the model has the same states without that condition as with it
-/// (`fail_is_protected_by_its_token_too`), and shows the counterexample where
-/// settles leave the token alone.
+/// The exception is `fail` without `head` = sequence - 1. Without that condition, nothing that could be
+/// noticed happens: every settle changes the token, which `fail` names too. The model has the same states
+/// without that condition as with it (`fail_is_protected_by_its_token_too`), and shows the counterexample if
+/// settles keep the token.
 const NOTICED: &[(Rule, u64)] = &[
     (Rule::ReceiversIgnoreTokens, 4),
     (Rule::OneTokenPerDrain, 64),

@@ -1,5 +1,5 @@
-//! The document in Parameter Store or Secrets Manager: the functions' own HTTP
-//! client, against a stand-in on loopback.
+//! The document in Parameter Store or Secrets Manager. The functions' own HTTP client reads it from an
+//! emulation on loopback.
 
 use axum::{
     Router,
@@ -104,7 +104,7 @@ fn parameter_with(secret: &str) -> Reply {
     Reply::Answer(StatusCode::OK, json!({ "Parameter": { "Value": document, "Version": 3 } }).to_string())
 }
 
-/// The system clock, ahead by a time that the test controls.
+/// The system clock, ahead by a duration that the test sets.
 struct Ahead(SystemClock, Arc<Mutex<Duration>>);
 
 impl Clock for Ahead {
@@ -188,7 +188,7 @@ async fn slow_or_missing_service_keeps_last_document() {
     assert_eq!(live.newest().await, Newest::Unknown, "silent");
     assert!(Arc::ptr_eq(&first, &live.current()));
 
-    // The hanging read times out, and the next one is answered.
+    // The first read hangs and times out. The next one is answered.
     stand_in.set_reply(parameter_with("cm9sbGVk"));
     while live.newest().await == Newest::Unknown {
         pass();

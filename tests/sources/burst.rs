@@ -1,5 +1,4 @@
-//! Many instances start at once and read their document from a service with a rate
-//! limit.
+//! Many instances start at once and read their document from a service with a rate limit.
 
 use tests::prelude::*;
 use webhook_serializer::sources::Document;
@@ -12,7 +11,7 @@ const PARAMETERS: f64 = 40.0;
 /// Secrets Manager's limit.
 const SECRETS: f64 = 10_000.0;
 
-/// A document behind a token bucket: reads beyond the rate fail.
+/// A document behind a token bucket: reads above the rate fail.
 #[derive(Clone)]
 struct Throttling {
     env: Env,
@@ -42,11 +41,11 @@ impl Document for Throttling {
     }
 }
 
-/// The result of instances that started at the same moment.
+/// The result of a burst of instances that start at the same moment.
 struct Burst {
-    /// The time in which each instance got its sources, in ascending order.
+    /// The time after which each instance had its sources, in ascending order.
     started: Vec<Duration>,
-    /// The number of times that an instance gave up, so that Lambda restarted it.
+    /// How many times an instance gave up, after which Lambda restarted it.
     given_up: usize,
     reads: usize,
 }

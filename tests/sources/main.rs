@@ -1,5 +1,5 @@
-//! The sources document while a function runs: refreshed, changed, unreachable,
-//! invalid. The clock is paused, so a minute takes no time and counts are exact.
+//! The sources document while a function runs: it is refreshed, changed, unreachable or invalid. The clock is
+//! paused, so a minute takes no time and counts are exact.
 
 mod api;
 mod burst;
@@ -75,7 +75,7 @@ async fn refresh_ends_with_request_or_its_patience() {
     let live = open(&world, &script).await;
     script.set(&[("shop", NEW)]);
     pass(REFRESH).await;
-    // Without waiting: the read must have ended with the work.
+    // The work does not wait, so the read must end as soon as the work does.
     live.beside(async {}).await;
     assert_eq!((script.reads(), script.events()), (2, vec!["changed to 1".to_owned()]));
 
@@ -102,7 +102,7 @@ async fn frozen_read_is_ignored() {
     pass(Duration::from_secs(600)).await;
     settle().await;
     assert_eq!((script.reads(), script.events().len()), (2, 0));
-    // Nor does it confirm that the document in use is the newest.
+    // Neither does such a read confirm that the document in use is the newest.
     assert_eq!(live.newest().await, Newest::Unknown);
     assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 503);
     // A read that fails while the function runs is reported.
@@ -113,7 +113,7 @@ async fn frozen_read_is_ignored() {
 
 #[tokio::test(start_paused = true)]
 async fn answer_is_in_time_with_slow_dependencies() {
-    // The put and the wake-up get no answer, and take the time that these leave.
+    // The put and the wake-up get no answer, and use all the time that the reads of the document leave.
     for (silent, slow) in [(0, 0), (0, 1100), (1, 0), (1, 700), (2, 0), (2, 300), (2, 400)] {
         let (mut world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
         let plan = move |call: &Call<'_>| match call.writes {
@@ -152,7 +152,7 @@ async fn idle_instance_refreshes_before_its_answer() {
 async fn rolled_secret_refuses_no_webhook() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
-    // The provider signs with the new secret as soon as the document has changed.
+    // The provider signs with the new secret from the moment at which the document changes.
     for (round, secret) in [NEW, OLD, NEW].into_iter().enumerate() {
         pass(SPACING).await;
         script.set(&[("shop", secret)]);
@@ -281,7 +281,8 @@ async fn unreachable_document_keeps_the_last_one() {
     for number in 0..30 {
         pass(Duration::from_secs(30)).await;
         answered.push(ingest.answer(&post(&world, OLD, &format!("old-{number}"))).await.status_code);
-        // The document may have changed to this secret, so the sender must retry.
+        // The document may have changed to this secret in the meantime, so the answer must make the sender
+        // retry.
         answered.push(ingest.answer(&post(&world, NEW, &format!("new-{number}"))).await.status_code);
         settle().await;
     }
@@ -319,7 +320,7 @@ async fn silent_document_delays_refusal_and_answers_503() {
     assert_eq!(answer.status_code, 503);
     assert!(answer.headers.contains_key("retry-after"));
     assert_eq!(world.env.monotonic() - before, PATIENCE);
-    // A second request waits for the same read and starts none.
+    // A second request waits for the same read instead of starting another one.
     assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 503);
     assert_eq!(script.reads(), 2);
 }
@@ -359,7 +360,7 @@ async fn start_retries_until_initialisation_ends() {
     script.fail("ssm does not answer");
     let (refused, waited) = opened().await;
     assert_eq!(refused, "ssm does not answer");
-    // Lambda allows ten seconds.
+    // Lambda allows ten seconds for a function's initialisation.
     assert!((Duration::from_secs(6)..Duration::from_secs(8)).contains(&waited), "{waited:?}");
     assert!((6..15).contains(&script.reads()), "{}", script.reads());
     // An invalid document is not read again.
@@ -381,7 +382,7 @@ async fn document_can_be_a_file() {
     assert!(missing.contains("none cannot be read"), "{missing}");
 }
 
-/// Drains the order of `second` once.
+/// Drains the order of the source `second` once.
 async fn drain(world: &World, script: &ScriptedDocument, live: &LiveSources) -> Acknowledgement {
     let info = HolderInfo::new("a worker in memory");
     let (store, waker, settings) = (world.store(), world.waker(), world.settings.clone());
@@ -403,7 +404,7 @@ async fn worker_with_fast_clock_notices_an_added_source() {
         let accepted = Timestamp::from_millis(world.env.now().as_millis() - ahead * 1000);
         let found = live.find(&SourceName::parse("second").unwrap(), accepted).await;
         assert!(matches!(found, Found::Source(_)), "{ahead} s ahead: {found:?}");
-        // A source that no document contains is gone, by any clock.
+        // A source that is in no document counts as removed, whatever the clocks say.
         let found = live.find(&SourceName::parse("third").unwrap(), accepted).await;
         assert!(matches!(found, Found::Gone), "{ahead} s ahead: {found:?}");
     }
@@ -442,7 +443,8 @@ async fn worker_requeues_delivery_of_unknown_source() {
     assert_eq!(drain(&world, &script, &live).await, Acknowledgement::Delete);
     assert_eq!(script.events().pop().unwrap(), "settled: applied");
 
-    // A delivery from before the read needs no further read to show that its source was removed.
+    // This delivery was accepted before the read, so no further read is needed to know that its source was
+    // removed.
     script.set(&[("shop", OLD)]);
     incoming = world.incoming_from("second", "second/order/1", "2");
     world.inbox().append(&incoming).await.unwrap();

@@ -20,7 +20,7 @@ fn edited(text: &str, edit: impl FnOnce(&mut Text) -> anyhow::Result<()>) -> Str
 #[tokio::test(start_paused = true)]
 async fn secret_rotation_accepts_both_secrets() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
-    // The instances refresh at different times, and the last one is mostly idle.
+    // The instances refresh at different times. The last one is idle most of the time.
     let mut instances = Vec::new();
     for _ in 0..3 {
         instances.push(ingest(&world, &script).await.0);
@@ -51,9 +51,10 @@ async fn secret_rotation_accepts_both_secrets() {
     let before = document(&[("shop", OLD)]);
     let both = edited(&before, |text| text.put_first("shop", "secrets", &format!("whsec_{NEW}")));
     script.set_text(both.clone());
-    // The first webhook arrives when the document has just been written.
+    // The first webhook arrives right after the document is written.
     phase("written", &[OLD], &[Duration::ZERO, second]).await;
-    // The sender switches after the wait that the command asks for; its retries use the old secret much longer.
+    // The sender switches after the wait that the command asks for. Its retries use the old secret for much
+    // longer.
     let switched: Vec<Duration> = [REFRESH].into_iter().chain(moments.iter().copied()).collect();
     phase("overlap", &[NEW, OLD], &switched).await;
 

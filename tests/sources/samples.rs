@@ -1,4 +1,4 @@
-//! The samples of `events/` through ingest.
+//! The samples of `events/`, sent through ingest.
 
 use std::{fs, path::PathBuf};
 
@@ -23,7 +23,7 @@ fn webhooks(world: &World, sources: &Sources) -> Vec<(String, Webhook)> {
         .collect()
 }
 
-/// Returns the request with its body as text and in base64.
+/// Returns the webhook's request twice: with its body as text and in base64.
 fn both_forms(webhook: &Webhook) -> [Request; 2] {
     let text = request(webhook);
     let encoded = Request { body: Some(STANDARD.encode(&webhook.body)), is_base64_encoded: true, ..text.clone() };

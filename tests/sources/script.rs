@@ -1,5 +1,4 @@
-//! A sources document controlled by a test. It counts its reads and records the
-//! events about it.
+//! A sources document that a test controls. It counts its reads and records the events about it.
 
 use std::{future::pending, sync::MutexGuard};
 
@@ -22,7 +21,7 @@ pub struct ScriptedDocument(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// `None`: a read never ends.
+    /// `None` means that a read never ends.
     answer: Option<Result<String, String>>,
     reads: u32,
     events: Vec<String>,

@@ -1,5 +1,5 @@
-//! Changes of a document in Parameter Store or Secrets Manager: the command's own
-//! code and HTTP client, against a stand-in that keeps versions as they do.
+//! Changes of a document in Parameter Store or Secrets Manager. The command's own code and HTTP client make
+//! them, in an emulation that keeps versions as these services do.
 
 use std::sync::MutexGuard;
 
@@ -28,7 +28,7 @@ struct Services {
     secret: Vec<(String, String)>,
     /// The id of the secret's current version.
     current: String,
-    /// Documents that somebody else writes just before the next write.
+    /// Documents that somebody else writes right before the next write.
     others: Vec<String>,
     denied: &'static str,
     requests: Vec<(String, Value)>,
@@ -94,7 +94,7 @@ async fn answer(State(stand_in): State<StandIn>, headers: HeaderMap, body: Bytes
             };
             json!({ "Parameter": { "Name": NAME, "Type": "SecureString", "Value": value, "Version": number } })
         }
-        // Real pages may be empty without being the last.
+        // On the real service, a page may be empty without being the last.
         "DescribeParameters" if question["NextToken"].is_null() => json!({ "Parameters": [], "NextToken": "more" }),
         "DescribeParameters" => json!({ "Parameters": [{ "Name": NAME, "Tier": services.tier, "KeyId": "own-key" }] }),
         "PutParameter" if question["Overwrite"] == false && !services.parameter.is_empty() => {

@@ -1,5 +1,5 @@
-//! A real browser over the WebDriver protocol: Debian's `chromium` and
-//! `chromium-driver`. Its methods panic if the browser fails or does not answer.
+//! A real browser, driven by the WebDriver protocol: Debian's `chromium` and `chromium-driver`. Its methods
+//! panic if the browser fails or does not answer.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -15,7 +15,7 @@ use serializer::local::sender::Sender;
 use tempfile::TempDir;
 use webhook_serializer::time::Env;
 
-/// The protocol's key for an element's id.
+/// The key under which the protocol returns an element's id.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// The longest wait for a page.
@@ -43,10 +43,10 @@ pub struct Browser {
 /// The time between two polls of a page.
 const FRAME: Duration = Duration::from_millis(16);
 
-/// Drivers that start together may choose the same port; then one of them ends.
+/// Drivers that start at the same time may choose the same port; then one of them ends and is started again.
 const ATTEMPTS: u32 = 5;
 
-/// Starts a driver and returns it with its port; `None` if none is installed.
+/// Starts a driver. Returns it and its port; `None` if no driver is installed.
 fn driver(temporary: &Path) -> Option<(Child, u16)> {
     for _ in 0..ATTEMPTS {
         let mut command = Command::new("chromedriver");
@@ -66,7 +66,7 @@ fn driver(temporary: &Path) -> Option<(Child, u16)> {
 }
 
 impl Browser {
-    /// Starts a browser; `None` if none is installed.
+    /// Starts a browser; `None` if no browser is installed.
     pub async fn start() -> Option<Self> {
         let files = TempDir::new().expect("a folder");
         let (driver, port) = driver(files.path())?;
@@ -124,8 +124,8 @@ impl Browser {
         self.ask("POST", "/execute/sync", &json!({ "script": script, "args": [] })).await.expect("it runs")
     }
 
-    /// Waits until a JavaScript expression is neither null nor false, and returns its
-    /// value. Polls, because a script that waits in a page would be lost with it.
+    /// Waits until a JavaScript expression is neither null nor false, and returns its value. It polls,
+    /// because a script that waits inside the page would be lost if the page changed.
     pub async fn until(&self, script: &str) -> Value {
         let look = format!("try {{ return {script}; }} catch {{ return null; }}");
         let waited = async {
@@ -191,7 +191,7 @@ impl Browser {
         self.ask("POST", "/goog/cdp/execute", &asked).await.expect("it is emulated");
     }
 
-    /// Prefers the colour scheme `dark` or `light`.
+    /// Makes pages see that the user prefers the colour scheme `dark` or `light`.
     pub async fn prefer(&self, scheme: &str) {
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.emulate("Emulation.setEmulatedMedia", features).await;
@@ -223,14 +223,14 @@ impl Browser {
         driver.set_read_timeout(Some(PATIENCE))?;
         let (session, port) = (&self.session, self.port);
         write!(driver, "DELETE /session/{session} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n")?;
-        // The driver answers once the browser has ended.
+        // Waits until the browser has ended: the driver answers then.
         driver.read(&mut [0; 512]).map(drop)
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The browser would outlive its driver; it ends with its session.
+        // A browser would outlive its driver. Ending the session ends the browser.
         let _ = self.end_session();
         let _ = Command::new("kill").args(["-TERM", &self.driver.id().to_string()]).status();
         let _ = self.driver.wait();

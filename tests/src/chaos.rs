@@ -1,7 +1,7 @@
-//! Chaos with real processes: the functions' own `main`, driven over the Lambda runtime API;
-//! store and queue on disk, in a separate process. A seeded schedule kills and freezes
-//! them, beyond the lease of one second, while senders repeat webhooks. At the end
-//! everything must be drained, and `report.rs` audits the handlers' own journal.
+//! Chaos with real processes: the functions' own `main`, driven over the Lambda runtime API. Store and queue
+//! are on disk, in a separate process. A seeded schedule kills the processes and freezes them for longer than
+//! the lease of one second, while senders repeat webhooks. At the end everything must be drained, and
+//! `report.rs` audits the handlers' own journal.
 
 mod proxy;
 mod report;
@@ -55,7 +55,7 @@ use report::{Committed, late_effects, read_lines};
 pub use report::{Receiver, Report};
 use roles::{ROLE, effect_row};
 
-/// Retries without end: nothing is parked.
+/// Retries have no end, so nothing is parked.
 const SOURCES: &str = source!(
     "test",
     "handler_timeout = '2s'",
@@ -63,15 +63,15 @@ const SOURCES: &str = source!(
     "on_outage = 'ON_OUTAGE'"
 );
 
-/// Frozen workers outlive it.
+/// A lease is short, so that frozen workers outlive it.
 const LEASE: Duration = Duration::from_secs(1);
 const FUNCTION_TIMEOUT: Duration = Duration::from_secs(8);
 const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(9);
 
-/// A drain without progress for longer is stuck.
+/// A drain that makes no progress for this long is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// Deferred deliveries are retried every five minutes in the end.
+/// The same limit for deferred deliveries, whose retries come to be five minutes apart.
 const STUCK_DEFERRED: Duration = Duration::from_secs(330);
 
 /// The time at which an outage begins.
@@ -79,7 +79,7 @@ const OUT_AFTER: Duration = Duration::from_secs(3);
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The most prolongations of a run without a late effect.
+/// How many times a run without a late effect is prolonged at most.
 const PROLONGED: u32 = 6;
 
 #[derive(Debug, Clone)]
@@ -88,7 +88,7 @@ pub struct Plan {
     pub time: Duration,
     pub orders: usize,
     pub workers: usize,
-    /// Duration of the store's outage; deliveries are deferred to the queue.
+    /// How long the store is unavailable; meanwhile deliveries are deferred to the queue.
     pub outage: Option<Duration>,
     pub shows_progress: bool,
 }
@@ -112,7 +112,7 @@ struct EnginesProcess {
 
 impl EnginesProcess {
     fn new(program: &Path, data: PathBuf) -> Result<Self> {
-        // Both at once, so that they differ.
+        // Both ports are bound at the same time, so that they differ.
         let free = [TcpListener::bind(("127.0.0.1", 0))?, TcpListener::bind(("127.0.0.1", 0))?];
         let ports = [free[0].local_addr()?.port(), free[1].local_addr()?.port()];
         Ok(Self { program: program.to_owned(), data, ports, child: None })
@@ -199,7 +199,7 @@ struct Run {
     workers: ProcessIds,
     ingests: ProcessIds,
     sent: Mutex<Vec<Sent>>,
-    /// The ids answered 202.
+    /// The ids of webhooks that were answered 202.
     deferred: Mutex<BTreeSet<String>>,
 }
 
@@ -223,7 +223,8 @@ fn one_of(ids: &ProcessIds, random: &mut fastrand::Rng) -> Option<u32> {
     random.choice(ids)
 }
 
-/// Sends an order's webhooks one by one, each until it is answered 2xx, and sometimes an old one again.
+/// Sends an order's webhooks one after the other, each until it is answered 2xx. Sometimes sends an old one
+/// again.
 async fn send(
     run: Arc<Run>,
     ingests: Arc<FunctionPool>,
@@ -267,7 +268,7 @@ async fn post(ingests: &FunctionPool, request: &Request) -> Option<u64> {
     serde_json::from_slice::<Json>(&answer).unwrap_or_default()["statusCode"].as_u64()
 }
 
-/// Freezes a process; it continues even if the run ends first.
+/// Freezes a process for `time`. The process continues even if the run ends earlier.
 fn freeze(run: &Arc<Run>, tasks: &mut JoinSet<()>, process: u32, time: Duration) {
     let run = run.clone();
     tasks.spawn(async move {
@@ -341,7 +342,7 @@ async fn drain(
         for order in &busy {
             let state = parts.store.entity(order, PATIENCE).await?;
             if let Some(state) = state.filter(|state| !state.is_empty() || state.held.is_some()) {
-                // In place of the sweep, which takes five minutes.
+                // Replaces the sweep, which wakes an order only after five minutes.
                 if state.held.as_ref().is_none_or(|held| !held.runs(run.env.now())) {
                     operator.unblock(order).await?;
                 }
@@ -364,7 +365,7 @@ async fn drain(
         }
         run.env.sleep(Duration::from_millis(300)).await;
     }
-    // A second commit may land at the very end.
+    // Reads again, because a second commit may land at the very end.
     committed_effects(parts, ids.iter()).await
 }
 
@@ -381,7 +382,8 @@ async fn committed_effects(parts: &Parts, ids: impl Iterator<Item = &String>) ->
     Ok(committed)
 }
 
-/// Breaks things for the plan's time, and longer until an effect was late: a run without one shows nothing.
+/// Breaks things for the plan's time, and then until an effect was late: a run without a late effect shows
+/// nothing.
 async fn break_until_late(
     run: &Arc<Run>,
     engines: &mut EnginesProcess,

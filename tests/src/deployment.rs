@@ -62,7 +62,7 @@ impl LocalDeployment {
         Self { local, sender, sources, env: Env::system() }
     }
 
-    /// Posts a webhook, again while the answer is 503.
+    /// Posts a webhook, and posts it again for as long as the answer is 503.
     pub async fn post(&self, webhook: &Webhook) -> Answer {
         for _ in 0..6 {
             let answer = self.sender.post(webhook).await.expect("it answers");
@@ -81,7 +81,7 @@ impl LocalDeployment {
     }
 }
 
-/// A handler that keeps every delivery.
+/// A handler that keeps all deliveries it gets.
 #[derive(Debug, Clone, Default)]
 pub struct Collector {
     deliveries: Arc<Mutex<Vec<Delivery>>>,
@@ -89,7 +89,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Waits until `count` deliveries are kept.
+    /// Waits until `count` deliveries are kept, and returns them.
     pub async fn first(&self, count: usize) -> Vec<Delivery> {
         let mut counted = self.count.subscribe();
         // `self` owns the sender, so the channel is open.

@@ -1,4 +1,4 @@
-//! A store and a queue that fail where a test says so.
+//! A store and a queue that fail when a test tells them to.
 
 use std::{
     sync::{
@@ -31,17 +31,17 @@ pub enum Fault {
     Slow(Duration),
     /// Does nothing and reports success.
     Forgotten,
-    /// Never answers; the write arrives after this time.
+    /// Never answers; the write lands after this time.
     Late(Duration),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// Counts from 1.
+    /// The number of the request, from 1.
     pub request: u64,
-    /// Counts writing requests from 1; 0 for a read.
+    /// The number among writing requests, from 1; 0 for a read.
     pub write: u64,
-    /// Counts reading requests from 1; 0 for a write.
+    /// The number among reading requests, from 1; 0 for a write.
     pub read: u64,
     pub writes: &'a [Write],
 }
@@ -86,7 +86,7 @@ impl Faults {
         self.reads.load(Relaxed)
     }
 
-    /// Late writes that landed, and that were refused.
+    /// Returns how many late writes landed, and how many were refused.
     pub fn late(&self) -> (u64, u64) {
         (self.late.landed.load(Relaxed), self.late.refused.load(Relaxed))
     }
@@ -145,7 +145,7 @@ impl Layer for Faults {
     }
 }
 
-/// Its plan gets the number of each send, from 1.
+/// A queue with a plan, which gets the number of each send, from 1.
 pub struct FaultyQueue {
     inner: Arc<dyn Queue>,
     env: Env,
@@ -159,8 +159,8 @@ impl FaultyQueue {
         Self { inner, env: env.clone(), plan: Box::new(plan), copied: 0, sends: AtomicU64::new(0) }
     }
 
-    /// Sends each of the first `first` wake-ups twice. Copying requeued copies too would never end on a slow
-    /// machine.
+    /// Sends each of the first `first` wake-ups twice. On a slow machine, copying requeued copies too would
+    /// never end.
     pub fn copying(inner: Arc<dyn Queue>, env: &Env, first: u64) -> Self {
         Self { copied: first, ..Self::new(inner, env, |_| Fault::None) }
     }

@@ -1,5 +1,5 @@
-//! A table in front of another. A layer sees every request as one enum, so it is
-//! written once for all kinds of requests.
+//! A table in front of another table. A layer gets every request as one enum, so it is written once for all
+//! kinds of requests.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -18,7 +18,7 @@ pub enum Request<'a> {
     Scan(&'a TableName, &'a Segment),
 }
 
-/// The reply to the request of the same kind.
+/// The reply to a request of the same kind.
 #[derive(Debug)]
 pub enum Reply {
     Written(Written),
@@ -41,7 +41,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Returns its writes; none for a read.
+    /// Returns the request's writes; none for a read.
     pub fn writes(self) -> &'a [Write] {
         match self {
             Self::Write(write) => std::slice::from_ref(write),
@@ -51,7 +51,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A change to requests or replies.
+/// A layer in front of a table, which may change requests and replies.
 pub trait Layer: Send + Sync + 'static {
     /// Answers `request` with a reply of the same kind; `request.of(inner)` passes it on.
     fn call(

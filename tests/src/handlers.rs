@@ -14,7 +14,7 @@ use webhook_serializer::{
     },
 };
 
-/// Finishes after some time.
+/// Succeeds after some time.
 #[derive(Debug, Clone, Copy)]
 pub struct Slow(pub Duration);
 
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Returns a handler that answers at once with the closure's outcome.
+/// Returns a handler that answers at once with what the closure returns.
 pub fn answering(
     answer: impl Fn(&Delivery, &Context) -> Outcome + Clone + Send + Sync + 'static,
 ) -> impl Handler + Clone {
@@ -71,7 +71,7 @@ pub fn rejecting(id: &'static str) -> impl Handler + Clone {
     })
 }
 
-/// Finishes at once, single deliveries and groups.
+/// Succeeds at once, for single deliveries and groups.
 #[derive(Debug, Clone, Copy)]
 pub struct Done;
 
@@ -92,19 +92,19 @@ impl Handler for Done {
 /// The table that [`Counting`] counts in.
 pub const EFFECTS: &str = "effects";
 
-/// The starts of a handler: each delivery's id, and how many it supersedes.
+/// The starts of a handler. Each is a list of deliveries: the id, and how many deliveries it supersedes.
 pub type Starts = Arc<Mutex<Vec<Vec<(String, u32)>>>>;
 
-/// Counts each delivery in [`EFFECTS`] by a commit, and fails for poison.
+/// Counts each delivery in [`EFFECTS`] by a commit, and fails for `poison`.
 #[derive(Debug, Clone, Default)]
 pub struct Counting {
     pub starts: Starts,
-    /// The ids of failing deliveries, and whether they are rejected.
+    /// The ids of deliveries that fail; `true` means that they are rejected.
     pub poison: Vec<(&'static str, bool)>,
 }
 
 impl Counting {
-    /// Returns the ids of the deliveries of each start.
+    /// Returns each start's delivery ids.
     pub fn starts(&self) -> Vec<Vec<String>> {
         let starts = self.starts.lock().unwrap();
         starts.iter().map(|start| start.iter().map(|(id, _)| id.clone()).collect()).collect()

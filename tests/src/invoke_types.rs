@@ -1,5 +1,5 @@
-//! Generates types in other languages from `docs/invoke.schema.json`, for the event
-//! and the answer of a function that the handler `invoke` calls.
+//! Generates types in other languages from `docs/invoke.schema.json`: the event and the answer of a function
+//! that the handler `invoke` calls.
 
 use std::fmt::Write;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 const MADE: &str = "Made from docs/invoke.schema.json by `cargo run -p tests --bin invoke-types`.";
 
-/// A titled object of the schema.
+/// An object of the schema that has a title.
 struct Class<'a> {
     name: &'a str,
     about: &'a str,
-    /// Required fields come first.
+    /// The fields; required ones come first.
     fields: Vec<Field<'a>>,
 }
 
@@ -49,7 +49,7 @@ fn about(schema: &Value) -> &str {
     schema["description"].as_str().unwrap_or_default()
 }
 
-/// A language's notation of types.
+/// How a language writes types.
 struct Notation {
     kind: fn(&str) -> &'static str,
     list: fn(String) -> String,

@@ -11,8 +11,8 @@ use crate::forwarding::{Forwarding, Layer, Reply, Request};
 
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 
-/// Every holder's write lands; of its conditions only those on `tail` remain. Each worker needs one of its
-/// own, which remembers the lease that the worker assumes.
+/// A table in which every holder's write lands: of its conditions, only those on `tail` remain. Each worker
+/// needs a separate one, which remembers the lease that this worker assumes.
 pub type LeaselessTable = Forwarding<AssumedLeases>;
 
 #[derive(Default)]
@@ -86,7 +86,7 @@ fn is_of_lease(change: &Change) -> bool {
     LEASE.contains(&&**name)
 }
 
-/// Keeps the part of a condition that is about `tail`.
+/// Returns the part of a condition that is about `tail`.
 fn without_lease(condition: &Condition) -> Condition {
     match condition {
         Condition::All(parts) => Condition::All(parts.iter().map(without_lease).collect()),

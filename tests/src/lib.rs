@@ -1,8 +1,7 @@
-//! The harness of the tests: a deployment whose parts can each be watched, slowed or
-//! broken.
+//! The harness of the tests: a deployment, each part of which a test can watch, slow down or break.
 #![allow(missing_docs, reason = "read beside the tests that use it")]
 
-/// A source of a sources document: its name, and its options.
+/// A source's tables in a sources document, from its name and options.
 #[macro_export]
 macro_rules! source {
     ($name:literal $(, $option:literal)*) => {

@@ -47,8 +47,8 @@ impl Layer for Meter {
         self.requests.fetch_add(1, Relaxed);
         let reply = request.of(inner).await?;
         let (written, read) = match (request, &reply) {
-            // The larger of the row before and after. The rows that are changed here, and not put,
-            // all cost one unit.
+            // The units are those of the larger row, before or after the write. All rows that are changed
+            // here, and not put, cost one unit.
             (Request::Write(_), Reply::Written(Written::Landed(Some(row)) | Written::Refused(Some(row)))) => {
                 (row.write_units(), 0)
             }

@@ -1,8 +1,8 @@
-//! Tests that do not run everywhere, or search longer in `.ci/prove`.
+//! Support for tests that cannot run everywhere, or that search for longer in `.ci/prove`.
 
 use std::io::Write;
 
-/// Prints that the calling test shows nothing, past the output capture; `.ci/test` counts these.
+/// Prints, past the output capture, that the calling test shows nothing. `.ci/test` counts these lines.
 pub fn not_run(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
@@ -10,7 +10,7 @@ pub fn not_run(reason: &str) {
     let _ = writeln!(std::io::stderr(), "not run: {test}: {reason}");
 }
 
-/// True where `.ci/prove` runs the long searches.
+/// Returns whether `.ci/prove` runs the test, with its long search.
 pub fn is_thorough() -> bool {
     std::env::var_os("PROVE").is_some()
 }

@@ -1,5 +1,5 @@
-//! The Rust blocks of the pages, compiled as doc tests: `cargo test -p tests --doc`.
-//! `end_to_end/pages.rs` asks that no page with such a block is missing here.
+//! The Rust blocks of the pages, compiled as doc tests: `cargo test -p tests --doc`. `end_to_end/pages.rs`
+//! checks that no page with such a block is missing here.
 
 #[doc = include_str!("../../README.md")]
 struct Readme;

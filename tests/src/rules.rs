@@ -1,5 +1,5 @@
-//! The protocol's rules that controls violate, one at a time. The model changes its
-//! operations; the simulation changes requests between the code and its store or queue.
+//! The protocol's rules that controls violate, one at a time. In the model a control changes operations; in
+//! the simulation it changes requests between the code and its store or queue.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use webhook_serializer::protocol::{
     table::{Action, Change, Value, Write},
 };
 
-/// Turns every remembered settlement into a void.
+/// Replaces every remembered settlement by a tombstone's.
 pub fn forget_settled(write: &mut Write) {
     remember(write, |_, _| false);
 }
 
-/// Turns the remembered settlements that are not kept into voids; `is_kept` gets each receipt
+/// Replaces remembered settlements by a tombstone's, except those that are kept. `is_kept` gets each receipt
 /// and the last sequence.
 fn remember(write: &mut Write, is_kept: impl Fn(&Receipt, Sequence) -> bool) {
     let Action::Update(changes) = &mut write.action else { return };
@@ -36,107 +36,107 @@ fn remember(write: &mut Write, is_kept: impl Fn(&Receipt, Sequence) -> bool) {
     }
 }
 
-/// Forgets what a settle decides from `first` on, except its last.
+/// Forgets the settlements that one settle decides from `first` on, except the last one.
 pub fn forget_members(write: &mut Write, first: Sequence) {
     remember(write, |receipt, last| receipt.sequence < first || receipt.sequence == last);
 }
 
-/// A violated rule.
+/// A violated rule. Each text says what the changed code does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Rule {
     ReceiversIgnoreTokens,
     OneTokenPerDrain,
-    /// Releases without asking for `head = tail`.
+    /// Releases the lease without checking that `head = tail`.
     ReleaseWithoutTail,
     StepOverGaps,
-    /// Voids without put-if-absent.
+    /// Writes tombstones without put-if-absent.
     VoidUnconditionally,
-    /// Deletes a wake-up at an expired, empty lease.
+    /// Deletes a wake-up that finds an expired lease on an empty inbox.
     DeleteAtExpiredEmptyLease,
     /// Deletes a wake-up because another worker drains.
     DropWhileDrained,
     ForgetOwedAfterVoid,
-    /// Retries a claim whose reply was lost as if it had not landed.
+    /// Retries a claim whose reply was lost as if the first try had not landed.
     RetryClaimWithoutDoubt,
     ReleaseRecognisedWithoutToken,
     /// Sends no fresh message after a failure.
     FailKeepsItsMessage,
     /// Takes the lease for a redelivered message without sending a fresh one.
     RedeliveryAcquiresAtOnce,
-    /// Takes the lease though the visibility timeout may have ended.
+    /// Acquires the lease even if the visibility timeout may have ended.
     AcquireAfterVisibilityTimeout,
-    /// Fails without asking for `head` = sequence - 1.
+    /// Counts a failure without checking that `head` = sequence - 1.
     FailWithoutHead,
     HolderFromRequest,
     SettleRemembersNothing,
-    /// Drops from the row what has no receipt row yet.
+    /// Drops receipts from the order's row before they have separate rows.
     DropWithoutReceipt,
     ReceiptsUnread,
-    /// The holder forgets what left the row since its grant.
+    /// The holder forgets which receipts have left the row since its grant.
     HolderForgetsDrops,
-    /// Deletes an idle row before the retention ends.
+    /// Deletes an idle row before its retention ends.
     PurgedBeforeItIsForgotten,
     RedriveKeepsItsNumber,
-    /// Deletes the parked row before the append.
+    /// Deletes the parked row before the delivery is appended again.
     RedriveForgetsFirst,
     UnblockWithoutWakeUp,
     HandOverWithoutWakeUp,
     AnswerBeforeWakeUp,
-    /// A recreated row starts at the deleted numbers.
+    /// Recreates a row with numbers that the deleted row had used.
     RecreatedRowsReuseNumbers,
     ClaimKeepsPurgeAt,
     /// Redrives without reading how the delivery was settled.
     RedriveWithoutLookup,
     ReleaseRecognisedWithoutHead,
-    /// Counts a commit whose reply was lost as failed.
+    /// Counts a commit whose reply was lost as a failed attempt.
     DoubtfulCommitFails,
     NoWakeUpInRateWait,
-    /// A takeover counts an attempt though nothing started.
+    /// Counts an attempt at a take-over although no handler was started.
     CountAttemptWithoutStart,
     EveryReleaseSaysHandedOver,
     PendingOutlivesTheDrain,
-    /// Starts a tick without asking whether it is recorded.
+    /// Starts a tick without checking whether it is recorded already.
     StartWithoutTick,
     GroupFailureCountsForFirst,
     GroupSpansGap,
     GroupRemembersItsLast,
-    /// Erases what was settled since, too.
+    /// Erases deliveries that were settled after the erase began, too.
     EraseRemovesNewer,
-    /// A hold and its end do not compare their number.
+    /// Holds and resumes without comparing the hold's number.
     HoldsUnnumbered,
     PurgedOnHold,
     CommitIgnoresHold,
     ResumeWithoutWakeUp,
-    /// Skips the delivery in front, whichever it is.
+    /// Skips whatever delivery is in front.
     SkipTakesAnyHead,
-    /// Rewinds before the receipts have separate rows.
+    /// Rewinds before the receipts are in separate rows.
     RewindWithoutReceipts,
-    /// Rewinds with a condition on the head only.
+    /// Rewinds on a condition about the head only.
     RewindWithoutLease,
     /// Takes a delivery's own receipt for a repeat.
     RepeatsItself,
     /// Lets the receipt of an earlier run decide.
     OlderRunDecides,
-    /// Deletes a deferred delivery that the store refuses again.
+    /// Deletes a deferred delivery if the store refuses it again.
     DeferredOnce,
     RestoreKeepsTokens,
     RestoreKeepsSequences,
     RestoreKeepsLeases,
-    /// Drops the receipts in the rows.
+    /// A restore drops the receipts in the rows.
     RestoreForgets,
-    /// Settles what waits as parked, without parked rows.
+    /// A restore settles waiting deliveries as parked, without writing parked rows.
     RestoreParksNothing,
     RestoreStopsAtTheTail,
     RestoreRunsTicksAgain,
     RestoreResumesBlocked,
     BreakerWaitCountsAttempt,
-    /// A breaker lasts for one batch.
+    /// A breaker forgets its state after each batch.
     BreakerForgets,
     PostponedStartCountsAttempt,
     EachAnswerResetsWait,
-    /// A deferred delivery replaces earlier ones, under `latest`.
+    /// Under `latest`, a deferred delivery replaces earlier ones.
     DeferredSupersedes,
-    /// Finds an equal body within one period only.
+    /// Recognises an equal body within one period only.
     RepeatsWithinAPeriod,
 }

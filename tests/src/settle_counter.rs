@@ -1,4 +1,4 @@
-//! Counts settlements, to wait for them.
+//! Counts settlements, so that tests can wait for them.
 
 use tokio::sync::watch;
 use webhook_serializer::telemetry::{Event, Observer};

@@ -1,5 +1,4 @@
-//! A shop with a local deployment and a console. Some deliveries fail until the
-//! cause is fixed.
+//! A shop with a local deployment and a console. Some of its deliveries fail until the cause is fixed.
 
 use std::sync::{
     Arc,
@@ -57,7 +56,7 @@ pub struct Shop {
     is_mended: Arc<AtomicBool>,
 }
 
-/// The shop's handler, slow enough to watch.
+/// The shop's handler. It is slow enough to watch.
 #[derive(Debug, Clone)]
 struct Warehouse {
     is_mended: Arc<AtomicBool>,
@@ -84,7 +83,7 @@ impl Handler for Warehouse {
 }
 
 impl Shop {
-    /// Opens a shop whose deliveries take one to five times `pace`.
+    /// Opens a shop in which a delivery takes one to five times `pace`.
     pub async fn open(pace: Duration) -> Self {
         let story = EventRecorder::new(Env::system());
         let mut deployment = LocalDeployment::start_with_samples(SOURCES, Arc::new(story.clone())).await;
@@ -112,11 +111,11 @@ impl Shop {
         }
     }
 
-    /// Posts another `orders/paid` of an order, which is refunded in part.
+    /// Posts another `orders/paid` of an order, which is partly refunded.
     ///
     /// # Panics
     ///
-    /// It is not accepted.
+    /// The webhook is not accepted.
     pub async fn pay_again(&self, order: u32) {
         let (_, event) = ALL.into_iter().find(|(name, _)| *name == "shopify-orders-paid.json").expect("a sample");
         let event = event.replace("450789469", &order.to_string()).replace("1da83e8a", &format!("again-{order}"));
@@ -125,8 +124,8 @@ impl Shop {
         assert_eq!(self.deployment.post(&webhook).await.status, 200);
     }
 
-    /// Posts the webhooks of some orders of all senders. A delivery of order 1004 is
-    /// parked, and order 1009 is blocked.
+    /// Posts some orders' webhooks of all senders. A delivery of order 1004 is parked, and order 1009 is
+    /// blocked.
     pub async fn trade(&self, orders: std::ops::Range<u32>) {
         let all = orders.map(async |order| {
             match order % 10 {
@@ -139,7 +138,7 @@ impl Shop {
         futures_util::future::join_all(all).await;
     }
 
-    /// Waits until the recorded events satisfy `so`.
+    /// Waits until `so` returns true for the recorded events.
     pub async fn until(&self, so: impl Fn(&[OrderEvent]) -> bool) {
         self.story.until(0, so).await;
     }
@@ -165,8 +164,8 @@ pub async fn console(deployment: &LocalDeployment, story: Option<EventRecorder>)
     Console::start(watched, Some(0)).await.expect("it starts")
 }
 
-/// Writes the rows of `orders` orders, `shopify/order/{number}` from 100000 on. Each
-/// has twelve settled deliveries and one that waits.
+/// Writes the rows of `orders` orders, `shopify/order/{number}` from 100000 on. Each has twelve settled
+/// deliveries and a waiting one.
 pub async fn stock(deployment: &LocalDeployment, orders: u32) {
     use futures_util::{StreamExt, stream};
     let Parts { store, .. } = deployment.local.engines.connect(&deployment.env, None);

@@ -59,9 +59,9 @@ use world::World;
 pub struct Plan {
     pub seed: u64,
     pub mutation: Option<Rule>,
-    /// Draws the faults that the counterexample to this rule needs.
+    /// Draws the faults that this rule's counterexample needs.
     pub focus: Option<Rule>,
-    /// `None`: every decision is allowed.
+    /// The allowed decisions; `None` allows every decision.
     pub allowed: Allowed,
     pub profile: Option<Profile>,
 }
@@ -149,7 +149,7 @@ async fn trouble(world: &Arc<World>, round: u32) {
     world.trace(TraceEvent::Phase { text: "trouble" });
     let profile = &world.profile;
     let begin = world.running_time();
-    // A shorter phase makes several deliveries of a group wait at once.
+    // In a shorter phase, several deliveries of a group wait at the same time.
     let lasts = if profile.deliver.is_grouped() { profile.lasts / 4 } else { profile.lasts };
     let of_deliveries = begin + lasts + seconds(10);
     let outages: Vec<&Outage> = profile.outages.iter().filter(|outage| world.allows(outage.decision())).collect();
@@ -197,7 +197,7 @@ async fn trouble(world: &Arc<World>, round: u32) {
     });
     if round > 0 && profile.erases > 0 {
         visits(actor::ERASER, profile.entities, &mut |number, _, at| {
-            // Erase before or while the order gets new deliveries.
+            // Erases each order before it gets new deliveries, or while it does.
             let (entity, at) = ((number - 1) as usize % 100, begin + (at - begin).min(Duration::from_millis(300)));
             actors.spawn(workload::run_eraser(world.clone(), number, entity, at));
         });

@@ -1,4 +1,4 @@
-//! An event source with slots, as Lambda's: a batch keeps its slot until its slowest drain ends.
+//! An event source with slots, like Lambda's. A batch keeps its slot until its slowest drain ends.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use crate::world::{Message, World};
 /// The interval between deliveries of unaffected orders.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Times from the append's answer to the handler's start.
+/// Times from the answer to an append until the handler starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitTimes {
     pub median: Duration,
@@ -38,7 +38,7 @@ impl WaitTimes {
         Self { median: share(50), p95: share(95), longest: share(100) }
     }
 
-    /// The bounds of the isolation promise.
+    /// Returns whether the times keep the promise of isolation.
     pub fn is_short(&self) -> bool {
         self.median < Duration::from_secs(1) && self.p95 < Duration::from_secs(3)
     }
@@ -100,7 +100,8 @@ impl World {
         }
     }
 
-    /// Appends ten deliveries a second to `test`, each to another order, while `workers` are fed.
+    /// Appends ten deliveries a second to the source `test`, each to another order, while `workers` are fed.
+    /// Returns how long they waited.
     pub async fn others_wait(&self, workers: &[Worker], slots: usize, seconds: u32) -> WaitTimes {
         let is_over = AtomicBool::new(false);
         let mut accepted = BTreeMap::new();

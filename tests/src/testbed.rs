@@ -1,4 +1,5 @@
-//! Embedded DynamoDB and queue, one ingest, and as many workers as a test needs, each with its own clients.
+//! The embedded DynamoDB and queue, one ingest, and as many workers as a test needs, each with its own
+//! clients.
 
 use std::{
     collections::BTreeSet,
@@ -41,7 +42,7 @@ use webhook_serializer::{
     time::{Env, Timestamp},
 };
 
-/// `test` retries often and quickly; `block` retries twice and blocks.
+/// `test` retries often and quickly. `block` retries twice and then blocks.
 pub const SOURCES: &str = concat!(
     source!("test", "handler_timeout = '5s'", "retry = { attempts = 3, first = '10ms', longest = '50ms' }"),
     source!("block", "retry = { attempts = 2, first = '10ms' }", "on_failure = 'block'"),
@@ -158,7 +159,7 @@ impl TestBed {
         self.tasks.spawn(source.run(self.stop.subscribe()));
     }
 
-    /// Appends `rounds` deliveries to each entity, round by round, each `copies` times.
+    /// Appends `rounds` deliveries to each entity, round by round, and each delivery `copies` times.
     pub async fn burst(&self, entities: &[String], rounds: usize, copies: usize) -> Vec<Sent> {
         self.burst_into(&self.inbox(), entities, rounds, copies).await
     }
@@ -192,7 +193,7 @@ impl TestBed {
         Verdict::of(sent, &self.journal.runs(), &BTreeSet::new())
     }
 
-    /// Stops the workers, each after its batch.
+    /// Stops the workers; each finishes its batch first.
     pub async fn rest(&mut self) {
         self.stop.send_replace(true);
         while let Some(ended) = self.tasks.join_next().await {
@@ -219,7 +220,7 @@ impl TestBed {
         Waker::new(Arc::new(queue), self.env.clone())
     }
 
-    /// Waits until no wake-up is left, in flight or delayed.
+    /// Waits until the queue has no wake-up, not even one in flight or delayed.
     pub async fn until_no_wake_ups(&self) {
         let counts = self.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
         counts.expect("there is that queue");

@@ -1,5 +1,5 @@
-//! A deployment in memory: one thread, tokio's clock, a store and a queue whose calls a test can
-//! interrupt. Under a paused clock each run takes no time and is always the same.
+//! A deployment in memory: one thread, tokio's clock, and a store and a queue whose calls a test can make
+//! fail. Under a paused clock a run takes no time and is the same each time.
 
 mod events;
 mod queue;
@@ -72,7 +72,7 @@ impl World {
         Self::by(clock::env(1))
     }
 
-    /// A world with these deliveries of one order.
+    /// Returns a world with these deliveries of one order.
     pub async fn with(entity: &str, ids: impl IntoIterator<Item = impl ToString>) -> Self {
         let world = Self::new();
         world.append_all(entity, ids).await;
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// Appends a delivery whose event happened then.
+    /// Appends a delivery whose event happened at this time.
     pub async fn append_event(&self, entity: &str, id: &str, happened: Timestamp) {
         let incoming = Incoming { event_time: Some(happened), ..self.incoming(entity, id) };
         self.inbox().append(&incoming).await.expect("it is appended");
@@ -197,12 +197,12 @@ impl World {
         queue
     }
 
-    /// Answers the store's calls that it hits with `fault`.
+    /// Answers those calls of the store that match `hits` with `fault`.
     pub fn fail(&mut self, fault: Fault, hits: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) -> Arc<FaultyTable> {
         self.break_table(move |call| if hits(call) { fault.clone() } else { Fault::None })
     }
 
-    /// An operator whose store fails so, while everybody else's works.
+    /// Returns an operator whose store fails like this, while everybody else's store works.
     pub fn failing_operator(
         &mut self,
         fault: Fault,
@@ -284,7 +284,7 @@ impl World {
         acknowledgement
     }
 
-    /// Commits of each delivery by [`Counting`](crate::handlers::Counting).
+    /// Returns how often [`Counting`](crate::handlers::Counting) has committed each delivery.
     pub fn committed(&self) -> Vec<(String, u64)> {
         let rows = self.memory.rows(&TableName::Named(EFFECTS.into()));
         let one = |row: &Row| Some((row.text("id")?.to_owned(), row.number("count")?));
@@ -306,7 +306,8 @@ impl World {
         lives
     }
 
-    /// An order of two deliveries whose source blocks; the first has used up its attempts.
+    /// Returns a world with an order of two deliveries whose source blocks. The first delivery has used up
+    /// its attempts.
     pub async fn blocked() -> Self {
         let world = Self::new();
         world.append_all_from("block", "test/a", ["1", "2"]).await;
@@ -315,7 +316,7 @@ impl World {
         world
     }
 
-    /// The settlements in an entity's row.
+    /// Returns the settlements in an entity's row.
     pub async fn settlements(&self, entity: &str) -> Vec<Settlement> {
         self.state(entity).await.recent.iter().map(|receipt| receipt.settlement).collect()
     }
@@ -342,12 +343,12 @@ pub fn key(text: &str) -> EntityKey {
     EntityKey::parse(text).expect("a key")
 }
 
-/// The order of most tests.
+/// Returns the key of the order that most tests use.
 pub fn entity() -> EntityKey {
     key("test/a")
 }
 
-/// A wake-up of `entity`, received `times`.
+/// Returns a queue record with a wake-up of `entity` that was received `times` times.
 pub fn record(id: &str, entity: &str, times: &str) -> Record {
     Record {
         message_id: id.into(),

@@ -1,4 +1,4 @@
-//! Every function, taken through all that it can do, and what it asks for.
+//! Runs every function through all that it can do, and records the permissions that it asks for.
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
@@ -19,14 +19,14 @@ use crate::grants::{AskedByFunctions, RequestedGrants};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A body that does not shrink, longer than one row.
+/// Returns an incompressible body that is longer than one row.
 fn in_parts(world: &World) -> Vec<u8> {
     let noise = || world.env.fraction().to_bits().to_le_bytes();
     std::iter::repeat_with(noise).flatten().take(1_000_000).collect()
 }
 
-/// Runs every path of each function, on paused time, and returns the permissions used.
-/// The checks compare them with the roles, in both directions.
+/// Runs every path of each function under a paused clock, and returns the permissions used. The checks
+/// compare them with the roles, in both directions.
 pub async fn asked() -> AskedByFunctions {
     let mut world = World::new();
     let (memory, messages) = (world.table.clone(), world.messages.clone());
@@ -44,18 +44,18 @@ pub async fn asked() -> AskedByFunctions {
     order.topic = "orders/paid".into();
     order.body = r#"{"id":1,"currency":"USD","total_price":"48.20","financial_status":"paid"}"#.into();
     world.inbox().append(&order).await.unwrap();
-    // The handler rejects it, and the worker parks it, parts and all.
+    // The handler rejects the delivery, and the worker parks it with all its parts.
     let mut rejected = world.incoming("test/order/1", "2");
     rejected.provider = Some("shopify".into());
     rejected.topic = "orders/paid".into();
     rejected.body = in_parts(&world).into();
     world.inbox().append(&rejected).await.unwrap();
-    // An ingest that dies behind its claim, for the worker to give the place up.
+    // An ingest claims a sequence and dies, so that the worker has to write a tombstone.
     let nonce = world.env.nonce();
     let claim = Claim { entity: &entity, nonce: &nonce, now: world.env.now() };
     world.store().run(&claim, PATIENCE).await.unwrap();
 
-    // Somebody else holds the order at first, so that the worker looks, waits, and puts it off.
+    // Somebody else holds the order at first, so that the worker looks, waits and requeues its wake-up.
     let held = Acquire {
         entity: entity.clone(),
         kind: LeaseKind::Exclusive,
@@ -74,19 +74,19 @@ pub async fn asked() -> AskedByFunctions {
     let settled = world.state("test/order/1").await;
     assert!(settled.is_empty() && settled.held.is_none(), "{settled:?}");
     let mut asked = worker.so_far();
-    // The event source uses the worker's role for these.
+    // The event source takes these actions under the worker's role.
     for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
         asked.insert((action.into(), "WakeUps".into()));
     }
 
-    // A delivery has waited without a wake-up for longer than half the retention.
+    // A delivery has waited for longer than half the retention, and its wake-up is lost.
     world.append("test/order/2", "3").await;
     world.messages.clear();
     world.env.sleep(world.settings.retention * 2 / 3).await;
     acting_as(&mut world, &scheduler);
     let swept = world.sweeper().sweep_all().await.unwrap();
     assert_eq!((swept.woken, swept.kept), (1, 1));
-    // And a job that crashed once, so that a later invocation takes over, commits and records it.
+    // The job crashed once, so that a later invocation takes it over, commits and records the tick.
     let store = world.store();
     let first = world.env.now().as_millis() / 60_000 * 60;
     let invoked = async |minute: u64, jobs: Jobs| {

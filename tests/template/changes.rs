@@ -1,4 +1,4 @@
-//! Combinations of parameters, and changes of one.
+//! Combinations of parameters, and what a change of one parameter does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use crate::{
     observability,
 };
 
-/// Right values of each parameter, the default first; `.ci/parameters` holds them
-/// against the patterns.
+/// Returns valid values of each parameter, the default first. `.ci/parameters` checks them against the
+/// patterns.
 fn values() -> BTreeMap<String, Vec<String>> {
     let values: Value = serde_json::from_str(include_str!("parameters.json")).expect("it is JSON");
     let right = |held: &Value| held["right"].as_array().expect("a list").iter().map(crate::document::text).collect();
@@ -30,7 +30,7 @@ impl Random {
 
 type Given<'a> = Vec<(&'a str, &'a str)>;
 
-/// Every pair of values, beside defaults, and 400 combinations at random.
+/// Returns every pair of values with all other parameters at their defaults, and 400 random combinations.
 fn combinations(values: &BTreeMap<String, Vec<String>>) -> Vec<Given<'_>> {
     let all: Vec<_> = values.iter().map(|(name, held)| (name.as_str(), held)).collect();
     let mut made = Vec::new();
@@ -69,7 +69,7 @@ fn every_combination_of_parameters_deploys_all_stacks() {
     }
 }
 
-/// The properties whose change replaces a resource, by cfn-lint's schemas.
+/// Returns the properties whose change replaces a resource of this type, by cfn-lint's schemas.
 fn create_only(kind: &str) -> Vec<String> {
     let all: Value = serde_json::from_str(include_str!("create-only.json")).expect("it is JSON");
     let paths = all[kind].as_array().unwrap_or_else(|| panic!("create-only.json lacks {kind}: .ci/parameters --write"));
@@ -86,8 +86,8 @@ fn replaced<'a>(before: &'a Deployed, after: &Deployed) -> BTreeSet<&'a str> {
     before.all().filter(stays).filter(changed).map(|(name, _)| name).collect()
 }
 
-/// The resources that a change of each parameter replaces, adds or removes. No table,
-/// queue or URL is ever replaced, and only `Tables` adds or removes tables.
+/// The resources that a change of each parameter replaces, adds or removes. No change ever replaces a table,
+/// queue or URL, and only `Tables` adds or removes tables.
 const LISTED: &[(&str, &[&str])] = &[
     ("Sources", &["ReadSources"]),
     ("Tables", &["EntitiesTable", "InboxTable"]),
@@ -137,7 +137,8 @@ fn functions_keep_old_sources_permission_until_updated() {
     let all = sources.map(|sources| core().deployed(&[("Sources", sources)]));
     for (place, before) in all.iter().enumerate() {
         for function in ["Ingest", "Worker"] {
-            // CloudFormation creates the new policy before the function, and deletes the old one last.
+            // CloudFormation creates the new policy before it updates the function, and deletes the old
+            // policy last.
             assert_eq!(before.text(&format!("{function} DependsOn")), "ReadSources");
         }
         assert_eq!(before.at("ReadSources Properties Roles"), &json!(["IngestRole", "WorkerRole"]));

@@ -1,4 +1,4 @@
-//! `templates/deploy-policy.json` grants a deployer what the resources need.
+//! `templates/deploy-policy.json` grants a deployer the actions that the templates' resources need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::{core, document::Template, file, roles::texts};
 
-/// The stack name that the policy is for.
+/// The name of the stack that the policy is for.
 const STACK: &str = "webhook-serializer";
 
-/// The actions that CloudFormation takes for the resources of a type, without those for
-/// properties that the templates do not set, and a resource's ARN. From the handlers in
-/// CloudFormation's registry, read in 2026.
+/// For each type of resource: the actions that CloudFormation takes, without those for properties that the
+/// templates do not set, and the resource's ARN. As read in 2026 from the handlers in CloudFormation's
+/// registry.
 const NEEDED: &[(&[&str], &str, &str)] = &[
     (
         &["AWS::DynamoDB::Table"],
@@ -101,8 +101,8 @@ const NEEDED: &[(&[&str], &str, &str)] = &[
     ),
 ];
 
-/// What `sam deploy` and `sam delete` themselves use: services whose statements name
-/// stacks, templates and SAM's bucket.
+/// Services that `sam deploy` and `sam delete` use themselves. Their statements name stacks, templates and
+/// SAM's bucket.
 const OF_SAM: [&str; 2] = ["cloudformation", "s3"];
 
 struct Statement {
@@ -118,7 +118,7 @@ fn statements() -> Vec<Statement> {
         .collect()
 }
 
-/// Returns whether an ARN fits a pattern in which `*` stands for anything.
+/// Returns whether an ARN fits a pattern, in which `*` stands for any text.
 fn fits(pattern: &str, arn: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == arn,
@@ -161,8 +161,8 @@ fn deploy_policy_knows_every_resource_type() {
     }
 }
 
-/// Nothing of the account's others: a name's beginning, or an action that knows no
-/// resource.
+/// The policy reaches none of the account's other resources. Each statement names a prefix, or an action that
+/// does not take a resource.
 #[test]
 fn deploy_policy_reaches_only_the_stacks_own_resources() {
     for Statement { actions, resources } in statements() {
@@ -187,7 +187,7 @@ fn deploy_policy_reaches_only_the_stacks_own_resources() {
         );
     }
     let policy = file("templates/deploy-policy.json");
-    // IAM counts no white space, and takes no longer managed policy.
+    // IAM does not count white space, and takes no longer managed policy.
     let length = policy.chars().filter(|sign| !sign.is_whitespace()).count();
     assert!(length <= 6_144, "{length}");
     assert!(file("docs/deploying.md").contains("(../templates/deploy-policy.json)"), "the page links to it");

@@ -1,4 +1,4 @@
-//! A CloudFormation template, and what a deploy with certain parameters makes of it.
+//! A CloudFormation template, and the stack that a deploy with certain parameters makes of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use yaml_rust2::{
 #[derive(Debug, Clone)]
 pub struct Template(pub Value);
 
-/// A deployed template: every intrinsic function is evaluated, every value a text. A
-/// resource's `Ref` is its name, an attribute is `Name.Attribute`.
+/// A deployed template. Every intrinsic function is evaluated, and every value is a text. A resource's `Ref`
+/// is its name, and its attribute is `Name.Attribute`.
 #[derive(Debug)]
 pub struct Deployed {
     resources: Value,
@@ -35,18 +35,18 @@ impl Template {
         Self(reader.done.expect("it has a document"))
     }
 
-    /// The parameters with their defaults.
+    /// Returns the parameters with their defaults.
     pub fn defaults(&self) -> BTreeMap<String, String> {
         let parameters = self.0["Parameters"].as_object().expect("a mapping").iter();
         parameters.map(|(name, parameter)| (name.clone(), text(&parameter["Default"]))).collect()
     }
 
-    /// Deploys with these parameters, and the defaults of the others.
+    /// Deploys with these parameters; the others have their defaults.
     pub fn deployed(&self, given: &[(&str, &str)]) -> Deployed {
         self.deployed_beside(given, &BTreeMap::new())
     }
 
-    /// Deploys beside a core stack with these outputs.
+    /// Deploys next to a core stack that has these outputs.
     pub fn deployed_beside(&self, given: &[(&str, &str)], core: &BTreeMap<String, String>) -> Deployed {
         let mut parameters = self.defaults();
         for (name, value) in given {
@@ -62,7 +62,7 @@ impl Template {
 }
 
 impl Deployed {
-    /// Returns what is at a path such as `Worker Properties`, or null.
+    /// Returns the value at a path such as `Worker Properties`, or null.
     pub fn at(&self, path: &str) -> &Value {
         path.split(' ').fold(&self.resources, |value, name| match value {
             Value::Array(all) => name.parse().ok().and_then(|index: usize| all.get(index)).unwrap_or(&Value::Null),
@@ -75,25 +75,25 @@ impl Deployed {
         self.at(path).as_str().unwrap_or_else(|| panic!("{path} is {}", self.at(path)))
     }
 
-    /// The names and properties of the resources of a type.
+    /// Returns the names and properties of all resources of a type.
     pub fn of_type(&self, kind: &str) -> BTreeMap<&str, &Value> {
         let all = self.all().filter(|(_, resource)| resource["Type"].as_str() == Some(kind));
         all.map(|(name, resource)| (name, &resource["Properties"])).collect()
     }
 
-    /// All resources by name.
+    /// Returns all resources with their names.
     pub fn all(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.resources.as_object().into_iter().flatten().map(|(name, resource)| (name.as_str(), resource))
     }
 
-    /// A function's environment variables.
+    /// Returns a function's environment variables.
     pub fn variables(&self, function: &str) -> Vec<(String, String)> {
         let held = self.at(&format!("{function} Properties Environment Variables")).as_object();
         held.into_iter().flatten().map(|(name, value)| (name.clone(), text(value))).collect()
     }
 }
 
-/// A number, a boolean or a text, as a text.
+/// Returns a number, a boolean or a text as a text.
 pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -106,7 +106,7 @@ struct Evaluation<'a> {
     core: &'a BTreeMap<String, String>,
     parameters: BTreeMap<String, String>,
     broken: Vec<String>,
-    /// The resources that the one being evaluated refers to.
+    /// The resources to which the evaluated resource refers.
     used: BTreeSet<String>,
 }
 
@@ -181,7 +181,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the value of a name in `Ref` or `${}`.
+    /// Returns the value of a name that appears in `Ref` or `${}`.
     fn named(&mut self, name: &str) -> Option<String> {
         if name == NO_VALUE {
             return None;
@@ -220,7 +220,7 @@ impl Evaluation<'_> {
         self.evaluated(given).as_ref().map(text).unwrap_or_default()
     }
 
-    /// `None` for `AWS::NoValue`.
+    /// Evaluates a value; returns `None` for `AWS::NoValue`.
     fn evaluated(&mut self, given: &Value) -> Option<Value> {
         let of_text = |text: String| Some(Value::String(text));
         match function(given) {
@@ -276,14 +276,14 @@ impl Evaluation<'_> {
     }
 }
 
-/// An intrinsic function, with its argument.
+/// Returns the name and the argument of an intrinsic function; `None` if the value is none.
 fn function(given: &Value) -> Option<(&str, &Value)> {
     let held = given.as_object().filter(|held| held.len() == 1)?;
     let (name, given) = held.iter().next()?;
     (name == "Ref" || name.starts_with("Fn::")).then_some((name, given))
 }
 
-/// Adds the properties of `Globals` that a function does not set itself.
+/// Adds those properties of `Globals` that a function does not set itself.
 fn merge(own: &mut Value, common: Value) {
     match (own, common) {
         (Value::Object(own), Value::Object(common)) => {

@@ -1,5 +1,5 @@
-//! The doors, and the ingest function behind them: its own `main`, in a process with
-//! the variables that a deploy gives it.
+//! The front doors, and the ingest function behind them. Its own `main` runs in a process with the variables
+//! that a deploy sets.
 
 use std::{io::Write as _, path::PathBuf, time::Duration};
 
@@ -30,7 +30,7 @@ client_id = "4fc8b9b2d2f14f4e8f6f3a6d1b1c0a55"
 handler = "test"
 "#;
 
-/// Returns whether an HTTP API passes a request to this route's integration.
+/// Returns whether an HTTP API sends a request to this route's integration.
 fn matches(route: &str, method: &str, path: &str) -> bool {
     let Some((routed, pattern)) = route.split_once(' ') else { return route == "$default" };
     let (pattern, path): (Vec<_>, Vec<_>) = (pattern.split('/').collect(), path.split('/').collect());
@@ -54,7 +54,8 @@ fn http_api_forwards_the_same_as_function_url() {
     assert!(!matches("POST /webhooks/{source}", "GET", "/webhooks/adobe"), "as API Gateway compares");
     assert!(!matches("POST /webhooks/{source}", "POST", "/webhooks/shop/"), "as API Gateway compares");
 
-    // Both lead to the function itself, open to all and with the payload that it reads.
+    // Both doors lead to the function itself, are open to everybody, and send the payload format that the
+    // function reads.
     assert_eq!(deployed.text("IngestUrl Properties TargetFunctionArn"), "Ingest.Arn");
     assert_eq!(deployed.text("IngestUrl Properties AuthType"), "NONE");
     assert_eq!(deployed.text("IngestApiIntegration Properties IntegrationUri"), "Ingest.Arn");
@@ -68,7 +69,7 @@ fn http_api_forwards_the_same_as_function_url() {
     assert_eq!(permissions["IngestInvokePermission"]["InvokedViaFunctionUrl"], "true");
 }
 
-/// A function's process and its engines.
+/// The function's process and its engines.
 struct Door {
     engines: Engines,
     process: FunctionProcess,

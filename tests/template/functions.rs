@@ -20,7 +20,7 @@ fn borrowed(variables: &Set) -> Vec<(&str, &str)> {
     variables.iter().map(|(name, value)| (&**name, &**value)).collect()
 }
 
-/// A source whose handler takes as long as the description of `WorkerTimeout` allows.
+/// Returns a source whose handler takes as long as the description of `WorkerTimeout` allows.
 fn sources(worker_timeout: u64) -> Sources {
     let document = format!(
         "[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='log'\nhandler_timeout='{}s'",
@@ -48,12 +48,13 @@ fn functions_read_the_parameters() {
         let program = function.to_lowercase();
         assert_eq!(deployed.text(&format!("{function} Metadata BuildProperties Binary")), program);
         assert_eq!(deployed.text(&format!("{function} Properties CodeUri")), format!("functions/{program}"));
-        // Metrics are lines of the log without a level, and REPORT lines have INFO.
+        // Metrics are log lines without a level, and REPORT lines have the level INFO.
         let logging = json!({
             "LogFormat": "JSON", "ApplicationLogLevel": "INFO", "SystemLogLevel": "INFO", "LogGroup": format!("{function}Logs"),
         });
         assert_eq!(*deployed.at(&format!("{function} Properties LoggingConfig")), logging);
-        // `serializer doctor` and `listen` look for this name; docs/data.md promises the days.
+        // `serializer doctor` and `listen` look for a log group of this name. docs/data.md promises its
+        // retention.
         let group =
             json!({ "LogGroupName": format!("/aws/lambda/${{AWS::StackName}}-{program}"), "RetentionInDays": "30" });
         assert_eq!(*deployed.at(&format!("{function}Logs Properties")), group);
@@ -71,8 +72,8 @@ fn functions_read_the_parameters() {
     }
 }
 
-/// Each function's variables in the first release. CloudFormation updates code before
-/// variables, so a function of any later release also starts with these.
+/// Each function's variables in the first release. CloudFormation updates code before variables, so a
+/// function of any later release has to start with these too.
 const FIRST_RELEASE: [(&str, &[&str]); 3] = [
     ("Ingest", &["ENTITIES_TABLE", "INBOX_TABLE", "METRICS_NAMESPACE", "QUEUE_URL", "RETENTION_DAYS", "SOURCES"]),
     (
@@ -165,7 +166,7 @@ fn scheduler_runs_once_a_minute() {
     assert_eq!(time, seconds(&deployed, "Scheduler Properties Timeout"));
     assert!(variables.contains(&("JOBS".into(), "-report".into())));
     assert_eq!(deployed.text("Scheduler Properties Events EveryMinute Properties Schedule"), "cron(* * * * ? *)");
-    // An older event would only be in the way of newer minutes.
+    // An older event would only delay the events of newer minutes.
     let retries = json!({ "MaximumRetryAttempts": "1", "MaximumEventAgeInSeconds": "300" });
     assert_eq!(*deployed.at("Scheduler Properties EventInvokeConfig"), retries);
 }

@@ -16,7 +16,7 @@ use webhook_serializer::{
     protocol::table::{Action, Table, TableError, TableName, Write},
 };
 
-/// Actions with the resources that they are for.
+/// Actions, each with the resource that it is for.
 pub type Grants = BTreeSet<(String, String)>;
 
 /// The permissions that the three functions use.
@@ -27,12 +27,12 @@ pub struct AskedByFunctions {
     pub scheduler: Grants,
 }
 
-/// A growing record of the permissions used.
+/// The record of the permissions used so far.
 #[derive(Debug, Clone, Default)]
 pub struct RequestedGrants(Arc<Mutex<Grants>>);
 
 impl RequestedGrants {
-    /// Returns the record so far.
+    /// Returns the permissions recorded so far.
     pub fn so_far(&self) -> Grants {
         self.0.lock().unwrap().clone()
     }
@@ -60,7 +60,7 @@ impl RequestedGrants {
         self.note(&format!("dynamodb:{action}"), resource);
     }
 
-    /// A transaction asks for what its parts ask for.
+    /// Records a write. A transaction needs the permissions of its parts.
     fn note_write(&self, write: &Write) {
         let action = match &write.action {
             Action::Put(_) => "PutItem",

@@ -1,5 +1,5 @@
-//! The templates against the code that they deploy, and against the changes that a
-//! deployment goes through.
+//! The templates, checked against the code that they deploy and against the changes that a deployment goes
+//! through.
 
 mod asked;
 mod changes;
@@ -22,7 +22,7 @@ use std::path::Path;
 use document::Template;
 use serializer::stack::Stack;
 
-/// A Secrets Manager secret.
+/// The ARN of a secret in Secrets Manager.
 const SECRET: &str = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:sources-Ab12Cd";
 
 fn core() -> Template {

@@ -1,4 +1,4 @@
-//! Alarms and dashboard: they look at what is measured, in their core stack.
+//! Alarms and dashboard: they watch metrics that are published, in the core stack that they belong to.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn deployed() -> Deployed {
     Template::read("templates/observability.yaml").deployed_beside(&[("Email", "a@example.com")], &core.outputs)
 }
 
-/// The metric of that name, if functions publish it without an option.
+/// Returns the metric of that name, if functions publish it by default.
 fn published(name: &str) -> Option<&Metric> {
     Metric::ALL.iter().find(|metric| metric.name() == name && metric.scope() != Scope::Detailed)
 }
@@ -52,7 +52,7 @@ fn alarm_watches_a_published_metric_and_has_a_page() {
     assert_eq!(pages, files);
 }
 
-/// Returns whether the alarm is on after these values, the newest last, by CloudWatch's rules.
+/// Returns whether the alarm is on after these values, of which the newest is last, by CloudWatch's rules.
 fn rings(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> bool {
     let text = |property: &str| deployed.at(&format!("{alarm} Properties {property}")).as_str().map(str::to_owned);
     let number = |property: &str| text(property).map(|text| text.parse::<f64>().expect("a number"));
@@ -93,7 +93,7 @@ fn alarm_fires_at_its_threshold_and_not_before() {
         ("SourcesNotReadAlarm", rest(1.0, 3), vec![Some(1.0), Some(0.0), Some(1.0)]),
         ("InversionsAlarm", rest(100.0, 1), rest(99.0, 1)),
         ("QueueStuckAlarm", rest(1170.0, 1), rest(1169.0, 1)),
-        // The sweep passes an order once an hour, and the alarm lasts until it passes again.
+        // The sweep reads an order once an hour. The alarm lasts until the sweep reads the order again.
         ("OldestWaitingAlarm", [rest(900.0, 1), rest(0.0, 59)].concat(), [rest(900.0, 1), rest(899.0, 60)].concat()),
     ] {
         tried.insert(alarm);
@@ -104,9 +104,8 @@ fn alarm_fires_at_its_threshold_and_not_before() {
     assert!(deployed.of_type("AWS::CloudWatch::Alarm").into_keys().eq(tried), "each alarm is tried");
 }
 
-/// Returns the states that a new alarm reports to the topic while these values arrive,
-/// a minute each, by CloudWatch's rules: it begins in `INSUFFICIENT_DATA`, and acts when
-/// its state changes.
+/// Returns the states that a new alarm reports to its topic while these values arrive, one a minute, by
+/// CloudWatch's rules. An alarm begins in `INSUFFICIENT_DATA` and acts when its state changes.
 fn reported(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> Vec<&'static str> {
     let at = |property: &str| deployed.at(&format!("{alarm} Properties {property}"));
     assert_eq!(at("Period"), "60", "{alarm}: a value a minute");
@@ -185,7 +184,7 @@ pub fn dashboard(deployed: &Deployed) {
                 assert!(LINES.contains(&format!("\"{field}\":")), "no line has {field}");
             }
         }
-        // A dot repeats the row above.
+        // A dot stands for the value in the row above.
         let mut above = (String::new(), String::new());
         for row in widget["properties"]["metrics"].as_array().into_iter().flatten() {
             above = match row[0]["expression"].as_str() {

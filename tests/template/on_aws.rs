@@ -1,9 +1,9 @@
-//! `.ci/on-aws`, its functions run with stand-ins for `aws`, `sam` and the command.
+//! Runs the functions of `.ci/on-aws` with stand-ins for `aws`, `sam` and the command.
 
 use std::{fs, path::Path, process::Command};
 
-/// Runs lines with the functions of `.ci/on-aws`, and returns the calls of `aws` and
-/// `sam`, one a line. The stand-ins answer with what `answers`, a shell `case`, prints.
+/// Runs lines of shell with the functions of `.ci/on-aws`. Returns the calls of `aws` and `sam`, one a line.
+/// The stand-ins print what `answers`, a shell `case`, says.
 fn calls(answers: &str, lines: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
     let folder = tempfile::tempdir().expect("a folder");
@@ -30,7 +30,7 @@ fn calls(answers: &str, lines: &str) -> Vec<String> {
 fn removal_leaves_no_table_of_any_stack() {
     let tables = ["try-entities", "try-inbox", "try-r-entities", "try-r-inbox", "try-2-entities", "try-2-inbox"];
     let answers = format!("*list-tables*) echo '{}' ;;", tables.join(" "));
-    // What `tables_restored` leaves is in no stack, and protected as the page says.
+    // The tables that `tables_restored` leaves are in no stack, and they are protected as the page says.
     let calls = calls(&answers, "deployed=(try try try-2) others=(try-observability)\nremove");
     let place = |call: &str| calls.iter().position(|held| held == call).unwrap_or_else(|| panic!("{call}: {calls:#?}"));
     for table in tables {
@@ -42,7 +42,7 @@ fn removal_leaves_no_table_of_any_stack() {
     assert!(stack("try-2") < place("aws ssm delete-parameter --name /try/sources"));
 }
 
-/// SAM reads samconfig.toml beside the template that it is given, so none is given.
+/// SAM reads the samconfig.toml beside a template that it is given, so it is given none.
 #[test]
 fn stacks_are_deployed_by_the_repositorys_configuration() {
     let lines = "report=/dev/null ZONE=Z1 DOMAIN=hooks.example.com\n\

@@ -1,10 +1,10 @@
-//! Terraform and the CDK: their code deploys the same stack, and loses no table.
+//! Terraform and the CDK: their code deploys the same stack, and never loses a table.
 
 use std::collections::BTreeMap;
 
 use crate::{core, document::Template, file};
 
-/// Returns a block's content, by the text before its brace.
+/// Returns the content of a block, found by the text before its brace.
 fn block<'a>(text: &'a str, header: &str) -> &'a str {
     let (_, rest) = text.split_once(&format!("{header} {{")).unwrap_or_else(|| panic!("no {header}"));
     let mut depth = 1;
@@ -15,7 +15,7 @@ fn block<'a>(text: &'a str, header: &str) -> &'a str {
     &rest[..end.expect("its brace is closed")]
 }
 
-/// The arguments of a block, `name = value` or `name: value`, without those of inner blocks.
+/// Returns a block's arguments, `name = value` or `name: value`, without those of inner blocks.
 fn arguments(block: &str, sign: char) -> BTreeMap<&str, &str> {
     let mut depth = 0;
     let mut found = BTreeMap::new();
@@ -33,7 +33,8 @@ fn terraform_keeps_old_code_for_a_rollback() {
     let text = file("templates/terraform/main.tf");
     let code = block(&text, "resource \"aws_s3_object\" \"code\"");
     assert_eq!(arguments(block(code, "lifecycle"), '=')["create_before_destroy"], "true");
-    // Other code has another key, so old and new exist side by side, and CloudFormation sees the change.
+    // Changed code gets another key. So the old and the new code exist side by side, and CloudFormation sees
+    // the change.
     assert!(arguments(code, '=')["key"].starts_with("\"${local.prefix}/"));
     let locals = block(&text, "locals");
     let prefix = locals.lines().find(|line| line.trim().starts_with("prefix = ")).expect("a prefix");
@@ -58,7 +59,7 @@ fn terraform_and_cdk_name_the_tables() {
     let in_cdk = arguments(block(&cdk, "parameters:"), ':');
     let parameters = core().defaults();
     for given in [&in_terraform, &in_cdk] {
-        // Both reset what they omit, and would make new, empty tables.
+        // Both tools reset parameters that they omit. Without `Tables`, they would make new and empty tables.
         assert_eq!(given.get("Tables"), Some(&"\"\""), "{given:?}");
         assert!(given.keys().all(|name| parameters.contains_key(*name)), "{given:?}");
     }

@@ -1,10 +1,10 @@
-//! Pages and scripts that name the templates' parameters, outputs and rights.
+//! Pages and scripts that name parameters, outputs or permissions of the templates.
 
 use std::collections::BTreeSet;
 
 use crate::{core, document::Template, file};
 
-/// The capitalised words before `=` in a text's code.
+/// Returns the capitalised words before `=` in a text's code.
 fn assigned(text: &str) -> BTreeSet<&str> {
     let words = text.split(|sign: char| sign.is_whitespace() || "\"'`(".contains(sign));
     let names = words.filter_map(|word| Some(word.split_once('=')?.0));
@@ -31,7 +31,7 @@ fn pages_and_scripts_name_only_parameters_that_exist() {
     }
 }
 
-/// SAM refuses `NAME=` without a value, and so may a parameter's pattern.
+/// SAM refuses `NAME=` without a value. A parameter's pattern may refuse it too.
 #[test]
 fn no_script_passes_an_empty_parameter() {
     let parameters = core().defaults();
@@ -68,7 +68,7 @@ fn page_and_doctor_name_the_same_regions_without_function_urls() {
     );
 }
 
-/// SQS counts retention from the first send, also among the dead letters.
+/// SQS counts retention from the first send, and continues to count in the dead-letter queue.
 #[test]
 fn data_page_promises_no_longer_retention_than_the_queues() {
     let deployed = core().deployed(&[]);

@@ -1,5 +1,4 @@
-//! The template of a project of one's own is this repository, but for what
-//! makes it somebody else's.
+//! The template of a user's own project is this repository, except for what makes it somebody else's.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -15,13 +14,12 @@ use crate::file as read;
 #[expect(dead_code, reason = "nothing runs the function itself")]
 mod worker;
 
-/// The profiles of a `Cargo.toml` that a function or a test is built with,
-/// without what is said about them.
+/// Returns the profiles of a `Cargo.toml` that functions or tests are built with, without comments.
 fn profiles(manifest: &str) -> Vec<String> {
     let (mut found, mut is_profile) = (Vec::new(), false);
     for line in manifest.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if line.starts_with('[') {
-            // Only for this repository's measurements.
+            // These profiles are only for this repository's own measurements.
             is_profile = line.starts_with("[profile.") && line != "[profile.fast]";
         }
         if is_profile {
@@ -31,7 +29,7 @@ fn profiles(manifest: &str) -> Vec<String> {
     found
 }
 
-/// Returns the first value that `name` is set to.
+/// Returns the first value that the text sets `name` to.
 fn set<'a>(name: &str, text: &'a str) -> &'a str {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
     line.unwrap_or_else(|| panic!("{name} is not set"))
@@ -61,7 +59,7 @@ fn project_template_deploys_and_builds_like_this_project() {
     }
 }
 
-/// A request that pings an endpoint reaches no handler.
+/// A request that only pings the endpoint reaches no handler.
 #[tokio::test]
 async fn project_handler_accepts_every_sample() {
     let totals = worker::Totals { table: Some("totals".into()) };
@@ -94,7 +92,7 @@ async fn project_handler_accepts_every_sample() {
     assert!(committed > 5, "{committed} samples have a total");
 }
 
-/// Without `tokio` among its own dependencies, `tokio::time::sleep` does not compile.
+/// `tokio::time::sleep` compiles only if the project depends on `tokio` itself.
 #[test]
 fn project_functions_can_sleep() {
     for function in ["worker", "scheduler"] {

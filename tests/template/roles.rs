@@ -51,7 +51,7 @@ fn roles_carry_the_permissions_boundary() {
     }
 }
 
-/// Returns the permissions that the policies in and beside a function's role grant.
+/// Returns the permissions granted to a function by the policies inside and beside its role.
 fn granted(deployed: &Deployed, function: &str) -> BTreeSet<Grant> {
     let role = format!("{function}Role");
     let own = deployed.at(&format!("{role} Properties Policies")).as_array().into_iter().flatten();
@@ -91,7 +91,7 @@ fn wanted(deployed: &Deployed, function: &str, asked: &Grants) -> BTreeSet<Grant
     for action in ["logs:CreateLogStream", "logs:PutLogEvents"] {
         grant(action, &format!("{function}Logs.Arn"), &Value::Null);
     }
-    // Whichever the key is, but through the service and for these names alone.
+    // Any key may be used, but only through the service and only for these tables.
     let tables = [&deployed.outputs["EntitiesTable"], &deployed.outputs["InboxTable"]];
     let condition = json!({
         "StringEquals": { "kms:ViaService": through("dynamodb") },
@@ -116,14 +116,14 @@ fn wanted(deployed: &Deployed, function: &str, asked: &Grants) -> BTreeSet<Grant
     grant(action, &document, &Value::Null);
     let condition = json!({ "StringEquals": { "kms:ViaService": through(service), context: document } });
     grant("kms:Decrypt", "*", &condition);
-    // Each by its whole ARN: with a qualifier, that version alone.
+    // Each function is granted by its whole ARN. With a qualifier, only that version is granted.
     for arn in parameter("InvokeFunctionArns").split(',').filter(|arn| !arn.is_empty() && function == "Worker") {
         grant("lambda:InvokeFunction", arn, &Value::Null);
     }
     wanted
 }
 
-/// The texts of a list, or the only one.
+/// Returns the texts of a list, or the value's only text.
 pub fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Array(all) => all.iter().map(text).collect(),

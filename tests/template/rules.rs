@@ -1,4 +1,4 @@
-//! The stacks' rules, each in a test that fails without it.
+//! The rules that the stacks keep. Each has a test that fails if the rule is broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::{
     file,
 };
 
-/// The core with both doors, so that every resource but the secret's and the key's exists.
+/// Returns the core stack with both doors. It has every resource except the secret's and the key's.
 fn whole() -> Deployed {
     core().deployed(&[("FrontDoor", "both")])
 }
@@ -19,8 +19,8 @@ fn observability() -> Deployed {
     Template::read("templates/observability.yaml").deployed_beside(&[("Email", "a@example.com")], &whole().outputs)
 }
 
-/// CloudFormation updates code and variables in two calls, so a version published on a
-/// release would keep the previous release's variables.
+/// CloudFormation updates code and variables in two calls. A version published on a release would therefore
+/// keep the previous release's variables.
 #[test]
 fn core_publishes_no_version_and_no_alias() {
     let deployed = whole();
@@ -42,7 +42,7 @@ fn core_publishes_no_version_and_no_alias() {
     }
 }
 
-/// The properties that give a resource its name, where a generated one is possible.
+/// The properties that name a resource for which CloudFormation can generate a name.
 const NAMES: &[(&str, &str)] = &[
     ("AWS::ApiGatewayV2::Api", "Name"),
     ("AWS::CloudWatch::Alarm", "AlarmName"),
@@ -56,8 +56,8 @@ const NAMES: &[(&str, &str)] = &[
     ("AWS::Serverless::Function", "FunctionName"),
 ];
 
-/// Named tables make a deploy that lost `Tables` fail. Any other name would only keep
-/// two stacks from living side by side.
+/// Named tables make a deploy fail that has lost the parameter `Tables`. Any other name would only keep two
+/// stacks from existing side by side.
 #[test]
 fn only_tables_and_what_pages_name_have_names() {
     let (core, observability) = (whole(), observability());
@@ -81,7 +81,7 @@ fn only_tables_and_what_pages_name_have_names() {
         ("WorkerLogs", logs("-worker")),
     ]);
     assert_eq!(named, expected);
-    // The names that a removed stack leaves are those that `Tables` with its name finds again.
+    // If a stack is removed, its tables keep these names. `Tables` with the stack's name finds them again.
     let found = crate::core().deployed(&[("Tables", "${AWS::StackName}")]).outputs;
     assert_eq!([&found["EntitiesTable"], &found["InboxTable"]], [&expected["EntitiesTable"], &expected["InboxTable"]]);
 }
@@ -128,7 +128,7 @@ fn sam_configuration_pins_no_parameter() {
         assert_eq!(held["on_failure"].as_str(), Some("DELETE"), "{environment}: what failed is in the next one's way");
         let stack = held.get("stack_name").unwrap_or(&global["stack_name"]);
         assert!(stacks.insert(text_of(stack)), "{environment}: two templates under one name would delete a stack");
-        // The core's template is the one that `sam build` made.
+        // The core is deployed from the template that `sam build` made.
         let template = held.get("template_file").map(text_of);
         let wanted = (environment != "default").then(|| format!("templates/{environment}.yaml"));
         assert_eq!(template, wanted, "{environment}");
@@ -147,7 +147,7 @@ fn changelog_and_page_say_to_remove_earlier_stacks() {
     assert!(steps.lines().any(is_said), "the changelog does not say that such a stack cannot be upgraded");
     let page = file("docs/deploying.md");
     assert!(section(&page, "## Upgrade").contains("without the parameter `Sources`"), "nor does the page");
-    // Such a template is told by what it lacks.
+    // A template of an earlier checkout is recognised by its missing parameter `Sources`.
     assert!(core().defaults().contains_key("Sources"));
 }
 
@@ -168,7 +168,7 @@ fn core_has_no_vpc_role_names_or_paths() {
     }
 }
 
-/// Lambda shows a function's variables to everybody who may read its configuration.
+/// Lambda shows a function's variables to everybody who may read the function's configuration.
 #[test]
 fn variables_come_only_from_parameters_without_secrets() {
     let template = core();
@@ -178,7 +178,7 @@ fn variables_come_only_from_parameters_without_secrets() {
             let deployed = template.deployed(&[(name.as_str(), value)]);
             ["Ingest", "Worker", "Scheduler"].map(|function| deployed.variables(function))
         };
-        // These have a value of their own in a mapping or a condition.
+        // The parameter's values are chosen so that mappings and conditions tell them apart.
         let [one, other] = if name == "WorkerTimeout" { ["60", "120"] } else { ["/one", "/other"] };
         if of(one) != of(other) {
             reached.insert(name.clone());
@@ -190,7 +190,7 @@ fn variables_come_only_from_parameters_without_secrets() {
     assert!(!file("template.yaml").contains("{{resolve:"), "a resolved secret would be a variable's value");
 }
 
-/// Returns the part of a page from a heading to the next of its level or above.
+/// Returns the part of a page from a heading to the next one of the same or a higher level.
 pub fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}"));
     let level = heading.find(' ').expect("a heading");
@@ -207,7 +207,7 @@ pub fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     &rest[..end]
 }
 
-/// The lines of a page's code, without indentation.
+/// Returns the lines of a page's code blocks, without indentation.
 fn code(page: &str) -> impl Iterator<Item = &str> {
     page.split("```").skip(1).step_by(2).flat_map(|block| block.lines().skip(1)).map(str::trim)
 }

@@ -16,17 +16,18 @@ fn tables_have_the_codes_keys_and_outlive_the_stack() {
         let schema = keys.iter().zip(["HASH", "RANGE"]);
         let schema: Value = schema.map(|(key, kind)| json!({ "AttributeName": key, "KeyType": kind })).collect();
         assert_eq!(at("Properties KeySchema"), schema);
-        // Two stacks cannot share a name, so a lost parameter `Tables` fails and makes no second, empty pair.
+        // Two stacks cannot have tables of one name. So if a deploy has lost the parameter `Tables`, it fails
+        // instead of making a second, empty pair.
         assert_eq!(at("Properties TableName"), format!("${{AWS::StackName}}-{name}"));
         let purged = json!({ "AttributeName": attribute::PURGE_AT, "Enabled": "true" });
         assert_eq!(at("Properties TimeToLiveSpecification"), purged);
         assert_eq!(at("Properties PointInTimeRecoverySpecification PointInTimeRecoveryEnabled"), "true");
         assert_eq!(at("Properties BillingMode"), "PAY_PER_REQUEST");
-        // A failed first deploy removes them, or the next one would find them in its way.
+        // Tables of a failed first deploy are removed. Otherwise they would be in the way of the next one.
         assert_eq!(at("DeletionPolicy"), "RetainExceptOnCreate");
         assert_eq!(at("UpdateReplacePolicy"), "Retain");
         assert_eq!(at("Properties DeletionProtectionEnabled"), Value::Null);
-        // AWS bills the calls of the managed key that this property selects.
+        // This property would select AWS's managed key, whose calls AWS bills.
         assert_eq!(at("Properties SSESpecification"), Value::Null);
     }
     let key = "arn:aws:kms:eu-central-1:123456789012:key/mine";

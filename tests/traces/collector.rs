@@ -1,4 +1,4 @@
-//! A collector of spans and a receiver of deliveries, in one server on loopback.
+//! A collector of spans and a receiver of deliveries, both in one server on loopback.
 
 use std::{
     collections::BTreeMap,
@@ -29,9 +29,9 @@ pub struct ReceivedSpan {
     pub kind: SpanKind,
     pub trace: String,
     pub span: String,
-    /// Empty for none.
+    /// The id of the parent span; empty if there is none.
     pub parent: String,
-    /// Trace and span ids.
+    /// The trace id and span id of each link.
     pub links: Vec<(String, String)>,
     pub attributes: BTreeMap<String, String>,
     pub is_error: bool,
@@ -68,7 +68,7 @@ impl ReceivedSpan {
         (self.trace.clone(), self.span.clone())
     }
 
-    /// The `traceparent` of this span's children.
+    /// Returns the `traceparent` that this span's children get.
     pub fn traceparent(&self) -> String {
         format!("00-{}-{}-01", self.trace, self.span)
     }
@@ -99,9 +99,9 @@ pub struct Collector {
     pub url: String,
     spans: watch::Sender<Vec<ReceivedSpan>>,
     received: watch::Sender<Vec<Received>>,
-    /// While set, requests with spans get no answer.
+    /// While this is set, requests with spans get no answer.
     pub shut: watch::Sender<bool>,
-    /// All received spans in protobuf.
+    /// All received spans, as protobuf.
     raw: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -151,19 +151,19 @@ impl Collector {
         collector
     }
 
-    /// Returns all spans once they satisfy `so`.
+    /// Waits until `so` returns true for all spans, and returns them.
     pub async fn until(&self, so: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
         let mut spans = self.spans.subscribe();
         // `self` owns the sender, so the channel is open.
         spans.wait_for(|spans| so(spans)).await.unwrap().clone()
     }
 
-    /// Returns all spans once this many drains have ended, which end last.
+    /// Waits until this many drains have ended, and returns all spans. A drain's span ends last.
     pub async fn drained(&self, drains: usize) -> Vec<ReceivedSpan> {
         self.until(|spans| spans.iter().filter(|span| span.name == "drain").count() >= drains).await
     }
 
-    /// Returns the received deliveries once there are this many.
+    /// Waits for this many deliveries, and returns them.
     pub async fn received(&self, count: usize) -> Vec<Received> {
         let mut received = self.received.subscribe();
         received.wait_for(|received| received.len() >= count).await.unwrap().clone()
@@ -175,7 +175,7 @@ impl Collector {
     }
 }
 
-/// Returns the only span of that name, in the trace if one is given.
+/// Returns the only span of this name; in `trace`, if one is given.
 pub fn one<'a>(spans: &'a [ReceivedSpan], name: &str, trace: &str) -> &'a ReceivedSpan {
     let found: Vec<_> = spans.iter().filter(|span| span.name == name && span.trace.starts_with(trace)).collect();
     match found[..] {

@@ -1,5 +1,5 @@
-//! Traces of the real functions, built with the feature `otel`, run as processes on the
-//! embedded engines: `cargo test -p tests --features otel --test traces`.
+//! Traces of the real functions. They are built with the feature `otel` and run as processes on the embedded
+//! engines: `cargo test -p tests --features otel --test traces`.
 
 mod collector;
 #[path = "../../cli/src/document/reference/tests/validator.rs"]
@@ -29,10 +29,10 @@ use webhook_serializer::{
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// Longer than any test.
+/// A timeout longer than any test.
 const FUNCTION_TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// A start of `bursts` and of `together` gets up to three deliveries.
+/// Returns the sources. A start of `bursts` or of `together` gets up to three deliveries.
 fn sources(url: &str) -> String {
     let source = |name: &str, handler: &str, more: &str| {
         format!(
@@ -55,7 +55,7 @@ fn sources(url: &str) -> String {
         + &source("together", "invoke", &format!("{invoke}\ndeliver = {{ up_to = 3 }}"))
 }
 
-/// Engines and the two functions.
+/// The engines and the processes of the two functions.
 struct Deployed {
     lane: LocalDeployment,
     ingest: FunctionProcess,
@@ -66,7 +66,7 @@ struct Deployed {
 }
 
 impl Deployed {
-    /// Spans go to `traces`, deliveries to `receiver`.
+    /// Starts the functions. They send spans as `traces` says, and deliveries to `receiver`.
     async fn start(receiver: &str, traces: &[(&str, &str)]) -> Self {
         let sources = sources(receiver);
         let lane = LocalDeployment::start(&sources).await;
@@ -100,14 +100,15 @@ impl Deployed {
         self.lane.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await.expect("there is that queue");
     }
 
-    /// Returns how many deliveries wait, whether a lease is held, and how many are parked.
+    /// Returns how many of the order's deliveries wait, whether its lease is held, and how many deliveries
+    /// are parked.
     async fn left(&self, order: &str) -> (u64, bool, usize) {
         let inspected = self.lane.operator().inspect(&EntityKey::parse(order).unwrap()).await.expect("it is answered");
         let state = inspected.state.expect("there is such an order");
         (state.waiting(), state.held.is_some(), inspected.parked.len())
     }
 
-    /// Returns the functions' warnings and errors so far.
+    /// Returns the warnings and errors that the functions have logged so far.
     fn warnings(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         while let Ok(line) = self.log.try_recv() {
@@ -177,7 +178,7 @@ async fn one_trace_spans_request_settle_and_receiver() {
     let run = one(&spans, "run forward", TRACE);
     assert!(run.to <= one(&spans, "settle", TRACE).from);
 
-    // The drain has a separate trace, linked both ways.
+    // The drain has a separate trace. Links lead in both directions.
     let drain = one(&spans, "drain", "");
     assert_eq!((drain.parent.as_str(), drain.trace != TRACE), ("", true));
     assert_eq!((&process.links, &drain.links), (&vec![drain.place()], &vec![process.place()]));
@@ -193,7 +194,7 @@ async fn one_trace_spans_request_settle_and_receiver() {
 
     let received = collector.received(1).await;
     assert_eq!(received[0].traceparent, Some(run.traceparent()));
-    // The search finds an id that is there.
+    // Shows that the search finds an id that is there.
     assert!(collector.holds("a delivery"));
     for hidden in ["c2VjcmV0", "v1,", "order_id", "whoever"] {
         assert!(!collector.holds(hidden), "{hidden}");
@@ -277,7 +278,7 @@ async fn unsampled_trace_is_passed_on_but_not_sent() {
     assert_eq!(named(&spans, TRACE), [""; 0]);
 }
 
-/// Anybody can send wrong signatures.
+/// Anybody can send webhooks with wrong signatures.
 #[tokio::test(flavor = "multi_thread")]
 async fn unverified_request_makes_no_span() {
     let collector = Collector::start().await;
@@ -349,7 +350,7 @@ fn of_delivery<'a>(spans: &'a [ReceivedSpan], id: &'a str) -> impl Iterator<Item
     spans.iter().filter(move |span| span.name == "process shop" && span.attribute("delivery_id") == id)
 }
 
-/// The store is down when the delivery arrives, and back when it is appended.
+/// The store is unavailable when the delivery arrives, and available again when it is appended.
 #[tokio::test(flavor = "multi_thread")]
 async fn deferred_delivery_keeps_its_trace() {
     let collector = Collector::start().await;
@@ -391,7 +392,7 @@ async fn failing_collector_changes_no_answer_or_outcome() {
         deployed.work().await;
         assert_eq!(receiver.received(3).await.len(), 3, "{traces}");
         assert_eq!(deployed.left("shop/order/1").await, (0, false, 0), "{traces}");
-        // The worker's last warning may be on its way; ingest has warned at its second event.
+        // The worker's last warning may still be on its way. Ingest has warned at its second event.
         let warnings = deployed.warnings();
         let seen = warnings.iter().filter(|line| line.contains(warned)).count();
         assert!((1..=4).contains(&seen), "{traces}: each function warns twice at most: {warnings:#?}");

@@ -1,4 +1,4 @@
-//! Keys that are similar to one that was typed and is not stored.
+//! Finds stored keys that are similar to a mistyped one.
 
 use webhook_serializer::{
     nearest,
@@ -14,11 +14,11 @@ use super::target::Deployment;
 /// The most keys that are named.
 const SHOWN: usize = 3;
 
-/// Returns the stored keys that are similar to `order`, the nearest first. It reads one page of the orders' table: at
-/// most 500 rows or 1 MB, which cost at most 128 read units. A larger table may have others.
+/// Returns the stored keys that are similar to `order`, the most similar first. Reads one page of the orders'
+/// table: at most 500 rows or 1 MB, at most 128 read units. A larger table may hold other similar keys.
 pub async fn keys(order: &EntityKey, deployment: &Deployment) -> Vec<String> {
     let operator = deployment.operator().in_one_part();
-    // The hint is worth no second error.
+    // A failed read only loses the hint, so it is not reported.
     let page = operator.pass(TableName::Entities).page().await.ok().flatten().unwrap_or_default();
     let keys = page.iter().filter_map(|row: &Row| row.text(a::ENTITY));
     nearest::ranked(order.as_str(), keys).into_iter().take(SHOWN).map(str::to_owned).collect()

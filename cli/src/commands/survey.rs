@@ -1,4 +1,4 @@
-//! Reads all orders and deliveries: says what that costs, asks, and stops at Ctrl-C.
+//! Reads all orders and deliveries. Says what that costs, asks before it costs much, and stops at Ctrl-C.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -54,7 +54,7 @@ pub struct Survey {
     pub overview: Overview,
     /// Approximate read units.
     pub units: u64,
-    /// Names of what was not read to the end.
+    /// The names of the tables that were not read to the end.
     pub unread: Vec<&'static str>,
 }
 
@@ -63,19 +63,19 @@ pub struct Surveyor<'a> {
     operator: Operator,
     interrupt: Interrupt,
     cost: Cost,
-    /// Units that were spent without asking.
+    /// Read units spent without asking.
     unasked: u64,
-    /// An answer of no holds for later tables too.
+    /// The operator declined to read on; this holds for later tables too.
     declined: bool,
     pub survey: Survey,
 }
 
 impl<'a> Surveyor<'a> {
-    /// Reads what is `wanted`.
+    /// Reads the tables that `wanted` names.
     ///
     /// # Errors
     ///
-    /// The store did not answer, or nobody can be asked.
+    /// The store did not answer, or the question needs a terminal and there is none.
     pub async fn read(deployment: &'a Deployment, cost: Cost, interrupt: Interrupt, wanted: ReadScope) -> Result<Self> {
         let operator = deployment.operator();
         let mut surveyor =
@@ -129,7 +129,8 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
-    /// Returns the read units of a complete table; only a local run knows. AWS updates the size every six hours.
+    /// Returns the read units of the complete table; only a local run knows them. AWS updates a table's size
+    /// only every six hours.
     async fn whole_table(&self, is_orders: bool) -> Option<u64> {
         if !self.deployment.is_local() {
             return None;
@@ -141,7 +142,7 @@ impl<'a> Surveyor<'a> {
         Some(u64::try_from(described.table_size_bytes?).ok()? / BYTES_OF_A_UNIT)
     }
 
-    /// Reads the next delivery of those lanes whose source is not known yet.
+    /// Reads the next delivery of the lanes that `lane` accepts and whose source is unknown.
     ///
     /// # Errors
     ///
@@ -175,7 +176,7 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
-    /// Prints what was not read, and returns the rest.
+    /// Prints which tables were not read to the end, and returns the survey.
     pub fn finish(self) -> Survey {
         if !self.survey.unread.is_empty() {
             output::complain(format_args!(
@@ -193,7 +194,7 @@ impl<'a> Surveyor<'a> {
     ///
     /// # Errors
     ///
-    /// Something was not read to the end.
+    /// A table was not read to the end.
     pub fn complete(self) -> Result<Survey> {
         if !self.survey.unread.is_empty() {
             bail!("the command read only a part of {}; nothing was changed", self.survey.unread.join(", "));

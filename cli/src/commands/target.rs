@@ -155,7 +155,7 @@ impl Target {
         let days = |name: &str, days: &str| {
             days.parse().with_context(|| format!("{name} of {deployment_name}: {days} is not a number"))
         };
-        // Stacks of earlier templates do not set it and keep what is parked.
+        // Stacks of earlier templates do not set the variable, and keep parked deliveries.
         let parked = environment.get("PARKED_RETENTION_DAYS").map_or("0", String::as_str);
         Ok(StoreConfig {
             entities_table: named("ENTITIES_TABLE")?,
@@ -192,7 +192,7 @@ impl AwsOptions {
 }
 
 pub async fn account_of(who: &AwsOptions) -> Result<Account> {
-    // A company's proxy is among the machine's roots; start-up time does not matter here.
+    // The machine's roots include a company proxy's. Loading them takes time, which does not matter here.
     let roots = bundle(&Environment)?.unwrap_or_else(Roots::machine);
     let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
     let mut loader = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http);
@@ -206,10 +206,10 @@ pub async fn account_of(who: &AwsOptions) -> Result<Account> {
     let region = loaded.region().context("no AWS region: give --region, set AWS_REGION, or one in your profile")?;
     let credentials =
         loaded.credentials_provider().context("no AWS credentials: `aws login`, `aws sso login` or `aws configure`")?;
-    // Missing credentials would look like an unavailable store at the first request.
+    // Without this check, missing credentials would look like an unavailable store at the first request.
     let found = credentials.provide_credentials().await;
     found.context("no AWS credentials: `aws login`, `aws sso login` or `aws configure`")?;
-    // A profile may say so too.
+    // A profile may set these too.
     let variant = Variant {
         fips: loaded.use_fips().unwrap_or_default(),
         dual_stack: loaded.use_dual_stack().unwrap_or_default(),

@@ -7,7 +7,7 @@ use webhook_serializer::protocol::{
 
 use crate::operations::Verb;
 
-/// An order, or one of its deliveries.
+/// The subject of a page: an order, or one of its deliveries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About<'a> {
     pub(super) entity: &'a EntityKey,
@@ -22,7 +22,8 @@ pub(super) struct Situation<'a> {
     pub(super) is_rewinding: bool,
 }
 
-/// Returns the delivery that a form names. Another may be in front by the time that it is sent.
+/// Returns the delivery that a form names. A skip names the delivery in front now, because another may be in
+/// front when the form is sent.
 pub(super) fn sequence_of(verb: Verb, about: About<'_>, situation: Situation<'_>) -> Option<Sequence> {
     let in_front = || situation.state.filter(|_| verb == Verb::Skip).map(EntityState::next);
     about.sequence.or_else(in_front)

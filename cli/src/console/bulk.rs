@@ -1,4 +1,4 @@
-//! Bulk redrives, which continue behind the page that shows their progress.
+//! Bulk redrives. They run in the background while a page shows their progress.
 
 use std::sync::{
     Arc, Mutex,
@@ -36,7 +36,7 @@ struct Log {
 pub(super) struct Progress {
     pub(super) back: usize,
     pub(super) not: usize,
-    /// Some of the deliveries that stay parked, and why.
+    /// Some of the deliveries that remain parked, each with the reason.
     pub(super) failures: Vec<String>,
     pub(super) ended: Option<String>,
 }

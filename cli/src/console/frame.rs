@@ -122,7 +122,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Escapes a page by [`visible`], except the values of forms, which are sent back.
+/// Escapes a page by [`visible`], except values in forms, which the browser sends back.
 fn legible(page: &str) -> String {
     const VALUE: &str = " value=\"";
     let mut parts = page.split(VALUE);
@@ -230,7 +230,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// Renders the age and price of a reading; `whole` is the page that reads everything.
+/// Renders a reading's age and cost; `whole` is the page that reads everything.
 pub(super) fn read(reading: &Reading, now: Timestamp, whole: &str) -> Markup {
     html! {
         p.read {

@@ -1,6 +1,5 @@
-//! Access control. 127.0.0.1 keeps out neither other web pages of the same browser
-//! nor other users of the machine. The token in the printed URL does, and the cookie
-//! that it is exchanged for.
+//! Access control. 127.0.0.1 keeps out neither other pages in the same browser nor other users of the
+//! machine. The token in the printed URL, and the cookie that replaces it, keep both out.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -34,7 +33,8 @@ const HOST: &str = "This console answers only under 127.0.0.1 and localhost.";
 const ORIGIN: &str =
     "This request did not come from a page of this console. Nothing was done; open the console and try again there.";
 
-/// Nothing is loaded from other hosts, and nothing in a page's text can run or restyle it.
+/// Lets a page load nothing from other hosts, and keeps text in a page from running scripts or changing
+/// styles.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -99,7 +99,8 @@ fn is_same(left: &str, right: &str) -> bool {
 
 pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let access = &shared.access;
-    // Behind a link from another site, such as a runbook, a browser sends no cookie. After a click on this page it does.
+    // A browser sends no cookie if it follows a link from another site, such as a runbook. It sends the
+    // cookie after a click on the refusal page, so that page links to the requested path.
     let asked = request.uri().path_and_query().map_or("/", |asked| asked.as_str()).trim_start_matches('/').to_owned();
     let mut response = match access.decide(request.method(), request.uri(), request.headers()) {
         Verdict::Allowed => next.run(request).await,

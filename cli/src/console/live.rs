@@ -39,7 +39,7 @@ use crate::{
 
 pub(super) const MAX_LANES: usize = 200;
 
-/// The most bars, and signs, sent of a lane.
+/// The most bars, and the most signs, sent for a lane.
 const NEWEST: usize = 60;
 
 /// The time between two looks at the states of a local run's orders.
@@ -76,7 +76,7 @@ pub(super) async fn stream(
     Sse::new(events).keep_alive(KeepAlive::default())
 }
 
-/// An open page.
+/// An open page and what was sent to it.
 struct Watch {
     shared: Arc<Shared>,
     filter: String,
@@ -88,7 +88,7 @@ struct Watch {
 
 enum Source {
     Recording(Box<Recorded>),
-    /// The time of the reading that was sent.
+    /// The time of the last reading that was sent.
     Rows(Option<Timestamp>),
 }
 
@@ -115,7 +115,7 @@ impl Watch {
         }
     }
 
-    /// Returns how `lanes`, all that belong on the page, differ from those on it.
+    /// Returns the event that turns the page's lanes into `lanes`, which are all that belong on the page.
     fn changes(&mut self, lanes: Vec<(EntityKey, Option<Value>)>, mut more: Value) -> Event {
         let order: Vec<EntityKey> = lanes.iter().map(|(entity, _)| entity.clone()).collect();
         let shown: HashSet<&EntityKey> = order.iter().collect();
@@ -156,9 +156,9 @@ struct Recorded {
     drawing: Drawing,
     has_sent: bool,
     next: usize,
-    /// All orders, by first appearance.
+    /// All orders, in order of first appearance.
     all: Vec<EntityKey>,
-    /// The number of each order's last event.
+    /// For each order, the number of its last event.
     last: HashMap<EntityKey, usize>,
     /// The difference between the wall clock and the recording's clock, in milliseconds.
     offset: u64,
@@ -181,8 +181,8 @@ impl Recorded {
         }
     }
 
-    /// Waits for changed lanes, at most until states are read again, and returns their orders. The first call does not
-    /// wait.
+    /// Waits for events, at most `STATES`, and returns the orders whose lanes changed. The first call does
+    /// not wait.
     async fn next(&mut self) -> HashSet<EntityKey> {
         if std::mem::replace(&mut self.has_sent, true) {
             let mut length = self.story.length();
@@ -202,8 +202,8 @@ impl Recorded {
         changed
     }
 
-    /// Returns the orders that belong on the page: those that need somebody, then the newest first; with their lane, if
-    /// it may have changed or is not on the page yet.
+    /// Returns the orders that belong on the page: first those that need somebody, then the newest. An order
+    /// comes with its lane if the lane may have changed or is not on the page yet.
     fn lanes(
         &self,
         filter: &str,
@@ -229,7 +229,7 @@ impl Recorded {
             }
             fitting.push(Fitting { urgency: urgency(state), at: Some(at), entity, value });
         }
-        // They stopped before this process started.
+        // Orders that stopped before this process started have no recorded events.
         let silent = statuses.orders.orders.iter().filter(|state| !self.last.contains_key(&state.entity));
         for state in silent.filter(|state| statuses.needs_somebody(state)) {
             let value = lane_of_row(state, statuses);
@@ -291,13 +291,14 @@ impl Recorded {
 /// An order whose lane fits the filter.
 struct Fitting<'a> {
     urgency: (u8, Option<order_status::Kind>),
-    /// The place by first appearance.
+    /// The order's position by first appearance; `None` if it has no recorded events.
     at: Option<usize>,
     entity: &'a EntityKey,
     value: Option<Value>,
 }
 
-/// Adds an order's state to its lane. An order whose row was not read yet has just arrived.
+/// Adds an order's state to its lane. An order whose row was not read yet has only just arrived, so it is
+/// waiting.
 fn with_state(mut lane: Value, entity: &EntityKey, statuses: &Statuses) -> Value {
     let state = statuses.find(entity);
     lane["state"] = state.map_or(order_status::Kind::Waiting, |state| statuses.kind(state)).as_str().into();

@@ -103,7 +103,7 @@ fn fixed(number: f64) -> String {
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) name: String,
-    /// One for each step; `None` without data.
+    /// One value for each step; `None` for a step without data.
     pub(super) values: Vec<Option<f64>>,
 }
 
@@ -123,12 +123,12 @@ impl Unit {
     }
 }
 
-/// Draws a chart of several lines; `what` says what its values are.
+/// Draws a chart of several lines; `what` describes the values.
 pub(super) fn lines(title: &str, what: &str, unit: Unit, lines: &[Line], length: Duration) -> Markup {
     const HEIGHT: f64 = 160.0;
     let top = lines.iter().flat_map(|line| line.values.iter().flatten()).copied().fold(0.0, f64::max);
     let top = if top > 0.0 { rounded_up(top) } else { 1.0 };
-    // Half a delivery is nothing.
+    // A label at half of an odd count would not be a whole number.
     let half = Some(top / 2.0).filter(|half| unit == Unit::Seconds || half.fract() == 0.0);
     let steps = lines.iter().map(|line| line.values.len()).max().unwrap_or(1).max(2) - 1;
     let x = |step: usize| 4.0 + (400.0 - 8.0) * step as f64 / steps as f64;
@@ -175,7 +175,7 @@ fn path(line: &Line, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64) -> String
             path.push_str(&format!("{verb}{:.1} {:.1}", x(step), y(*value)));
         }
         is_down = value.is_some();
-        // Makes a single point visible.
+        // A path of no length would hide a single point.
         if is_down && line.values.get(step + 1).is_none_or(Option::is_none) {
             path.push_str("h0.1");
         }

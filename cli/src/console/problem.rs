@@ -12,7 +12,7 @@ use super::{
 /// The reason why a page cannot be shown.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// The subject of the request does not exist.
+    /// The page's subject does not exist.
     Unknown(String),
     /// The request cannot be read.
     Malformed(String),

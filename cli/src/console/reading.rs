@@ -1,5 +1,5 @@
-//! Readings of the tables, shared by all pages. Without a request for more, a reading
-//! stops at [`FREE`] units; the more it cost, the longer it is reused.
+//! Readings of the tables, shared by all pages. Unless the user asks for more, a reading stops at [`FREE`]
+//! units. The more a reading cost, the longer it is reused.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ const ORDERS: &str = "the orders";
 /// The shortest time between two readings.
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// How much longer a reading of the parked deliveries is used beside one of the orders.
+/// How many times longer a reading of the parked deliveries is used than one of the orders alone.
 const PARKED_AGES: u32 = 10;
 
 /// Deliveries per request: with the largest bodies, as many as a response holds.
@@ -41,7 +41,7 @@ const SOURCES: usize = 200;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tables {
     Orders,
-    /// These, and all deliveries, to find those that are parked.
+    /// The orders and all deliveries, to find the parked ones.
     All,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Reading {
     pub(super) orders: Vec<EntityState>,
     pub(super) overview: Overview,
     pub(super) units: u64,
-    /// The tables that were not read to the end, and what that would take.
+    /// The tables that were not read to the end, each with the cost of reading the rest.
     pub(super) unread: Vec<(&'static str, Estimate)>,
 }
 
@@ -83,7 +83,7 @@ impl Statuses {
         orders.binary_search_by(|state| state.entity.cmp(entity)).ok().map(|at| &orders[at])
     }
 
-    /// Returns whether one is parked: at the time of the reading, or by a newer receipt.
+    /// Returns whether the order has a parked delivery: at the time of the reading, or by a newer receipt.
     pub(super) fn has_parked(&self, state: &EntityState) -> bool {
         let is_newer = |receipt: &Receipt| receipt.settled_at > self.parked_at;
         let mut receipts = state.recent.iter();
@@ -108,7 +108,7 @@ pub(super) struct Readings {
 }
 
 impl Reading {
-    /// Returns how long the page reuses this reading.
+    /// Returns how long pages reuse this reading.
     pub(super) fn keeps(&self, is_local: bool) -> Duration {
         let price = if is_local { 0 } else { self.units * 1000 / UNITS_PER_SECOND };
         MIN_AGE.max(Duration::from_millis(price)).max(self.took * 3)
@@ -143,7 +143,8 @@ impl Readings {
         Ok(reading)
     }
 
-    /// Returns a reading with the parked deliveries. As it may cost more, it is kept longer than others.
+    /// Returns a reading that includes the parked deliveries. It may cost more, so it is kept longer than
+    /// others.
     ///
     /// # Errors
     ///

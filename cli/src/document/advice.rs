@@ -19,15 +19,15 @@ use crate::output::Table;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
     pub weight: Weight,
-    /// The fact, and what to write instead; may have several lines.
+    /// What is wrong, and what to write instead; may have several lines.
     pub text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
-    /// May be intended.
+    /// The source may be intended so.
     Note,
-    /// Probably a mistake.
+    /// The source is probably a mistake.
     Warning,
 }
 
@@ -58,7 +58,7 @@ pub fn of(source: &Source) -> Vec<Advice> {
         .collect()
 }
 
-/// Returns advice about `deliver = "latest"` and `stale = "skip"`.
+/// Returns advice about a source with `deliver = "latest"` and `stale = "skip"`.
 fn several(source: &Source) -> Option<String> {
     let (name, provider) = (&source.name, &source.provider_name);
     let facts = &providers::rule_of(provider)?.facts;
@@ -90,14 +90,14 @@ fn without(source: &Source, field: &str) -> String {
     )
 }
 
-/// A provider's example, routed by `source`.
+/// A provider's example, as `source` routes it.
 struct Routed {
     example: &'static Example,
     delivery: Incoming,
 }
 
-/// Compares the source's templates with the provider's own rule: they should group and
-/// separate the same deliveries. `None` if they do, or if the source has one entity.
+/// Returns advice if the source's templates group or separate other deliveries than the provider's own rule
+/// does. `None` too if the source has only one entity.
 fn entities(source: &Source) -> Option<String> {
     let rule = providers::rule_of(&source.provider_name)?;
     let routed: Vec<Routed> = rule.examples.iter().map(|example| route(source, example)).collect();
@@ -143,7 +143,7 @@ fn entities(source: &Source) -> Option<String> {
     ))
 }
 
-/// Reports templates that find nothing in any of the provider's examples.
+/// Returns advice about templates that find nothing in any of the provider's examples.
 fn finds_nothing(source: &Source) -> Option<String> {
     let rule = providers::rule_of(&source.provider_name)?;
     let unrouted = EntityKey::unrouted(&source.name);
@@ -310,7 +310,7 @@ mod tests {
         assert!(with_examples >= 11, "{with_examples}");
     }
 
-    /// Only blocks that begin with a table header are documents.
+    /// A block on a page is a document only if it begins with a table header.
     #[test]
     fn sources_in_the_pages_cause_no_warning() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

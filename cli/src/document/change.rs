@@ -17,7 +17,7 @@ pub struct Change {
 
 #[derive(Debug)]
 pub enum Changed {
-    /// Written; in a parameter or secret, as this version.
+    /// The change was written. For a parameter or secret, with the version's name.
     Done(Change, Option<String>),
     Declined,
 }
@@ -25,13 +25,13 @@ pub enum Changed {
 /// The most attempts while others change the document.
 const ATTEMPTS: u32 = 5;
 
-/// Edits the document at `location`, once `agree` has accepted the difference. Repeats the
-/// edit on a newer version if somebody writes one in between.
+/// Edits the document at `location` once `agree` has accepted the difference. If somebody writes a newer
+/// version in between, edits that version instead.
 ///
 /// # Errors
 ///
-/// The document cannot be read or written, the functions would refuse it before or
-/// after the edit, or `edit` fails. Nothing is written then, unless the error says so.
+/// The document cannot be read or written, the functions would refuse it before or after the edit, or `edit`
+/// fails. Then nothing was written, unless the error says otherwise.
 pub async fn apply(
     place: &Place,
     worker_timeout: u64,
@@ -46,7 +46,7 @@ pub async fn apply(
             Ok(change) => change,
             Err(error) => return Err(restore(place, found.as_ref(), error).await),
         };
-        // The same difference needs no second confirmation.
+        // An unchanged difference needs no second confirmation.
         if agreed.as_ref() != Some(&change.lines) {
             if !agree(&change)? {
                 return Ok(Changed::Declined);
@@ -63,7 +63,7 @@ pub async fn apply(
     bail!("{place} keeps changing: another process or person writes it. Stop that, then run this again")
 }
 
-/// Restores somebody else's document if it was replaced before the edit failed.
+/// Restores another writer's document that was replaced before the edit failed.
 async fn restore(place: &Place, found: Option<&Found>, error: anyhow::Error) -> anyhow::Error {
     let Some((theirs, version)) = found.and_then(|found| Some((found, found.replaced_by()?))) else { return error };
     match place.write(Some(theirs), &theirs.text).await {
@@ -134,7 +134,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let fields = [("provider".to_owned(), json!("shopify")), ("handler".to_owned(), json!("orders"))];
         let edit = |text: &mut Text| text.insert(name, &fields);
-        // All threads write one file.
+        // Every thread writes the same file.
         loop {
             let changed = runtime.block_on(apply(place, 60, edit, |_| Ok(true)));
             match changed {

@@ -20,7 +20,7 @@ use webhook_serializer::{
 #[derive(Debug)]
 pub enum Place {
     File(PathBuf),
-    /// A parameter or secret, and its name.
+    /// A parameter or a secret, with its name.
     Stored(Stored, String),
 }
 
@@ -32,9 +32,9 @@ pub struct Found {
 
 #[derive(Debug)]
 pub enum Written {
-    /// Written; in a parameter or secret, as this version.
+    /// The document was written. For a parameter or secret, with the version's name.
     Done(Option<String>),
-    /// Not written: somebody else wrote this version first.
+    /// The document was not written: somebody else wrote this version first.
     Overtaken(Found),
 }
 
@@ -54,7 +54,7 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// The document cannot be read.
     pub async fn read(&self) -> Result<Option<Found>> {
         match self {
             Self::File(path) => read(path),
@@ -69,7 +69,7 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// It cannot be written; the document is unchanged.
+    /// The document cannot be written; it is unchanged.
     pub async fn write(&self, found: Option<&Found>, text: &str) -> Result<Written> {
         let (stored, held) = match self {
             Self::File(path) => return replace(path, found, text),
@@ -133,11 +133,11 @@ fn read(path: &Path) -> Result<Option<Found>> {
 /// New files contain secrets, so only their owner reads them.
 const OWNER_ONLY: u32 = 0o600;
 
-/// Replaces a file atomically if it is still `found`. A lock excludes other calls, but
-/// not an editor that saves between the check and the rename.
+/// Replaces a file atomically if it is still `found`. A lock excludes other calls, but not an editor that
+/// saves between check and rename.
 fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     let cannot = || format!("{} cannot be written", path.display());
-    // Follows a link, so that the link stays.
+    // Follows a link, so that the link itself is not replaced.
     let target = if found.is_some() { path.canonicalize().with_context(cannot)? } else { path.to_owned() };
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(found) = found else {
@@ -165,7 +165,7 @@ fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     Ok(Written::Done(None))
 }
 
-/// Locks the file that has this name now, not one that was replaced.
+/// Locks the file that has this name now. A file that was replaced in the meantime is not locked.
 fn lock(path: &Path) -> std::io::Result<File> {
     loop {
         let file = File::open(path)?;

@@ -1,8 +1,8 @@
 //! The reference of the sources document. Generates `docs/sources-reference.md`, the JSON
 //! Schema for editors, and `docs/providers.md`.
 //!
-//! It is here and not beside the parser, so that the functions do not contain it. Tests
-//! compare it with the parser: the fields are the same, and so are their limits.
+//! The reference is here and not beside the parser, so that the functions do not contain it. Tests compare it
+//! with the parser: both have the same fields and the same limits.
 
 mod fields;
 mod page;
@@ -42,10 +42,10 @@ struct Field {
 enum Form {
     /// A text that matches a pattern.
     Text(Pattern),
-    /// One such text, or a list.
+    /// One text that matches a pattern, or a list of such texts.
     OneOrMore(Pattern),
     Word(&'static [&'static str]),
-    /// One of these words, or a table with a field up to a maximum.
+    /// One of these words, or a table with one field that has a maximum.
     WordOrMost(&'static [&'static str], &'static str, u8),
     /// A whole number from 1.
     Count,
@@ -61,11 +61,11 @@ struct Pattern {
     regex: &'static str,
 }
 
-/// The meaning of an omitted field.
+/// The effect of omitting a field.
 #[derive(Debug, Clone, Copy)]
 enum Absent {
     Required,
-    /// This value, as TOML.
+    /// The field then has this value, as TOML.
     Is(&'static str),
     Means(&'static str),
 }

@@ -7,8 +7,7 @@ use super::Text;
 
 const HIDDEN: &str = "…";
 
-/// Returns the lines that differ: those of `before` after a `-`, those of `after`
-/// after a `+`.
+/// Returns the lines that differ: lines only in `before` after a `-`, lines only in `after` after a `+`.
 pub fn difference(before: &Text, after: &Text) -> Vec<String> {
     let (before, after) = (lines(before), lines(after));
     let same = before.iter().zip(&after).take_while(|(left, right)| left == right).count();

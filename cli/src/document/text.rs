@@ -14,7 +14,7 @@ impl Text {
     ///
     /// # Errors
     ///
-    /// The document is not TOML. The message contains none of it.
+    /// The text is not TOML. The message quotes none of it.
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') {
             bail!("the document is JSON, and only TOML is edited: change it by hand, then `serializer check` it");
@@ -57,7 +57,7 @@ impl Text {
         Ok(())
     }
 
-    /// Removes a source with the comments above it; the file's header stays.
+    /// Removes a source and the comments above it; the file's header stays.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Text {
         Ok(())
     }
 
-    /// Returns the texts of a field that holds one or a list of them.
+    /// Returns the texts of a field that holds one text or a list.
     pub fn texts(&self, source: &str, field: &str) -> Vec<String> {
         let entry = self.0.get(SOURCES).and_then(Item::as_table_like).and_then(|all| all.get(source));
         match entry.and_then(Item::as_table_like).and_then(|entry| entry.get(field)).and_then(Item::as_value) {
@@ -84,7 +84,7 @@ impl Text {
         }
     }
 
-    /// Inserts `text` before the other texts of a field, which becomes a list.
+    /// Inserts `text` before the field's other texts. The field becomes a list.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Text {
             *value.decor_mut() = decor;
         }
         let list = value.as_array_mut().with_context(|| not_texts(field))?;
-        // If the other texts have lines of their own, so has this one.
+        // The new text gets a line of its own if the other texts have one.
         let space = list.get(0).and_then(|first| first.decor().prefix()?.as_str()).unwrap_or_default();
         let space = space.rfind('\n').map_or("", |line| &space[line..]).to_owned();
         if let (Some(first), true) = (list.get_mut(0), space.is_empty()) {
@@ -112,7 +112,7 @@ impl Text {
         Ok(())
     }
 
-    /// Sets a field to true, or removes it.
+    /// Sets a field to true, or removes the field.
     ///
     /// # Errors
     ///
@@ -156,8 +156,8 @@ impl std::fmt::Display for Text {
     }
 }
 
-/// Returns the comments of the whole file: directives such as `#:schema` at its
-/// beginning, and all paragraphs before the one above the first line of content.
+/// Returns the comments about the whole file: directives such as `#:schema` at its beginning, and all
+/// paragraphs except the one directly above the first line of content.
 fn header(text: &str) -> &str {
     let lines = |is_header: fn(&str) -> bool| {
         text.split_inclusive('\n').take_while(|line| is_header(line)).map(str::len).sum::<usize>()

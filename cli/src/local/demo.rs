@@ -43,7 +43,7 @@ use deployment::{DemoDeployment, Script};
 pub struct DemoOptions {
     /// Prints plain lines instead of lanes.
     pub plain: bool,
-    /// The file for an act's picture; of `five` if several run.
+    /// The file for an act's picture. If several acts run, it shows the act `five`.
     pub svg: Option<PathBuf>,
     /// The names of the acts to run; all if empty.
     pub acts: Vec<String>,
@@ -113,9 +113,9 @@ const LEASE: Duration = Duration::from_secs(2);
 
 const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
-/// The samples' sources and one more. On a busy machine, hundreds of webhooks at once may
-/// exceed a sender's timeout. They are then sent again instead of deferred, because the
-/// acts are about order.
+/// The samples' sources and one more. On a busy machine, hundreds of concurrent webhooks may exceed a
+/// sender's timeout. The sources have such webhooks sent again instead of deferred, because the acts are
+/// about order.
 fn document() -> String {
     let (name, refuses) = ("[sources.woocommerce]\n", "on_outage = \"refuse\"\n");
     format!("{}{GROUPED}", samples::SOURCES.replace(name, &format!("{name}{refuses}")))
@@ -175,7 +175,8 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
     Ok(clean)
 }
 
-/// Says what to do after the demonstration; Cargo tells its programs that it runs them.
+/// Returns what to do after the demonstration. The commands begin with `cargo run` if Cargo started this
+/// program, as a variable shows.
 fn next_steps() -> String {
     let command = if std::env::var_os("CARGO").is_some() { "cargo run --".to_owned() } else { this_command() };
     let steps = [
@@ -242,7 +243,7 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
                 }
             }
         } else {
-            // The act continues without a terminal.
+            // If the terminal is gone, the act continues without drawing.
             let _ = canvas.draw(&Picture::of(&story.since(from), story.now()));
         }
         if is_over {
@@ -263,7 +264,7 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
     }
 }
 
-/// Holds back what happens to a delivery until its acceptance is reported: a worker may be quicker than ingest.
+/// Holds back a delivery's start until its acceptance is reported: a worker may be quicker than ingest.
 #[derive(Default)]
 struct Arrivals {
     accepted: BTreeSet<(EntityKey, Sequence)>,
@@ -281,7 +282,7 @@ impl Arrivals {
             EventKind::Accepted => {
                 let early: Vec<OrderEvent>;
                 (early, self.early) = std::mem::take(&mut self.early).into_iter().partition(is_of_place);
-                // Its acceptance came before its start.
+                // The delivery was accepted before its handler started.
                 happening.at = early.first().map_or(happening.at, |first| first.at.min(happening.at));
                 self.accepted.insert(place);
                 [vec![happening], early].concat()

@@ -36,7 +36,7 @@ pub const QUEUE: &str = "wake-ups";
 
 const DEAD_LETTERS: &str = "dead-letters";
 
-/// The template's limit of receives; workers replace a wake-up long before it is reached.
+/// How often a message may be received, as in the template. Workers replace a wake-up long before that.
 pub const MAX_RECEIVES: u32 = 100;
 
 /// Ports and timeout of the engines.
@@ -164,7 +164,7 @@ impl Engines {
         Account::local(self.dynamodb_url(), self.queue_endpoint())
     }
 
-    /// Returns new clients of both, which share nothing with others.
+    /// Returns new clients of store and queue, which share nothing with other clients.
     pub fn connect(&self, env: &Env, meter: Option<Arc<Meter>>) -> Parts {
         Parts::connect(&self.account(), &self.config(), env, meter)
     }
@@ -173,7 +173,7 @@ impl Engines {
     ///
     /// # Errors
     ///
-    /// One of them has failed before.
+    /// The store or the queue had failed before.
     pub async fn stop(mut self) -> Result<()> {
         self.stop.send_replace(true);
         // Idle connections of clients delay a shutdown; cutting them loses nothing.
@@ -203,7 +203,7 @@ impl Engines {
     }
 }
 
-/// Creates the folder if needed and locks it until the file is dropped: two processes
+/// Creates the folder if needed, and locks it until the returned file is dropped. Two processes in one folder
 /// would each see half of the messages.
 fn lock_folder(directory: &Path) -> Result<File> {
     let shown = directory.display();
@@ -219,7 +219,7 @@ fn lock_folder(directory: &Path) -> Result<File> {
         }
         Err(TryLockError::WouldBlock) => {
             let mut process = String::new();
-            // The number only helps to find the other process.
+            // The process number in the file only helps to find the other process.
             let _ = lock.read_to_string(&mut process);
             Err(anyhow!(
                 "the data folder {shown} is in use by another `serializer local`, process {process}: stop that process or \

@@ -22,11 +22,11 @@ use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
 /// The largest batch, as in the template.
 pub const BATCH: i32 = 10;
 
-/// The delay before another slot is used while others are busy. It keeps load off busy
-/// engines, and lets batches fill up.
+/// The delay before a further slot is used while others are busy. It keeps load off busy engines and lets
+/// batches fill up.
 pub const GROWTH: Duration = Duration::from_millis(50);
 
-/// The length of a receive's wait: below the clients' timeout for a request.
+/// How long a receive waits, in seconds: less than the clients' timeout for a request.
 const POLL_SECONDS: i32 = 1;
 
 #[derive(Debug)]

@@ -29,8 +29,7 @@ impl FunctionPool {
         }
     }
 
-    /// Starts the first process before its first event, with the errors of
-    /// [`FunctionProcess::start`].
+    /// Starts the first process ahead of its first event. Returns the errors of [`FunctionProcess::start`].
     pub async fn start(&self) -> Result<(), InvokeError> {
         let mut process = FunctionProcess::listed_in(self.settings.clone(), self.process_ids.clone());
         process.start().await?;
@@ -43,9 +42,8 @@ impl FunctionPool {
         self.process_ids.subscribe()
     }
 
-    /// Invokes an idle process, starts another below the limit, or waits for one, with
-    /// the errors of [`FunctionProcess::invoke`]. The process used last is used first, so
-    /// that few stay warm.
+    /// Invokes an idle process, starts another below the limit, or waits for one. Returns the errors of
+    /// [`FunctionProcess::invoke`]. The process used last is used first, so that few processes stay warm.
     pub async fn invoke(&self, payload: Vec<u8>) -> Result<Vec<u8>, InvokeError> {
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();

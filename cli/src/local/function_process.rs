@@ -26,8 +26,8 @@ pub struct FunctionSettings {
     pub timeout: Duration,
     /// The memory size in its environment; not enforced.
     pub memory_mb: u32,
-    /// The environment variables. Of this process's own, the function gets only `PATH`, so
-    /// that a developer's AWS credentials stay out.
+    /// The environment variables. Of this process's own variables the function gets only `PATH`, so that a
+    /// developer's AWS credentials stay out.
     pub environment: Vec<(String, String)>,
     pub logs: Logs,
 }
@@ -45,7 +45,7 @@ pub enum Logs {
     Discarded,
 }
 
-/// The ids of the live processes, for tests that kill or stop them.
+/// The ids of the live processes, for tests that kill or freeze them.
 ///
 /// A borrow holds a lock that starting and ending processes need: copy the ids.
 pub type ProcessIds = watch::Receiver<BTreeSet<u32>>;
@@ -64,7 +64,7 @@ pub struct FunctionProcess {
 struct Running {
     api: RuntimeApi,
     child: Child,
-    /// If it has responded before, its end while idle was not caused by the next event.
+    /// The process has responded before. If it then ends while idle, the next event did not cause that.
     has_answered: bool,
     readers: JoinSet<()>,
     _listed: Listed,
@@ -76,7 +76,7 @@ impl FunctionProcess {
         Self::listed_in(Arc::new(settings), Arc::default())
     }
 
-    /// Lists the process in `live`, together with others.
+    /// Returns a function whose process is listed in `process_ids`, together with other functions' processes.
     pub(super) fn listed_in(settings: Arc<FunctionSettings>, process_ids: Arc<watch::Sender<BTreeSet<u32>>>) -> Self {
         Self { settings, process_ids, running: None }
     }
@@ -101,7 +101,7 @@ impl FunctionProcess {
                     running.has_answered = true;
                     self.running = Some(running);
                 }
-                // A process that ended while idle never saw the event, so another one gets it, once.
+                // A process that ended while idle never saw the event, so another process gets it, once.
                 Err(_) if abandoned == Abandoned::Untouched && running.has_answered => continue,
                 Err(_) => running.end().await,
             }
@@ -109,8 +109,8 @@ impl FunctionProcess {
         }
     }
 
-    /// Starts the process and waits for its first poll. Fails, with the process's output read,
-    /// for a binary that is not a function or rejects its environment.
+    /// Starts the process and waits for its first poll. Fails for a binary that is not a function or that
+    /// rejects its environment; the process's output has been read by then.
     pub async fn start(&mut self) -> Result<(), InvokeError> {
         let mut running = self.idle_process().await?;
         let ended = tokio::select! {
@@ -125,7 +125,7 @@ impl FunctionProcess {
         ended
     }
 
-    /// Returns an idle process, the previous one if it lives.
+    /// Returns an idle process: the previous one if it lives, otherwise a new one.
     async fn idle_process(&mut self) -> Result<Running, InvokeError> {
         if let Some(mut running) = self.running.take()
             && let Ok(None) = running.child.try_wait()
@@ -179,7 +179,7 @@ impl Running {
         Ok(Self { api, child, has_answered: false, readers, _listed: listed })
     }
 
-    /// Sends the process an event. If the process ends first, returns how far the
+    /// Sends the process an event. If the process ends before it responds, also returns how far the
     /// invocation had come.
     async fn handle(&mut self, payload: Vec<u8>, timeout: Duration) -> (Result<Vec<u8>, InvokeError>, Abandoned) {
         let mut answer = std::pin::pin!(self.api.invoke(payload, timeout));
@@ -199,7 +199,8 @@ impl Running {
         if let Err(error) = self.child.kill().await {
             tracing::debug!(%error, "the process had ended");
         }
-        // Its last output says why. Its own children may keep the pipe open.
+        // The process's last output says why it ended. Children of the process may keep the pipe open, so the
+        // wait is limited.
         let read = async { while self.readers.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_WORDS, read).await;
     }

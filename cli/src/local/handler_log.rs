@@ -43,7 +43,7 @@ pub struct Run {
     pub ending: RunEnd,
 }
 
-/// All starts, and the runs that have ended. A start may have no end if its worker crashed.
+/// A log of all starts, and of the runs that have ended. If a worker crashed, a start may have no end.
 #[derive(Debug, Clone)]
 pub struct Journal {
     starts: watch::Sender<Vec<EntityKey>>,
@@ -100,7 +100,7 @@ impl Journal {
     }
 }
 
-/// A handler that logs another's starts.
+/// Wraps a handler and logs its starts.
 #[derive(Debug, Clone)]
 pub struct Journaled<H> {
     handler: H,

@@ -1,7 +1,7 @@
 //! A stand-in for the Lambda Runtime API, which a function's process polls for events.
 //!
-//! Each [`RuntimeApi`] serves one process on a separate address, so requests of a replaced
-//! process fail, and no event goes to a dead process.
+//! Each [`RuntimeApi`] serves one process at an address of its own. So requests of a replaced process fail,
+//! and no event goes to a dead process.
 //!
 //! Left out: response streaming (a streamed response is collected), extensions, SnapStart.
 
@@ -124,9 +124,9 @@ impl RuntimeApi {
 
     /// Sends the process an event, after earlier ones.
     ///
-    /// The timeout starts when the process takes the event. Before that, a process that has
-    /// never polled has ten seconds, as in Lambda, and any other the timeout. Dropping this
-    /// future withdraws an event that the process does not have yet.
+    /// The timeout starts when the process takes the event. Before that, a process that has never polled has
+    /// ten seconds, as in Lambda; any other process has the timeout. Dropping this future withdraws an event
+    /// that the process has not taken.
     pub async fn invoke(&self, payload: Vec<u8>, timeout: Duration) -> Result<Vec<u8>, InvokeError> {
         let _turn = self.turn.lock().await;
         let (taken, was_taken) = oneshot::channel();
@@ -143,7 +143,7 @@ impl RuntimeApi {
         self.shared.offered.notify_one();
         let until_taken = if *self.shared.has_polled.borrow() { timeout } else { INIT_TIMEOUT };
         let in_time = async {
-            // A dropped `taken` means that there is a result: the process gave up or has ended.
+            // `taken` is dropped once there is a result: the process gave up or has ended.
             let _ = tokio::time::timeout(until_taken, was_taken).await.map_err(|_| InvokeError::TimedOut)?;
             tokio::time::timeout(timeout, answer).await.map_err(|_| InvokeError::TimedOut)
         };
@@ -159,7 +159,7 @@ impl RuntimeApi {
         polled.map(|_| ()).map_err(|_| InvokeError::TimedOut)
     }
 
-    /// Fails the running invocation because the process ended, and returns how far it had come.
+    /// Fails the running invocation because its process ended. Returns how far the invocation had come.
     pub fn abandon(&self, how: &str) -> Abandoned {
         let exited = || Err(InvokeError::Exited { how: how.to_owned() });
         // The invoker may have stopped waiting.
@@ -206,7 +206,7 @@ impl Shared {
         match std::mem::take(&mut *state) {
             State::Offered(PendingEvent { id, payload, timeout, taken, outcome }) => {
                 *state = State::Running { id: id.clone(), outcome };
-                // The invoker may have just stopped waiting; then it withdraws the event.
+                // The invoker may have just stopped waiting; it then withdraws the event itself.
                 let _ = taken.send(());
                 Some((id, payload, timeout))
             }
@@ -217,7 +217,7 @@ impl Shared {
         }
     }
 
-    /// Completes the invocation of this id; false if another or none is running.
+    /// Completes the invocation with this id. Returns false if another one or none is running.
     fn settle(&self, id: &str, result: Result<Bytes, InvokeError>) -> bool {
         let mut state = self.lock();
         match std::mem::take(&mut *state) {
@@ -233,11 +233,12 @@ impl Shared {
     }
 }
 
-/// Answers a poll once there is an event. Polling before responding breaks the protocol.
+/// Answers a poll once there is an event. A process that polls before it responds breaks the protocol.
 async fn next(Served(shared): Served<Arc<Shared>>) -> Response<Body> {
     shared.has_polled.send_replace(true);
     loop {
-        // One process polls, so one permit suffices; it is kept if the event comes first.
+        // Only one process polls, so one permit suffices. The permit is kept if the event comes before the
+        // poll.
         if let Some((id, payload, timeout)) = shared.take() {
             let deadline = (now() + timeout).as_millis().to_string();
             return Response::builder()

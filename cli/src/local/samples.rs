@@ -19,9 +19,9 @@ pub const SOURCES: &str = include_str!("../../events/sources.toml");
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     event: &'static str,
-    /// The text in it that names the order.
+    /// The text in the event that names the order.
     order: &'static str,
-    /// The source to send it to, if not its own.
+    /// The source to send the sample to, if not its own.
     source: Option<&'static str>,
 }
 
@@ -126,12 +126,12 @@ pub struct Webhook {
     pub query: Option<String>,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// The delivery that ingest makes of it.
+    /// The delivery that ingest makes of the webhook.
     pub incoming: Incoming,
 }
 
 impl Sample {
-    /// Sends it to another source of the same provider.
+    /// Sends the sample to another source of the same provider.
     #[must_use]
     pub fn to(self, source: &'static str) -> Self {
         Self { source: Some(source), ..self }
@@ -167,7 +167,7 @@ pub fn of_provider(provider: &str) -> Vec<(&'static str, &'static str)> {
     ALL.into_iter().filter(|(_, event)| is_its(event)).collect()
 }
 
-/// Returns whether this is a Function URL event that posts to `/webhooks/{source}`.
+/// Returns whether the text is a Function URL event that posts to `/webhooks/{source}`.
 pub fn is_webhook(event: &str) -> bool {
     serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
 }
@@ -199,7 +199,7 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     let in_url = query.clone().unwrap_or_default();
     let unsigned = headers.iter().cloned().collect::<providers::Headers>().with_query(in_url);
     let as_it_is = source.verify(providers::Request { headers: &unsigned, body: &body }, now);
-    // A ping has no signature; with one it would be a delivery.
+    // A ping has no signature; a signed ping would be a delivery.
     let signed = if as_it_is == Ok(Verified::Ping) { Vec::new() } else { source.sign(&unsigned, &body, now) };
     headers.retain(|(name, _)| !signed.iter().any(|(other, _)| other == name));
     headers.extend(signed);
@@ -209,7 +209,7 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
 }
 
 impl Webhook {
-    /// Returns a curl command that posts it to `url`.
+    /// Returns a curl command that posts the webhook to `url`.
     ///
     /// # Errors
     ///

@@ -106,7 +106,7 @@ pub(super) async fn run(function: ScheduledFunction, env: Env, stopping: watch::
             () = env.sleep(Duration::from_millis(to_the_minute)) => {}
         }
         while invocations.try_join_next().is_some() {}
-        // The due time, as from EventBridge: an invocation may be late, never early.
+        // The minute's due time, as EventBridge gives it: an invocation may be late, never early.
         let due = env.now().as_millis() / 60_000 * 60;
         let event = ScheduledEvent { time: webhook_serializer::time::Timestamp::from_secs(due).to_string() };
         let (function, env) = (function.clone(), env.clone());

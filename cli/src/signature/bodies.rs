@@ -107,9 +107,9 @@ impl Spacing {
 struct Escapes {
     /// `/` as `\/`, as PHP writes it; `None` leaves it.
     slash: Option<bool>,
-    /// Characters outside ASCII as `\u…`; `None` leaves them.
+    /// Characters outside ASCII as `\u…`; `None` leaves them as they are.
     unicode: Option<bool>,
-    /// `&`, `<` and `>` as `\u…`, as Go and Rails write them; `None` leaves them.
+    /// `&`, `<` and `>` as `\u…`, as Go and Rails write them; `None` leaves them as they are.
     html: Option<bool>,
 }
 
@@ -233,8 +233,8 @@ fn write_text(out: &mut String, inside: &str, escapes: Escapes) {
     out.push('"');
 }
 
-/// Returns the first character's source text, and the character; `None` if its form
-/// stays as it is.
+/// Returns the source text of the first character, and that character; `None` instead of the character if its
+/// form must not change.
 fn token(inside: &str) -> (&str, Option<char>) {
     let first = inside.chars().next().unwrap_or_default();
     if first != '\\' {

@@ -1,6 +1,5 @@
-//! Finds what a signature covers by changing the webhook: a part that can be changed
-//! without invalidating it is not covered. This works for every provider and
-//! configuration.
+//! Finds what a signature covers by changing the webhook: a part that changes without invalidating the
+//! signature is not covered. This works for every provider and configuration.
 
 use webhook_serializer::{
     providers::{Described, Unverified},
@@ -10,8 +9,8 @@ use webhook_serializer::{
 
 use super::Claim;
 
-/// Returns those of `topic`, `id`, `time` and `body` that are covered. Without an event
-/// time, `time` means the signature's own.
+/// Returns those of `topic`, `id`, `time` and `body` that the signature covers. Without an event time, `time`
+/// means the signature's own time.
 pub(super) fn by(claim: &Claim, source: &Source, described: &Described) -> Vec<&'static str> {
     let mut topic = described.topic != "unknown";
     let mut id = true;
@@ -42,7 +41,7 @@ fn has_time(claim: &Claim, source: &Source) -> bool {
     matches!(much_later.verified_by(source), Err(Unverified::Stale(_)))
 }
 
-/// Returns variants with one header changed or removed, or with another body.
+/// Returns variants of the webhook: one header changed or removed, or another body.
 fn changed(claim: &Claim) -> impl Iterator<Item = Claim> {
     let headers = (0..claim.headers.len()).flat_map(|index| {
         let (mut without, mut other) = (claim.clone(), claim.clone());

@@ -1,5 +1,5 @@
-//! Diagnoses of invalid webhooks: tries common mistakes, one at a time, and reports the
-//! first one that explains the signature.
+//! Diagnoses of invalid webhooks: tries common mistakes one at a time, and reports the first one that
+//! explains the signature.
 
 use webhook_serializer::{
     providers::{Address, NAMES, Unverified, Verified},
@@ -23,7 +23,7 @@ pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String
     }
 }
 
-/// Names the file or URL of a key.
+/// Names the file or the URL of a key.
 fn of_key(claim: &Claim, at: &Address) -> String {
     let is_given = claim.files.iter().any(|(name, _)| name == at.file());
     if is_given { format!("the given {}", at.file()) } else { format!("the document at {at}") }
@@ -64,7 +64,7 @@ fn no_token(claim: &Claim) -> String {
     }
 }
 
-/// Returns whether the sender is authenticated by the token in its URL alone.
+/// Returns whether only the token in the URL authenticates the sender.
 fn is_by_token(claim: &Claim, source: &Source) -> bool {
     let without = Claim { url: None, ..claim.clone() }.verified_by(source);
     claim.reads_url() && matches!(without, Err(Unverified::NoToken | Unverified::Missing(_)))
@@ -126,7 +126,7 @@ fn given(claim: &Claim) -> String {
     if ids.is_empty() { String::new() } else { format!(" for {}", ids.join(" or ")) }
 }
 
-/// Returns advice about the body.
+/// Returns advice about a body that arrived changed.
 fn lost(body: &[u8]) -> &'static str {
     match std::str::from_utf8(body) {
         _ if body.is_empty() => "The body is empty",
@@ -207,7 +207,7 @@ fn another_provider(claim: &Claim) -> Option<String> {
         let names = NAMES.iter().filter(|name| **name != claim.provider && **name != "generic");
         names.map(|name| {
             let other = Claim { provider: (*name).to_owned(), options: Vec::new(), ..claim.clone() };
-            // A token in the URL could be any sender's.
+            // The URL stays only if the provider signs it. A token in the URL could belong to any sender.
             if other.signs_url() { other } else { Claim { url: None, ..other } }
         })
     };
@@ -215,7 +215,7 @@ fn another_provider(claim: &Claim) -> Option<String> {
         return Some(report(&other, &format!("{0} signed it: verify it with --provider {0}", other.provider)));
     }
     let is_known = |other: &Claim| {
-        // With any secrets.
+        // The secrets do not matter here: only the provider's headers are looked for.
         let source = Claim { secrets: Vec::new(), ..other.clone() }.source();
         source.is_ok_and(|source| {
             let verified = other.verified_by(&source);

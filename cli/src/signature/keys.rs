@@ -1,4 +1,4 @@
-//! Published keys from files or fetched.
+//! Published keys, from files or fetched.
 
 use axum::body::Bytes;
 use webhook_serializer::{
@@ -9,7 +9,7 @@ use webhook_serializer::{
 
 pub(super) struct Held<'a> {
     pub(super) files: &'a [(String, Vec<u8>)],
-    /// The index among several files of one name; too large means the last.
+    /// The index of the file to use among several of one name. A larger index means the last file.
     pub(super) number: usize,
     pub(super) fetched: &'a PublishedKeys,
 }
@@ -21,7 +21,7 @@ impl Keys for Held<'_> {
         file.map(|bytes| Bytes::copy_from_slice(bytes)).or_else(|| self.fetched.find(at))
     }
 
-    /// Trusts files without checking their certificate chain.
+    /// Trusts the user's files without checking their certificate chain.
     fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified> {
         if self.files.iter().any(|(_, bytes)| bytes == pem) {
             return key_in_certificate(pem).ok_or(Uncertified::Unreadable);

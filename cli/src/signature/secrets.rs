@@ -2,7 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// Returns the secrets that may have been meant by `secret`, each with the mistake.
+/// Returns the secrets that the user may have meant by `secret`, each with the mistake.
 pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let trimmed = secret.trim();

@@ -31,7 +31,7 @@ impl Service {
     pub const KMS: Self = Self("kms", "KMS");
 }
 
-/// The time limit of a request, for whose answer a person waits.
+/// The time limit of a request; a person waits for its answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
 const TRIES: u32 = 3;
@@ -54,14 +54,14 @@ pub enum Refusal {
     /// Too many requests by this account.
     #[error("{0} throttles this account; run this again in a few seconds")]
     Throttled(&'static str),
-    /// No answer, or an unreadable one.
+    /// The service gave no answer, or an unreadable one.
     #[error("{0}")]
     Silent(String),
     #[error("{code}{}{message}", if message.is_empty() { "" } else { ": " })]
     Other { code: String, message: String },
 }
 
-/// An answer and its date.
+/// An answer, and when the server sent it.
 #[derive(Debug, Clone)]
 pub struct Reply<T> {
     pub what: T,
@@ -122,7 +122,7 @@ impl Services {
         parsed(service, &answer)
     }
 
-    /// Gets a path as JSON; `action` is the permission's name.
+    /// Gets a path's answer as JSON; `action` is the name of the permission.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl Services {
         parsed(service, &self.ask(service, asked, &permission(service, action)).await?)
     }
 
-    /// Repeats a request until it is answered; only for idempotent requests.
+    /// Repeats a request until the service answers; only for idempotent requests.
     async fn ask(&self, service: Service, asked: Call<'_>, needed: &str) -> Result<Answer, Refusal> {
         let signed = self.signed(service);
         for tries_left in (0..TRIES).rev() {

@@ -15,7 +15,7 @@ use webhook_serializer::{
 
 use crate::output::duration;
 
-/// The words of [`OrderEvent::what`].
+/// The possible values of [`OrderEvent::what`].
 pub const OUTCOMES: [&str; 36] = [
     "accepted",
     "applied",
@@ -71,13 +71,13 @@ pub struct OrderEvent {
 }
 
 impl OrderEvent {
-    /// Reads a line of a function's log; `None` if it names no order and no source.
+    /// Parses a line of a function's log; `None` if the line names no order and no source.
     pub fn of_line(line: &str, at: Timestamp) -> Option<Self> {
         let fields: Map<String, Value> = serde_json::from_str(line).ok()?;
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
         let number = |name: &str| fields.get(name).and_then(Value::as_u64);
         let message = text("message")?;
-        // Handlers print lines of their own.
+        // Handlers print their own lines, which lack these fields.
         let is_of_the_log = text("level").is_some() && (fields.contains_key("entity") || fields.contains_key("source"));
         if !is_of_the_log || message == "measured" {
             return None;
@@ -109,7 +109,7 @@ impl OrderEvent {
                 format!("for {}: {}", took("delay_ms").unwrap_or_default(), text("reason").unwrap_or_default()),
             ),
             "accepted" if text("wake_up").is_some() => (message, "its wake-up could not be sent".to_owned()),
-            // Refused webhooks among them.
+            // This includes refused webhooks.
             _ => (message, text("reason").unwrap_or_default()),
         };
         Some(Self {
@@ -166,7 +166,8 @@ impl OrderEvent {
 
 const ACCEPTED: &str = "accepted";
 
-/// Returns what happened to an order between two reads of its row, by sequence. `before` is `None` for a new order.
+/// Returns the events of an order between two reads of its row, by sequence. `before` is `None` for a new
+/// order.
 pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp) -> Vec<OrderEvent> {
     let mut changes = Vec::new();
     let first_known = after.recent.iter().next().map_or(after.next(), |receipt| receipt.sequence);
@@ -174,7 +175,7 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
         Some(before) => (before.head, before.tail),
         None => (Sequence(first_known.0.saturating_sub(1)), Sequence(first_known.0.saturating_sub(1))),
     };
-    // The order was erased and has begun again.
+    // The tail went back: the order was erased and has begun again.
     let (head, tail) = if tail > after.tail { (after.head, after.tail) } else { (head, tail) };
     let settled = |place: Sequence| after.recent.at(place).filter(|_| place > head);
     for place in (head.0.min(tail.0) + 1..=after.tail.0).map(Sequence) {
@@ -204,7 +205,7 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
 pub struct Filter {
     pub source: Option<String>,
     pub entity: Option<String>,
-    /// A topic, or with `*` at its end the start of one.
+    /// A topic; with `*` at its end, the beginning of topics.
     pub topic: Option<String>,
     pub outcome: Option<String>,
     pub text: Option<String>,
@@ -282,7 +283,7 @@ mod tests {
     fn new_order_begins_at_its_oldest_receipt() {
         let new = settled(state(8, 9, |row| row), &[(7, Settlement::Applied), (8, Settlement::Repeat)]);
         assert_eq!(told(None, &new), ["accepted 7", "applied 7", "accepted 8", "repeat 8", "accepted 9"]);
-        // An order that was erased and begun again has lost no deliveries.
+        // An order that was erased and has begun again lost no deliveries.
         assert!(told(Some(&state(90, 90, |row| row)), &state(8, 8, |row| row)).is_empty());
     }
 

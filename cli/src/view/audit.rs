@@ -10,7 +10,7 @@ use webhook_serializer::protocol::entity::{EntityKey, FencingToken, Sequence};
 
 use crate::local::handler_log::{Run, RunEnd};
 
-/// A delivery as its sender saw it. Times are those of the handler log's clock.
+/// A delivery as its sender saw it. All times are by the handler log's clock.
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub entity: EntityKey,
@@ -80,12 +80,13 @@ impl Verdict {
             *last = run.sequence.max(*last);
         }
         for run in runs {
-            // A delivery behind a group waits for the group's last one.
+            // A delivery behind a group waits for the group's last delivery, not for the earlier ones.
             let ended = if last_of[&run.token] > run.sequence { run.started } else { run.ended };
             let id = run.delivery_id.as_str();
             first_start.entry(id).or_insert(run.started);
             match run.ending {
-                // Redriven after a rejection, it runs at its new sequence.
+                // The delivery was redriven after a rejection and runs at its new sequence, so its first
+                // decision stays the rejection.
                 RunEnd::Applied if rejected.contains(id) => *applied.entry(id).or_default() += 1,
                 RunEnd::Applied => {
                     *applied.entry(id).or_default() += 1;
@@ -107,7 +108,8 @@ impl Verdict {
                 _ => {}
             }
         }
-        // Answered ones by the time of their answer, sent ones by the time they were sent.
+        // Walks through two sorted lists: `answered` by the time of the answer, `later` by the time of
+        // sending.
         let mut answered: Vec<(Duration, Duration)> =
             sent.iter().filter_map(|one| Some((one.answered?, *decided.get(one.delivery_id.as_str())?))).collect();
         answered.sort_unstable();

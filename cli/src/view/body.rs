@@ -1,5 +1,5 @@
-//! A delivery's body for people: JSON with its numbers as they were sent, personal data hidden, compared with
-//! another.
+//! A delivery's body for people: JSON with its numbers as they were sent and personal data hidden, and the
+//! difference from another body.
 
 mod diff;
 mod redact;
@@ -20,7 +20,7 @@ use crate::output::{one_line, visible};
 /// Deeper values are shown as one text.
 const DEEPEST: usize = 64;
 
-/// A JSON value. Numbers stay text, so that those beyond 2^53 stay exact.
+/// A JSON value. Numbers stay text, so that numbers beyond 2^53 stay exact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     /// Members, in the order of the body.
@@ -28,7 +28,7 @@ pub enum Node {
     Array(Vec<Node>),
     /// A string, number, `true`, `false` or `null`; numbers as they were written.
     Leaf(String),
-    /// An object or array below the deepest level that is read, as JSON.
+    /// An object or array below the deepest level that is parsed, as JSON.
     Deep(String),
 }
 
@@ -75,7 +75,7 @@ impl Node {
                 let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
                 Node::Array(items.into_iter().map(|item| Self::of(item.get(), depth + 1)).collect::<Option<_>>()?)
             }
-            // Different escapes of the same text compare as equal.
+            // Texts that differ only in their escapes compare as equal.
             b'"' => match serde_json::from_str::<String>(text) {
                 Ok(plain) => Node::Leaf(quoted(&plain)),
                 Err(_) => Node::Leaf(shown(text)),
@@ -120,7 +120,7 @@ impl Node {
         f.write_char(close)
     }
 
-    /// Formats it on one line.
+    /// Formats the value on one line.
     pub fn compact(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.

@@ -1,4 +1,4 @@
-//! A delivery's status, and all that is stored of it except its body.
+//! A delivery's status, and everything that is stored of the delivery except its body.
 
 use serde_json::{Value, json};
 use webhook_serializer::{
@@ -22,7 +22,7 @@ use crate::{
 
 #[derive(Debug)]
 pub struct DeliveryStatus {
-    /// The order's state, if the delivery is next; otherwise where it is or how it was settled.
+    /// The order's state, if the delivery is next. Otherwise where the delivery is, or how it was settled.
     pub word: String,
     pub sentences: Vec<String>,
     pub next: Vec<NextCommand>,
@@ -41,7 +41,7 @@ pub enum Fact {
 impl DeliveryStatus {
     pub fn of(sequence: Sequence, single: &Single, now: Timestamp) -> Self {
         let Single { state, content, receipt, parked } = single;
-        // A repeat that has left the row shares the first delivery's receipt.
+        // A repeat whose own receipt has left the row shows the first delivery's receipt.
         let first = receipt.as_ref().filter(|receipt| receipt.sequence != sequence).map(|receipt| receipt.sequence);
         let own = receipt.as_ref().filter(|_| first.is_none());
         let waits = state.as_ref().filter(|state| state.head < sequence);
@@ -98,10 +98,10 @@ impl DeliveryStatus {
         Self { word, sentences, next, facts, outcome }
     }
 
-    /// Adds its fields to the delivery's.
+    /// Adds the status's fields to the delivery's JSON.
     pub fn add_to(&self, value: &mut Value, option: &str, order: &EntityKey) {
         for (name, fact) in &self.facts {
-            // `delivery_json` has these.
+            // `delivery_json` has added these fields already.
             if ["source", "topic", "delivery", "redrive", "arrived", "event time"].contains(name) {
                 continue;
             }
@@ -160,7 +160,8 @@ fn outcome(own: Option<&Receipt>, first: Option<Sequence>, waits: bool, parked: 
     }
 }
 
-/// Returns a sentence with the earliest deletion of these parked deliveries, if one has an end.
+/// Returns a sentence with the earliest deletion among these parked deliveries; `None` if none is ever
+/// deleted.
 pub fn first_end(kept_until: impl Iterator<Item = Timestamp>) -> Option<String> {
     Some(format!("The first parked delivery is deleted at {}.", kept_until.min()?))
 }

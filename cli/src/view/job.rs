@@ -11,12 +11,12 @@ pub fn schedule(job: &Listed) -> String {
     }
 }
 
-/// Formats it to the second.
+/// Formats a time to the second.
 pub fn time(time: Timestamp) -> String {
     time.to_string().replace(".000Z", "Z")
 }
 
-/// Returns the tick of the last result; a new job has none.
+/// Returns the tick of the last result; empty for a new job.
 pub fn last(job: &Listed) -> String {
     match (&job.state.last_result, job.state.last_tick) {
         (Some(_), Some(tick)) => time(tick),
@@ -27,14 +27,14 @@ pub fn last(job: &Listed) -> String {
 pub fn result(job: &Listed) -> String {
     let Some(result) = &job.state.last_result else { return String::new() };
     match result.ending {
-        // Its start is recorded as a crash until it ends.
+        // Until a tick ends, its start is recorded as a crash.
         TickOutcome::Crashed if is_under_way(job) && job.state.last_tick == job.state.tick => String::new(),
         TickOutcome::Crashed => "crashed".to_owned(),
         ending => format!("{ending} {} {}", duration(result.took), result.error).trim_end().to_owned(),
     }
 }
 
-/// Returns the next due time, or the reason that it has none.
+/// Returns the next due time, or why there is none.
 pub fn next(job: &Listed, now: Timestamp) -> String {
     if job.state.run_requested.is_some() {
         return "asked for".to_owned();

@@ -1,5 +1,5 @@
-//! A picture of a run: a lane for each order on a time axis, with spans and marks. Drawn by `terminal.rs` and
-//! `svg.rs`.
+//! A picture of a run: for each order a lane on a time axis, with spans and marks. `terminal.rs` and `svg.rs`
+//! draw it.
 
 pub mod svg;
 pub mod terminal;
@@ -36,7 +36,7 @@ pub struct Span {
     pub sequence: Sequence,
     pub name: String,
     pub from: Duration,
-    /// The picture's end while it is open.
+    /// The end; for an open span, the picture's end.
     pub to: Duration,
     pub is_open: bool,
     pub kind: Kind,
@@ -46,7 +46,7 @@ pub struct Span {
 pub enum Kind {
     /// Accepted, and waiting.
     Waiting,
-    /// Failed, and waiting for the next attempt.
+    /// The last attempt failed, and the delivery waits for the next one.
     Retrying,
     /// The holder died, and the order waits until the lease expires.
     Orphaned,
@@ -99,9 +99,9 @@ impl Totals {
 #[derive(Default)]
 struct Draft {
     waiting: BTreeMap<Sequence, (String, Duration)>,
-    /// Sequence, name, start and kind of the open span.
+    /// The open span: its sequence, name, start and kind.
     open: Option<(Sequence, String, Duration, Kind)>,
-    /// Token and delivery names of the handler start under way.
+    /// The handler start under way: its token and the names of its deliveries.
     start: Option<(FencingToken, Vec<String>)>,
     spans: Vec<Span>,
     marks: Vec<Mark>,
@@ -125,7 +125,7 @@ impl Draft {
         match (&happening.what, happening.sequence) {
             (EventKind::Accepted, Some(sequence)) => {
                 self.totals.accepted += 1;
-                // A worker's events may arrive before ingest's.
+                // A worker's event may arrive before ingest's event of an earlier step.
                 if self.open.as_ref().is_none_or(|(open, ..)| *open < sequence) {
                     self.waiting.insert(sequence, (happening.name.clone(), at));
                 }
@@ -133,7 +133,7 @@ impl Draft {
             (EventKind::Started(_, token), Some(sequence)) => {
                 self.end_waiting(sequence, at);
                 match (&mut self.open, &mut self.start) {
-                    // A group is one bar.
+                    // All deliveries of a group share one bar.
                     (Some((last, name, ..)), Some((start, names))) if start == token => {
                         *last = sequence;
                         names.push(happening.name.clone());
@@ -256,7 +256,7 @@ pub fn label(entity: &EntityKey, width: usize) -> String {
     if count <= width {
         return text.to_owned();
     }
-    // The end tells orders apart.
+    // Keeps the end of the key, which tells orders apart.
     let end: String = text.chars().skip(count + 1 - width).collect();
     format!("…{end}")
 }

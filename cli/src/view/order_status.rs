@@ -1,5 +1,5 @@
-//! An order's state: its kind, what causes it, and the commands that change it. Derived here once, for every command
-//! and page.
+//! An order's state: its kind, the causes, and the commands that change it. Every command and page uses this
+//! one derivation.
 
 use webhook_serializer::{
     protocol::{
@@ -23,13 +23,13 @@ pub enum Kind {
     Parked,
     /// An operator put it on hold.
     OnHold,
-    /// Its next delivery failed and is tried again.
+    /// The order's next delivery failed and is tried again.
     Failing,
-    /// Its next delivery waits for an unavailable destination.
+    /// The order's next delivery waits for an unavailable destination.
     Unavailable,
-    /// Its lease has expired, and nobody has taken it over yet.
+    /// The order's lease has expired, and nobody has taken it over yet.
     Abandoned,
-    /// Somebody other than a worker has its lease.
+    /// Somebody other than a worker holds the order's lease.
     Leased,
     /// Deliveries wait for a worker.
     Waiting,
@@ -141,13 +141,13 @@ impl<'a> ParkedDeliveries<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderStatus {
     pub kind: Kind,
-    /// Sentences; those that need an operator come first.
+    /// Sentences about the causes. Causes that need an operator come first.
     pub causes: Vec<String>,
     pub next: Vec<NextCommand>,
 }
 
 impl OrderStatus {
-    /// Derives the status of the order with this row; `topic` is that of its next delivery, if it is known.
+    /// Derives the status of the order with this row. `topic` is the topic of its next delivery, if known.
     pub fn of(
         state: Option<&EntityState>,
         topic: Option<&str>,
@@ -345,8 +345,8 @@ fn is_unavailable(state: &EntityState) -> bool {
     waits && state.retries.class != FailureClass::Failed && !state.is_empty()
 }
 
-/// Returns the end of a group that failed: each of its deliveries is tried alone, and none has
-/// counted an attempt.
+/// Returns the end of a failed group, if there is one. Its deliveries are then tried one by one, and none has
+/// counted an attempt yet.
 fn failed_group(state: &EntityState) -> Option<Sequence> {
     let is_uncharged = state.attempts == 0 && state.suspect == 0 && state.last_error.is_some();
     state.one_by_one.filter(|_| state.is_one_by_one() && is_uncharged)

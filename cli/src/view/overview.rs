@@ -1,4 +1,4 @@
-//! All orders: those that are not settled and the parked deliveries, grouped by source and error.
+//! All orders that are not settled, and the parked deliveries; grouped by source and error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,15 +25,15 @@ pub struct Lane {
     /// The order's row, without its recent receipts.
     pub state: EntityState,
     pub kind: Kind,
-    /// The source of its next delivery, once it is known.
+    /// The source of the order's next delivery, once known.
     pub source: Option<SourceName>,
     pub topic: Option<String>,
-    /// The newest time in its row.
+    /// The newest time in the order's row.
     pub active_at: Option<Timestamp>,
 }
 
 impl Lane {
-    /// Returns since when something waits, or else since when it is on hold.
+    /// Returns the time since which deliveries wait; if none wait, the time since which the order is on hold.
     pub fn since(&self) -> Option<Timestamp> {
         self.state.pending_since.or(self.state.hold.since())
     }
@@ -84,19 +84,19 @@ impl From<&Parked> for ParkedDelivery {
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     pub source: Option<SourceName>,
-    /// A part of the error's text, compared by [`alike`].
+    /// A part of the error's text. Both texts are compared by [`alike`].
     pub error: Option<String>,
-    /// The earliest time at which it stopped or began to wait.
+    /// The earliest time at which the order or delivery stopped or began to wait.
     pub since: Option<Timestamp>,
 }
 
 impl Filter {
-    /// Returns whether an order or a delivery with these matches.
+    /// Returns whether the filter matches an order or a delivery with these properties.
     pub fn takes(&self, source: Option<&SourceName>, error: Option<&str>, since: Option<Timestamp>) -> bool {
         self.source.as_ref().is_none_or(|wanted| source == Some(wanted)) && self.takes_but_source(error, since)
     }
 
-    /// Returns whether it matches apart from its source, which is not known yet.
+    /// Returns whether the filter matches without its condition on the source, which is not known yet.
     pub fn takes_but_source(&self, error: Option<&str>, since: Option<Timestamp>) -> bool {
         let has_error = |wanted: &String| error.is_some_and(|error| alike(error).contains(&alike(wanted)));
         self.error.as_ref().is_none_or(has_error)
@@ -104,11 +104,12 @@ impl Filter {
     }
 }
 
-/// Returns an error's text without ids: numbers of four or more digits become `…`. A status such as 503 stays.
+/// Returns an error's text without ids: numbers of four or more digits become `…`. Shorter numbers stay, such
+/// as the status 503.
 pub fn alike(error: &str) -> String {
     let mut text = String::with_capacity(error.len());
     let mut digits = String::new();
-    // The `None` ends a number at the end of the text.
+    // The final `None` ends a number at the end of the text.
     for c in error.chars().map(Some).chain([None]) {
         match c {
             Some(digit) if digit.is_ascii_digit() => digits.push(digit),
@@ -146,7 +147,7 @@ pub struct Overview {
 #[derive(Debug, Clone)]
 pub struct Group {
     pub kind: Kind,
-    /// `None`: not known.
+    /// `None` if the source is not known.
     pub source: Option<SourceName>,
     /// The common error, by [`alike`].
     pub error: Option<String>,
@@ -154,7 +155,7 @@ pub struct Group {
     /// The number of waiting or parked deliveries.
     pub deliveries: u64,
     pub oldest: Option<Timestamp>,
-    /// The oldest.
+    /// The oldest delivery of the group.
     pub example: (EntityKey, Sequence),
 }
 
@@ -171,7 +172,7 @@ impl Overview {
         self.orders += 1;
         self.pace.order(&state);
         let kind = Kind::of(&state, now);
-        // A lease on an empty order is normal; an expired one is not.
+        // A valid lease on an empty order is normal; an expired one is not.
         let is_settled = kind == Kind::Idle || (state.is_empty() && !matches!(kind, Kind::Abandoned | Kind::OnHold));
         if is_settled && !self.keeps_settled {
             return;
@@ -183,7 +184,7 @@ impl Overview {
         self.lanes.push(Lane { state, kind, source: None, topic: None, active_at });
     }
 
-    /// Adds a row of the table of deliveries, after those of the orders.
+    /// Adds a row of the table of deliveries. All rows of orders must have been added before.
     pub fn delivery(&mut self, row: &Row) {
         self.format(row);
         self.pace.delivery(row);
@@ -206,7 +207,8 @@ impl Overview {
         }
     }
 
-    /// Adds the source of a delivery; its order's lane learns it if the delivery is next.
+    /// Adds the source of a delivery. If the delivery is the next of its order, the order's lane gets the
+    /// source too.
     pub fn is_next(&mut self, entity: &str, sequence: Sequence, source: SourceName, topic: &str) {
         if let Some(lane) = self.places.get(&(entity.to_owned(), sequence)).and_then(|at| self.lanes.get_mut(*at)) {
             lane.source = Some(source);
@@ -258,7 +260,7 @@ struct OrderGroup<'a> {
 struct Groups<'a>(BTreeMap<Alike, OrderGroup<'a>>);
 
 impl<'a> Groups<'a> {
-    /// Returns the group of such orders, and creates it around the delivery `at`.
+    /// Returns the group of orders with these properties. A new group gets the delivery `at` as its example.
     fn of(
         &mut self,
         kind: Kind,
@@ -353,7 +355,7 @@ mod tests {
         seen.order(&order("shop/order/3").with(a::HEAD, 4_u32), NOW);
         seen.order(&order("cron/sweep"), NOW);
         for entity in ["shop/order/1", "shop/order/2", "shop/order/9"] {
-            // Only the next delivery tells the source.
+            // The source is known only from the next delivery.
             seen.delivery(&delivery(&delivery_row(&key(entity), Sequence(4)), "other"));
             seen.delivery(&delivery(&delivery_row(&key(entity), Sequence(3)), "shop"));
         }

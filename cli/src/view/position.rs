@@ -29,7 +29,7 @@ pub fn marked(sequence: Sequence) -> String {
     format!("{:#}", Position(sequence))
 }
 
-/// A delivery as an operator names it: by its sequence, or by its position.
+/// An operator's name for a delivery: its sequence or its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named(u64);
 
@@ -42,7 +42,7 @@ impl FromStr for Named {
 }
 
 impl Named {
-    /// Returns the sequence, if that was given and not its position.
+    /// Returns the sequence, if the operator gave one rather than a position.
     pub fn sequence(self) -> Option<Sequence> {
         (self.0 >= RANGE).then_some(Sequence(self.0))
     }
@@ -51,7 +51,7 @@ impl Named {
         sequence.0 == self.0 || self.0 < RANGE && sequence.0 % RANGE == self.0
     }
 
-    /// Returns the newest sequence up to `newest` that fits, or the number itself if there is none.
+    /// Returns the newest matching sequence up to `newest`. If none matches, returns the number itself.
     pub fn up_to(self, newest: Sequence) -> Sequence {
         if self.0 >= RANGE {
             return Sequence(self.0);

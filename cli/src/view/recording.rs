@@ -37,12 +37,12 @@ pub enum EventKind {
     Accepted,
     /// The source ignores this topic.
     Ignored,
-    /// The attempt and the token of a handler start.
+    /// The attempt and the token of the handler start.
     Started(u32, FencingToken),
     Failed {
         attempt: u32,
         wait: Duration,
-        /// Empty if the order's row has it.
+        /// Empty if the error is only in the order's row.
         error: String,
     },
     Settled(Settlement),
@@ -66,7 +66,7 @@ pub struct EventRecorder {
 struct Recorded {
     happenings: Vec<OrderEvent>,
     names: HashMap<String, String>,
-    /// Names at the time of acceptance.
+    /// The names of deliveries at the time of their acceptance.
     accepted: HashMap<(EntityKey, Sequence), String>,
     /// The source of each order's newest delivery.
     sources: HashMap<EntityKey, SourceName>,
@@ -99,7 +99,7 @@ impl EventRecorder {
         self.recorded().sources.get(entity).cloned()
     }
 
-    /// Returns the time of its creation, by its clock.
+    /// Returns the time at which the recorder was created, by the recording's clock.
     pub fn began(&self) -> Duration {
         self.began
     }
@@ -108,17 +108,17 @@ impl EventRecorder {
         self.env.monotonic()
     }
 
-    /// Returns the events from number `from` on.
+    /// Returns the events from index `from` on.
     pub fn since(&self, from: usize) -> Vec<OrderEvent> {
         self.recorded().happenings.get(from..).unwrap_or_default().to_vec()
     }
 
-    /// Returns the number of events; it can be waited for.
+    /// Returns the number of events, as a channel to wait on.
     pub fn length(&self) -> watch::Receiver<usize> {
         self.length.subscribe()
     }
 
-    /// Waits until `so` accepts the events from number `from` on.
+    /// Waits until `so` returns true for the events from index `from` on.
     pub async fn until(&self, from: usize, so: impl Fn(&[OrderEvent]) -> bool) {
         let mut length = self.length();
         // `self` owns the sender, so the channel is open.

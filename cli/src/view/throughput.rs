@@ -34,16 +34,16 @@ pub struct Pace {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paced {
-    /// In the window.
+    /// The number of deliveries accepted in the window.
     pub accepted: u64,
-    /// In the window.
+    /// The number of deliveries settled in the window.
     pub settled: u64,
     /// Median and longest time from acceptance to settlement.
     pub lag: Option<(Duration, Duration)>,
 }
 
 impl Pace {
-    /// Counts what happened within the [`WINDOW`] before `now`.
+    /// Starts counting events within the [`WINDOW`] before `now`.
     pub fn until(now: Timestamp) -> Self {
         let since = now.as_millis().saturating_sub(WINDOW.as_millis() as u64);
         Self { since: Some(Timestamp::from_millis(since)), ..Self::default() }
@@ -52,7 +52,7 @@ impl Pace {
     pub fn order(&mut self, state: &EntityState) {
         let Some(since) = self.since else { return };
         let oldest = state.recent.iter().next().map(|receipt| receipt.settled_at);
-        // Older receipts have left the row, and may be in the window too.
+        // Older receipts have left the row, and some of them may be in the window too.
         self.is_at_least |= state.spilled && oldest.is_some_and(|oldest| oldest >= since);
         for receipt in state.recent.iter() {
             self.settle(state.entity.as_str(), receipt);
@@ -66,7 +66,7 @@ impl Pace {
         }
     }
 
-    /// Adds a row of the table of deliveries, after those of the orders.
+    /// Adds a row of the table of deliveries. All rows of orders must have been added before.
     pub fn delivery(&mut self, row: &Row) {
         let (Some(since), Some(entity)) = (self.since, row.text(a::ENTITY)) else { return };
         if receipt_identity(row).is_some() {
@@ -94,17 +94,19 @@ impl Pace {
         self.settled.len() as u64
     }
 
-    /// Returns whether more may have been settled, whose receipts have separate rows.
+    /// Returns whether more deliveries may have been settled than were counted: their receipts have separate
+    /// rows.
     pub fn is_at_least(&self) -> bool {
         self.is_at_least
     }
 
-    /// Returns when each source's newest stored delivery was accepted.
+    /// Returns, by source, when the newest stored delivery was accepted.
     pub fn newest(&self) -> &BTreeMap<SourceName, Timestamp> {
         &self.newest
     }
 
-    /// Returns the figures by source, after the deliveries' rows; `None` is an unknown source.
+    /// Returns the figures by source, with `None` for the unknown source. To be called after all rows of
+    /// deliveries were added.
     pub fn by_source(&self) -> BTreeMap<Option<SourceName>, Paced> {
         let mut paced: BTreeMap<Option<SourceName>, Paced> = BTreeMap::new();
         for (source, accepted) in &self.in_window {
@@ -194,7 +196,7 @@ mod tests {
         for (sequence, source, at) in [(5, "a", 302), (6, "a", 320), (8, "b", 102), (9, "a", 11), (10, "a", 1)] {
             pace.delivery(&delivery(sequence, source, ago(at)));
         }
-        // A parked copy is not counted again.
+        // The parked copy of a delivery is not counted again.
         let parked =
             parked_row(&key(), Sequence(8)).to_row().with(a::SOURCE, "b").with(a::RECEIVED_AT, NOW.as_millis());
         pace.delivery(&parked);

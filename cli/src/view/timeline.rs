@@ -1,4 +1,4 @@
-//! One order, from its rows: what waits, what is parked, what was settled.
+//! One order, from its rows: its waiting, parked and settled deliveries.
 
 use std::{collections::BTreeMap, time::Duration};
 

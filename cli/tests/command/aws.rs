@@ -1,4 +1,4 @@
-//! An emulation of the few AWS requests that the command sends, with stacks in it.
+//! Emulates the few AWS requests that the command sends, and stacks to send them about.
 
 use std::{
     collections::BTreeMap,
@@ -13,13 +13,13 @@ use crate::{
     running::{Local, complained, folder, printed, serializer},
 };
 
-/// Status and body.
+/// An answer's status and body.
 pub type Answer = (u16, String);
 
-/// A service's refusal.
+/// The beginning of a service's refusal.
 pub const DENIED: &str = "User: arn:aws:iam::123456789012:user/ann is not authorized to perform";
 
-/// A service that answers by what is asked: an action, a target, or a path.
+/// A service that answers each request by its action, target or path.
 pub struct Aws {
     url: String,
     answers: Arc<Mutex<BTreeMap<String, Vec<Answer>>>>,
@@ -41,23 +41,23 @@ impl Aws {
         aws
     }
 
-    /// Its address.
+    /// Returns the service's URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// From now on, `what` is answered so.
+    /// Answers requests for `what` like this from now on.
     pub fn answer(&self, what: &str, status: u16, body: impl Into<String>) {
         self.answers.lock().unwrap().insert(what.to_owned(), vec![(status, body.into())]);
     }
 
-    /// From now on, `what` is answered by one after the other, and then by the last.
+    /// Answers requests for `what` with these answers in turn, and from then on with the last one.
     pub fn answer_in_turn(&self, what: &str, answers: &[(u16, String)]) {
         let answers = answers.to_vec();
         self.answers.lock().unwrap().insert(what.to_owned(), answers);
     }
 
-    /// From now on, `what` is refused.
+    /// Refuses requests for `what` from now on.
     pub fn deny(&self, what: &str) {
         let said = format!(
             "<ErrorResponse><Error><Code>AccessDenied</Code><Message>{DENIED}: {what}</Message></Error></ErrorResponse>"
@@ -67,13 +67,13 @@ impl Aws {
         self.answer(what, 403, if is_json { json } else { said });
     }
 
-    /// The requests so far.
+    /// Returns the bodies of the requests for `what` so far.
     pub fn asked(&self, what: &str) -> Vec<String> {
         let asked = self.asked.lock().unwrap();
         asked.iter().filter(|(name, _)| name == what).map(|(_, body)| body.clone()).collect()
     }
 
-    /// A stack of this name with these outputs and parameters.
+    /// Answers with a stack `shop` that has these outputs and parameters.
     pub fn stack(&self, outputs: &[(&str, &str)], parameters: &[(&str, &str)]) {
         let list = |of: &str, pairs: &[(&str, &str)]| -> String {
             let one = |(key, value): &(&str, &str)| {
@@ -95,8 +95,7 @@ impl Aws {
         self.answer("DescribeStacks", 200, body);
     }
 
-    /// Runs a command in an account whose services these are; `dynamodb` is
-    /// another's.
+    /// Runs a command in an account with these services. DynamoDB is at `dynamodb` instead.
     pub fn ran(&self, dynamodb: &str, command: &[&str]) -> Output {
         self.command(dynamodb, command).output().expect("it can be run")
     }
@@ -139,7 +138,7 @@ fn serve(
     }
 }
 
-/// A local run, and a stack `shop` whose outputs name its tables.
+/// A local run, and an AWS stack `shop` whose outputs name its tables.
 pub struct Stack {
     pub local: Local,
     pub aws: Aws,
@@ -153,7 +152,7 @@ impl Stack {
         let folder = folder();
         let environment = folder.path().join("environment");
         let local = Local::start(&["--env-file", environment.to_str().expect("a path in UTF-8")]);
-        // After the line that says that it serves, all of it is there: a command tells when.
+        // The run is not complete when it says that it serves. It is once it answers a command.
         assert!(local.ran(&["status"]).status.success());
         let (aws, mut stack) = (Aws::start(), String::new());
         let text = std::fs::read_to_string(&environment).expect("it is written");
@@ -171,13 +170,13 @@ impl Stack {
         stack
     }
 
-    /// From now on, it says that it was deployed with these parameters, too.
+    /// From now on, the stack also has these parameters.
     pub fn deployed(&self, with: &[(&str, &str)]) {
         let outputs = [
             ("CommandLine", self.line.as_str()),
             ("WorkerFunction", "shop-Worker-1"),
             ("SchedulerFunction", "shop-Scheduler-1"),
-            // The observability stack gets the same answer, and this is its resource.
+            // The observability stack gets the same answer; `Topic` belongs to it.
             ("Topic", "arn:aws:sns:eu-central-1:123456789012:alarms"),
         ];
         let parameters =
@@ -185,7 +184,7 @@ impl Stack {
         self.aws.stack(&outputs, &[&parameters, with].concat());
     }
 
-    /// Runs a command that names the stack.
+    /// Runs a command with the option that names the stack.
     pub fn ran(&self, command: &[&str]) -> Output {
         let stack = ["--stack", "shop", "--region", "eu-central-1"];
         self.aws.ran(&self.dynamodb, &[command, &stack].concat())
@@ -207,7 +206,7 @@ fn stack_outputs_name_tables_queue_and_sources() {
         "{orders:?}"
     );
     assert_eq!(asked, ["Action=DescribeStacks&Version=2010-05-15&StackName=shop"]);
-    // The next command names it too.
+    // The line for the next command names the stack too.
     let nothing = stack.ran(&["show", "shopify/order/0"]);
     let next = "`serializer lease list --stack shop --region eu-central-1 --all --raw`";
     assert!(printed(&nothing).contains(next), "{nothing:?}");

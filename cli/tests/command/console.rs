@@ -1,4 +1,4 @@
-//! `serializer console`, and the one that `serializer local` serves.
+//! `serializer console`, and the console that `serializer local` serves.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::running::{Local, complained, ran, serializer};
 
-/// Returns the raw answer at an address.
+/// Returns the raw response at a URL.
 fn answered(url: &str, cookie: &str) -> String {
     let (address, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("an address");
     let mut stream = TcpStream::connect(address).expect("it listens");
@@ -21,12 +21,12 @@ fn answered(url: &str, cookie: &str) -> String {
     answer
 }
 
-/// The page behind the address that was printed.
+/// Returns the page at the printed URL.
 fn page(url: &str) -> String {
     page_at(url, "")
 }
 
-/// A page of the console whose address was printed.
+/// Returns a page of the console at the printed URL.
 pub fn page_at(url: &str, path: &str) -> String {
     let entered = answered(url, "");
     let set = entered.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");

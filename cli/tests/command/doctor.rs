@@ -1,5 +1,4 @@
-//! `serializer doctor`: what is wrong, in a stack whose services are a stand-in,
-//! and in a local run.
+//! `serializer doctor`: findings in an emulated stack and in a local run.
 
 use std::process::Output;
 
@@ -10,7 +9,7 @@ use crate::{
     running::{Local, printed},
 };
 
-/// Each finding, by its check, where it is the only one of that name.
+/// Returns the printed findings.
 fn findings(done: &Output) -> Vec<Value> {
     let lines = printed(done);
     lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {done:?}"))).collect()
@@ -40,7 +39,7 @@ fn mapping(aws: &Aws, state: &str) {
     aws.answer("/2015-03-31/event-source-mappings/?FunctionName=shop-Worker-1", 200, told.to_string());
 }
 
-/// A stack in which all is well, as far as AWS tells.
+/// Returns a stack in which everything that AWS reports is well.
 fn well() -> Stack {
     let stack = Stack::start();
     let aws = &stack.aws;
@@ -95,7 +94,7 @@ fn healthy_stack_passes_every_check() {
     }
     let quiet = of(&told, "source quiet");
     assert!(quiet["result"] == "warning" && quiet["advice"].as_str().unwrap().contains("serializer source test quiet"));
-    // Nothing was written by what was tried.
+    // The checks wrote nothing.
     let status: Value = serde_json::from_str(&printed(&stack.local.ran(&["status", "--json"]))).unwrap();
     assert_eq!(status["orders"], 1);
     assert_eq!(printed(&stack.local.ran(&["lease", "list", "--all", "--json"])).matches("nobody").count(), 0);
@@ -201,8 +200,8 @@ fn forbidden_check_names_its_permission() {
     }
 }
 
-/// The worker's role names functions as `InvokeFunctionArns` does, and IAM takes
-/// another qualifier for another function.
+/// The worker's role lists functions as `InvokeFunctionArns` does. IAM takes another qualifier for another
+/// function.
 #[test]
 fn invoked_functions_exist_and_are_permitted() {
     let stack = well();
@@ -293,7 +292,7 @@ fn missing_table_permissions_are_named() {
     }
 }
 
-/// Existing tables, which `Tables` names, may be any.
+/// Existing tables that the parameter `Tables` names may have any keys.
 #[test]
 fn tables_with_other_keys_are_wrong() {
     let stack = well();

@@ -1,4 +1,4 @@
-//! An HTTP endpoint of a user's, on this machine.
+//! A user's HTTP endpoint, on this machine.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-/// One request.
+/// A received request.
 pub struct Post {
     pub path: String,
     pub headers: Vec<String>,
@@ -43,8 +43,8 @@ impl Post {
     }
 }
 
-/// An endpoint, and what it was sent. Of post number n, from 0, `answer` says
-/// the status, with whatever headers, and the body.
+/// Starts an endpoint. Returns its URL and a channel with the requests that it received. For request number
+/// n, counted from 0, `answer` returns the status line with any headers, and the body.
 pub fn endpoint(answer: impl Fn(usize, &Post) -> (String, String) + Send + Sync + 'static) -> (String, Receiver<Post>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("it has an address"));

@@ -16,7 +16,7 @@ fn sources() -> String {
     )
 }
 
-/// Throttled, then failing, then done.
+/// Throttles the first request, fails the second and completes the third.
 fn lambda(number: usize, _: &Post) -> (String, String) {
     let (status, body) = match number {
         0 => ("429 No\r\nretry-after: 1", json!({ "message": "Rate Exceeded." })),
@@ -49,11 +49,12 @@ fn local_function_is_invoked_as_on_lambda() {
         assert_eq!(event["entity_key"], "warehouse/order/450789469");
         attempts.push(event["deliveries"][0]["attempt"].clone());
     }
-    // With two attempts, another that is charged would have been the last.
+    // The source allows two attempts. If the throttled one had counted, the third start would not have
+    // happened.
     assert_eq!(attempts, [1, 1, 2]);
     let inspected = local.ran(&["show", "warehouse/order/450789469"]);
     assert!(printed(&inspected).contains("applied"), "{inspected:?}");
-    // A worker of the user's finds it too.
+    // A user's own worker finds the Lambda endpoint too.
     let environment = std::fs::read_to_string(environment).expect("it is written");
     assert!(environment.lines().any(|line| line == format!("AWS_ENDPOINT_URL_LAMBDA={url}")), "{environment}");
 }

@@ -40,8 +40,8 @@ fn program_waits_for_another_holder() {
     assert!(complained(&done).contains("held by sh until ") && !printed(&done).contains("started"), "{done:?}");
 }
 
-/// By a deploy, a closed terminal: the program may have something to put away,
-/// and nobody else is let in before it has.
+/// A deploy or a closed terminal sends a signal: the program may have to clean up, and nobody else gets the
+/// lease before it has.
 #[test]
 fn signal_is_passed_to_program_under_lease() {
     let local = Local::start(&[]);
@@ -59,7 +59,7 @@ fn signal_is_passed_to_program_under_lease() {
 #[test]
 fn program_is_killed_when_lease_is_lost() {
     let local = Local::start(&[]);
-    // Nothing but the loss ends it.
+    // Only the loss of the lease ends the program.
     let script = "serializer lease release {target} {key} --why 'it hangs' && exec sleep 100000";
     let done = run_under_lease(&local, &["--lease", "1"], script);
     assert_eq!(done.status.code(), Some(76), "{done:?}");
@@ -74,7 +74,7 @@ fn lost_lease_kills_what_program_started() {
     let done = run_under_lease(&local, &["--lease", "1"], script);
     assert_eq!(done.status.code(), Some(76), "{done:?}");
     let stat = format!("/proc/{}/stat", printed(&done).trim());
-    // A signal is delivered in its own time.
+    // The kernel delivers the signal with a delay.
     let has_ended = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
     assert!((0..1_000_000).any(|_| has_ended()), "it still runs");
 }
@@ -90,7 +90,7 @@ fn program_reads_terminal_and_its_shell_afterwards() {
     let mut command = Command::new("script");
     command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(mut terminal) = command.spawn() else {
-        // Past the output capture.
+        // Writes past the test harness's output capture.
         let _ = writeln!(std::io::stderr(), "not run: program_reads_terminal_and_its_shell_afterwards: no `script`");
         return;
     };
@@ -109,7 +109,7 @@ fn printed_key_hash_finds_its_lease() {
     let folder = folder();
     let file = folder.path().join("environment");
     let local = Local::start(&["--env-file", file.to_str().unwrap()]);
-    // After the line that says that it serves: a command tells whether all of it is there.
+    // The environment file is complete once a command gets its answer, not when the run says that it serves.
     assert!(local.ran(&["lease", "run", KEY, "--", "true"]).status.success());
     let environment = std::fs::read_to_string(&file).expect("it is written, with functions too");
     let in_aws = |arguments: &[&str]| {

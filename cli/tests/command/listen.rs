@@ -36,7 +36,7 @@ fn listen_to_local_run_prints_each_event_once() {
     let mut lines = BufReader::new(listen.stdout.take().expect("it is piped")).lines();
     let mut next = || -> Value { serde_json::from_str(&lines.next().expect("a line").expect("text")).expect("JSON") };
     assert_eq!([next(), next()].map(|told| told["what"].clone()), ["accepted", "applied"]);
-    // It is at work by now.
+    // The command is polling by now.
     for sample in ["shopify-refunds-create.json", "shopify-orders-paid.json"] {
         assert!(local.send(&[sample]).status.success());
     }
@@ -46,12 +46,12 @@ fn listen_to_local_run_prints_each_event_once() {
     assert_eq!(listen.wait().expect("it ends").code(), Some(0));
 }
 
-/// A line of a function's log, as CloudWatch gives it.
+/// Returns a function's log line as CloudWatch returns it.
 pub fn event(id: &str, at: u64, fields: &Value) -> Value {
     json!({ "eventId": id, "timestamp": at, "message": format!("{fields}\n") })
 }
 
-/// A page of a log.
+/// Returns a page of a log.
 pub fn page(events: &[Value], token: Option<&str>) -> (u16, String) {
     let mut page = json!({ "events": events });
     if let Some(token) = token {
@@ -75,7 +75,8 @@ fn listen_to_stack_prints_each_log_line_once() {
     let failed = line("attempt failed", "retry");
     let settled = line("settled", "parked");
     let pages = [
-        // Ingest, in two pages, and in between it is asked too often; the worker; both again, with the lines of before.
+        // Ingest's log has two pages, with a throttled request in between; then comes the worker's. In the
+        // second poll, both logs repeat the earlier lines.
         page(&[event("a", late, &accepted)], Some("t-1")),
         (400, r#"{"__type":"ThrottlingException","message":"Rate exceeded"}"#.to_owned()),
         page(&[], None),

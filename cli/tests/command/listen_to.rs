@@ -1,4 +1,4 @@
-//! `serializer listen --to`: accepted deliveries, posted to a receiver of one's own.
+//! `serializer listen --to`: accepted deliveries, posted to the user's own receiver.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,10 +24,10 @@ use crate::{
 const ORDER: &str = "warehouse/order/450789469";
 const SECRET: &str = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==";
 
-/// The longest wait for what a test expects.
+/// The longest wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A run with a source `warehouse` that has this handler.
+/// A run whose source `warehouse` has the given handler.
 struct Warehouse {
     local: Local,
     sources: String,
@@ -43,7 +43,7 @@ impl Warehouse {
         Self { local: Local::start(&["--sources", &sources]), sources, folder }
     }
 
-    /// Sends a delivery of this id, with `padding` more bytes than the sample.
+    /// Sends a delivery with this id and `padding` bytes more than the sample.
     fn send(&self, id: &str, order: &str, padding: usize) {
         let sample = std::fs::read_to_string(event("standard-webhooks-order-shipped.json")).expect("a sample");
         let mut sample: Value = serde_json::from_str(&sample).expect("JSON");
@@ -65,7 +65,7 @@ impl Warehouse {
     }
 }
 
-/// Text that does not compress to less than half.
+/// Returns text that does not compress to less than half.
 fn noise(length: usize) -> String {
     let next = |seed: &mut u64| {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -74,7 +74,7 @@ fn noise(length: usize) -> String {
     (0..length).scan(7, |seed, _| next(seed)).collect()
 }
 
-/// The command at work.
+/// The running command.
 struct Listening {
     child: Child,
     lines: Receiver<String>,
@@ -97,7 +97,7 @@ impl Listening {
         Self { child, lines, said }
     }
 
-    /// Reads the next line: its word, and its object.
+    /// Reads the next line: its word and its JSON object.
     fn next(&mut self) -> (String, Value) {
         let line = self.lines.recv_timeout(PATIENCE).expect("a line");
         let line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -127,7 +127,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -137,7 +137,7 @@ fn ok() -> (String, String) {
     ("200 OK".to_owned(), "heard".to_owned())
 }
 
-/// Reads the next request to `/mine…`.
+/// Returns the next request to `/mine…`.
 fn next_post(posted: &Receiver<Post>) -> Post {
     loop {
         let post = posted.recv_timeout(PATIENCE).expect("it was sent");
@@ -161,7 +161,7 @@ fn is_signed(post: &Post, secret: &str) -> bool {
 
 #[test]
 fn delivery_is_posted_as_forwarded_newly_signed() {
-    // In parts, and in one row.
+    // The first body is stored in parts, the second in one row.
     for padding in [900_000, 0] {
         let (url, posted) = endpoint::endpoint(|_, _| ok());
         let forward = format!("forward = {{ url = '{url}/first', secret = '{SECRET}', allow_private = true }}");
@@ -198,7 +198,7 @@ fn orders_are_posted_in_parallel_and_each_in_sequence() {
     for (id, order) in [("1", "1"), ("2", "1"), ("3", "1"), ("4", "2")] {
         warehouse.send(id, order, 0);
     }
-    // The first delivery of one order is answered once that of the other is there.
+    // The first delivery of order 1 is answered only after the delivery of order 2 has arrived.
     let other = Arc::new((Mutex::new(false), Condvar::new()));
     let open: Arc<Mutex<BTreeMap<String, (u32, u32)>>> = Arc::default();
     let (there, opened) = (other.clone(), open.clone());
@@ -233,7 +233,7 @@ fn orders_are_posted_in_parallel_and_each_in_sequence() {
 #[test]
 fn failing_answer_is_shown_and_order_continues() {
     let warehouse = Warehouse::start("handler = 'log'");
-    // The second is the first, sent again.
+    // The second webhook is the first one, sent again.
     for id in ["1", "1", "2"] {
         warehouse.send(id, "450789469", 0);
     }
@@ -284,7 +284,7 @@ fn unanswered_request_is_repeated_twice() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("http://{}/mine", listener.local_addr().expect("an address"));
     let closed = std::thread::spawn(move || {
-        // Read, and closed without an answer.
+        // Reads the request and closes the connection without an answer.
         [(); 3].map(|()| {
             let post = Post::read(&mut BufReader::new(listener.accept().expect("a connection").0));
             post.expect("a request").header("webhook-id").map(str::to_owned)
@@ -344,7 +344,7 @@ fn key_repeats_last_delivery() {
 
 #[test]
 fn body_leaves_for_other_machines_only_when_agreed() {
-    // Nothing serves there.
+    // Nothing serves at port 1.
     let listen =
         |arguments: &[&str]| complained(&ran(&[&["listen", "--local=http://127.0.0.1:1", "--to"], arguments].concat()));
     let asked = listen(&["http://192.0.2.1:3000/hooks"]);
@@ -369,14 +369,14 @@ fn missing_first_delivery_is_explained() {
     }
 }
 
-/// Passes requests on to a DynamoDB.
+/// Starts a proxy in front of a DynamoDB. Returns its URL and a channel with the requests.
 fn recorded(upstream: &str) -> (String, Receiver<Post>) {
     let address = upstream.strip_prefix("http://").expect("an address").trim_end_matches('/').to_owned();
     endpoint::endpoint(move |_, post| {
         let mut stream = BufReader::new(TcpStream::connect(&address).expect("it listens"));
         let head = format!("POST {} HTTP/1.1\r\n{}\r\n\r\n", post.path, post.headers.join("\r\n"));
         stream.get_mut().write_all(&[head.as_bytes(), &post.body].concat()).expect("it reads");
-        // Of an answer's first line, the second word is the status.
+        // `Post` parses the answer's status as its path: both are the second word of the first line.
         let answer = Post::read(&mut stream).expect("an answer");
         (format!("{} .", answer.path), String::from_utf8(answer.body).expect("JSON"))
     })
@@ -402,7 +402,7 @@ fn deliveries_of_stack_are_posted_in_sequence_by_reads_only() {
         log_event(id, 1, &fields)
     };
     let other = "woocommerce/order/727";
-    // The line of the last delivery comes first.
+    // The log line of the order's last delivery comes first.
     let pages = [
         page(&[line("c", order, third)], None),
         page(&[], None),

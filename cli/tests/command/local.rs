@@ -1,4 +1,4 @@
-//! `serializer local`: what it refuses, and how it stops.
+//! `serializer local`: its refusals, and how it stops.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -19,7 +19,7 @@ fn data_folder_in_use_names_the_process() {
     assert!(complaint.contains(&format!("in use by another `serializer local`, process {}", local.child.id())));
     assert_eq!(second.status.code(), Some(1));
     drop(local);
-    // Its process has ended, in whatever way.
+    // The first process has ended, in whatever way, so the folder is free.
     drop(Local::start(&["--data", data]));
 }
 
@@ -43,7 +43,7 @@ fn file_without_worker_is_refused_at_once() {
         assert_eq!(refused.status.code(), Some(1));
     }
     let refused = ran(&["local", "--port", "0", "--worker", quits.to_str().unwrap()]);
-    // Its own log, for people.
+    // The worker's own log line is printed in its form for people.
     assert!(printed(&refused).contains("  ERROR cannot start  reason=no table\n"), "{refused:?}");
 }
 
@@ -54,7 +54,7 @@ fn shell_reads_env_file_values_unchanged() {
     std::fs::write(&sources, serializer::local::samples::SOURCES).expect("a file can be written");
     let [file, document] = [&environment, &sources].map(|path| path.to_str().expect("a path in UTF-8"));
     let local = Local::start(&["--env-file", file, "--sources", document]);
-    // A command's answer says that all of the file is there.
+    // The file is complete once a command gets its answer.
     assert!(local.ran(&["audit"]).status.success());
     let script = "set -a; . \"$1\"; printf '%s' \"${SOURCES#file:}\"";
     let read = Command::new("sh").args(["-c", script, "sh", file]).output().expect("sh can be run");
@@ -86,7 +86,7 @@ fn parked_delivery_is_printed_with_next_command() {
     let _ = local.wait();
 }
 
-/// A deployment whose handlers never end, with one of them at work.
+/// Starts a deployment whose handlers never end, and waits until one of them runs.
 fn at_work() -> (Local, TcpListener, tempfile::TempDir) {
     let endpoint = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", endpoint.local_addr().unwrap());

@@ -1,5 +1,5 @@
-//! The `serializer` command as people run it: its own binary, in processes of
-//! their own, real pipes and signals.
+//! The `serializer` command as people run it: its own binary, in separate processes, with real pipes and
+//! signals.
 
 mod aws;
 mod console;

@@ -22,7 +22,7 @@ fn send_prints_the_order_that_the_server_names() {
     assert!(printed(&sent).starts_with("200 elsewhere/450789469 accepted as "), "{sent:?}");
 }
 
-/// A delivery whose id, key and body hold characters that a terminal obeys.
+/// Sends a delivery whose id, key and body hold control characters for terminals.
 fn hostile(folder: &tempfile::TempDir) -> (Local, String) {
     let sources = serializer::local::samples::SOURCES
         .replace("delivery_id = \"x-acme-delivery\"", "delivery_id = \"/id\"")
@@ -44,7 +44,7 @@ fn hostile(folder: &tempfile::TempDir) -> (Local, String) {
     (local, sequence)
 }
 
-/// Returns the standard output and asserts that no terminal would obey any of it.
+/// Returns the standard output. Asserts that it has no control characters that a terminal would obey.
 fn plain(output: &Output) -> String {
     let hidden = |c: char| c.is_control() && c != '\n' || ('\u{202a}'..='\u{202e}').contains(&c) || c == '\u{2066}';
     let text = printed(output);
@@ -89,7 +89,7 @@ fn raw_body_on_a_terminal_is_escaped() {
         local.target
     );
     let Ok(shown) = Command::new("script").args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).output() else {
-        // Past the output capture.
+        // Writes past the test harness's output capture.
         let _ = writeln!(std::io::stderr(), "not run: raw_body_on_a_terminal_is_escaped: there is no `script`");
         return;
     };
@@ -100,7 +100,7 @@ fn raw_body_on_a_terminal_is_escaped() {
     );
 }
 
-/// Freshly signed, or as it was signed by the key that everyone has.
+/// Each sample is signed freshly, or it keeps its signature by the public development key.
 #[test]
 fn every_sample_is_accepted() {
     let local = Local::start(&[]);
@@ -166,7 +166,7 @@ fn send_continues_after_unknown_source() {
     assert!(printed(&sent).starts_with("200 ") && sent.status.code() == Some(1), "{sent:?}");
 }
 
-/// Repeats that have left the order's row included.
+/// The limit includes repeats whose receipts have left the order's row.
 #[test]
 fn show_prints_at_most_the_requested_settled() {
     let mut local = Local::start(&[]);
@@ -212,7 +212,7 @@ fn show_names_a_paused_source() {
     local.until(|told| told["what"] == "accepted");
     let seen =
         |local: &Local| -> Value { serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap() };
-    // A worker finds it paused and looks again a quarter of an hour later.
+    // A worker finds the source paused and looks again after a quarter of an hour.
     while seen(&local)["is_pause_seen"] != true {}
     let shown = printed(&local.ran(&["show", ORDER]));
     assert!(shown.contains("Its source shopify is paused. A worker looks again in 15 min; "), "{shown}");
@@ -283,7 +283,7 @@ fn audit_counts_orders_and_neither_jobs_nor_other_keys() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");
-    // Each has a row from now on.
+    // Each of these keys has a row from now on.
     for key in ["cron/sweep", "invoice_gen/SUB-1234"] {
         assert!(local.ran(&["lease", "run", key, "--", "true"]).status.success());
     }

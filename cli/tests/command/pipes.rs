@@ -1,4 +1,4 @@
-//! `serializer … | head`: nobody reads to the end.
+//! `serializer … | head`: the reader leaves before the end.
 
 use std::{
     io::{BufRead, BufReader},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::running::{Local, event, serializer};
 
-/// Runs it with a standard output that nobody reads any more.
+/// Runs the command with a standard output that nobody reads any more.
 fn unread(arguments: &[&str]) -> (Option<i32>, String) {
     let (reader, writer) = std::io::pipe().expect("a pipe can be made");
     drop(reader);
@@ -47,7 +47,7 @@ fn closed_stderr_keeps_exit_code() {
     assert_eq!(ended.code(), Some(1));
 }
 
-/// A standard error that nobody reads any more.
+/// Returns a standard error that nobody reads any more.
 fn closed() -> std::io::PipeWriter {
     std::io::pipe().expect("a pipe can be made").1
 }

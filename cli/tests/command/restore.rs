@@ -1,4 +1,4 @@
-//! `serializer restore` as somebody types it, on a copy of a local run's folder.
+//! `serializer restore` as an operator types it, on a copy of a local run's folder.
 
 use serde_json::Value;
 use webhook_serializer::time::Env;
@@ -19,13 +19,13 @@ fn restore_runs_once_and_refuses_used_tables() {
     drop(local);
     for file in std::fs::read_dir(day.path()).expect("there is a folder") {
         let file = file.expect("it can be read");
-        // With what was not yet written into the tables' own file.
+        // This includes the files with writes that are not yet in the tables' own file.
         if file.file_name().to_string_lossy().starts_with("tables") {
             std::fs::copy(file.path(), copy.path().join(file.file_name())).expect("it can be copied");
         }
     }
 
-    // Its functions have nothing to do there: the order is on hold.
+    // The functions have nothing to do there, because the order is on hold.
     let local = Local::start(&["--data", &path(&copy)]);
     let restore = |more: &[&str]| ran(&[&["restore", &local.target, "--why", "a test"], more].concat());
     let unasked = restore(&["--as-of", &as_of]);

@@ -1,4 +1,4 @@
-//! The command as a shell runs it, and a deployment for it to speak to.
+//! Runs the command as a shell does, and a deployment for it to work on.
 
 use std::{
     io::{BufRead, BufReader},
@@ -9,11 +9,11 @@ use std::{
 use serde_json::Value;
 use webhook_serializer::protocol::entity::Sequence;
 
-/// The command, with nothing of a stack in its environment.
+/// Returns the command, without a stack's variables in its environment.
 pub fn serializer(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_serializer"));
     command.args(arguments).env_remove("RUST_BACKTRACE");
-    // One that is killed leaves its folder behind.
+    // A killed process leaves its temporary folder behind.
     command.env("TMPDIR", env!("CARGO_TARGET_TMPDIR"));
     for name in ["ENTITIES_TABLE", "INBOX_TABLE", "QUEUE_URL", "RETENTION_DAYS", "SOURCES"] {
         command.env_remove(name);
@@ -21,7 +21,7 @@ pub fn serializer(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the command to its end.
 pub fn ran(arguments: &[&str]) -> Output {
     serializer(arguments).output().expect("it can be run")
 }
@@ -34,23 +34,23 @@ pub fn complained(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A delivery's position, as it is shown: `#7011`.
+/// Formats a delivery's position as the command shows it: `#7011`.
 pub fn position(sequence: u64) -> String {
     serializer::view::position::marked(Sequence(sequence))
 }
 
-/// A sample of `events/`.
+/// Returns the path of a sample in `events/`.
 pub fn event(name: &str) -> String {
     let events = Path::new(env!("CARGO_MANIFEST_DIR")).join("events");
     events.join(name).to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// A folder of this test's own.
+/// Returns a new folder for one test.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder can be made")
 }
 
-/// A file with this text in it.
+/// Writes a file with this text and returns its path.
 pub fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     let path = folder.path().join(name);
     std::fs::write(&path, text).expect("a file can be written");
@@ -63,12 +63,12 @@ pub fn interrupt(child: &Child) {
     assert!(kill.expect("kill can be run").success());
 }
 
-/// A `serializer local` that runs until this is dropped.
+/// A `serializer local` that runs until it is dropped.
 pub struct Local {
     pub child: Child,
-    /// The webhook endpoint.
+    /// The URL of the webhook endpoint.
     pub url: String,
-    /// Its console's address, with the token.
+    /// The URL of its console, including the token.
     pub console: String,
     /// `--local=` with its URL.
     pub target: String,
@@ -77,7 +77,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Starts one on a free port that tells what happens in JSON.
+    /// Starts a run on a free port that prints its events as JSON.
     pub fn start(arguments: &[&str]) -> Self {
         let mut all = vec!["local", "--port", "0", "--json"];
         all.extend(arguments);
@@ -94,7 +94,7 @@ impl Local {
         local
     }
 
-    /// Reads events until one matches.
+    /// Reads events until one matches, and returns it.
     pub fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
         loop {
             let mut line = String::new();
@@ -107,7 +107,7 @@ impl Local {
         }
     }
 
-    /// Posts samples to it.
+    /// Posts samples to the run.
     pub fn send(&self, events: &[&str]) -> Output {
         let events: Vec<String> = events.iter().map(|name| event(name)).collect();
         let mut arguments = vec!["send", "--to", &self.url];
@@ -115,10 +115,10 @@ impl Local {
         ran(&arguments)
     }
 
-    /// Runs a command that speaks to it.
+    /// Runs a command on this run.
     pub fn ran(&self, command: &[&str]) -> Output {
         let mut arguments = command.to_vec();
-        // In front of a program's own arguments.
+        // The option goes before the arguments of a program.
         let at = arguments.iter().position(|argument| *argument == "--").unwrap_or(arguments.len());
         arguments.insert(at, &self.target);
         ran(&arguments)
@@ -132,7 +132,7 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::running::{Local, complained, file, folder, printed, ran, serializer};
 
-/// Runs a command with `input` on its standard input, and nobody at a terminal.
+/// Runs a command with `input` on its standard input, without a terminal.
 fn piped(arguments: &[&str], input: &str) -> Output {
     let mut command = serializer(arguments);
     for name in ["SOURCES", "WEBHOOK_URL"] {
@@ -18,7 +18,7 @@ fn piped(arguments: &[&str], input: &str) -> Output {
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it can be started");
-    // It may end without reading: that is for the assertions to say.
+    // The command may end without reading; the test's assertions show that.
     let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
     child.wait_with_output().expect("it ends")
 }
@@ -142,12 +142,13 @@ fn local_run_rereads_document_and_prints_ignored() {
     let tested =
         |name: &str| -> Value { serde_json::from_str(&printed(&piped(&["test", name, "--json"], ""))).unwrap() };
     assert_eq!(tested("shop")["status"], 200);
-    // The document is asked for before a source is refused that it may have by now.
+    // The source may be new: before `test` reports that a source is refused, it waits for the changed
+    // document.
     piped(&["add", "woo", "--provider", "woocommerce", "--handler", "log", "--take", "order.created", "--yes"], "s");
     let made = tested("woo");
     assert_eq!((&made["status"], &made["entity"]), (&200.into(), &"woo/order/727".into()), "{made}");
     assert_eq!(local.until(|told| told["what"] == "sources changed")["sources"], 2);
-    // Another topic of the same source.
+    // The sample has another topic of the same source, one that is ignored.
     let event = crate::running::event("woocommerce-order-updated.json");
     let sent: Value =
         serde_json::from_str(&printed(&piped(&["test", "woo", "--json", "--sample", &event], ""))).unwrap();
@@ -160,7 +161,7 @@ fn local_run_rereads_document_and_prints_ignored() {
 #[test]
 fn source_with_waiting_deliveries_is_not_removed() {
     let folder = folder();
-    // An endpoint that nobody listens at: what comes waits.
+    // Nothing listens at the handler's endpoint, so the deliveries wait.
     let text = format!(
         "{SHOP}\n[sources.pay]\nprovider = \"stripe\"\nsecrets = [\"whsec_s\"]\nhandler = \"forward\"\n\
          forward = {{ url = \"http://127.0.0.1:1/\", secret = \"whsec_c2VjcmV0\", allow_private = true }}\n"
@@ -172,7 +173,7 @@ fn source_with_waiting_deliveries_is_not_removed() {
     let refused = piped(&["source", "remove", "pay", "--yes", &local.target], "");
     assert!(complained(&refused).contains("1 delivery of `pay` waits, of pay/"), "{}", complained(&refused));
     assert_eq!(read(&path), text);
-    // Of another source nothing waits.
+    // The other source has no waiting deliveries.
     let other = piped(&["source", "remove", "shop", "--yes", "--json", &local.target], "");
     assert!(printed(&other).contains("\"waiting\":0"), "{other:?}");
     std::fs::write(&path, &text).expect("it can be written");

@@ -21,7 +21,7 @@ use webhook_serializer::{
 
 use crate::running::{Local, complained, event, file, folder, position, printed, ran, serializer};
 
-/// One source parks at once, one blocks at once, one tries again in an hour.
+/// The first source parks at once, the second blocks at once, the third retries after an hour.
 const SOURCES: &str = r#"
 [sources.shopify]
 provider = "shopify"
@@ -49,8 +49,8 @@ retry = { attempts = 8, first = "1h", longest = "2h" }
 const BLOCKED: &str = "warehouse/order/450789469";
 const PARKED: &str = "shopify/order/450789469";
 
-/// Returns the address of an endpoint that answers 200 to what is posted to `/shop` with a price, and 500 to everything
-/// else until it is mended.
+/// Returns the address of an endpoint. It answers 200 to requests to `/shop` with a price, and 500 to all
+/// others until it is mended.
 fn endpoint(is_mended: &'static AtomicBool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -72,7 +72,7 @@ fn endpoint(is_mended: &'static AtomicBool) -> String {
     address
 }
 
-/// A deployment in trouble.
+/// A deployment whose orders are in trouble.
 struct Trouble {
     local: Local,
     folder: tempfile::TempDir,
@@ -89,7 +89,7 @@ impl Trouble {
         Self { local: Local::start(&options), folder, is_mended }
     }
 
-    /// Posts a changed webhook and waits for the event `what`.
+    /// Posts a changed sample and waits for the event `what`.
     fn send(&mut self, sample: &str, change: impl Fn(String) -> String, what: &str) {
         let text = change(std::fs::read_to_string(event(sample)).expect("there is such a sample"));
         let sample = file(&self.folder, "event.json", &text);
@@ -129,7 +129,7 @@ impl Trouble {
         printed(&done)
     }
 
-    /// Reads its environment file.
+    /// Reads the deployment's environment file.
     fn environment(&self) -> Vec<(String, String)> {
         let text = std::fs::read_to_string(self.folder.path().join("environment")).expect("it is written");
         let lines = text.lines().filter_map(|line| line.split_once('='));
@@ -228,11 +228,11 @@ fn list_sorts_by_age_with_reason_and_next_command() {
     assert_eq!(trouble.said(&["list", "--error", "nothing like it"]), "no order matches\n");
 }
 
-/// 12 MB of bodies, at half a unit for each 4 KB.
+/// The bodies have 12 MB, and 4 KB cost half a unit.
 #[test]
 fn reading_over_1000_units_asks_first() {
     let trouble = Trouble::start();
-    // After the line that says that it serves, all of it is there: a command tells when.
+    // The run is not complete when it says that it serves. It is once it answers a command.
     trouble.said(&["status"]);
     let environment = trouble.environment();
     let named = |name: &str| environment.iter().find(|(named, _)| named == name).expect(name).1.clone();
@@ -293,7 +293,7 @@ fn show_hides_personal_data_and_keeps_numbers() {
     let own = sent["email"].as_str().expect("the sample has one");
     assert!(raw.contains(own) && !hidden.contains(own), "{hidden}");
 
-    // More than one row holds, and no number of 64 bits.
+    // The body does not fit one row, and its number does not fit 64 bits.
     let noise: String =
         (0..40_000_u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (n << 40)).to_string()).collect();
     let longer = format!("{{\\\"huge\\\":12345678901234567890123,\\\"noise\\\":\\\"{noise}\\\",");
@@ -388,7 +388,7 @@ fn bulk_redrive_lists_first_and_continues() {
         "{nothing:?}"
     );
 
-    // The endpoint fails as before, so each is parked again behind the others.
+    // The endpoint still fails, so each delivery is parked again, behind the others.
     let mut places = Vec::new();
     for options in [&["--error", "500", "--limit", "1"][..], &["--all"]] {
         let done = printed(&trouble.ran(&[&["redrive", "--yes", "--json"], options].concat()));
@@ -501,7 +501,7 @@ fn only_parked_deliveries_are_discarded() {
     assert!(shown.contains("redriven or discarded since"), "{shown}");
 }
 
-/// Answers every request as AWS answers forbidden ones.
+/// Answers every request as AWS refuses a forbidden one.
 fn refusing() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let serving = listener.try_clone().expect("it can be shared");

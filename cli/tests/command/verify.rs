@@ -1,4 +1,4 @@
-//! `verify` and `sign`: a webhook at hand, held against its sender's rules.
+//! `verify` and `sign`: checks and makes signatures by the provider's rules.
 
 use std::{
     io::Write,
@@ -12,7 +12,7 @@ use crate::running::{complained, printed, ran, serializer};
 
 const BODY: &str = r#"{"id":1001,"note":"é/&","updated_at":"2026-01-05T09:00:00Z"}"#;
 
-/// The time of the signatures.
+/// The time at which the tests sign.
 const AT: &str = "1767621700";
 
 /// Runs a command with `body` on its standard input.
@@ -20,12 +20,12 @@ fn with_input(arguments: &[&str], body: &[u8]) -> Output {
     let mut command = serializer(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it can be started");
-    // It may end without reading: that is for the assertions to say.
+    // The command may end without reading; the test's assertions show that.
     let _ = child.stdin.take().expect("it is piped").write_all(body);
     child.wait_with_output().expect("it ends")
 }
 
-/// `name: value` of each header that `sign` makes.
+/// Returns the headers that `sign` makes, as `name: value`.
 fn signed(provider: &str, secret: &str, more: &[&str], body: &[u8]) -> Vec<String> {
     let arguments = [&["sign", "--provider", provider, "--secret", secret, "--now", AT], more].concat();
     let done = with_input(&arguments, body);
@@ -46,7 +46,7 @@ fn verified(provider: &str, secret: &str, headers: &[String], more: &[&str], bod
     (said, done.status.code())
 }
 
-/// Returns the reason that it is not valid.
+/// Returns the reason why the webhook is invalid.
 fn reason((said, code): (Value, Option<i32>)) -> String {
     assert_eq!((&said["valid"], code), (&json!(false), Some(1)), "{said}");
     said["reason"].as_str().expect("a text").to_owned()
@@ -80,10 +80,10 @@ fn verify_finds_signed_parts_by_provider() {
     };
     let event = r#"{"id":"evt_1","type":"charge.refunded","created":1767621600}"#;
     assert_eq!(covered("stripe", "whsec_s", &[], &[], event), json!(["topic", "id", "time", "body"]));
-    // Its time is the header's now, which nobody signs.
+    // Here the event time comes from a header, which the signature does not cover.
     let headers = ["X-Shopify-Topic: a/b", "X-Shopify-Triggered-At: 2026-01-05T14:00:02Z"];
     assert_eq!(covered("shopify", "s", &[], &headers, "{}"), json!(["body"]));
-    // Nothing in the body says when: the time of the signature is there.
+    // The body has no event time, so `time` means the signature's own time.
     let id = ["--header", "webhook-id: 1"];
     assert_eq!(covered("standard-webhooks", "whsec_c2VjcmV0", &id, &[], "{}"), json!(["id", "time", "body"]));
     let generic = [
@@ -205,7 +205,7 @@ fn sign_and_verify_agree_for_every_provider() {
         };
         let arguments = [&["sign", "--provider", provider, "--secret", secret, "--now", AT], options].concat();
         let done = with_input(&arguments, BODY.as_bytes());
-        // It signs with its own key, or with secrets of another form.
+        // The sender signs with a private key, or its secrets have another form.
         if !done.status.success() {
             continue;
         }
@@ -297,8 +297,8 @@ fn verify_names_a_differing_url() {
     }
 }
 
-/// A file of the key that is known to everyone, whose private part made the
-/// signatures below: `openssl dgst -sha256 -sign events/keys/private.pem`.
+/// Writes a file with the public development key. Its private key made the signatures below:
+/// `openssl dgst -sha256 -sign events/keys/private.pem`.
 fn key(option: &str, name: &str) -> String {
     format!("{option}={}", crate::running::event(&format!("keys/{name}")))
 }

@@ -1,10 +1,10 @@
-//! The operations of an act: each under the current or an outdated lease and row.
+//! The operations of an act, each under a current or an outdated lease and row.
 
 use webhook_serializer::protocol::table::Key;
 
 use super::*;
 
-/// The rows, leases and times that an act uses.
+/// The rows, leases and times that an act works with.
 struct Met {
     now: Timestamp,
     entity: EntityKey,
@@ -21,7 +21,7 @@ struct Met {
 impl Case<'_> {
     pub(super) async fn act(&mut self, act: &Act) -> Result<(), String> {
         self.now = self.now + Duration::from_millis(act.millis);
-        // The clock of another machine, 15 s behind or ahead.
+        // A third of the acts use another machine's clock, which is 15 s behind or ahead.
         let now = match act.twist % 6 {
             0 => Timestamp::from_millis(self.now.as_millis() - 15_000),
             1 => self.now + Duration::from_secs(15),
@@ -42,7 +42,7 @@ impl Case<'_> {
         let claimed = pick(&self.claimed, act.pick);
         let purge_at = (!act.twist.is_multiple_of(3)).then(|| now + Duration::from_secs(60));
         let row = pick(&self.rows, act.pick + usize::from(act.twist));
-        // Few parts, so that operations meet.
+        // Few parts, so that operations often meet the same part.
         let part = part_row(&entity, &Nonce::from_parts(START, u128::from(act.twist % 2)), 0);
         let met = Met { now, entity, length, request, lease, state, claimed, purge_at, row, part };
         match act.kind {

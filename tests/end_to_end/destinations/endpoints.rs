@@ -1,5 +1,5 @@
-//! `forward` and `invoke` against an endpoint that refuses connections or is unavailable. The endpoint runs by the
-//! machine's clock while the paused one is stopped.
+//! `forward` and `invoke` with an endpoint that refuses connections or is unavailable. The endpoint runs by
+//! the machine's clock while the paused clock stands still.
 
 use std::sync::{LazyLock, mpsc};
 
@@ -27,7 +27,7 @@ enum Down {
     Answers(u16),
 }
 
-/// An endpoint or a Lambda; its path `well` is down only with its port.
+/// An HTTP endpoint or a Lambda. Its path `well` is down only when its port is.
 struct Endpoint {
     url: String,
     closed: Option<TcpSocket>,
@@ -41,7 +41,7 @@ impl Endpoint {
         let url = format!("http://{}", socket.local_addr().expect("it is bound"));
         let mut endpoint = Self { url, closed: None, is_down: Arc::new(AtomicBool::new(down.is_some())) };
         match down {
-            // Bound and not listening: connections are refused, and the port stays reserved.
+            // The port is bound and not listening: connections are refused, and nobody else gets the port.
             Some(Down::Refuses) => endpoint.closed = Some(socket),
             down => endpoint.listen(socket, down),
         }
@@ -72,7 +72,7 @@ impl Endpoint {
     }
 }
 
-/// Calls a handler on the machine's clock; a start also takes a simulated second.
+/// Calls a handler on the machine's clock. A start also takes a second on the paused clock.
 #[derive(Clone)]
 struct Timed<H> {
     handler: H,
@@ -98,7 +98,7 @@ impl<H: Handler + Clone> Handler for Timed<H> {
             let context = Context::detached(token, ANSWER, Env::system());
             answer.send(handler.handle(&delivery, &context).await).expect("it is waited for");
         });
-        // Blocks the only thread of the paused clock.
+        // Blocks the only thread, on which the paused clock runs.
         let outcome = answered.recv().expect("it answers")?;
         if outcome != Outcome::Done {
             self.refusals.lock().expect("no panic").entry(source).or_default().push(outcome.clone());
@@ -140,7 +140,7 @@ fn is_unavailable(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Unavailable { .. } | Outcome::NotNow { .. })
 }
 
-/// Returns the attempts during six hours down, and how long the backlog took.
+/// Keeps the endpoint down for six hours. Returns the number of attempts, and how long the backlog took.
 async fn six_hours_at<H: Handler + Clone>(
     world: World,
     handler: Timed<H>,
@@ -160,7 +160,7 @@ async fn six_hours_at<H: Handler + Clone>(
 
 #[tokio::test(start_paused = true)]
 async fn forward_survives_six_hours_of_refused_connections() {
-    // With 500 orders: ten processes with a breaker each, which probes once a minute.
+    // With 500 orders there are ten processes. Each has a breaker, which probes once a minute.
     for (orders, most, longest) in [(1, 140, 6 * MINUTE), (500, 6_000, 7 * MINUTE)] {
         let (shop, well) = (Endpoint::start(Some(Down::Refuses)), Endpoint::start(None));
         let (world, handler) = forwarding(&shop, &well);

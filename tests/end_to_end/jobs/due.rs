@@ -1,4 +1,4 @@
-//! The ticks that are due: missed, late, requested, or of a new, held or disabled job.
+//! Which ticks are due: missed, late or requested ones, and those of new, held or disabled jobs.
 
 use tests::prelude::*;
 use webhook_serializer::jobs::{Missed, TickError, roster, switch::Switch::Off};
@@ -64,7 +64,7 @@ async fn late_tick_runs_unless_a_later_one_ran() {
     assert_eq!(night.runs.ticks("job"), [3, 5]);
 }
 
-/// Recorded, it would silence the job until then.
+/// If the invocation were recorded, the job would not run until that time.
 #[tokio::test(start_paused = true)]
 async fn invocation_dated_far_ahead_is_refused() {
     let night = Night::new();

@@ -1,4 +1,4 @@
-//! A job's function and the scheduler's: their context and their time.
+//! A job's function and the scheduler's: the context that they get, and their time limits.
 
 use std::path::PathBuf;
 

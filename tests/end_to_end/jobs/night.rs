@@ -1,4 +1,4 @@
-//! Schedulers in memory, and jobs that record their runs.
+//! Schedulers in memory, and jobs that record their own runs.
 
 use tests::{clock::START, prelude::*};
 use webhook_serializer::{
@@ -40,7 +40,7 @@ impl Runs {
         self.0.lock().expect("no panic under the lock").push(run);
     }
 
-    /// Ticks in minutes since the start.
+    /// Returns the job's ticks, in minutes since the start.
     pub fn ticks(&self, job: &str) -> Vec<u64> {
         let runs = self.0.lock().expect("no panic under the lock");
         let runs = runs.iter().filter(|(name, ..)| name == job);

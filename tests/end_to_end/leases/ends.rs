@@ -1,4 +1,4 @@
-//! The end of a lease: released, expired, lost, taken over or released by force.
+//! How a lease ends: released, expired, lost, taken over, or released by force.
 
 use std::future::pending;
 
@@ -36,7 +36,7 @@ async fn work_stops_before_its_unrenewed_lease_expires() {
 async fn write_after_a_take_over_is_refused() {
     let world = World::new();
     let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
-    // Nothing renews it, as in a frozen process.
+    // As in a frozen process, nothing renews the lease.
     world.env.sleep(Duration::from_secs(20)).await;
     let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
     assert!(other.lease().token() > guard.lease().token());
@@ -75,7 +75,7 @@ async fn lease_ends_within_the_callers_time() {
     guard.release().await.unwrap();
 }
 
-/// A second is kept for the release.
+/// Of the caller's time, a second is kept for the release.
 #[tokio::test(start_paused = true)]
 async fn slow_release_lands_in_the_callers_time() {
     let (world, _) = faulty(|_| Fault::Slow(Duration::from_millis(400)));
@@ -113,7 +113,8 @@ async fn forced_release_records_who_and_why() {
     assert_eq!(guard.release().await, Err(LeaseError::Lost));
 }
 
-/// Others count from the time that was written, however late its reply arrives.
+/// Other callers count the lease from the time that was written, however late the reply to that write
+/// arrives.
 #[tokio::test(start_paused = true)]
 async fn renewal_counts_from_its_sending() {
     let slow = Duration::from_millis(200);

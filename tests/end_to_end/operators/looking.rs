@@ -1,4 +1,4 @@
-//! An order's history, acts and single deliveries, as operators read them.
+//! How operators read an order's history, its operations log and single deliveries.
 
 use tests::prelude::*;
 use webhook_serializer::operator::Settled;
@@ -67,7 +67,7 @@ async fn old_delivery_is_shown_with_its_settlement() {
         (id, single.receipt.map(|receipt| (receipt.sequence, receipt.settlement)))
     };
     assert_eq!(ended(first).await, (Some("1".into()), Some((first, Settlement::Applied))));
-    // A rewound delivery keeps its first settlement; a repeat behind it has none yet.
+    // A rewound delivery still shows its first settlement. A repeat behind it has none yet.
     operator.hold(&entity()).await.expect("memory answers");
     operator.rewind(&entity(), first).await.expect("memory answers");
     world.append("test/a", "1").await;

@@ -1,4 +1,4 @@
-//! Two operators at once: one rewinds.
+//! Two operators at once, one of whom rewinds.
 
 use tests::prelude::*;
 
@@ -22,7 +22,8 @@ async fn rewind(operator: &Operator) -> Result<Rewound, OperatorError> {
     operator.rewind(&entity(), from).await
 }
 
-/// Each run is "1", then "2"; "3" follows.
+/// Asserts that `1` and `2` ran as pairs in this order, with `3` between or after the pairs. Returns the
+/// number of pairs.
 fn in_order(world: &World, at: Meeting) -> usize {
     let applied = world.applied();
     let runs: Vec<&str> = applied.iter().map(String::as_str).collect();

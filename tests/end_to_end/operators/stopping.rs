@@ -1,4 +1,4 @@
-//! Two operators who stop or resume an order at once.
+//! Two operators who hold or resume an order at once.
 
 use tests::prelude::*;
 use webhook_serializer::operator::{Inspected, StateChange};

@@ -1,4 +1,4 @@
-//! Unblocking, alone and beside others.
+//! Unblocking an order, alone and beside other operators.
 
 use tests::prelude::*;
 
@@ -44,7 +44,8 @@ async fn unblock_of_an_unblocked_order_wakes_it() {
 #[tokio::test(start_paused = true)]
 async fn unblock_rereads_a_row_that_changed() {
     let mut world = World::blocked().await;
-    // Before its write, another operator unblocks, or an exclusive lease comes and goes.
+    // Before its write, another operator unblocks the order, or somebody acquires and releases an exclusive
+    // lease.
     for unblocked in [true, false] {
         let (operator, _) = stopping(&mut world, 2, Duration::from_millis(500));
         let meanwhile = async {

@@ -1,4 +1,4 @@
-//! Tables lost with everything since their backup, and a receiver that remembers.
+//! Tables that lost everything since their backup, and a receiver that remembers.
 
 use std::sync::MutexGuard;
 
@@ -11,7 +11,7 @@ use webhook_serializer::{
 
 use super::{HOUR, PATIENCE, entity, restore};
 
-/// The receiver of effects: remembers tokens and sequences, and is in no backup.
+/// The receiver of effects. It remembers tokens and sequences, and no backup contains it.
 #[derive(Debug, Clone, Default)]
 pub struct Receiver(Arc<Mutex<Remembered>>);
 
@@ -70,7 +70,7 @@ pub async fn copied(from: &MemoryTable, table: TableName, to: &MemoryTable) {
     }
 }
 
-/// The tables are those of the backup; queue and receiver are as the disaster left them.
+/// The state after a disaster: the tables are those of the backup; queue and receiver stay as they were.
 pub struct Disaster {
     pub world: World,
     pub receiver: Receiver,
@@ -123,7 +123,7 @@ impl Disaster {
         world.append("test/on-hold", "o1").await;
         world.append_from("block", "block/stopped", "behind").await;
 
-        // Each table is copied by itself, the inbox a moment later.
+        // Each table is copied separately, the inbox a moment later.
         let backup = Arc::new(MemoryTable::new());
         let as_of = world.env.now();
         copied(&world.memory, TableName::Entities, &backup).await;
@@ -131,7 +131,7 @@ impl Disaster {
         world.append("test/idle", "late").await;
         copied(&world.memory, TableName::Inbox, &backup).await;
 
-        // Three hours that only the receiver remembers.
+        // Three more hours of deliveries, which only the receiver remembers.
         world.work(&[world.drainer(receiver.handler())]).await;
         world.operator().resume(&entity("test/on-hold")).await.expect("it continues");
         for round in 0..10 {
@@ -149,7 +149,7 @@ impl Disaster {
         Self { world, receiver, as_of }
     }
 
-    /// A copy of everything but the wake-ups.
+    /// Returns a copy of everything except the wake-ups.
     pub async fn again(&self) -> Self {
         let mut world = World::by(self.world.env.clone());
         let tables = Arc::new(MemoryTable::new());
@@ -165,7 +165,7 @@ impl Disaster {
         restore(&self.world.operator(), self.as_of).await.expect("the store answers").1
     }
 
-    /// The report of all runs: parked deliveries, the newest delivery of each source, and jobs.
+    /// Returns the report of all runs: parked deliveries, the newest delivery of each source, and jobs.
     pub async fn report(&self, told: &BTreeMap<String, Restored>) -> (u64, FoundByRestore) {
         let operator = self.world.operator();
         let restoring = operator.restoring().await.expect("it answers").expect("one was begun");
@@ -183,7 +183,7 @@ impl Disaster {
         (set_aside, FoundByRestore::by(&restoring))
     }
 
-    /// All rows after a restore, without times and nonces.
+    /// Returns all rows after a restore, without times and nonces.
     pub fn left(&self) -> BTreeSet<String> {
         let of_entity = |row: &Row| {
             let names: Vec<_> = row.iter().map(|(name, _)| name.to_string()).collect();

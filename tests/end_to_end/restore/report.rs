@@ -1,4 +1,4 @@
-//! The report of a restore on each order, unreadable ones included.
+//! What a restore reports about each order, including unreadable ones.
 
 use tests::prelude::*;
 use webhook_serializer::{operator::Restored, protocol::maintain::RestoreRecord};
@@ -56,7 +56,7 @@ async fn restore_logs_what_it_found_waiting() {
     assert_eq!(tried, [(Settlement::Parked, 1)], "its attempts before it was parked");
 }
 
-/// Tables have many of these.
+/// Tables have many empty orders.
 #[tokio::test(start_paused = true)]
 async fn empty_order_is_restored_with_one_write() {
     let mut world = World::new();
@@ -69,7 +69,7 @@ async fn empty_order_is_restored_with_one_write() {
     assert_eq!(table.writes(), 1);
 }
 
-/// Appended between the copies of the row and of the inbox.
+/// These deliveries were appended after the order's row was copied and before the inbox was.
 #[tokio::test(start_paused = true)]
 async fn deliveries_behind_the_tail_are_parked() {
     let mut world = World::with("test/a", ["first"]).await;
@@ -117,14 +117,14 @@ async fn unreadable_row_stops_no_restore() {
     assert_eq!(told.values().filter(|restored| **restored == Restored::Already).count(), 2);
 }
 
-/// An operator has to decide about the new delivery.
+/// An operator has to decide about the delivery that arrived since.
 #[tokio::test(start_paused = true)]
 async fn interrupted_restore_is_not_logged_as_ended() {
     let mut world = World::with("test/a", ["1"]).await;
     let as_of = world.env.now();
     world.env.sleep(HOUR).await;
     let restoring = begun(&world, as_of).await;
-    // Its last write raises the row's numbers.
+    // The write that raises the row's numbers is the order's last one.
     let raises = |write: &Write| match &write.action {
         Action::Update(changes) => {
             changes.iter().any(|change| matches!(change, Change::Set(name, _) if name == a::LAST_CLAIM))

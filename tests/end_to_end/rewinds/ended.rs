@@ -1,4 +1,4 @@
-//! Rewinds ended early.
+//! Rewinds that are ended early.
 
 use tests::prelude::*;
 use webhook_serializer::operator::Rewinding;
@@ -57,7 +57,7 @@ async fn rewind_spans_more_than_a_page() {
     assert_eq!(world.started(), [ids(1, 120), ids(1, 120)].concat());
 }
 
-/// The operator that ends it dies at any call, and the run continues.
+/// The operator that ends the rewind dies at each call in turn, and the run continues.
 #[tokio::test(start_paused = true)]
 async fn continued_run_keeps_its_token() {
     for survives in 1.. {
@@ -89,7 +89,7 @@ async fn continued_run_keeps_its_token() {
     }
 }
 
-/// An expired delivery is for an operator to see, not an unfilled sequence.
+/// An operator has to see an expired delivery; it is not treated as an unfilled sequence.
 #[tokio::test(start_paused = true)]
 async fn ended_rewind_stops_at_a_missing_delivery() {
     let mut world = applied(3).await;

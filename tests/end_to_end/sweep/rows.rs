@@ -1,4 +1,4 @@
-//! What a sweep does to single rows: abandoned leases, expiry and waiting deliveries.
+//! What the sweep does to single rows: abandoned leases, expiry and waiting deliveries.
 
 use futures_util::FutureExt;
 use tests::prelude::*;
@@ -14,7 +14,7 @@ async fn sweep_ends_an_abandoned_exclusive_lease() {
     let world = World::new();
     held(&world, "test/a", LeaseKind::Exclusive).await;
     let deployed = Deployed::by(&world);
-    // Its holder may be slow: nothing happens for five minutes after its end.
+    // The holder may only be slow, so nothing happens until five minutes after the lease's end.
     tokio::time::advance(Duration::from_secs(15 + 299)).await;
     assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").woken, 0);
     assert_eq!(deployed.minutes(6..66).await.woken, 1);
@@ -28,7 +28,7 @@ async fn sweep_ends_an_abandoned_exclusive_lease() {
     assert_eq!(left, ["cron/sweep"], "only the job's own is kept");
 }
 
-/// A worker that took it over would keep the tick from the schedulers.
+/// If a worker took the lease over, the schedulers could not run the tick.
 #[tokio::test(start_paused = true)]
 async fn sweep_leaves_a_jobs_lease() {
     let world = World::new();
@@ -39,7 +39,7 @@ async fn sweep_leaves_a_jobs_lease() {
     assert!(JobState::parse(&row).expect("it can be read").entity.held.is_some());
 }
 
-/// An operator or a worker may park a delivery during the sweep.
+/// An operator or a worker may park a delivery while the sweep runs.
 #[tokio::test(start_paused = true)]
 async fn delivery_parked_during_a_sweep_never_expires() {
     let mut world = World::new();

@@ -1,5 +1,5 @@
 #![no_main]
-//! Function events: any input is parsed or refused.
+//! Events of functions: any input is parsed or refused.
 
 use libfuzzer_sys::fuzz_target;
 use webhook_serializer::functions::{
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         let count = messages.len();
         let batch = Batch::sort(messages);
         assert!(batch.jobs().len() + batch.unreadable().len() <= count);
-        // Without results, every readable message stays on the queue.
+        // A batch without results keeps every readable message on the queue.
         assert_eq!(batch.failures(&Default::default()).len() + batch.unreadable().len(), count);
     }
 });

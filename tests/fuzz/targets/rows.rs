@@ -14,7 +14,7 @@ enum Field {
 }
 
 fuzz_target!(|fields: Vec<(u8, Field)>| {
-    // A nearly valid row, so that the fuzzer gets past the first check.
+    // The row is almost valid, so that the fuzzer gets past the first check.
     let mut row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "n/a").with(a::ITEM, "d#00000000000000000007");
     for (name, field) in fields {
         let value = match field {

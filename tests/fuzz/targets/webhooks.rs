@@ -1,6 +1,6 @@
 #![no_main]
-//! Webhooks of every provider: nothing panics, a foreign signature is never accepted,
-//! and our own always.
+//! Webhooks of every provider: nothing panics, a signature with unknown secrets is never accepted, and our
+//! own signature always is.
 //!
 //! The input is `SOURCE SECONDS QUERY`, lines of headers, an empty line, the body.
 //! `FUZZ_SOURCE` restricts the run to one source. `.ci/fuzz` turns the samples of
@@ -21,7 +21,7 @@ const DOCUMENT: &str = include_str!("../../../events/sources.toml");
 
 static SOURCES: LazyLock<Sources> = LazyLock::new(|| Sources::parse(DOCUMENT).expect("the samples' own"));
 
-/// The same sources with unused secrets and ids.
+/// The same sources, with other secrets and ids that nobody signs with.
 static STRANGERS: LazyLock<Sources> = LazyLock::new(|| {
     let another_id = DOCUMENT.replace("0DEVELOPMENT00001", "another").replace("development-client-id", "another");
     let mut secrets = false;
@@ -65,7 +65,7 @@ impl Keys for Published {
     }
 }
 
-/// The same document at every address.
+/// Finds the same document at every address.
 struct SameEverywhere(Bytes);
 
 impl Keys for SameEverywhere {
@@ -111,7 +111,7 @@ fuzz_target!(|input: &[u8]| {
         assert_ne!(accepted, Ok(Verified::Delivery), "{name} accepts a signature of another secret");
     }
 
-    // We cannot sign for providers that publish their key.
+    // For providers that publish their key, the private key is missing, so we cannot sign.
     let signed = source.sign(&headers, body, now);
     if signed.is_empty() && source.query().is_none() {
         return;

@@ -1,4 +1,4 @@
-//! The smallest function, which the others' size and start are compared with.
+//! The smallest possible function. The size and the start of the real functions are compared with it.
 
 use lambda_runtime::{Error, LambdaEvent, run, service_fn};
 use serde_json::{Value, json};

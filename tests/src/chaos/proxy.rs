@@ -1,4 +1,4 @@
-//! A proxy in front of the store, which can be cut off while the queue stays reachable.
+//! A proxy in front of the store. It can be cut off while the queue stays reachable.
 
 use anyhow::Result;
 use tokio::{

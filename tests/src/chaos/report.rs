@@ -1,5 +1,5 @@
-//! The verdict on a run: answered webhooks against the handlers' journal and their effects, by
-//! tokens, which need no clock, and by the auditor of `serializer`, which ignores tokens.
+//! The verdict on a run. It compares answered webhooks with the handlers' journal and their effects, in two
+//! ways: by tokens, which need no clock; and by the auditor of `serializer`, which ignores tokens.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ use super::roles::{Line, Step};
 pub enum Receiver {
     /// Refuses a smaller token than one it has seen.
     RemembersTokens,
-    /// The negative control.
+    /// The negative control accepts every token.
     IgnoresTokens,
 }
 
@@ -42,7 +42,8 @@ pub(super) struct Committed {
 pub struct Report {
     pub(super) seed: u64,
     pub(super) sent: Vec<Sent>,
-    /// The ids answered 202: each has its sequence once it is ingested.
+    /// The ids of webhooks that were answered 202. A deferred delivery gets its sequence only when it is
+    /// ingested.
     pub(super) deferred: BTreeSet<String>,
     pub(super) lines: Vec<Line>,
     pub(super) committed: BTreeMap<String, Committed>,
@@ -54,7 +55,7 @@ pub(super) fn read_lines(journal: &Path) -> Result<Vec<Line>> {
     std::fs::read_to_string(journal)?.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
-/// The effects that `receiver` accepts, in their order of arrival.
+/// Returns the effects that `receiver` accepts, in their order of arrival.
 fn taken(lines: &[Line], receiver: Receiver) -> impl Iterator<Item = &Line> {
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     lines.iter().filter(move |line| {
@@ -68,7 +69,7 @@ fn taken(lines: &[Line], receiver: Receiver) -> impl Iterator<Item = &Line> {
     })
 }
 
-/// Effects accepted after one of a later delivery.
+/// Returns the effects that were accepted after the effect of a later delivery.
 fn taken_late(lines: &[Line], receiver: Receiver) -> Vec<&Line> {
     let mut furthest: BTreeMap<&str, u64> = BTreeMap::new();
     taken(lines, receiver)
@@ -127,8 +128,8 @@ impl Report {
         }
     }
 
-    /// If a delivery was answered before another was sent, each start of the other has a greater
-    /// token than the commit of the first.
+    /// Checks the order. If a delivery was answered before another one was sent, every start of the other has
+    /// a greater token than the first one's commit.
     fn check_order(&self, mistakes: &mut Vec<String>) {
         let mut first_token: BTreeMap<&str, u64> = BTreeMap::new();
         for line in self.lines.iter().filter(|line| line.step == Step::Start) {
@@ -136,7 +137,7 @@ impl Report {
             *first = line.token.min(*first);
         }
         let mut last: BTreeMap<&EntityKey, (&str, u64)> = BTreeMap::new();
-        // The one sender of an order waits for each answer.
+        // An order has only one sender, which waits for each answer.
         for sent in &self.sent {
             let id = sent.delivery_id.as_str();
             let (Some(committed), Some(first)) = (self.committed.get(id), first_token.get(id)) else { continue };
@@ -151,7 +152,7 @@ impl Report {
         }
     }
 
-    /// A committed delivery also had its effect at the receiver, under the same token.
+    /// Checks that each committed delivery also had its effect at the receiver, under the same token.
     fn check_effects(&self, receiver: Receiver, mistakes: &mut Vec<String>) {
         let effects: BTreeSet<(&str, u64)> =
             taken(&self.lines, receiver).map(|line| (line.id.as_str(), line.token)).collect();
@@ -162,7 +163,7 @@ impl Report {
         }
     }
 
-    /// The starts that ended in a commit; others may overlap with them.
+    /// Returns the starts that ended in a commit. Other starts may overlap with them.
     fn committed_runs(&self) -> Vec<Run> {
         let mut starts = BTreeMap::new();
         let mut runs = Vec::new();

@@ -1,5 +1,5 @@
-//! The roles of the processes. One program has all of them: the functions are `ingest::run`,
-//! `worker::run` and `scheduler::run`, which is all that the deployed binaries' `main` calls.
+//! The roles of the processes. One program has all of them. The functions' roles are `ingest::run`,
+//! `worker::run` and `scheduler::run`, which is all that the `main` of the deployed binaries calls.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ use webhook_serializer::{
 
 pub const ROLE: &str = "CHAOS_ROLE";
 
-/// Runs the role that [`ROLE`] names; `false` if it names none.
+/// Runs the role that [`ROLE`] names. Returns `false` if it names none.
 pub fn run_role() -> Result<bool> {
     let Some(role) = std::env::var_os(ROLE) else { return Ok(false) };
     let done = match role.to_str() {
@@ -69,7 +69,7 @@ pub struct Line {
     pub token: u64,
     pub attempt: u32,
     pub process: u32,
-    /// Milliseconds of the wall clock.
+    /// The time by the wall clock, in milliseconds.
     pub at: u64,
 }
 
@@ -100,13 +100,13 @@ impl Journaling {
         };
         let mut text = serde_json::to_string(&line)?;
         text.push('\n');
-        // One write: a kill leaves a whole line or none.
+        // A single write: if the process is killed, the line is there completely or not at all.
         Ok((&self.journal).write_all(text.as_bytes())?)
     }
 }
 
-/// Freezes this process beyond its lease, so that every run has late effects; random freezes seldom hit a
-/// running handler.
+/// Freezes this process for longer than its lease, so that every run has late effects. The schedule's random
+/// freezes seldom hit a running handler.
 fn freeze() -> std::io::Result<()> {
     let process = std::process::id();
     let script = format!("kill -STOP {process}; sleep 3; kill -CONT {process}");
@@ -121,7 +121,7 @@ impl Handler for Journaling {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         self.note(Step::Start, delivery, context)?;
         let random = context.env().fraction();
-        // Blocks its thread, so that nothing cancels it.
+        // Blocks the thread, so that nothing can cancel the wait.
         std::thread::sleep(Duration::from_millis(5).mul_f64(1.0 + 16.0 * random));
         if random > 0.99 {
             freeze()?;

@@ -1,6 +1,6 @@
-//! Audits every counted attempt, park and block against the starts that caused it.
+//! Audits every counted attempt, every park and every block against the starts that caused them.
 //!
-//! A start counts once its handler ran or the row recorded it, whichever comes first.
+//! A start counts as soon as its handler runs or the row records it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,16 +17,16 @@ use super::{
     world::relative,
 };
 
-/// Holders in a row that must vanish before an order blocks.
+/// The number of holders that must vanish in a row before an order blocks.
 const VANISHED: u32 = 10;
 
-/// Tolerance for a claim's age: two clocks and the duration of its append.
+/// The tolerance for a claim's age: it covers two clocks and the duration of the append.
 const CLOCKS: Duration = Duration::from_secs(3 * 86_400);
 
-/// The longest delay of a dead sender's write.
+/// The longest time for which a dead sender's write may be under way.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
-/// The time that a delivery has waited for retries only grows until it is settled.
+/// Checks that the time for which a delivery has waited for retries only grows until the delivery is settled.
 fn lost_waiting_time(change: &Change<'_>) -> Option<String> {
     let before = change.before?;
     let is_kept = [a::HEAD, a::ONE_BY_ONE].iter().all(|name| change.is(name) == change.was(name));
@@ -46,22 +46,23 @@ pub struct AttemptAudit {
     skipped: BTreeSet<(usize, u64)>,
     done: BTreeSet<(usize, u64)>,
     not_now: BTreeSet<(usize, u64)>,
-    /// Starts up to this token no longer count: settled since, or unblocked.
+    /// For each order, the newest token whose start no longer counts: the delivery was settled since, or the
+    /// order was unblocked.
     forgiven: BTreeMap<usize, u64>,
     counted: BTreeSet<(usize, u64)>,
     claimed: BTreeMap<(usize, u64), Duration>,
-    /// The first sequence claimed since the inbox was empty.
+    /// For each order, the first sequence claimed since the inbox was empty.
     first: BTreeMap<usize, u64>,
     settled: BTreeMap<usize, u64>,
     dying: BTreeSet<(usize, u64)>,
     died: BTreeMap<u32, Duration>,
-    /// Holders in a row that vanished without a recorded start.
+    /// For each order, how many holders in a row vanished without a recorded start.
     vanished: BTreeMap<usize, u32>,
 }
 
 #[derive(Debug)]
 pub struct Change<'a> {
-    /// The settlement before a rewind.
+    /// The delivery's settlement before a rewind.
     pub again: Option<String>,
     pub entity: usize,
     pub node: u32,
@@ -71,9 +72,9 @@ pub struct Change<'a> {
     pub granted: u64,
     pub is_late: bool,
     pub is_restoring: bool,
-    /// A live lease may look orphaned.
+    /// The clocks differ so much that a live lease may look orphaned.
     pub clocks_lie: bool,
-    /// Entity rows cannot be written for long: a release then looks like a death.
+    /// Entity rows cannot be written for a long time. A holder that fails to release then looks dead.
     pub is_mute: bool,
     pub time: Duration,
     pub seed: u64,
@@ -143,7 +144,7 @@ impl AttemptAudit {
                 mistakes
                     .push(format!("{} lost its attempts, and its handler began nothing", relative(change.place().1)));
             }
-            // From now on each delivery of the group runs alone.
+            // From here on, each delivery of the group runs alone.
             self.forgive(entity, change.was(a::TOKEN));
         }
         if change.before.is_some() && change.is(a::HEAD) < change.was(a::HEAD) {
@@ -206,7 +207,7 @@ impl AttemptAudit {
         }
     }
 
-    /// An attempt counts a start that was made, and each start once.
+    /// Checks that an attempt counts a start that was made, and that each start counts once.
     fn count_attempts(&mut self, change: &Change<'_>, mistakes: &mut Vec<String>) -> Option<TraceEvent> {
         let (was, is) = (change.was(a::ATTEMPTS), change.is(a::ATTEMPTS));
         if is <= was || change.before.is_none() {
@@ -225,8 +226,9 @@ impl AttemptAudit {
         Some(TraceEvent::AttemptCounted { entity, node: change.node, attempts: is, token: relative(token), made })
     }
 
-    /// Failed starts at the head. A start under the newest token that runs or is done has not failed,
-    /// nor has one that began nothing, unless its holder died before it could say so.
+    /// Returns the failed starts at the head. A start under the newest token has not failed if it runs or is
+    /// done. A start that began nothing has not failed either, unless its holder died before it reported
+    /// that.
     fn failed(&self, change: &Change<'_>, or_runs: bool) -> impl Iterator<Item = u64> {
         let (entity, newest) = (change.entity, change.was(a::TOKEN));
         let forgiven = self.forgiven.get(&entity).copied().unwrap_or(0);
@@ -281,7 +283,7 @@ impl AttemptAudit {
         }
     }
 
-    /// Returns the time of the oldest claim whose age the row knows.
+    /// Returns the time of the oldest claim whose age the row shows.
     fn oldest(&self, entity: usize) -> Option<Duration> {
         let first = self.first.get(&entity)?;
         let settled = self.settled.get(&entity).unwrap_or(first);

@@ -1,7 +1,7 @@
 //! The auditor: does a history keep the guarantees?
 //!
-//! It sees calls and answers, handler starts, effects and the remaining rows, and
-//! nothing of the code.
+//! The auditor sees calls and their answers, handler starts, effects and the remaining rows. It sees nothing
+//! of the code.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
     world::{World, entity_number, is_job, label, number_in, relative},
 };
 
-/// The shortest life of a receipt: its retention less clock skew.
+/// The shortest life of a receipt: its retention minus the clock skew.
 const REMEMBERED: Duration = Duration::from_secs(28 * 86_400);
 
 fn states(world: &World) -> BTreeMap<usize, EntityState> {
@@ -33,7 +33,7 @@ pub fn is_at_rest(world: &World) -> bool {
     states(world).values().all(|state| state.is_stopped() || (state.is_empty() && state.held.is_none()))
 }
 
-/// Lists deliveries answered with a wake-up that wait while no wake-up is left.
+/// Lists the deliveries that were answered 2xx and wait, once no wake-up is left to find them.
 pub fn stuck_deliveries(world: &World) -> Vec<String> {
     let states = states(world);
     world.with_history(|history| {
@@ -87,7 +87,7 @@ pub fn final_audit(world: &World) -> Vec<String> {
     mistakes
 }
 
-/// The deliveries left in the tables, and the counts of committed effects.
+/// The deliveries that are left in the tables, and how often each one's effects were committed.
 struct Left {
     parked: Vec<DeliveryName>,
     waiting: Vec<(DeliveryName, u64)>,
@@ -113,12 +113,12 @@ impl Left {
     }
 }
 
-/// Returns the settlements of a delivery as superseded, with their places.
+/// Returns the settlements of a delivery as superseded, each with its place.
 fn superseded_at(history: &History, name: DeliveryName) -> Vec<(&(usize, u64), &SettledRecord)> {
     history.decided_ever().filter(|(_, one)| one.name == Some(name) && one.settlement == "superseded").collect()
 }
 
-/// Returns whether a newer delivery that was applied superseded this one.
+/// Returns whether this delivery was superseded by a newer one that was applied.
 fn is_superseded_by_newer(world: &World, history: &History, name: DeliveryName) -> bool {
     superseded_at(history, name).iter().any(|((entity, sequence), decided)| {
         let of_newer = |at: &(usize, u64)| *at == (*entity, decided.by) && decided.by > *sequence;
@@ -148,7 +148,8 @@ fn superseded(world: &World, history: &History, call: &Call, mistakes: &mut Vec<
     }
 }
 
-/// Accounts for one answered delivery: applied once, or parked, or stopped, or superseded.
+/// Checks what became of an answered delivery: applied once, parked, superseded, or waiting in a stopped
+/// order.
 fn account(
     world: &World,
     history: &History,
@@ -160,19 +161,19 @@ fn account(
     let name = call.name;
     let is_applied = |decided: &SettledRecord| decided.name == Some(name) && decided.settlement == "applied";
     let applied = history.decided.values().filter(|decided| is_applied(decided)).count();
-    // In tables that are lost.
+    // Applied in the tables that were lost.
     let lost = history.lost.iter().filter(|(_, decided)| is_applied(decided) && !decided.is_kept).count();
-    // Before a rewind.
+    // Applied before a rewind.
     let before = history.decided_before.iter().filter(|(_, decided)| is_applied(decided)).count();
     let kept = history.decided_ever().filter(|(_, decided)| decided.is_kept && is_applied(decided)).count();
-    // A repeat after its receipt has expired is a new delivery.
+    // A repeat that arrives after its receipt has expired is a new delivery.
     let once = each_was_forgotten(history, call.entity, name);
     if applied > 1 && !once {
         mistakes.push(format!("{name} was applied {applied} times"));
     }
     let state = states.get(&call.entity).filter(|state| state.is_stopped());
     let waits_stopped = |at: u64| state.is_some_and(|state| at > state.head.0);
-    // An answered delivery has a sequence, however it was settled before.
+    // An answered delivery has a settled sequence, whatever the outcome was.
     for (_, sequence) in &call.acked {
         let place = (call.entity, *sequence);
         if !history.decided_ever().any(|(at, _)| *at == place) && !waits_stopped(*sequence) {
@@ -199,10 +200,10 @@ fn account(
     }
 }
 
-/// Returns whether a delivery is parked, or was and is redriven or erased.
+/// Returns whether a delivery is parked, or was parked and then redriven or erased.
 fn is_set_aside(history: &History, left: &Left, name: DeliveryName) -> bool {
     let next = DeliveryName { redrive: name.redrive + 1, ..name };
-    // An operator whose redrive sends no wake-up does not learn its sequence.
+    // An operator whose redrive could not send its wake-up does not learn the new sequence.
     let stands = || {
         let decided = history.decided.values().any(|decided| decided.name == Some(next));
         decided || left.waiting.iter().any(|(waits, _)| *waits == next)
@@ -214,7 +215,7 @@ fn is_set_aside(history: &History, left: &Left, name: DeliveryName) -> bool {
     left.parked.contains(&name) || (was_parked && (put_back || erased))
 }
 
-/// Returns whether every application followed the expiry or erasure of the one before.
+/// Returns whether the delivery's receipt had expired or been erased before each further application.
 fn each_was_forgotten(history: &History, entity: usize, name: DeliveryName) -> bool {
     let applied = history.decided.iter().filter(|(_, d)| d.name == Some(name) && d.settlement == "applied");
     let mut applied: Vec<(u64, Duration)> = applied.map(|((_, sequence), decided)| (*sequence, decided.time)).collect();
@@ -229,12 +230,12 @@ fn name_in(row: &Row) -> Option<DeliveryName> {
     Some(DeliveryName { number, redrive: row.number(a::REDRIVE).unwrap_or(0) as u32 })
 }
 
-/// G1: a delivery answered before another arrived is settled before the other starts.
+/// G1: if a delivery was answered before another one arrived, it is settled before the other one starts.
 fn order(history: &History, mistakes: &mut Vec<String>) {
     for late in history.calls.values() {
         let Some(start) = history.starts.iter().find(|start| start.name == late.name) else { continue };
         for early in history.calls.values().filter(|early| early.entity == late.entity && early.name != late.name) {
-            // A delivery lost with the tables precedes none that arrived since.
+            // A delivery that was lost with the tables precedes none that arrived after the loss.
             let is_after = history.lost_at.is_some_and(|lost| lost < start.at);
             let lost = early.lost.iter().filter(|_| !is_after);
             let Some((_, sequence)) = early.acked.iter().chain(lost).find(|(at, _)| *at < late.called) else {
@@ -242,7 +243,7 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
             };
             let place = (early.entity, *sequence);
             let decided = history.decided_at_all().filter(|(at, _)| **at == place).map(|(_, decided)| decided.at).min();
-            // The same start handled or superseded it.
+            // The same start handled the earlier delivery, or superseded it.
             let is_with_it = early.entity == start.entity && (start.first..start.sequence).contains(sequence);
             if !is_with_it && decided.is_none_or(|at| at > start.at) {
                 mistakes.push(format!(
@@ -254,7 +255,7 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
     }
 }
 
-/// G2: one start for each token, and none under the newest token after its settlement.
+/// G2: each token has one start, and no start follows the delivery's settlement under the newest token.
 fn starts(history: &History, mistakes: &mut Vec<String>) {
     let mut tokens = BTreeMap::new();
     for start in &history.starts {
@@ -277,7 +278,7 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
                 && start.time - decided.time < REMEMBERED
                 && !history.has_erased(place.0, place.1, start.time)
         };
-        // No rewind in between runs it again.
+        // Returns whether a rewind in between makes the delivery run again.
         let is_set_back = |entity: usize, sequence: u64, at: usize| {
             let covers = |rewound: &&Rewound| {
                 rewound.entity == entity && (rewound.from..=rewound.through).contains(&sequence) && rewound.at > at
@@ -293,10 +294,10 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
     }
 }
 
-/// Rewound deliveries start in order, before any behind them.
+/// Checks that rewound deliveries start in order, and before the deliveries behind them.
 fn runs_again(history: &History, mistakes: &mut Vec<String>) {
     for rewound in &history.rewound {
-        // A loss of the tables ends the rewind: a restore settles what waits.
+        // A loss of the tables ends the rewind, because a restore settles all waiting deliveries.
         let end = history.lost_at.filter(|lost| *lost > rewound.at).unwrap_or(usize::MAX);
         let of_it = |start: &&Start| {
             start.entity == rewound.entity
@@ -321,12 +322,12 @@ fn runs_again(history: &History, mistakes: &mut Vec<String>) {
     }
 }
 
-/// The receiver accepts effects in the order of their tokens.
+/// Checks that the receiver accepts effects in the order of their tokens.
 fn effects(history: &History, mistakes: &mut Vec<String>) {
     let mut newest: BTreeMap<usize, (u64, Option<u64>)> = BTreeMap::new();
     for landed in &history.landed {
         let (token, sequence) = newest.entry(landed.entity).or_default();
-        // A rewound delivery follows the deliveries behind it.
+        // After a rewind, an earlier sequence may follow a later one.
         let since = *token..landed.token;
         if history.rewound.iter().any(|rewound| rewound.entity == landed.entity && since.contains(&rewound.token)) {
             *sequence = None;

@@ -1,4 +1,4 @@
-//! Outages of destinations, and the starts that breakers may admit during one.
+//! Outages of destinations, and the handler starts that breakers may allow during one.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ pub enum Reaction {
 
 #[derive(Debug, Clone, Copy)]
 pub struct DestinationOutage {
-    /// `None`: all sources.
+    /// The affected source; `None` means all sources.
     pub source: Option<&'static str>,
     pub reaction: Reaction,
     pub from: Duration,
@@ -70,11 +70,12 @@ struct Period {
 #[derive(Debug, Default)]
 struct Inner {
     periods: BTreeMap<String, Period>,
-    /// The time of each recorded start, by order and token; its breaker admitted it before.
+    /// The time of each recorded start, by order and token. The breaker allowed the start before it was
+    /// recorded.
     written: BTreeMap<(usize, u64), Duration>,
 }
 
-/// The breakers of one process, as its events report them.
+/// Audits the breakers of one process, as its events report them.
 #[derive(Debug, Clone, Default)]
 pub struct BreakerAudit(Arc<Mutex<Inner>>);
 
@@ -96,7 +97,8 @@ impl BreakerAudit {
         self.inner().written.entry((entity, token)).or_insert(now);
     }
 
-    /// Starts a handler until the result is dropped; an error if its breaker forbids it.
+    /// Starts a handler, which runs until the result is dropped. Returns an error if the source's breaker
+    /// forbids the start.
     pub fn started(&self, source: &'static str, entity: usize, token: u64, now: Duration) -> Result<Start, String> {
         let mut inner = self.inner();
         let let_through = inner.written.remove(&(entity, token)).unwrap_or(now);
@@ -163,7 +165,8 @@ mod tests {
         assert!(start("park", 2, 8).is_err_and(|mistake| mistake.contains("another start tries")));
         drop(before);
         assert!(start("park", 2, 8).is_err(), "the other had begun before");
-        // The probe fails and the breaker opens again; dropping that probe must not end the next one.
+        // The probe fails and the breaker opens again. When that probe is dropped, it must not end the next
+        // one.
         account.opened("park", second(9), second(5));
         let second_probe = start("park", 2, 14);
         drop(first);

@@ -28,7 +28,7 @@ use super::{
 
 pub const EFFECTS: &str = "effects";
 
-/// A body too large for one row, incompressible.
+/// Returns an incompressible body that is too large for one row.
 pub fn large_body() -> Bytes {
     static BODY: OnceLock<Bytes> = OnceLock::new();
     let noise = || {
@@ -39,14 +39,14 @@ pub fn large_body() -> Bytes {
     BODY.get_or_init(noise).clone()
 }
 
-/// Drawn once for a delivery and all its starts.
+/// Traits that are drawn once for a delivery and hold for all its starts.
 #[derive(Debug, Clone, Copy)]
 pub struct DeliveryTraits {
     pub commits: bool,
     pub hopeless: bool,
     pub blocks: bool,
     pub large: bool,
-    /// Its sender gives no id if this is below the profile's `unnamed`.
+    /// If this is below the profile's `unnamed`, the sender gives no id.
     unnamed: u64,
 }
 
@@ -128,7 +128,8 @@ impl SimulatedHandler {
         let token = context.token().0;
         let sequence = delivery.sequence().0;
         let start = world.record_start(&self.node, name, entity, (first, sequence), token);
-        // A start of a group counts for none of its deliveries; one of the latest for the delivery in front.
+        // A group's start counts for none of its deliveries. A start of the latest counts for the delivery in
+        // front.
         match delivery.superseded() {
             0 if !is_group => {
                 world.with_history(|history| history.attempts.started(Some(name), entity, sequence, token))
@@ -176,7 +177,7 @@ impl SimulatedHandler {
         Ok(Run { name, traits, start, behaviour, took, draw })
     }
 
-    /// Carries out the first behaviour other than `Well` for the whole start.
+    /// Behaves like the first behaviour other than `Well`, for the whole start.
     async fn go_on(
         &self,
         runs: Vec<Run>,
@@ -203,13 +204,13 @@ impl SimulatedHandler {
         let one_for_all = world.plan.mutation == Some(Rule::OneTokenPerDrain);
         let claimed = if one_for_all { world.observed(entity).granted } else { token };
         let remembers = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
-        // Effects of a group may be repeated from its first sequence on.
+        // If a group runs again, its effects are repeated from its first sequence on.
         let effect = Effect { entity, claimed, token, sequence: Some(first), remembers };
         let mut draw = runs[worst].draw.clone();
         if behaviour == Behaviour::Late {
             let (node, late) = (self.node.clone(), draw.millis(0, 15_000));
             let busy = world.begin();
-            // An effect on its way survives the cancellation of its handler.
+            // An effect that is on its way survives if its handler is cancelled.
             tokio::spawn(async move {
                 pause(took + late).await;
                 node.world.mark("an effect lands late");
@@ -221,7 +222,7 @@ impl SimulatedHandler {
         self.answer(&runs, behaviour, effect, draw).await
     }
 
-    /// Answers as the behaviour has it, and traces the answer.
+    /// Answers as the behaviour says, and traces the answer.
     async fn answer(
         &self,
         runs: &[Run],

@@ -126,7 +126,7 @@ impl fmt::Display for TraceLine {
     }
 }
 
-/// The greatest numbers outlive the row.
+/// An order's row as it was observed last. The greatest numbers are kept even after the row is deleted.
 #[derive(Debug, Clone, Default)]
 pub struct ObservedRow {
     pub present: bool,
@@ -142,13 +142,13 @@ pub struct ObservedRow {
 pub struct Call {
     pub name: DeliveryName,
     pub entity: usize,
-    /// Position in the history.
+    /// The position in the history at which the call began.
     pub called: usize,
-    /// Positions of answers, with the sequence of each.
+    /// The positions of the answers, each with its sequence.
     pub acked: Vec<(usize, u64)>,
-    /// Answers whose sequences were lost with the tables.
+    /// The answers whose sequences were lost with the tables.
     pub lost: Vec<(usize, u64)>,
-    /// Each answer came with the wake-up it owed.
+    /// Each answer came with the wake-up that it owed.
     pub woken: bool,
     pub broken: bool,
     pub deferred: bool,
@@ -159,14 +159,14 @@ pub struct Start {
     pub name: DeliveryName,
     pub entity: usize,
     pub sequence: u64,
-    /// The first sequence of its group.
+    /// The first sequence of the start's group.
     pub first: u64,
     pub token: u64,
     pub newest: u64,
     pub at: usize,
     pub time: Duration,
     pub done: bool,
-    /// The tables of its lease were lost.
+    /// The tables with the start's lease were lost.
     pub is_lost: bool,
 }
 
@@ -176,26 +176,26 @@ pub struct SettledRecord {
     pub time: Duration,
     pub settlement: String,
     pub name: Option<DeliveryName>,
-    /// The last sequence settled with it.
+    /// The last sequence that the same settle decided.
     pub by: u64,
-    /// It was rewound and kept its settlement.
+    /// The delivery was rewound, and it kept its settlement.
     pub is_kept: bool,
 }
 
-/// An effect on its way to the receiver.
+/// An effect that is on its way to the receiver.
 #[derive(Debug, Clone, Copy)]
 pub struct Effect {
     pub entity: usize,
     /// The token that the effect carries.
     pub claimed: u64,
-    /// The token of its start.
+    /// The token of the handler start.
     pub token: u64,
     pub sequence: Option<u64>,
     /// The receiver remembers the newest token.
     pub remembers: bool,
 }
 
-/// `sequence` is `None` for an exclusive holder.
+/// An effect that the receiver accepted. `sequence` is `None` for an exclusive holder.
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptedEffect {
     pub entity: usize,
@@ -226,12 +226,12 @@ pub struct History {
     pub decided: BTreeMap<(usize, u64), SettledRecord>,
     /// Settlements that a rewind replaced.
     pub decided_before: Vec<((usize, u64), SettledRecord)>,
-    /// Settlements in lost tables that no copy holds.
+    /// Settlements in the lost tables that the copy does not have.
     pub lost: Vec<((usize, u64), SettledRecord)>,
     pub lost_at: Option<usize>,
     pub at_places: BTreeMap<(usize, u64), DeliveryName>,
     pub rewound: Vec<Rewound>,
-    /// Requested and completed rewinds.
+    /// The numbers of requested and of completed rewinds, by order.
     pub rewinds: BTreeMap<usize, (u32, u32)>,
     pub landed: Vec<AcceptedEffect>,
     pub mistakes: Vec<String>,
@@ -239,20 +239,20 @@ pub struct History {
     pub excused: BTreeSet<usize>,
     pub is_late: bool,
     pub died: bool,
-    /// Orders with a claim that may have no wake-up.
+    /// Orders with a claim that may not have sent its wake-up.
     pub unwoken: BTreeSet<usize>,
     /// The token of the newest drain lease on an empty inbox.
     pub idle: BTreeMap<usize, u64>,
-    /// Orders with a redelivered message whose receive count was 1.
+    /// Orders with a redelivered message that showed a receive count of 1.
     pub lied: BTreeSet<usize>,
     pub processing: BTreeMap<usize, u32>,
-    /// Operators that still owe a wake-up.
+    /// Operators that have not yet sent an owed wake-up, by order.
     pub unblocking: BTreeMap<usize, u32>,
     pub erased: Vec<Erased>,
     pub attempts: AttemptAudit,
     pub names: BTreeMap<IdentityHash, DeliveryName>,
     pub tick_starts: Vec<jobs::TickStart>,
-    /// Ticks of jobs that the copy of the tables lacks.
+    /// Ticks of jobs that are missing in the copy of the tables.
     pub ticks_forgotten: BTreeSet<(String, u64)>,
     pub ticks_recorded: Vec<jobs::TickRecord>,
     /// Sequences of redriven or deferred deliveries.
@@ -261,14 +261,14 @@ pub struct History {
 }
 
 impl History {
-    /// Returns whether only the sweep is sure to find what waits: a wrong receive count and a dead worker
-    /// can lose a wake-up. See "What is left to the sweep" in docs/decisions.md.
+    /// Returns whether only the sweep is sure to find the order's waiting deliveries: a wrong receive count
+    /// together with a dead worker can lose a wake-up. See "What is left to the sweep" in docs/decisions.md.
     pub fn leaves_to_sweep(&self, entity: usize) -> bool {
         let lied = self.died && self.lied.contains(&entity) && self.unwoken.contains(&entity);
         self.excused.contains(&entity) || lied
     }
 
-    /// Reopens the settlements of a rewind; an error if no operator asked for it.
+    /// Reopens the settlements of a rewind. Returns an error if no operator asked for that rewind.
     pub fn record_rewind(&mut self, rewound: Rewound) -> Option<String> {
         let Rewound { entity, from, through, .. } = rewound;
         let places = (entity, from)..=(entity, through);

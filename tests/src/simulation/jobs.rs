@@ -1,4 +1,5 @@
-//! Schedulers with two jobs, one repeated after a crash and one not, and the audit of their ticks.
+//! Schedulers with two jobs, of which one is repeated after a crash and the other is not; and the audit of
+//! their ticks.
 //!
 //! A simulated minute has ten seconds, so that leases expire while others compete for them.
 
@@ -53,7 +54,7 @@ pub struct TickRecord {
     pub ending: String,
 }
 
-/// Runs focused on a rule of deliveries have no jobs.
+/// Returns whether the run has jobs. A run that is focused on a rule about deliveries has none.
 pub fn has_jobs(world: &World) -> bool {
     match world.plan.mutation.or(world.plan.focus) {
         None => RandomStream::new(world.plan.seed, actor::JOBS).at(u32::MAX).happens(400),
@@ -155,7 +156,7 @@ fn ticker(node: &Node) -> Ticker {
         .isolated(Isolation::Inline)
 }
 
-/// Invokes the schedulers minute by minute: repeatedly, early, late and by different clocks.
+/// Invokes the schedulers minute by minute: several times, early, late, and by different clocks.
 pub async fn schedule(world: Arc<World>, round: u32, until: Duration) {
     if !has_jobs(&world) {
         return;
@@ -175,7 +176,7 @@ pub async fn schedule(world: Arc<World>, round: u32, until: Duration) {
                 invocations.spawn(async move {
                     pause(late).await;
                     world.until_running().await;
-                    // Each invocation is a separate process: two must not draw the same nonce.
+                    // Each invocation is a separate process. Two processes must not draw the same nonce.
                     let number = (FIRST + instance) * 100_000 + (minute % 1000) as u32 * 10 + copy;
                     invoke(&world, number, minute).await;
                 });
@@ -225,7 +226,7 @@ pub async fn settle(world: &Arc<World>, round: u32) {
         if states(world).iter().all(|(_, state)| state.entity.held.is_none() && state.is_recorded(due(minute))) {
             return;
         }
-        // Clocks are off by at most a day.
+        // Clocks are wrong by at most a day, so the longer pauses suffice.
         pause(seconds(if look < 20 { 70 } else { 8000 })).await;
     }
     world.mistake("ticks: a job never comes to rest".into());
@@ -238,7 +239,8 @@ fn states(world: &World) -> Vec<(String, JobState)> {
     parsed.map(|state| (state.entity.entity.as_str().trim_start_matches("cron/").to_owned(), state)).collect()
 }
 
-/// One start for each token; one record for each tick; effects and records are equal in number.
+/// Checks that each token has one start, that each tick has one record, and that there are as many effects as
+/// records.
 pub fn audit(world: &World) -> Vec<String> {
     let mut mistakes = Vec::new();
     let counts = world.rows.rows(&TableName::Named(COUNTS.into()));

@@ -1,5 +1,5 @@
-//! Both tables are lost and restored from a copy, while messages, senders, receivers and
-//! effects on their way survive.
+//! Both tables are lost and restored from a copy. Messages, senders, receivers and effects on their way
+//! survive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,19 +25,19 @@ const PERSON: u32 = 95;
 
 const AGAIN: u32 = 52;
 
-/// The most attempts of a restore that is killed or cannot reach the store.
+/// The most attempts at a restore: it may be killed, or not reach the store.
 const TRIES: u32 = 300;
 
-/// Times are in thousandths of the phase in which deliveries arrive.
+/// A loss of the tables. Times are in thousandths of the phase in which deliveries arrive.
 #[derive(Debug, Clone, Copy)]
 pub struct TableLoss {
     pub copied: u64,
     pub inbox_later: Duration,
     pub lost_at: u64,
     pub takes: Duration,
-    /// An operator redrives before functions run again.
+    /// An operator redrives the parked deliveries before functions run again.
     pub is_put_back: bool,
-    /// Deliveries of a thousand that are sent again.
+    /// How many of a thousand deliveries are sent again.
     pub again: u64,
 }
 
@@ -51,7 +51,7 @@ impl TableLoss {
         let copied = draw.between(0, 1000);
         let later = draw.one_of(&[0, 500, 5000]);
         let takes = match draw.between(0, 2) {
-            // A recreated row starts at the time of its claim, so only equal clocks allow a quick restore.
+            // A recreated row starts at the time of its claim, so a quick restore needs equal clocks.
             0 if skew == Skew::None => draw.millis(0, 3_000),
             1 => draw.millis(60_000, 600_000),
             _ => draw.millis(600_000, 10_800_000),
@@ -79,7 +79,7 @@ pub async fn simulate(world: Arc<World>, loss: TableLoss, begin: Duration, lasts
     world.copy_inbox();
     world.pause_until(begin + lasts.mul_f64(loss.lost_at as f64 / 1000.0)).await;
     let as_of = world.lose_tables();
-    // A simulated minute is shorter than the minutes that name a job's ticks.
+    // A tick is named after a minute, and a simulated minute is shorter than that.
     let ticks = if super::jobs::has_jobs(&world) { world.elapsed() * 6 + seconds(600) } else { Duration::ZERO };
     pause(loss.takes.max(ticks)).await;
     world.trace(TraceEvent::Phase { text: "the copies are restored" });
@@ -152,7 +152,7 @@ async fn restore_once(node: &Node, as_of: Timestamp) -> Result<bool, OperatorErr
                 reached.iter().filter(|(times, _)| *times > 0).for_each(|(_, what)| world.mark(what));
             }
             Ok(Restored::Already | Restored::Gone) => {}
-            // The store fails, or a late write of a killed restore arrives.
+            // The store fails, or a late write of a killed restore is still to arrive.
             Err(OperatorError::Store(_) | OperatorError::InUse) => {}
             other => world.mistake(format!("{key}: its restore says {other:?}")),
         }

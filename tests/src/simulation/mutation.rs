@@ -32,7 +32,7 @@ use super::{
 use writes::*;
 pub use writes::{is_claim, is_put, waits, without_period, written_start};
 
-/// Numbered from 1 by `simulate --mutation`.
+/// The mutations. `simulate --mutation` numbers them from 1.
 pub const REACHED: [Rule; 37] = [
     Rule::ReceiversIgnoreTokens,
     Rule::OneTokenPerDrain,
@@ -93,11 +93,11 @@ struct Notes {
     keep: BTreeSet<EntityKey>,
     charged: BTreeSet<EntityKey>,
     holders: BTreeMap<EntityKey, String>,
-    /// This append met a tombstone.
+    /// The current append has met a tombstone.
     voided: bool,
-    /// Its last claim owes a wake-up.
+    /// The append's last claim owes a wake-up.
     owes: bool,
-    /// A sequence is claimed, and its put is open.
+    /// The append has claimed a sequence and not yet put its delivery.
     putting: bool,
 }
 
@@ -355,7 +355,7 @@ impl Mutator {
         self.is(Rule::BreakerForgets)
     }
 
-    /// Waits until a wake-up may be sent: the one that this mutation forgets follows its put.
+    /// Waits until a wake-up may be sent. This mutation forgets a wake-up that follows its put.
     pub async fn until_put(&self) {
         loop {
             let put = self.put.notified();
@@ -386,7 +386,7 @@ impl Mutator {
     }
 }
 
-/// Changes a write of a restore.
+/// Changes a write of a restore, as `mutation` says.
 fn outgoing_restore(mutation: Rule, write: &mut Write, row: impl FnOnce() -> Option<Row>) {
     let number = |name| row().and_then(|row| row.number(name)).unwrap_or(0);
     match mutation {
@@ -412,7 +412,7 @@ fn outgoing_restore(mutation: Rule, write: &mut Write, row: impl FnOnce() -> Opt
     }
 }
 
-/// Counts an attempt more.
+/// Makes the write count one attempt more.
 fn charge(write: &mut Write) {
     match (set_to(write, a::ATTEMPTS), &mut write.action) {
         (Some(Value::N(attempts)), _) => set(write, a::ATTEMPTS, attempts as u64 + 1),
@@ -421,7 +421,7 @@ fn charge(write: &mut Write) {
     }
 }
 
-/// Forgets the waits before the newest one.
+/// Makes the write forget all waits except the newest one.
 fn forget_waits(write: &mut Write, row: Option<&Row>) {
     let before = row.map(waits).unwrap_or_default();
     let Action::Update(changes) = &mut write.action else { return };

@@ -68,13 +68,13 @@ pub struct Node {
     pub number: u32,
     pub stream: RandomStream,
     pub env: Env,
-    /// The generation of tables it knows; lost tables do not answer.
+    /// The generation of tables that the node knows. Lost tables do not answer.
     pub tables: u32,
     pub breakers: BreakerAudit,
     killed: Arc<AtomicBool>,
 }
 
-/// A position at which processes run: a crash is followed by a new process.
+/// A place for processes: after a crash, a new process runs in it.
 #[derive(Debug)]
 pub struct NodeSlot {
     world: Arc<World>,
@@ -157,7 +157,7 @@ fn after(draw: &mut Draw, within: &[u64]) -> Duration {
 pub struct PlannedFailure {
     crash: Option<Duration>,
     freeze: Option<(Duration, Duration)>,
-    /// A frozen process survives its function's deadline.
+    /// The process outlives its function's deadline while it is frozen.
     pub outlives_deadline: bool,
 }
 
@@ -173,7 +173,7 @@ impl Node {
         self.killed.store(true, Relaxed);
     }
 
-    /// Runs `work`; `None` if the process crashes first.
+    /// Runs `work`; returns `None` if the process crashes before it is done.
     pub async fn run<F: Future>(&self, failure: &PlannedFailure, work: F) -> Option<F::Output> {
         let mut work = pin!(work);
         let far = Duration::from_secs(86_400 * 365);
@@ -210,7 +210,7 @@ impl Node {
         let mut ended = pin!(ended);
         let ended = poll_fn(|cx| {
             let polled = ended.as_mut().poll(cx);
-            // The handler may have killed its process.
+            // The handler may have killed the process.
             if self.killed.load(Relaxed) { Poll::Ready(None) } else { polled }
         })
         .await;

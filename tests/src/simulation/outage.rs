@@ -51,7 +51,7 @@ impl FailureMode {
 pub struct Outage {
     pub service: Service,
     pub how: FailureMode,
-    /// Failing calls of a thousand.
+    /// How many of a thousand calls fail.
     pub permille: u64,
     pub from: Duration,
     pub lasts: Duration,

@@ -18,24 +18,24 @@ use super::{
 pub enum Skew {
     None,
     Seconds,
-    /// By seconds, and up to twice too fast or too slow.
+    /// Clocks differ by seconds, and run up to twice too fast or too slow.
     Rates,
-    /// By up to 15 minutes, at any of these rates.
+    /// Clocks differ by up to 15 minutes, at any of these rates.
     Minutes,
-    /// By up to a day, at any of these rates.
+    /// Clocks differ by up to a day, at any of these rates.
     Days,
-    /// Ingest at half the rate, workers at twice.
+    /// Ingest's clocks run at half the rate, workers' at twice the rate.
     SlowIngests,
 }
 
 impl Skew {
-    /// A renewed lease may look expired to another node.
+    /// Returns whether a renewed lease may look expired to another node.
     pub fn takes_over_live_leases(self) -> bool {
         matches!(self, Skew::Rates | Skew::Minutes | Skew::Days)
     }
 }
 
-/// Rates are in thousandths.
+/// The faults of a run. Rates are in thousandths.
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub entities: u64,
@@ -47,7 +47,7 @@ pub struct Profile {
     pub table: u64,
     pub queue: u64,
     pub copies: u64,
-    /// Duplicates with a receive count of 1.
+    /// Duplicates of messages with a receive count of 1.
     pub dishonest: u64,
     pub crash: u64,
     pub ingest_crash: u64,
@@ -61,15 +61,15 @@ pub struct Profile {
     pub late: u64,
     /// Claims that land without a reply.
     pub claims: u64,
-    /// First puts of a delivery that get lost.
+    /// First puts of a delivery that are lost.
     pub puts: u64,
     /// The longest time until a deleted message reappears.
     pub again: Duration,
-    /// Choices for the longest time, in milliseconds, until a planned crash or freeze.
+    /// The longest time, in milliseconds, until a planned crash or freeze. One of these is chosen.
     pub lives: [u64; 4],
     pub outages: Vec<Outage>,
     pub erases: u64,
-    /// Hours instead of weeks between rounds; nothing is purged.
+    /// Rounds are hours apart instead of weeks, and nothing is purged.
     pub hours: u64,
     pub deliver: Deliver,
     pub skips: bool,
@@ -80,10 +80,10 @@ pub struct Profile {
     pub unnamed: u64,
 }
 
-/// More orders: three in a row must fail for a breaker to open.
+/// How many more orders such a run has: a breaker opens only after three failures in a row.
 const BREAKS: u64 = 3;
 
-/// Of a thousand runs with close clocks.
+/// How many of a thousand runs with close clocks lose their tables.
 const LOSSES: u64 = 150;
 
 impl Profile {
@@ -230,13 +230,13 @@ impl Profile {
             Rule::BreakerWaitCountsAttempt | Rule::BreakerForgets => self.unavailable(Reaction::Unavailable),
             Rule::PostponedStartCountsAttempt => self.unavailable(Reaction::NotNow),
             Rule::EraseRemovesNewer => Self::slow_erase(),
-            // Weeks pass between a delivery and a gap behind it, and the row is not purged.
+            // Weeks pass between a delivery and a gap behind it, and the row is not purged in that time.
             Rule::PendingOutlivesTheDrain => Self { entities: 3, rounds: 2, ingest_crash: 800, ..Self::calm() },
             _ => self,
         }
     }
 
-    /// Deleted wake-ups reappear with a receive count of 1, and workers crash while handling them.
+    /// Makes deleted wake-ups reappear with a receive count of 1, and workers crash while they handle these.
     fn copied(self, mutation: Rule) -> Self {
         let copied = Self {
             entities: 2,
@@ -255,7 +255,7 @@ impl Profile {
         };
         match mutation {
             Rule::RedeliveryAcquiresAtOnce => Self { dishonest: 0, ingest_crash: 400, ..copied },
-            // A duplicate wake-up arrives between a claim and its retry.
+            // A duplicate of a wake-up arrives between a claim and its retry.
             Rule::RetryClaimWithoutDoubt => Self {
                 table: 0,
                 queue: 0,
@@ -268,7 +268,7 @@ impl Profile {
                 lives: [300, 1000, 1000, 2000],
                 ..copied
             },
-            // A duplicate wake-up arrives while ingest still has to fill its sequence.
+            // A duplicate of a wake-up arrives while ingest still has to fill its sequence.
             Rule::ForgetOwedAfterVoid => Self {
                 table: 0,
                 queue: 0,
@@ -282,7 +282,7 @@ impl Profile {
                 lives: [3000, 4000, 5000, 6000],
                 ..copied
             },
-            // Without crashes the auditor excuses no wrong receive count.
+            // The auditor excuses a wrong receive count only if a worker has crashed.
             Rule::FailKeepsItsMessage => Self {
                 entities: 4,
                 deliveries: 16,
@@ -298,7 +298,7 @@ impl Profile {
         }
     }
 
-    /// A breaker needs several orders of one source in one long-lived process.
+    /// Makes a source unavailable. A breaker needs several orders of one source in one long-lived process.
     fn unavailable(self, reaction: Reaction) -> Self {
         let (from, lasts) = (Duration::from_secs(5), Duration::from_secs(60));
         Self {
@@ -313,7 +313,7 @@ impl Profile {
         }
     }
 
-    /// The erase takes seconds, and its order gets new deliveries.
+    /// Makes an erase take seconds, while its order gets new deliveries.
     fn slow_erase() -> Self {
         let (from, lasts) = (Duration::ZERO, Duration::from_secs(3));
         let how = FailureMode::Throttled;
@@ -341,7 +341,8 @@ impl Profile {
     pub fn of(seed: u64) -> Self {
         let drawn = Self::drawn(seed);
         let Some(destination_outage) = drawn.destination_outage else { return drawn };
-        // Some deliveries arrive after the outage; a grouped source sends its own in a quarter of the time.
+        // Some deliveries must arrive after the outage. A grouped source sends all of its own in a quarter of
+        // the time.
         let lasts = destination_outage.until() + Duration::from_secs(20);
         let lasts = drawn.lasts.max(if drawn.deliver.is_grouped() { lasts * 4 } else { lasts });
         Self { entities: drawn.entities + BREAKS, lasts, ..drawn }
@@ -390,14 +391,15 @@ impl Profile {
         if drawn.outages.is_empty() {
             drawn.loss = TableLoss::drawn(seed, LOSSES, drawn.skew);
         }
-        // After a loss, or by a clock that is far off, a repeat arrives later than its sender retries.
+        // After a loss of the tables, or by a clock that is far off, a repeat may arrive after its sender's
+        // last retry.
         if drawn.loss.is_none() && drawn.may_erase() {
             drawn.unnamed = 250;
         }
         Self { hours: if drawn.erases > 0 { drawn.hours } else { 0 }, ..drawn }
     }
 
-    /// Clocks are so close that a recreated row starts above the erased numbers.
+    /// Returns whether clocks are so close that a recreated row starts above the erased numbers.
     pub fn may_erase(&self) -> bool {
         matches!(self.skew, Skew::None | Skew::Seconds)
     }

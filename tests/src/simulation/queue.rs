@@ -26,13 +26,13 @@ use super::{
 struct Message {
     entity: EntityKey,
     body: String,
-    /// Parsed once: the auditor asks at every write.
+    /// Parsed once, because the auditor asks for it at every write.
     is_deferred: bool,
     visible_at: Duration,
     times: u32,
-    /// Deleted, and received once more.
+    /// The message was deleted and is received once more.
     ghost: bool,
-    /// A duplicate follows soon and stays visible.
+    /// A duplicate follows soon, and the message stays visible.
     copied: bool,
 }
 
@@ -51,7 +51,7 @@ pub fn is_deferred(body: &str) -> bool {
 #[derive(Debug)]
 pub struct SimulatedQueue {
     messages: Mutex<(u64, BTreeMap<u64, Message>)>,
-    // A watch channel would wake its waiters in an order that the seed does not fix.
+    // Not a watch channel: it would wake its waiters in an order that the seed does not determine.
     changed: Notify,
 }
 
@@ -165,7 +165,8 @@ impl SimulatedQueue {
         }
     }
 
-    /// Extends the invisibility of hidden messages; returns whether all were hidden.
+    /// Extends the visibility timeouts of messages in flight. Returns whether all of them were still in
+    /// flight.
     fn hide(&self, world: &World, ids: &[u64], at: Duration) -> bool {
         let now = world.elapsed();
         let hidden = self.with(|_, messages| {

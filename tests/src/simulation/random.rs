@@ -1,6 +1,6 @@
-//! Random decisions: each is drawn from the seed, its actor and its number.
+//! Random decisions. Each is drawn from the seed, its actor and its number.
 //!
-//! Leaving one decision out of a run changes no other, so a failing run can shrink.
+//! Leaving out one decision of a run changes no other decision, so that a failing run can shrink.
 
 use std::{
     collections::BTreeSet,
@@ -35,11 +35,11 @@ pub mod actor {
     pub const HIDING: u32 = 10;
     pub const LOSS: u32 = 11;
     pub const UNWELL: u32 = 12;
-    /// Plus the number of the outage.
+    /// An outage's number is added.
     pub const OUTAGES: u32 = 900;
-    /// Plus the number of the delivery.
+    /// A delivery's number is added.
     pub const HANDLER: u32 = 1000;
-    /// Plus ten times the number of the node.
+    /// Ten times a node's number is added.
     pub const NODE: u32 = 100_000;
 }
 
@@ -71,7 +71,7 @@ impl RandomStream {
         self.at(self.next.fetch_add(1, Relaxed))
     }
 
-    /// Draws a decision for `whose` at a time, where it has no number.
+    /// Draws a decision for `whose` that has no number of its own; its time replaces the number.
     pub fn draw_for(&self, whose: u32, at: std::time::Duration) -> Draw {
         self.at(whose.wrapping_mul(40_000_003).wrapping_add(at.as_millis() as u32))
     }

@@ -21,7 +21,7 @@ use super::{
     random::Draw,
 };
 
-// The names of calls in traces.
+// The names of the store's calls in traces.
 const CLAIM: &str = "claim";
 const ENTITY_WRITE: &str = "entity write";
 const PUT: &str = "put";
@@ -46,10 +46,10 @@ pub struct NodeTable {
     puts: AtomicU32,
 }
 
-/// First puts of a node that may get lost: the next one still fits its append's time.
+/// How many first puts of a node may get lost. The next put still fits the time of its append.
 const ASTRAY: u32 = 2;
 
-/// A write delayed for longer may land after its sender lost the lease.
+/// A write that is delayed for longer may land after its sender lost the lease.
 const LATE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl NodeTable {
         Arc::new(Self { node: node.clone(), mutator: mutator.clone(), puts: AtomicU32::new(0) })
     }
 
-    /// Draws a fault for a call, and traces it.
+    /// Draws the fault of a call and traces it.
     fn drawn_fault(&self, name: &'static str, writes: bool, draw: &mut Draw) -> Fault {
         let world = &self.node.world;
         if !world.is_active() {
@@ -169,7 +169,7 @@ impl NodeTable {
             fault = how.into();
         }
         match fault {
-            // A request already sent lands even if its caller freezes or is dropped.
+            // A request that was sent lands even if its caller freezes or is dropped.
             Fault::None if writes && draw.happens(250) => {
                 let (reply, replied) = tokio::sync::oneshot::channel();
                 tokio::spawn(async move {
@@ -181,7 +181,7 @@ impl NodeTable {
             Fault::None => {
                 let begun = world.elapsed();
                 pause(latency).await;
-                // Its sender froze while the request was on its way.
+                // The caller froze while its request was on the way.
                 let is_late = world.elapsed().saturating_sub(begun) > LATE;
                 world.with_history(|history| history.is_late = is_late);
                 let reply = act();

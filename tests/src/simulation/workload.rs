@@ -1,4 +1,4 @@
-//! Senders, worker functions, exclusive holders, operators and sweeps, around the real code.
+//! Runs senders, worker functions, exclusive holders, operators and sweeps around the real code.
 
 mod operators;
 mod workers;
@@ -182,7 +182,7 @@ pub async fn run_sender(world: Arc<World>, name: DeliveryName, entity: usize, at
     let first = world.elapsed();
     let is_unnamed = DeliveryTraits::of(world.plan.seed, name.number).is_unnamed(&world.profile);
     for _ in 0..tries {
-        // Clocks differ by a few seconds.
+        // The tolerance of 10 s covers clocks that differ by a few seconds.
         if is_unnamed && world.elapsed() - first > RETRIED_FOR - seconds(10) {
             break;
         }
@@ -230,7 +230,8 @@ fn record_answer(world: &World, tables: u32, name: DeliveryName, sequence: u64, 
     }
 }
 
-/// Seconds; includes ties and older events.
+/// Returns the event's time in seconds. Some events share a time, and some are older than an earlier
+/// delivery's.
 pub fn event_time(name: DeliveryName) -> u64 {
     u64::from(name.number) % 7
 }
@@ -239,7 +240,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(2450);
 
 pub async fn append(world: &Arc<World>, name: DeliveryName, entity: usize, number: u32) -> bool {
     if world.is_stopped() {
-        // No function runs.
+        // No function runs at present.
         return false;
     }
     let slot = NodeSlot::new(world, number * 1000 + name.number);
@@ -281,7 +282,7 @@ pub async fn append(world: &Arc<World>, name: DeliveryName, entity: usize, numbe
         }
         ended => {
             world.trace(TraceEvent::NotAcked { name });
-            // After a crash or a 503 the claim may have no wake-up.
+            // After a crash or a 503, the claim may have sent no wake-up.
             world.mark(if ended.is_none() { "ingest crashes" } else { "ingest answers 503" });
             world.with_history(|history| history.unwoken.insert(entity));
             false

@@ -47,9 +47,9 @@ struct Inner {
     decisions: BTreeSet<DecisionId>,
     history: History,
     observed_rows: BTreeMap<usize, ObservedRow>,
-    /// The newest token when an order was last held or resumed.
+    /// For each order, the newest token when it was last held or resumed.
     held_at: BTreeMap<usize, u64>,
-    /// The newest token that the receiver saw.
+    /// For each order, the newest token that the receiver has seen.
     seen: BTreeMap<usize, u64>,
     before: BTreeMap<usize, (Duration, Option<Row>)>,
     outages: Vec<Outage>,
@@ -89,7 +89,7 @@ pub fn label(number: usize) -> String {
     }
 }
 
-/// The rows of some orders have room for one or two receipts only.
+/// Returns an order's key. Some keys are so long that their row has room for one or two receipts only.
 pub fn key(number: usize) -> EntityKey {
     let key = format!("sim/{}", label(number));
     let bytes = match number {
@@ -237,7 +237,7 @@ impl World {
         (std::mem::take(&mut inner.trace), inner.decisions.clone(), hasher.finish())
     }
 
-    /// `first` is the first sequence of the start.
+    /// Records a handler start; `first` is the first sequence of the start.
     pub fn record_start(
         &self,
         by: &Node,
@@ -312,7 +312,7 @@ impl World {
 
 pub const RETRIED_FOR: Duration = Duration::from_secs(30);
 
-/// `unnamed` is the arrival time of a delivery without an id.
+/// Returns a delivery's identity. `unnamed` is the arrival time of a delivery without an id.
 pub fn identity(number: u32, source: &'static str, unnamed: Option<Timestamp>) -> Identity {
     let own = number.to_string();
     let delivery_id = match unnamed {

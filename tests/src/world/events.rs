@@ -1,4 +1,4 @@
-//! The events of a world, counted.
+//! Counts the events of a world.
 
 use std::sync::{
     Mutex,
@@ -30,17 +30,17 @@ macro_rules! counts {
 counts!(held_back, taken_over, lost, dropped, polls, drains_waited, unreadable, threads_lost);
 
 impl EventCounts {
-    /// The settled deliveries, and whether each came with a duration.
+    /// Returns the settled deliveries, each with whether its event had a duration.
     pub fn settled(&self) -> Vec<(String, bool)> {
         self.settled.lock().expect("nothing panics under it").clone()
     }
 
-    /// Deliveries deferred, and ingested from the queue.
+    /// Returns how many deliveries were deferred, and how many were ingested from the queue.
     pub fn deferred(&self) -> (u64, u64) {
         (self.deferrals.load(Relaxed), self.taken_up.load(Relaxed))
     }
 
-    /// Breakers opened, and closed.
+    /// Returns how many breakers opened, and how many closed.
     pub fn breakers(&self) -> (u64, u64) {
         (self.breakers_opened.load(Relaxed), self.breakers_closed.load(Relaxed))
     }

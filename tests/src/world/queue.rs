@@ -19,13 +19,13 @@ use webhook_serializer::{
     time::Env,
 };
 
-/// The visibility timeout of a wake-up that was kept.
+/// The visibility timeout of a wake-up that a worker kept.
 pub const VISIBILITY: Duration = Duration::from_secs(90);
 
-/// The visibility timeout of a wake-up in a worker's hand: longer than any function runs.
+/// The visibility timeout of a wake-up that a worker is processing: longer than any function runs.
 const LONGEST_VISIBILITY: Duration = Duration::from_secs(1350);
 
-/// Ends a run that loops.
+/// A run that sends more wake-ups is in a loop, and fails.
 const MOST_WAKE_UPS: u64 = 100_000;
 
 #[derive(Debug, Clone)]
@@ -51,8 +51,8 @@ impl Message {
     }
 }
 
-/// A queue in memory that loses nothing: a message arrives when it is due, and again when it was kept
-/// or stays in flight for too long.
+/// A queue in memory that loses nothing. A message arrives when it is due. It arrives again if it was kept,
+/// or if it stays in flight for too long.
 #[derive(Debug)]
 pub struct MemoryQueue {
     state: Mutex<Messages>,
@@ -66,7 +66,7 @@ pub struct MemoryQueue {
 struct Messages {
     waiting: Vec<Message>,
     in_flight: Vec<Message>,
-    /// Messages that a receiver is processing.
+    /// The number of messages that a receiver is processing.
     at_work: usize,
 }
 
@@ -97,7 +97,7 @@ impl MemoryQueue {
         Self { state: Mutex::default(), hidden, changed: watch::Sender::new(()), sent, env }
     }
 
-    /// The number of visibility calls, one for each batch.
+    /// Returns the number of visibility calls; a batch makes one.
     pub fn hidden(&self) -> u64 {
         self.hidden.load(Relaxed)
     }
@@ -110,12 +110,12 @@ impl MemoryQueue {
         self.state.lock().expect("no one panics while holding this")
     }
 
-    /// The number of messages that are not in flight.
+    /// Returns the number of messages that are not in flight.
     pub fn len(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// Delays until these are due, in the order of sending.
+    /// Returns the times until these messages are due, in the order of sending.
     pub fn delays(&self) -> Vec<Duration> {
         let now = self.env.monotonic();
         let mut waiting = self.state().waiting.clone();
@@ -127,7 +127,7 @@ impl MemoryQueue {
         self.len() == 0
     }
 
-    /// Removes a wake-up that is not in flight, due or not.
+    /// Removes and returns a wake-up that is not in flight, whether due or not.
     pub fn take(&self) -> Option<WakeUp> {
         self.take_any().map(|content| match content {
             queue::Message::WakeUp(wake_up) => wake_up,
@@ -145,7 +145,7 @@ impl MemoryQueue {
         state.in_flight.clear();
     }
 
-    /// Waits for the next message; `None` once none is left or in flight.
+    /// Waits for the next message. Returns `None` once no message is left or in flight.
     pub async fn receive(&self) -> Option<Message> {
         let mut changed = self.changed.subscribe();
         loop {
@@ -177,7 +177,7 @@ impl MemoryQueue {
         self.state().receive(self.env.monotonic())
     }
 
-    /// Deletes a received message, or keeps it in flight until its visibility timeout.
+    /// Deletes a received message, or keeps it in flight until its visibility timeout ends.
     pub fn acknowledge(&self, message: Message, acknowledgement: Acknowledgement) {
         let mut state = self.state();
         state.at_work -= 1;

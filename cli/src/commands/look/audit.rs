@@ -34,7 +34,7 @@ impl Audit {
         let (mut orders, mut checked, mut mistakes) = (0, 0, 0);
         for entity in &entities {
             let history = History::of(operator.receipts(entity).await?);
-            // A key that was only leased does not count.
+            // A key that was only leased has no receipts and is not counted as an order.
             orders += usize::from(history.receipts > 0);
             checked += history.receipts;
             mistakes += history.mistakes.len();

@@ -1,4 +1,4 @@
-//! `serializer console`: what the commands show, in a browser.
+//! `serializer console`: shows in a browser what the other commands show.
 
 use std::process::ExitCode;
 

@@ -121,7 +121,7 @@ enum Reader {
 }
 
 impl Reader {
-    /// Returns what happened since the last read, after a pause, and the reader.
+    /// Waits for `pause`, then returns the reader and the events since its last read.
     async fn look(mut self, pause: Duration, env: Env) -> Result<(Self, Vec<OrderEvent>)> {
         env.sleep(pause).await;
         let events = match &mut self {
@@ -230,7 +230,7 @@ impl Listen {
 
 fn print(one: &OrderEvent) {
     let at = one.at.map(|at| at.to_string()).unwrap_or_default();
-    // The time of day of 2026-11-21T08:00:00.000Z, to the millisecond.
+    // Of a time such as 2026-11-21T08:00:00.000Z, only the time of day is shown, to the millisecond.
     let time = at.split_once('T').map_or(at.as_str(), |(_, time)| time);
     let place = one.sequence.map(|sequence| format!(" {sequence}")).unwrap_or_default();
     let order = one.entity.as_deref().or(one.source.as_deref()).unwrap_or_default();

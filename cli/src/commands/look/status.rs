@@ -1,4 +1,4 @@
-//! `serializer status`: what does not move, and the rates of the rest.
+//! `serializer status`: orders that do not move, and the rates of the others.
 
 mod pace;
 

@@ -101,7 +101,8 @@ struct Shown {
 }
 
 impl Shown {
-    /// Keys and holders may name customers; those of a local run are one's own.
+    /// Returns how keys and holders are printed. They may name customers, so only a local run prints them
+    /// unhashed by default.
     fn how(&self, deployment: &Deployment) -> Show {
         if self.raw || deployment.is_local() { Show::Raw } else { Show::Hashed }
     }
@@ -149,7 +150,7 @@ fn expires(at: Timestamp, now: Timestamp) -> String {
     if at > now { format!("in {}", duration(at.since(now))) } else { format!("{} ago", duration(now.since(at))) }
 }
 
-/// Finds a lease by its key, by its id, or by the printed hash of its key; `None` if nobody has had it lately.
+/// Finds a lease by its key, its id, or the printed hash of its key. Returns `None` if no lease is stored.
 async fn find(leases: &Leases, name: &str) -> Result<Option<LeaseView>> {
     if let Ok(id) = name.parse::<LeaseId>() {
         return Ok(leases.look_by_id(&id).await?);
@@ -197,7 +198,7 @@ impl Get {
             output::complain(format_args!("nobody holds {}, and no lease of it is stored", self.key));
             return Ok(ExitCode::FAILURE);
         };
-        // Somebody who types a key knows it, but not necessarily its holder.
+        // The user typed the key, but does not necessarily know the holder.
         self.shown.print(std::slice::from_ref(&seen), &deployment);
         Ok(if seen.is_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

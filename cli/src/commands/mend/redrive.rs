@@ -67,7 +67,7 @@ impl Redrive {
             }
             match operator.redrive(one, Some(to)).await {
                 Ok(appended) => say!("{what} is in the inbox of {to}, as {}", marked(appended.sequence)),
-                // None of them keeps the others.
+                // A refused delivery does not stop the others.
                 Err(error @ (OperatorError::DecidedOtherwise(_) | OperatorError::NotParked)) => say!("{what}: {error}"),
                 Err(error @ OperatorError::Undecided) => {
                     say!("{what}: {error}; try again in a minute");

@@ -219,7 +219,7 @@ impl Restore {
     }
 }
 
-/// Returns the line that lists what a restore has parked.
+/// Returns the command line that lists the deliveries a restore has parked.
 fn set_aside(deployment: &Deployment) -> String {
     deployment.line("list", &["--parked", "--error", RESTORED])
 }

@@ -27,7 +27,7 @@ use crate::commands::{
 /// The most targets listed before the question.
 const LISTED: usize = 50;
 
-/// A verb, and what the arguments choose.
+/// A verb and the targets that the arguments choose.
 pub struct Request<'a> {
     pub verb: Verb,
     pub order: Option<&'a EntityKey>,
@@ -70,7 +70,7 @@ impl Request<'_> {
         self.act(&plan.targets, &deployment, &interrupt).await
     }
 
-    /// Returns whether the operator chose by properties, and may not know all that match.
+    /// Returns whether the operator chose targets by properties, and so may not know all that match.
     fn is_many(&self) -> bool {
         self.order.is_none() || !self.many.selection.is_empty()
     }
@@ -86,7 +86,7 @@ impl Request<'_> {
         }
     }
 
-    /// Says why no target was found.
+    /// Explains why no target was found.
     async fn nothing(&self, deployment: &Deployment) -> Result<String> {
         if let Some(order) = self.order {
             let found = deployment.operator().inspect(order).await?;
@@ -225,7 +225,7 @@ impl Request<'_> {
         Plan { columns: &["order", "state", ">waiting", ">since", "why"], rows, notes, targets }
     }
 
-    /// Plans to skip the delivery in front of an order, if it is the one the operator saw.
+    /// Plans to skip the delivery in front of an order, if the operator named that delivery.
     async fn plan_of_skip(&self, order: &EntityKey, deployment: &Deployment) -> Result<Plan> {
         let Some(named) = self.sequence else {
             bail!("which delivery of {order}? `{}` shows the next", deployment.command("show", order.as_str()));
@@ -317,7 +317,8 @@ fn with_reason(outcome: &Outcome, reason: &Reason) -> Value {
     value
 }
 
-/// Ends a verb for one target, whose sentence is printed: prints what to type next.
+/// Ends a verb for one target after its sentence was printed. Prints the next commands to type, or fails if
+/// the verb was refused.
 async fn finish(outcome: &Outcome, order: &EntityKey, json: bool, deployment: &Deployment) -> Result<ExitCode> {
     if outcome.effect == Effect::Refused {
         bail!("{}", refused_text(outcome, order, deployment).await);

@@ -48,7 +48,7 @@ pub struct Doctor {
     target: Target,
 }
 
-/// The width of the checks' names, except those of sources.
+/// The width of the column with the checks' names. Sources' names may be longer.
 const WIDEST: usize = 22;
 
 /// Checks that need AWS.
@@ -101,7 +101,7 @@ impl Doctor {
         Ok(report.end())
     }
 
-    /// Returns whether AWS answers at all.
+    /// Returns whether AWS answers.
     async fn of_aws(&self, deployment: &Deployment, report: &mut Report) -> bool {
         let (services, env) = (Services::of(&deployment.account), &deployment.env);
         let (findings, answers) = stack::caller(&services, env).await;

@@ -117,7 +117,7 @@ impl ChangeOptions {
         ask("Write it?")
     }
 
-    /// Prints the result: as JSON, or one line that names `source` and `place`, then `words`.
+    /// Prints the result as JSON, or as one line that names `source` and `place`, followed by `words`.
     fn report(
         &self,
         place: &Place,

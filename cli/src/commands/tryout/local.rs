@@ -53,7 +53,7 @@ use webhook_serializer::{
 use crate::commands::print_json;
 use tell::{EventPrinter, RefusalsPrinter, SourcesPrinter};
 
-/// A project's own program, worker and scheduler in one, and its samples.
+/// A user's own project: one program that is both worker and scheduler, and its samples.
 #[derive(Debug, Clone)]
 pub struct OwnProject {
     pub program: PathBuf,
@@ -122,14 +122,14 @@ pub struct Local {
 }
 
 impl Local {
-    /// Runs it; `own` are a project's own functions.
+    /// Runs the local deployment; `own` holds the functions of a user's own project.
     pub async fn run(mut self, own: Option<OwnProject>) -> Result<ExitCode> {
         if let Some(own) = own
             && !self.no_functions
         {
             self.worker.get_or_insert(own.program.clone());
             self.scheduler.get_or_insert(own.program);
-            // An act and its picture belong to the built-in demonstration.
+            // Acts and pictures exist only in the built-in demonstration.
             if self.demo && self.act.is_empty() && self.svg.is_none() {
                 return self.serve(Some(own.events)).await;
             }
@@ -145,7 +145,7 @@ impl Local {
 
     /// Serves until Ctrl-C, or plays the samples in a folder and ends.
     async fn serve(self, samples_in: Option<&Path>) -> Result<ExitCode> {
-        // The embedded DynamoDB warns of every condition that does not hold.
+        // The embedded DynamoDB logs a warning for every failed condition.
         let levels = Targets::new().with_default(Level::WARN).with_target("dynoxide", Level::ERROR);
         tracing_subscriber::registry()
             .with(tracing_subscriber::fmt::layer().with_writer(|| output::Complaints).with_filter(levels))
@@ -159,7 +159,7 @@ impl Local {
             None => LiveSources::fixed(Arc::new(Sources::parse(samples::SOURCES)?)),
         };
         let story = EventRecorder::new(Env::system());
-        // Output of functions is read from the start: it may say why they do not start.
+        // Reads the functions' output from the start: it may say why a function does not start.
         let (lines, printed) = mpsc::unbounded_channel();
         let listening = tokio::spawn(tell::listen(printed, story.clone(), self.json));
         let scheduler = |program: &PathBuf| OwnScheduler {
@@ -184,13 +184,13 @@ impl Local {
         let mut deployment = match Deployment::start(options, Arc::new(observer)).await {
             Ok(deployment) => deployment.side_by_side(SLOTS),
             Err(error) => {
-                // Prints the scheduler's own output first.
+                // Prints the scheduler's own output before the error.
                 drop(lines);
                 let _ = listening.await;
                 return Err(error);
             }
         };
-        // A user's worker reads the document from a file.
+        // The user's worker reads its sources document from a file.
         let directory = tempfile::tempdir()?;
         let file = in_a_file(file, &directory)?;
         let environment = self.environment(&deployment, &file);
@@ -202,7 +202,7 @@ impl Local {
             Some(program) => match self.start_processes(program, &mut deployment, &environment, lines).await {
                 Ok(processes) => Some(processes),
                 Err(error) => {
-                    // Prints its own output first.
+                    // Prints the worker's own output before the error.
                     drop(deployment);
                     let _ = listening.await;
                     return Err(error);
@@ -228,7 +228,7 @@ impl Local {
                 (if verdict.is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }, Some(verdict.says))
             }
         };
-        // The receiver may have ended.
+        // The task may have ended already.
         let _ = over.send(());
         telling.await?;
         if let Some(verdict) = verdict {
@@ -273,7 +273,7 @@ impl Local {
             let handlers = handlers.clone();
             move |_: &Parts| handlers.clone()
         };
-        // Later versions of the document must fit these workers as well.
+        // Later versions of the document must be valid for these workers too.
         let demanded = sources.demand(move |sources| {
             document::fits(sources, FUNCTION_TIMEOUT.as_secs()).map_err(|error| format!("{error:#}"))?;
             check_handlers(sources, &handlers)
@@ -302,14 +302,14 @@ impl Local {
         opened.map_err(|reason| anyhow!("{} is refused: {reason}", file.display()))
     }
 
-    /// Returns the environment of a function binary.
+    /// Returns the environment that a function binary needs.
     fn environment(&self, deployment: &Deployment, sources_file: &Path) -> Vec<(String, String)> {
         let mut environment = deployment.environment(&sources_file.to_string_lossy());
         environment.push(("AWS_ENDPOINT_URL_LAMBDA".to_owned(), self.lambda.clone()));
         environment
     }
 
-    /// Invokes functions on this machine; real credentials are never sent there.
+    /// Returns the handler that invokes functions on this machine. Real credentials are never sent there.
     fn invoke_handler(&self, deployment: &Deployment, sources: &LiveSources) -> Invoke {
         let engines = &deployment.engines;
         let account = Account {
@@ -334,7 +334,7 @@ impl Local {
             Deployment::start_without_functions(options, Arc::new(Quiet), Invoker::new(&self.invoke)).await?;
         let environment = self.environment(&deployment, &sources_file);
         let stops = Stops::listen()?;
-        // The file is last: a program that waits for it finds everything ready.
+        // The environment file is written last: a program that waits for it finds everything ready.
         let exports = environment.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
         self.greet_elsewhere(&deployment, &exports.collect::<String>());
         self.write_environment(&environment)?;
@@ -387,7 +387,7 @@ impl Local {
     }
 }
 
-/// Returns the path of the user's document, or of a file with the samples' own.
+/// Returns the path of the user's document. Without one, writes the samples' own document to a file.
 fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<PathBuf> {
     match file {
         Some(file) => Ok(file),
@@ -399,18 +399,18 @@ fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<Pat
     }
 }
 
-/// Returns the line that shows the sample's order.
+/// Returns the command line that shows the sample's order.
 fn show_line(url: &str) -> String {
     command_line("show", &local_option(url), &[samples::CURL_ENTITY])
 }
 
-/// Returns the line that sends samples, signed with the secrets in `file`.
+/// Returns the command line that sends samples signed with the secrets in `file`.
 fn send_line(url: &str, file: &Path, samples: &str) -> String {
     let to = if url == LOCAL { String::new() } else { format!(" --to {url}") };
     format!("{} send --sources {}{to} {samples}", this_command(), quoted(&file.to_string_lossy()))
 }
 
-/// Names samples to send: files of a folder if it is there, otherwise the command's own.
+/// Names samples to send: files of the folder if it exists, otherwise the command's own.
 fn at_hand(folder: &str, sources: &Sources) -> String {
     match sources.iter().next() {
         Some(source) if !Path::new(folder).is_dir() => format!("--provider {}", source.provider_name),
@@ -418,8 +418,8 @@ fn at_hand(folder: &str, sources: &Sources) -> String {
     }
 }
 
-/// Formats a line of an environment file so that shells and dotenv readers read the same: quotation marks, and no
-/// escapes.
+/// Formats a line of an environment file that shells and dotenv readers read alike: with quotation marks and
+/// without escapes.
 fn assignment(name: &str, value: &str) -> Result<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:@%+,-=".contains(c);
     let quotation_mark = match () {
@@ -483,7 +483,7 @@ impl Stops {
     }
 }
 
-/// Waits for Ctrl-C, then for the work in progress; the next Ctrl-C stops at once.
+/// Waits for Ctrl-C, then for the work in progress. The next Ctrl-C stops at once.
 async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option<ProcessIds>) -> Result<ExitCode> {
     let Stops { mut interrupted, mut terminated } = stops;
     tokio::select! {
@@ -500,7 +500,7 @@ async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option
         output::complain("stopped");
         return Ok(ExitCode::SUCCESS);
     }
-    // Dropping the deployment kills its processes.
+    // Dropping the deployment has killed its processes.
     if let Some(mut processes) = processes {
         let _ = tokio::time::timeout(AT_ONCE, processes.wait_for(|ids| ids.is_empty())).await;
     }

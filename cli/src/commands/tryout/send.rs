@@ -85,7 +85,7 @@ impl Send {
             let signed = samples::webhook(&event, &sources, Env::system().now());
             let webhook = match signed {
                 Ok(webhook) => webhook,
-                // One failure does not keep the others from being sent.
+                // One failure does not stop the others from being sent.
                 Err(error) => {
                     output::complain(format_args!("{}: {error:#}", path.display()));
                     all_accepted = false;
@@ -130,7 +130,7 @@ impl Send {
         format!("It was signed with {signed}; name the server's document with --sources FILE.")
     }
 
-    /// Prints the answer. A refusal names the document: the server may use other sources than this
+    /// Prints the answer. For a refusal, names the document: the server may use other sources than this
     /// command.
     fn print(&self, path: &Path, answer: &Answer) {
         let said: Accepted = Accepted::of(&answer.body);

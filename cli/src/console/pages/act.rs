@@ -82,7 +82,7 @@ async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -
         let parked = operator.parked(&target.order).await?;
         let parked = parked.iter().map(|one| Target { order: target.order.clone(), sequence: Some(one.sequence) });
         let mut parked: Vec<Target> = parked.collect();
-        // More than one could outlast the request.
+        // Redriving several deliveries could take longer than the request may.
         match parked.len() {
             0 => {
                 let sentence = format!("{} has no parked delivery any more; nothing was redriven.", target.order);
@@ -108,7 +108,7 @@ async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -
     Ok(Redirect::to(&format!("{back}&flash={flash}")).into_response())
 }
 
-/// The reason why an action was not done.
+/// The reason for refusing an action.
 struct Refusal {
     status: StatusCode,
     title: &'static str,
@@ -133,7 +133,7 @@ impl From<OperatorError> for Refusal {
     }
 }
 
-/// The form of a refused action, with what was typed.
+/// The form of a refused action, with the values that were typed.
 struct Form<'a> {
     action: &'a str,
     hidden: Vec<(&'static str, String)>,

@@ -1,4 +1,4 @@
-//! A delivery: its outcome, its body, and the difference from the one before.
+//! A delivery: its outcome, its body, and the difference from the delivery before it.
 
 use std::sync::Arc;
 

@@ -112,12 +112,12 @@ struct Rates {
     steps: BTreeMap<String, [Step; STEPS]>,
     now: u64,
     length: Duration,
-    /// The time from which everything is counted; before, a step without events is unknown.
+    /// Since this time, all events are counted. An earlier step without events is unknown.
     known_since: Option<u64>,
 }
 
 impl Rates {
-    /// Returns the step of a time, if the chart shows it.
+    /// Returns the step that contains the time, if the chart shows it.
     fn at(&mut self, source: &str, at: u64) -> Option<&mut Step> {
         let length = self.length.as_millis() as u64;
         let from = self.now.saturating_sub(length);

@@ -228,7 +228,7 @@ pub(super) struct Selection {
 
 impl Selection {
     fn includes(&self, source: Option<&str>, error: Option<&str>) -> bool {
-        // An empty value selects entries without one.
+        // An empty value selects entries without a source.
         self.source.as_deref().is_none_or(|wanted| source.unwrap_or_default() == wanted)
             && self.error.as_deref().is_none_or(|wanted| error.map(alike).unwrap_or_default() == wanted)
     }

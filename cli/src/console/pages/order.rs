@@ -245,7 +245,7 @@ fn acts(acts: &[OperatorAction], now: Timestamp) -> Markup {
 
 fn settled(entity: &EntityKey, timeline: &Timeline, limit: usize, now: Timestamp) -> Markup {
     let took = |took: Option<Duration>| took.map(duration).unwrap_or_default();
-    // The others are listed as parked.
+    // Parked deliveries are listed separately.
     let is_parked = |sequence: &Sequence| timeline.inspected.parked.iter().any(|one| one.sequence == *sequence);
     let settled: Vec<_> = timeline.settled.iter().filter(|(sequence, _)| !is_parked(sequence)).collect();
     html! {

@@ -1,4 +1,4 @@
-//! Search for orders by a part of their key.
+//! Search for orders by part of their key.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ async fn found(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
         return Ok(Redirect::to(&order_path(&entity)).into_response());
     }
     let depth = if parameters.read == "all" { Depth::Whole } else { Depth::Free };
-    // Orders are seldom removed, so an older reading is enough if it has a match.
+    // Orders are seldom removed, so an older reading that has a match suffices.
     let known = shared.readings.newest().filter(|reading| !matching(&reading.orders, wanted).is_empty());
     let reading = match known {
         Some(reading) => reading,

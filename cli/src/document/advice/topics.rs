@@ -31,7 +31,8 @@ pub(super) fn of(source: &Source) -> Vec<Advice> {
     let mut advice: Vec<Advice> = Vec::new();
     for taken in topics.take.iter() {
         let text = taken.as_str();
-        // Only a star matches a star: then all topics of the taken pattern are ignored.
+        // Of all patterns, only one with a star fits a text with a star. Such a pattern ignores every topic
+        // of the taken one.
         if let Some(ignored) = topics.ignore.iter().find(|ignored| ignored.fits(text)) {
             let ignored = ignored.as_str();
             advice.push(say(
@@ -83,7 +84,7 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
         let text = format!("`topics.{field}` has `{text}`, which {provider} does not send: it writes `{topic}`");
         return Some((Weight::Warning, text));
     }
-    // A topic of a known family may exist without a sample.
+    // A topic without a sample may exist in a known family.
     let family = |topic: &str| topic.split(['/', '.', ':', '*']).next().unwrap_or_default().to_owned();
     let slip = known.iter().find(|topic| nearest::is_slip(text, topic));
     if slip.is_none() && known.iter().any(|topic| family(topic) == family(text)) {

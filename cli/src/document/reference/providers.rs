@@ -123,8 +123,8 @@ fn signed_marks(reads: &Reads, signed: &Signed) -> String {
     if marks.is_empty() { "**none**".to_owned() } else { format!("{by_checksum}{}", marks.join(", ")) }
 }
 
-/// Lists places in the order in which they are tried. A place is marked where the kind of
-/// place or its protection changes.
+/// Lists places in the order in which they are tried. A place is marked if it differs from the one before in
+/// its kind, or in whether the signature covers it.
 fn places(places: &[&str], signed: &Signed) -> String {
     let mut shown = Vec::new();
     let mut before = (true, false);
@@ -204,7 +204,7 @@ fn length(time: Duration) -> String {
     }
 }
 
-/// Lists the rules, each on a line of its own if there are several.
+/// Lists the rules; several rules get a line each.
 fn entities(lines: &[Line]) -> String {
     match lines {
         [one] => line(one),

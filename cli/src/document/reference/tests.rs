@@ -69,8 +69,8 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
 
 const FORWARDED: &str = "{ url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }";
 
-/// Returns a document with the required fields of `table`, those that `field` needs, and
-/// `field` as `value` says.
+/// Returns a document with the required fields of `table`, the fields that `field` needs, and `field` itself
+/// set to `value`.
 fn document(table: &Table, field: &str, value: Option<&str>) -> String {
     let line = |name: &str, value: &str| format!("{name} = {value}\n");
     let needed: &[(&str, &str)] = match (table.path, field) {
@@ -80,7 +80,7 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
         _ => &[],
     };
     let required = table.fields.iter().filter(|other| matches!(other.absent, Absent::Required));
-    // Fields that need an omitted field are omitted too.
+    // If `field` is omitted, so are the fields that it needs.
     let needed = needed.iter().copied().filter(|_| value.is_some());
     let others = required.map(|other| (other.name, other.example)).chain(needed).filter(|(name, _)| *name != field);
     let mut body: String = others.map(|(name, value)| line(name, value)).collect();
@@ -89,7 +89,7 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
     }
     match table.path {
         "[sources.NAME]" => {
-            // A value that requires a table adds it.
+            // If a value requires a table, that table is added.
             let tables = match (field, value) {
                 ("generic", Some(_)) => body.replace("provider = \"shopify\"", "provider = \"generic\""),
                 ("forward", Some(_)) => body.replace("handler = \"log\"", "handler = \"forward\""),

@@ -100,7 +100,7 @@ async fn parked(act: &mut RunningAct<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends a burst to a source with groups; its first delivery runs alone while the others arrive.
+/// Sends a burst to a source with groups. Its first delivery runs alone while the others arrive.
 async fn group(act: &mut RunningAct<'_>) -> Result<()> {
     let journal = act.deployment.journal.clone();
     let before = journal.starts().len();
@@ -119,10 +119,10 @@ async fn killed(act: &mut RunningAct<'_>) -> Result<()> {
     let journal = act.deployment.journal.clone();
     let before = journal.starts().len();
     act.send(vec![order(8001, "A", &SHOPIFY[..3])], 1).await?;
-    // Asks the handlers' own log: a recorded start may not have begun.
+    // The handlers' own log shows starts that have begun; a recorded start may not have begun yet.
     journal.until_started(before + 2).await;
     act.deployment.replace_workers();
-    // No wake-up comes before the lease has expired; the next webhook sends one.
+    // No wake-up comes before the lease has expired. The next webhook's wake-up comes after that.
     Env::system().sleep(LEASE_EXPIRES).await;
     act.send(vec![Order { samples: vec![SHOPIFY[3]], ..order(8001, "A", &[]) }], 1).await?;
     act.until_settled(4).await;
@@ -133,8 +133,8 @@ async fn killed(act: &mut RunningAct<'_>) -> Result<()> {
 const RESENDS: u32 = 20;
 
 impl RunningAct<'_> {
-    /// Sends orders concurrently, the webhooks of each one after the other, each `copies`
-    /// times.
+    /// Sends several orders concurrently. The webhooks of each order are sent one after the other, each
+    /// `copies` times.
     async fn send(&mut self, orders: Vec<Order>, copies: usize) -> Result<()> {
         let all = orders.into_iter().map(|order| {
             let already = self.orders.get(&order.letter).map_or(0, Vec::len);
@@ -164,7 +164,7 @@ impl RunningAct<'_> {
                 let mut answered = None;
                 for _ in 0..copies {
                     let mut answer = deployment.sender.post(&webhook).await?;
-                    // 503 means that it is not stored; senders send it again.
+                    // A webhook answered 503 is not stored; its sender sends it again.
                     for _ in 0..RESENDS {
                         if answer.status != 503 {
                             break;
@@ -189,8 +189,8 @@ impl RunningAct<'_> {
         Ok(())
     }
 
-    /// Waits until each delivery is settled. One may have several sequences: it may have
-    /// been stored although it was answered 503 and sent again.
+    /// Waits until each delivery is settled. A delivery may have several sequences, because a webhook
+    /// answered 503 and sent again may have been stored the first time too.
     async fn until_each_is_settled(&self) {
         let settled = |happening: &&OrderEvent| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
         let count = self.orders.values().map(Vec::len).sum();

@@ -32,9 +32,9 @@ use crate::{
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {
-    /// The time of a handler start.
+    /// The duration of a handler start.
     pub(crate) takes: Duration,
-    /// The number of failures before these deliveries succeed.
+    /// How often each of these deliveries fails before it succeeds.
     pub(crate) fails: HashMap<&'static str, u32>,
     pub(crate) rejects: Vec<&'static str>,
 }

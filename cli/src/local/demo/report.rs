@@ -19,9 +19,9 @@ pub struct OrderReport {
     pub entity: EntityKey,
     /// The names of the order's deliveries, in order of arrival.
     pub arrived: Vec<String>,
-    /// The applied deliveries' names, in that order.
+    /// The names of the applied deliveries, in order of their application.
     pub ran: Vec<String>,
-    /// The names of redriven deliveries, which ran at their new sequence.
+    /// The names of redriven deliveries, which ran at a new sequence.
     pub put_back: Vec<String>,
     pub starts: usize,
     /// The longest time between acceptance and first start.
@@ -85,13 +85,13 @@ impl ActReport {
     }
 }
 
-/// Returns the total time in handlers; a group counts once.
+/// Returns the total time in handlers; a group's time counts once.
 fn handled(runs: &[&Run]) -> Duration {
     let by_start: BTreeMap<_, _> = runs.iter().map(|run| (run.token, run.ended.saturating_sub(run.started))).collect();
     by_start.into_values().sum()
 }
 
-/// Returns names for a table of 80 columns.
+/// Shortens names to fit a table of 80 columns.
 fn shortened(names: &[String]) -> String {
     match names {
         [first, _, _, .., last] => format!("{first} … {last}"),

@@ -21,7 +21,7 @@ pub(super) struct Summary {
     orders: usize,
     accepted: usize,
     started: usize,
-    /// The most handlers at the same time.
+    /// The most handlers that ran at the same time.
     most_at_once: usize,
     applied: usize,
     /// Orders whose deliveries were applied in sequence.
@@ -63,7 +63,7 @@ impl Summary {
             }
             match happening.what {
                 EventKind::Accepted => {
-                    // Counts a webhook once, even if it was sent again.
+                    // A webhook that was sent again counts once.
                     accepted.insert((&happening.entity, happening.name.as_str()));
                     applied.entry(&happening.entity).or_default();
                 }

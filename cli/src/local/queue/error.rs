@@ -59,8 +59,8 @@ impl Code {
     }
 }
 
-/// A refused request. Nothing was changed, except that [`Code::InternalFailure`]
-/// leaves this open.
+/// A refused request. The queue is unchanged, except that after [`Code::InternalFailure`] it may have
+/// changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueError {
     /// The code, for clients.

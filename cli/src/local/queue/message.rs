@@ -52,7 +52,7 @@ pub struct Message {
     pub body: String,
     /// The time of the send, since the Unix epoch; kept when the message moves.
     pub sent_at: Duration,
-    /// The number of receives in all queues, including this one.
+    /// The number of receives so far, in all queues and including this one.
     pub receive_count: u32,
 }
 
@@ -61,8 +61,8 @@ pub(super) fn md5(body: &str) -> String {
     format!("{:x}", md5::compute(body))
 }
 
-/// One receive of one message; its text form is the receipt handle. A handle is current
-/// if its `receive` equals the row's receive count.
+/// One receive of one message. Its text form is the receipt handle. A handle is current if its `receive`
+/// equals the receive count in the message's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Receipt {
     pub(super) row: i64,

@@ -25,7 +25,7 @@ pub struct QueueSettings {
     pub name: String,
     /// How long a received message stays hidden, unless the receive sets another time.
     pub visibility_timeout: Duration,
-    /// The dead-letter queue and the receives before a message moves there.
+    /// The dead-letter queue, and the number of receives before a message moves there.
     pub redrive: Option<Redrive>,
 }
 
@@ -39,7 +39,7 @@ impl QueueSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redrive {
     pub dead_letters: String,
-    /// A message moves when it would be received once more than this.
+    /// A message moves instead of being received once more than this.
     pub max_receives: u32,
 }
 
@@ -61,9 +61,9 @@ struct State {
 
 struct Queue {
     settings: QueueSettings,
-    /// A message may have become visible, or will sooner: wakes waiting receives.
+    /// Wakes waiting receives: a message may be visible now, or become visible sooner than they expect.
     arrivals: Arc<Notify>,
-    /// A count may have changed.
+    /// Notifies of a change that may have changed a count.
     changes: Arc<Notify>,
 }
 
@@ -153,7 +153,7 @@ impl Queues {
         Ok(id)
     }
 
-    /// Receives visible messages, or waits for some. Empty once the wait is over.
+    /// Receives visible messages, or waits for some. Returns none once the wait is over.
     ///
     /// A message that was received as often as the redrive policy allows moves to
     /// the dead-letter queue instead. As in SQS, this happens only during a receive.
@@ -161,7 +161,7 @@ impl Queues {
         let arrivals = self.lock().queue(queue)?.arrivals.clone();
         let deadline = self.clock.now() + receive.wait;
         loop {
-            // Registered before the look, so that later arrivals wake it.
+            // Registered before the queue is read, so that a later arrival wakes this receive.
             let mut arrived = std::pin::pin!(arrivals.notified());
             arrived.as_mut().enable();
             let (messages, next_at) = self.take(queue, receive)?;
@@ -176,7 +176,7 @@ impl Queues {
         }
     }
 
-    /// Returns visible messages; if all are hidden, the wait for the next one.
+    /// Returns visible messages. If all are hidden, returns the time until the next one is visible.
     fn take(&self, name: &str, receive: Receive) -> Result<(Vec<Message>, Option<Duration>), QueueError> {
         let now = self.clock.now();
         let mut guard = self.lock();
@@ -207,7 +207,7 @@ impl Queues {
                     }
                 }
             }
-            // If this round only moved dead letters, look again: each round leaves fewer.
+            // If this round only moved dead letters, reads again: each round leaves fewer messages.
             if !messages.is_empty() {
                 break;
             }
@@ -229,9 +229,8 @@ impl Queues {
 
     /// Deletes the message of a receipt handle.
     ///
-    /// Succeeds without deleting if the message is gone or was received again since;
-    /// SQS leaves the second case open. The latest handle deletes even after the
-    /// visibility timeout.
+    /// Succeeds without deleting if the message is gone, or was received again since; SQS leaves the second
+    /// case open. The latest handle deletes even after the visibility timeout.
     pub fn delete(&self, queue: &str, receipt_handle: &str) -> Result<(), QueueError> {
         let state = self.lock();
         let found = state.queue(queue)?;
@@ -242,8 +241,8 @@ impl Queues {
 
     /// Hides a message for `timeout` from now, or makes it visible at once.
     ///
-    /// A message that is visible already stays so. As in SQS, an older handle works
-    /// too: it changes the visibility for the consumer that has the message now.
+    /// A visible message stays visible. As in SQS, an older handle works too: it changes the visibility for
+    /// the consumer that has the message now.
     pub fn change_visibility(&self, queue: &str, receipt_handle: &str, timeout: Duration) -> Result<(), QueueError> {
         let now = self.clock.now();
         let state = self.lock();
@@ -264,7 +263,7 @@ impl Queues {
         }
     }
 
-    /// Returns how many messages are in which state.
+    /// Returns the number of messages in each state.
     pub fn counts(&self, queue: &str) -> Result<Counts, QueueError> {
         let state = self.lock();
         state.queue(queue)?;

@@ -94,8 +94,8 @@ struct Server {
     closing: watch::Receiver<bool>,
 }
 
-/// Serves the queues until `shutdown` completes. Then it answers waiting receives
-/// as empty and finishes the requests under way.
+/// Serves the queues until `shutdown` completes. It then answers waiting receives without messages, and
+/// finishes the requests under way.
 pub async fn serve(
     listener: TcpListener,
     queues: Arc<Queues>,
@@ -103,7 +103,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let (close, closing) = watch::channel(false);
     let server = Arc::new(Server { queues, closing });
-    // SDKs post to different paths; the queue's URL is in the body.
+    // SDKs post to different paths, so the path is ignored: the body holds the queue's URL.
     let router = Router::new().fallback(answer).layer(DefaultBodyLimit::max(REQUEST_BYTES)).with_state(server);
     let shutdown = async move {
         shutdown.await;
@@ -254,7 +254,7 @@ fn requested(names: &[String], attributes: &[(&str, u128)]) -> Value {
         .into()
 }
 
-/// Returns the last part of a queue's URL. The rest may name any way to this machine.
+/// Returns the last part of a queue's URL. The rest may be any address of this machine.
 fn name_in(queue_url: &str) -> &str {
     queue_url.rsplit('/').next().unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! Messages in SQLite; the only file with SQL.
 //!
-//! A file is in WAL mode without a sync for each commit: answered requests survive
-//! the end of the process, not a power cut. It is locked exclusively, because
-//! pollers of another process would not be woken.
+//! The file is in WAL mode without a sync for each commit: answered requests survive the end of the process,
+//! but not a power cut. The file is locked exclusively, because another process's sends would not wake this
+//! one's receives.
 
 use std::{path::Path, time::Duration};
 
@@ -10,9 +10,9 @@ use rusqlite::{Connection, Row, Transaction, named_params};
 
 use super::message::{Message, Receipt};
 
-/// A message is *in flight* while hidden by a receive, *delayed* until first
-/// visible, else *visible*: all follow from `visible_at` and `receives`.
-/// `AUTOINCREMENT` keeps a row's number, and so a receipt handle, from coming back.
+/// A message is *in flight* while a receive hides it, *delayed* until it is first visible, and otherwise
+/// *visible*. All three follow from `visible_at` and `receives`. With `AUTOINCREMENT` a row's number, and so
+/// a receipt handle, is never used again.
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS messages (
         row INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -27,14 +27,14 @@ const SCHEMA: &str = "
     CREATE INDEX IF NOT EXISTS messages_by_visibility ON messages (queue, visible_at, receives);
 ";
 
-/// A random UUID (version 4) out of SQLite's own random bytes.
+/// A random UUID (version 4), made of SQLite's own random bytes.
 const MESSAGE_ID: &str =
     "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2)
     || '-a' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
 
 pub(super) struct Visible {
     pub(super) row: i64,
-    /// The number of receives from this queue, before the next one.
+    /// The number of receives from this queue so far, without the next one.
     pub(super) receives_here: u32,
     pub(super) message: Message,
 }
@@ -46,7 +46,7 @@ pub struct Counts {
     pub visible: u64,
     /// Received and hidden.
     pub in_flight: u64,
-    /// The number of messages that are not visible for the first time yet.
+    /// Not yet visible for the first time.
     pub delayed: u64,
 }
 
@@ -67,7 +67,7 @@ impl Store {
 
     pub(super) fn open(path: &Path) -> rusqlite::Result<Self> {
         let connection = Connection::open(path)?;
-        // Waiting is useless: an owner keeps the file as long as it lives.
+        // Waiting would be useless: an owner keeps the file as long as it lives.
         connection.busy_timeout(Duration::ZERO)?;
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -138,7 +138,7 @@ impl Store {
         self.connection.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    /// Returns when a receipt's message becomes visible; `None` if it is not in the queue.
+    /// Returns when a receipt's message becomes visible; `None` if the message is not in the queue.
     pub(super) fn visible_at(&self, queue: &str, receipt: Receipt) -> rusqlite::Result<Option<Duration>> {
         let sql = "SELECT visible_at FROM messages WHERE row = :row AND queue = :queue";
         let mut select = self.connection.prepare_cached(sql)?;

@@ -1,5 +1,5 @@
-//! The private key of the samples whose senders publish their public key. It is public:
-//! only a local ingest accepts it.
+//! The private key of the samples whose senders publish their public keys. Everybody knows it, so only a
+//! local ingest accepts it.
 
 use axum::body::Bytes;
 use webhook_serializer::{
@@ -8,13 +8,13 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-/// The public keys, as those senders publish theirs.
+/// Finds the public keys as the samples' senders publish them.
 #[derive(Debug, Clone, Copy)]
 pub struct DevelopmentKeys;
 
 const CERTIFICATE: &[u8] = include_bytes!("../../../events/keys/certificate.pem");
 
-/// The URLs that the samples name, and the keys there.
+/// The key URLs that the samples name, and the keys found there.
 const PUBLISHED: [(&str, &[u8]); 3] = [
     ("https://api.sandbox.paypal.com/v1/notifications/certs/CERT-development", CERTIFICATE),
     (

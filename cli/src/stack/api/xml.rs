@@ -10,7 +10,7 @@ pub struct Element {
     children: Vec<Element>,
 }
 
-/// The answers are not nested deeper.
+/// The deepest nesting that is read; the services' answers are not nested deeper.
 const DEEPEST: usize = 64;
 
 impl Element {
@@ -18,7 +18,7 @@ impl Element {
     ///
     /// # Errors
     ///
-    /// It is not XML, or has no element.
+    /// The text is not XML, or has no element.
     pub fn parse(text: &str) -> Result<Self> {
         let mut open: Vec<Element> = Vec::new();
         let mut root = None;
@@ -51,17 +51,17 @@ impl Element {
         self.children.iter().filter(move |child| child.name == name)
     }
 
-    /// Returns the element at the end of `path`, the first of each name.
+    /// Returns the element at the end of `path`. Each step takes the first element of that name.
     pub fn at(&self, path: &[&str]) -> Option<&Element> {
         path.iter().try_fold(self, |element, name| element.children.iter().find(|child| child.name == *name))
     }
 
-    /// Returns the text at the end of `path`, or an empty one.
+    /// Returns the text at the end of `path`, or an empty text.
     pub fn text(&self, path: &[&str]) -> &str {
         self.at(path).map_or("", |element| element.text.trim())
     }
 
-    /// Returns the pairs of a list at `path`: of each `member` or `entry`, the texts of `key` and `value`.
+    /// Returns the pairs of the list at `path`: the texts of `key` and `value` in each `member` or `entry`.
     pub fn pairs(&self, path: &[&str], [key, value]: [&str; 2]) -> Vec<(String, String)> {
         let list = self.at(path).map(|list| list.children.iter()).unwrap_or_default();
         list.map(|one| (one.text(&[key]).to_owned(), one.text(&[value]).to_owned())).collect()

@@ -12,8 +12,8 @@ pub struct Changed {
     pub after: Option<String>,
 }
 
-/// Compares two bodies, in the order of the second. Without `raw`, a difference in personal data is reported without
-/// the values. The order of members is ignored; items of arrays are compared by position.
+/// Compares two bodies, in the order of the second. Without `raw`, a difference in personal data is reported
+/// without its values. The order of members does not matter; items of arrays are compared by position.
 pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
     let shown = |node: &Node| if raw { node.clone() } else { redacted(node).node };
     let mut changes = Vec::new();
@@ -21,11 +21,11 @@ pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
     changes
 }
 
-/// A value, and the part of it that may be shown.
+/// A value, and its part that may be shown.
 #[derive(Clone, Copy)]
 struct Side<'a>(&'a Node, &'a Node);
 
-/// A name in the body, and as it is shown.
+/// A member's name: as in the body, and as it may be shown.
 type Step = (String, String);
 
 impl<'a> Side<'a> {

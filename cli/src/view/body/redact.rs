@@ -1,5 +1,5 @@
-//! Hides personal data in a body, by key and by form. It hides too much rather than too little; the body can be shown
-//! raw.
+//! Hides personal data in a body, by key and by form. It rather hides too much than too little: the operator
+//! can show the raw body.
 
 use super::{Node, token};
 
@@ -8,11 +8,12 @@ pub const REDACTED: &str = "\"[redacted]\"";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {
     pub node: Node,
-    /// The hidden places.
+    /// JSON pointers to the hidden places.
     pub pointers: Vec<String>,
 }
 
-/// Keys whose values are hidden, in small letters without other signs: `billing_address` as `billingaddress`.
+/// Keys whose values are hidden, in lower case without other characters: `billing_address` as
+/// `billingaddress`.
 const HIDDEN: [&str; 31] = [
     "billing",
     "billingdetails",
@@ -47,7 +48,7 @@ const HIDDEN: [&str; 31] = [
     "subscriber",
 ];
 
-/// Parts of such keys.
+/// Parts of keys whose values are hidden.
 const HIDDEN_PARTS: [&str; 20] = [
     "accountnumber",
     "address",
@@ -71,10 +72,10 @@ const HIDDEN_PARTS: [&str; 20] = [
     "zipcode",
 ];
 
-/// Hidden if they hold objects; as a number, `shipping` is a price.
+/// Keys whose values are hidden only if they are objects; a number under `shipping` is a price.
 const HIDDEN_OBJECTS: [&str; 3] = ["shipping", "destination", "receiver"];
 
-/// Names of things, not of people.
+/// Keys that end in `name` and name things, not people.
 const THINGS: [&str; 12] = [
     "brandname",
     "currencyname",
@@ -116,7 +117,7 @@ fn walk(node: &Node, key: Option<&str>, pointer: &mut String, hidden: &mut Vec<S
                 return Node::Object(members.iter().map(member).collect());
             }
             Node::Array(items) => {
-                // The array's own key applies to its items: each of `emails` is one.
+                // The array's own key applies to its items: each item of `emails` is an email address.
                 let item = |(number, node): (usize, &Node)| below(&number.to_string(), key, node);
                 return Node::Array(items.iter().enumerate().map(item).collect());
             }
@@ -147,7 +148,7 @@ fn is_hidden(key: Option<&str>, node: &Node) -> bool {
         || (key.ends_with("name") && !THINGS.contains(&&*key) && !node.text().is_some_and(|text| is_number(&text)))
 }
 
-/// Returns what may be shown of a string or number by its form; `None` hides it.
+/// Returns what the form of a string or number allows to be shown; `None` hides the value.
 fn shown_in_part(key: Option<&str>, node: &Node) -> Option<Node> {
     let Node::Leaf(leaf) = node else { return Some(node.clone()) };
     let text = node.text().unwrap_or_else(|| leaf.clone());
@@ -185,8 +186,8 @@ fn is_phone(text: &str) -> bool {
         && text.bytes().skip(1).all(|b| b.is_ascii_digit() || b" ()-./".contains(&b))
 }
 
-/// Returns whether it has 15 to 19 digits in a row, but for spaces and dashes, that are a card's by their first and
-/// check digits. Ids of shops are shorter.
+/// Returns whether the text has a card number: 15 to 19 digits, apart from spaces and dashes, with a card's
+/// first digit and check digit. Shops' ids are shorter.
 fn has_card(text: &str) -> bool {
     let mut digits = Vec::new();
     for byte in text.bytes().chain([b'.']) {
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn card_numbers_are_hidden_and_ids_are_not() {
-        // Both as text and as a number, unless its key names an id.
+        // Card numbers are hidden as text and as a number, unless the key names an id.
         assert_eq!(shown(r#"["4242-4242-4242-4242",378282246310005]"#), r#"["[redacted]","[redacted]"]"#);
         for kept in [r#"{"x":9007199254740993}"#, r#"{"x":"4242424242424241"}"#, r#"{"order_id":4242424242424242}"#] {
             assert_eq!(shown(kept), kept);

@@ -114,7 +114,7 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
                 }
             };
             let wide = to.saturating_sub(from) + 1;
-            // The name, if it fits; on a coloured ground the colour shows the rest.
+            // A name is written if it fits. Its cells keep the span's colour.
             let fits = span.name.chars().count() <= wide && kind == Kind::Running;
             let mut name = span.name.chars().filter(|_| fits);
             for cell in &mut cells[from..=to] {
@@ -132,7 +132,7 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
             Sign::Failed => ('!', Paint::Bad),
             Sign::TakenOver => ('»', Paint::Warn),
         };
-        // One column earlier, so that a name that starts here stays readable.
+        // The sign stands one column earlier, so that a name that starts here stays readable.
         cells[column(mark.at).saturating_sub(1)] = Cell { glyph, paint };
     }
     cells

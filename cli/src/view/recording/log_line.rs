@@ -16,25 +16,25 @@ use crate::output::visible;
 pub enum ParsedLine {
     /// The line was recorded.
     Recorded,
-    /// The line was skipped, because the output shows it elsewhere.
+    /// The line was skipped: the output shows its content elsewhere.
     Nothing,
-    /// A line of the function's log, to be shown like this.
+    /// A line of the function's log, as it is to be shown.
     Words(String),
-    /// A handler's own output, shown as it is.
+    /// A handler's own output, to be shown unchanged.
     Printed,
 }
 
 const SETTLEMENTS: [Settlement; 5] =
     [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked, Settlement::Superseded];
 
-/// Fields that every line has, and those for CloudWatch.
+/// The fields that every line has, and those for CloudWatch. They are not shown.
 const NOT_SHOWN: [&str; 6] = ["timestamp", "level", "message", "request", "outcome", "_aws"];
 
 impl EventRecorder {
     pub fn record_line(&self, line: &str) -> ParsedLine {
         match serde_json::from_str::<Map<String, Value>>(line) {
             Ok(fields) if is_of_the_log(&fields) => self.record_fields(&fields),
-            // A handler's own output, JSON or not.
+            // The line is a handler's own output, in JSON or not.
             _ => ParsedLine::Printed,
         }
     }
@@ -42,7 +42,8 @@ impl EventRecorder {
     fn record_fields(&self, fields: &Map<String, Value>) -> ParsedLine {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
         let number = |name: &str| fields.get(name).and_then(Value::as_u64);
-        // A handler may log the same words; an event names its order.
+        // A handler may log the same message, but a line of the function's log names its order or holds
+        // metrics.
         let is_event = ["entity", "_aws"].iter().any(|name| fields.contains_key(*name));
         let what = match text("message") {
             "accepted" | "requeued" | "measured" if is_event => return ParsedLine::Nothing,
@@ -64,7 +65,7 @@ impl EventRecorder {
         match (what, EntityKey::parse(text("entity"))) {
             (Some(what), Ok(entity)) => {
                 let sequence = number("sequence").map(Sequence);
-                // A delivery that was stored although its sender got an error was not recorded as accepted.
+                // No acceptance was recorded for a delivery that was stored although its sender got an error.
                 let given = self.name(text("delivery"), text("delivery"));
                 let name = sequence.map(|sequence| self.name_at(&entity, sequence, &given));
                 self.record(&entity, sequence, name.unwrap_or_default(), what);
@@ -75,7 +76,7 @@ impl EventRecorder {
     }
 }
 
-/// Returns whether it has the fields of every log line: a program's own JSON is shown unchanged.
+/// Returns whether the line has the fields of every log line. A program's other JSON is shown unchanged.
 fn is_of_the_log(fields: &Map<String, Value>) -> bool {
     let level = fields.get("level").and_then(Value::as_str);
     let is_level = level.is_some_and(|level| ["TRACE", "DEBUG", "INFO", "WARN", "ERROR"].contains(&level));

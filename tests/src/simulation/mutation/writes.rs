@@ -1,4 +1,4 @@
-//! The purposes of writes, told by their changes and conditions.
+//! Finds the purpose of a write from its changes and conditions.
 
 use webhook_serializer::protocol::{
     attempt::Retries,
@@ -9,7 +9,7 @@ use webhook_serializer::protocol::{
 
 use super::super::world::{entity_number, key};
 
-/// Returns an id whose retry period no longer shows.
+/// Returns the id without the form that shows its retry period.
 pub fn without_period(delivery_id: &str) -> String {
     delivery_id.replace('~', "-")
 }
@@ -41,7 +41,8 @@ pub fn raises(write: &Write) -> bool {
     is_claim(write) && sets(write, a::HEAD)
 }
 
-/// Only a restore's forced lease sets a tail.
+/// Returns whether the write takes the lease by force for a restore: no other write to the holder sets a
+/// tail.
 pub fn seizes(write: &Write) -> bool {
     sets(write, a::HOLDER) && sets(write, a::TAIL)
 }

@@ -84,7 +84,7 @@ async fn operator_visit(world: &Arc<World>, place: u32, entity: usize, decision:
 async fn erase(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: usize) {
     let observed = world.observed(entity);
     if !observed.present {
-        // The row was erased or purged before; this erase removes the rest.
+        // The row was erased or purged earlier; this erase removes the rest.
         world.record_erase(entity, observed.tail);
     }
     let node = parts.node;
@@ -116,7 +116,7 @@ async fn hold_and_skip(world: &Arc<World>, parts: &Parts, entity: usize, decisio
             world.mark("a delivery is skipped");
         }
     }
-    // The known seeds of the other mutations were found without rewinds.
+    // The seeds known for the other mutations were found before there were rewinds.
     if world.profile.rewinds > 0 && world.plan.mutation.is_none_or(|rule| rule == Rule::RepeatsItself) {
         runs_again(
             world,
@@ -151,7 +151,8 @@ async fn runs_again(world: &Arc<World>, parts: &Parts, operator: &Operator, enti
     }
 }
 
-/// Runs an operation that sends its wake-up last; if it fails, the sweep has to find what waits.
+/// Runs an operation that sends its wake-up last. If the operation fails, only the sweep finds the waiting
+/// deliveries.
 pub async fn with_pending_wake_up<T>(
     world: &Arc<World>,
     entity: usize,

@@ -1,4 +1,4 @@
-//! Worker functions: each receives batches until its time is over, and boots anew after a crash.
+//! Worker functions. Each receives batches until its time is over, and starts anew after a crash.
 
 use std::{sync::Arc, time::Duration};
 
@@ -64,7 +64,7 @@ pub async fn run_worker(world: Arc<World>, number: u32, until: Duration) {
     }
 }
 
-/// The time until the queue has something.
+/// Returns the time until the queue has a message again.
 fn idle_time(world: &World) -> Duration {
     match world.queue.next_at() {
         Some(at) if at > world.elapsed() => at - world.elapsed(),
@@ -114,7 +114,7 @@ async fn process(
     }
 }
 
-/// Deletes the messages of a batch but the failed ones, as Lambda does.
+/// Deletes the messages of a batch except the failed ones, as Lambda does.
 fn acknowledge(
     world: &World,
     number: u32,

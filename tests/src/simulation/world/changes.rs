@@ -20,7 +20,7 @@ use super::{
     Inner, World, key, label, relative,
 };
 
-/// A write of an entity's row that landed, beside the row that was observed last.
+/// A write to an entity's row that landed, and the row as it was observed before.
 struct RowChange<'a> {
     node: u32,
     entity: usize,
@@ -32,7 +32,7 @@ struct RowChange<'a> {
     tail: u64,
     token: u64,
     holder: Option<&'a str>,
-    /// The receipts behind the old head.
+    /// The receipts of sequences behind the old head.
     newly: Vec<Receipt>,
     last: Option<Receipt>,
     by_hand: bool,
@@ -101,7 +101,8 @@ impl<'a> RowChange<'a> {
         self.last.as_ref().map_or("", |receipt| receipt.settlement.as_str())
     }
 
-    /// The numbers that must not go back, and the places that one settle may decide.
+    /// Returns mistakes in the numbers: some must not go back, and one settle may decide only `most`
+    /// sequences.
     fn wrong_numbers(&self, most: u64) -> Vec<String> {
         let Self { old, how, head, tail, token, .. } = self;
         let mut mistakes = Vec::new();
@@ -119,7 +120,7 @@ impl<'a> RowChange<'a> {
             mistakes.push(format!("{how} without a greater token: {}", relative(*token)));
         }
         let places = head.saturating_sub(old.head);
-        // Ending a rewind settles the rest at once.
+        // An operator who ends a rewind settles the remaining sequences at once.
         let is_by_a_worker = old.present && !self.by_hand && !self.is_restored;
         if is_by_a_worker && (places > most || places != self.newly.len() as u64) {
             mistakes.push(format!("head went from {} to {}", relative(old.head), relative(*head)));
@@ -127,7 +128,7 @@ impl<'a> RowChange<'a> {
         mistakes
     }
 
-    /// The mark of what happened, if a run has to reach it.
+    /// Returns the mark for the situation, if it is one that runs have to reach.
     fn reached(&self, is_of_another_period: bool) -> Option<&'static str> {
         let settlement = self.settlement();
         match self.how {
@@ -214,20 +215,21 @@ impl World {
         }
     }
 
-    /// Remembers which orders may wait for the sweep.
+    /// Notes which orders may have to wait for the sweep.
     fn note_wake_ups(&self, change: &RowChange<'_>) {
         let RowChange { entity, token, head, tail, .. } = *change;
         let drained = change.holder.is_some() && is_of(change.row, LeaseKind::Drain);
         self.with_history(|history| match change.how {
-            // An orphaned lease: see "What is left to the sweep" in docs/decisions.md.
+            // The lease is orphaned: see "What is left to the sweep" in docs/decisions.md.
             "acquired" | "taken over" if history.is_late => {
                 history.excused.insert(entity);
             }
-            // Taken over from an exclusive holder: a drain does not acquire an empty inbox otherwise.
+            // The lease was taken over from an exclusive holder. Otherwise a drain does not acquire an empty
+            // inbox.
             "taken over" if drained && head == tail => {
                 history.idle.insert(entity, token);
             }
-            // The wake-up of the retry is spent, or the lease was acquired for a duplicate.
+            // The retry's wake-up is spent, or the lease was acquired for a duplicate message.
             "claimed" if history.is_late || (drained && history.idle.get(&entity) == Some(&token)) => {
                 history.unwoken.insert(entity);
             }
@@ -235,7 +237,8 @@ impl World {
         });
     }
 
-    /// Finds a delivery that waits without a wake-up or a worker; the next claim's wake-up would hide it.
+    /// Finds a delivery that waits without a wake-up and without a worker. It is checked before the next
+    /// claim, whose wake-up would hide it.
     fn waits_unseen(&self, entity: usize, head: u64) -> Option<String> {
         let under_way = self.queue.holds(&key(entity));
         self.with_history(|history| {
@@ -255,12 +258,12 @@ impl World {
 }
 
 impl Inner {
-    /// Records the settlements of a change; returns the mistakes in them.
+    /// Records the settlements of a change, and returns the mistakes in them.
     fn record_settled(&mut self, change: &RowChange<'_>, at: usize, at_time: Duration) -> Vec<String> {
         let RowChange { entity, node, head, by_hand, newly, old, .. } = change;
         let (entity, head, is_kept) = (*entity, *head, *by_hand);
         let mut mistakes = Vec::new();
-        // Ending a rewind may settle more than the row remembers.
+        // An operator who ends a rewind may settle more than the row remembers.
         let first = newly.first().map_or(head + 1, |receipt| receipt.sequence.0);
         for place in (old.head + 1..first).filter(|_| is_kept) {
             match self.history.decided_last((entity, place)).cloned() {
@@ -296,7 +299,8 @@ impl Inner {
     }
 }
 
-/// Only applied deliveries run again; others keep their settlement while it is remembered.
+/// Checks that only an applied delivery runs again. Others keep their settlement for as long as it is
+/// remembered.
 fn runs_again(before: &SettledRecord, now: &SettledRecord, erased: bool) -> Option<String> {
     let as_it_was = before.settlement == now.settlement && before.name == now.name;
     let fails_now = before.settlement == "applied" && now.settlement == "parked";

@@ -1,4 +1,4 @@
-//! Copies, loses and restores the tables, and what the auditor knows of that.
+//! Copies, loses and restores the tables, and records what the auditor has to know about it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +37,7 @@ pub struct Copied {
 
 #[derive(Debug, Default)]
 pub struct Lost {
-    /// The greatest tail and token of each order.
+    /// Each order's greatest tail and token.
     given_out: BTreeMap<usize, (u64, u64)>,
     heads: BTreeMap<usize, u64>,
     filled: BTreeSet<(usize, u64)>,
@@ -68,7 +68,7 @@ impl World {
         self.inner().stop.since.is_some()
     }
 
-    /// True time during which functions ran.
+    /// Returns the true time for which functions have run.
     pub fn running_time(&self) -> Duration {
         let now = self.elapsed();
         let inner = self.inner();
@@ -163,7 +163,8 @@ impl World {
         }
     }
 
-    /// After a restore, rows are free and empty, and held only if they were stopped before.
+    /// Checks that after a restore each row is free and empty, and that it is held only if the order was
+    /// stopped before.
     pub fn check_restored(&self) {
         let mut mistakes = Vec::new();
         let mut inner = self.inner();
@@ -209,7 +210,7 @@ impl World {
         has(after) && !before.is_some_and(has)
     }
 
-    /// Lists numbers that the lost tables had given out already.
+    /// Returns mistakes: numbers that the lost tables had given out before.
     pub(super) fn given_out_again(
         &self,
         node: u32,
@@ -243,7 +244,7 @@ impl World {
 }
 
 impl History {
-    /// Forgets what was settled since the copy, and answers that it lacks.
+    /// Forgets settlements and answers that the copy does not have.
     fn record_loss(&mut self, lost: &Lost, copied: &Copied, at: usize) {
         let (decided, before) = (copied.decided.clone(), copied.decided_before.clone());
         let since = |(_, decided): &((usize, u64), SettledRecord)| decided.at > copied.at;
@@ -260,7 +261,7 @@ impl History {
                 call.acked.drain(..).partition(|(_, sequence)| lost.holds(entity, *sequence));
             call.deferred &= gone.is_empty();
             (call.acked, call.lost) = (kept, gone);
-            // An answer before the copy must be in it.
+            // An answer from before the copy must be in the copy.
             let early = call.lost.iter().find(|(acked, _)| *acked < copied.at);
             if let Some((_, sequence)) = early {
                 let place = relative(*sequence);

@@ -1,4 +1,4 @@
-//! The rows of the world: every write lands here and is audited.
+//! The rows of the world. Every write lands here and is audited.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// A row that an erase reads as idle may be forgotten up to its head.
+    /// Records that an erase has read a row. If the row looks idle, it may be forgotten up to its head.
     pub fn record_read(&self, node: u32, key: &webhook_serializer::protocol::table::Key) {
         if key.table != TableName::Entities || !self.inner().erasing.contains(&node) {
             return;
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// Returns a row as a stale read may see it.
+    /// Returns the row as a stale read may see it.
     pub fn stale(&self, row: Row) -> Option<Row> {
         let key = row.text(a::ENTITY).unwrap_or_default();
         if is_job(key) {

@@ -17,13 +17,14 @@ use serializer::{
 };
 use webhook_serializer::time::Timestamp;
 
-/// The interval. CloudWatch Logs answers at least five such requests a second, and two log groups are polled.
+/// The poll interval. CloudWatch Logs answers at least five such requests a second, and each poll reads two
+/// log groups.
 pub const EVERY: Duration = Duration::from_secs(2);
 
-/// The longest delay of a line behind newer ones, in milliseconds.
+/// The longest delay, in milliseconds, with which a line may appear behind newer lines.
 const LATE: u64 = 20_000;
 
-/// Pages of each log group in one poll, and lines on a page; the next poll reads on.
+/// The most pages that one poll reads of a log group, and the lines of a page. The next poll continues there.
 const PAGES: u32 = 5;
 const LINES: u32 = 1000;
 
@@ -41,7 +42,7 @@ pub struct Logs {
 
 struct Group {
     name: String,
-    /// Older lines are left out.
+    /// Lines before this time are left out.
     begin: u64,
     from: u64,
     newest: u64,
@@ -69,12 +70,12 @@ impl Logs {
         Self { services, groups, pattern, topics: HashMap::new(), order: VecDeque::new(), is_out: false }
     }
 
-    /// Returns whether older lines are still to be read.
+    /// Returns whether older lines remain to be read.
     pub fn is_behind(&self) -> bool {
         self.is_out || self.groups.iter().any(|group| group.token.is_some())
     }
 
-    /// Returns the new lines, by their time.
+    /// Returns the new lines, sorted by time.
     pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
         let mut told = Vec::new();
         for group in &mut self.groups {
@@ -99,7 +100,7 @@ impl Logs {
         Ok(told.into_iter().map(|one| self.with_topic(one)).collect())
     }
 
-    /// Adds the topic to a worker's line, from ingest's line of the same delivery.
+    /// Adds the topic to a worker's line. The topic comes from ingest's line about the same delivery.
     fn with_topic(&mut self, mut one: OrderEvent) -> OrderEvent {
         let Some(place) = one.entity.clone().zip(one.sequence) else { return one };
         match &one.topic {
@@ -120,7 +121,7 @@ impl Logs {
 }
 
 impl Group {
-    /// Adds new lines to `told`. Keeps those read before a failure.
+    /// Adds new lines to `told`. Lines that were read before a failure stay in it.
     async fn look(&mut self, services: &Services, pattern: &str, told: &mut Vec<OrderEvent>) -> Result<(), Refusal> {
         for _ in 0..PAGES {
             let mut question = json!({

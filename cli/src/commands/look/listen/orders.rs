@@ -1,4 +1,4 @@
-//! The deliveries that are still to be posted: one at a time of each order, by sequence.
+//! The deliveries that remain to be posted: one at a time per order, by sequence.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,10 +24,11 @@ struct Order {
     is_listed: bool,
 }
 
-/// What to post next of an order.
+/// The next thing to post for an order.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// The delivery at `from`, or else the first one since the command's beginning; at most that at `through`.
+    /// The delivery at `from`, at most the one at `through`. Without `from`, the order's first delivery since
+    /// the command's beginning.
     Next {
         from: Option<Sequence>,
         through: Sequence,
@@ -36,8 +37,8 @@ pub enum Work {
 }
 
 impl Orders {
-    /// Adds an accepted delivery, and those of its order before it that were not posted. `from` is the order's first
-    /// sequence, if that is known.
+    /// Adds an accepted delivery, together with earlier deliveries of its order that were not posted. `from`
+    /// is the order's first sequence, if known.
     pub fn accepted(&mut self, entity: &EntityKey, from: Option<Sequence>, through: Sequence, is_past: bool) {
         let order = self.orders.entry(entity.clone()).or_default();
         order.next = order.next.or(from);
@@ -48,14 +49,14 @@ impl Orders {
         self.list(entity);
     }
 
-    /// Adds a delivery that is to be posted once more, before those that wait.
+    /// Adds a delivery to post once more, before the order's waiting deliveries.
     pub fn again(&mut self, delivery: Delivery) {
         let entity = delivery.entity().clone();
         self.orders.entry(entity.clone()).or_default().repeats.push_back(delivery);
         self.list(&entity);
     }
 
-    /// Returns an order's next work. No more of that order is returned until [`done`](Self::done).
+    /// Returns one order's next work. The order gets no further work until [`done`](Self::done).
     pub fn take(&mut self) -> Option<(EntityKey, Work)> {
         let entity = self.ready.pop_front()?;
         let order = self.orders.get_mut(&entity)?;
@@ -66,7 +67,7 @@ impl Orders {
         Some((entity, work))
     }
 
-    /// Ends an order's work. `next` is its next sequence, if the work was about one.
+    /// Ends an order's work. `next` is the order's next sequence, if the work posted from a sequence.
     pub fn done(&mut self, entity: &EntityKey, next: Option<Sequence>) {
         if let Some(order) = self.orders.get_mut(entity) {
             order.next = next.or(order.next);
@@ -75,7 +76,8 @@ impl Orders {
         self.list(entity);
     }
 
-    /// Counts the deliveries from before the command started; an order whose first one is unknown counts as one.
+    /// Counts the deliveries from before the command started. An order whose first sequence is unknown counts
+    /// as one.
     pub fn past(&self) -> u64 {
         let past = |order: &Order| match (order.past, order.next) {
             (None, _) => 0,
@@ -131,7 +133,7 @@ mod tests {
         assert_eq!(taken(&mut orders), "a/1 8..9");
         orders.done(&key("a/1"), Some(Sequence(10)));
         orders.done(&key("b/1"), Some(Sequence(4)));
-        // A late line about a delivery that was posted.
+        // The log line of a delivery that was posted already comes late.
         orders.accepted(&key("a/1"), None, Sequence(9), false);
         assert_eq!(taken(&mut orders), "-");
     }

@@ -29,23 +29,24 @@ use super::{
 };
 use crate::commands::{print_json, target::Deployment};
 
-/// Orders that are posted at the same time.
+/// The number of orders posted concurrently.
 const AT_ONCE: usize = 8;
 
 /// The read units for a delivery of at most 4 KB and its order.
 pub const READS: u64 = 5;
 
-/// A claimed delivery is written at once, or not at all: a worker then puts a tombstone there.
+/// The pause before an unwritten delivery is read again. A claimed delivery is written soon or never; in the
+/// second case a worker writes a tombstone.
 const GAP_PAUSE: Duration = Duration::from_millis(500);
 const GAP_LOOKS: u32 = 40;
 
-/// The most deliveries in one request for an order's first one.
+/// The most deliveries read in one request while the order's first one is searched.
 const PAGE: u64 = 25;
 
-/// The most characters of an answer that are shown.
+/// The most characters shown of an answer.
 const SHOWN: usize = 200;
 
-/// The log lines of ingest, and of a worker that appends a deferred delivery.
+/// The messages of accepted deliveries: ingest's, and that of a worker that appends a deferred delivery.
 const ACCEPTED: [&str; 2] = ["accepted", "deferred delivery appended"];
 
 struct Posting<'a> {
@@ -54,13 +55,13 @@ struct Posting<'a> {
     env: Env,
     filter: Filter,
     begin: Timestamp,
-    /// With a sequence for a beginning, that.
+    /// The sequence at which to begin, if the user gave one.
     from: Option<Sequence>,
     json: bool,
     posted: Mutex<HashSet<(EntityKey, Identity)>>,
 }
 
-/// The end of an order's work.
+/// The result of an order's work.
 struct Done {
     order: EntityKey,
     /// The order's next sequence.
@@ -154,7 +155,7 @@ impl Listen {
 }
 
 impl Posting<'_> {
-    /// Posts a delivery again, or the next of an order.
+    /// Does an order's work: posts a delivery again, or posts the order's next one.
     async fn work(&self, order: EntityKey, work: Work) -> Result<Done> {
         let done = match work {
             Work::Again(delivery) => self.again(*delivery).await.map(|posted| (None, posted)),
@@ -203,14 +204,14 @@ impl Posting<'_> {
         Ok((next, Some(self.send(delivery, token).await?)))
     }
 
-    /// Finds the order's first sequence since the command's beginning, at most `through`.
+    /// Finds the order's first sequence since the command's beginning; at most `through`.
     async fn first(&self, order: &EntityKey, through: Sequence) -> Result<Sequence> {
         let least = self.from.unwrap_or(Sequence(0));
         let is_older = |delivery: &&Delivery| match self.from {
             Some(from) => delivery.sequence() < from,
             None => delivery.received_at() < self.begin,
         };
-        // Deliveries may be claimed and not written yet, but not among settled ones.
+        // Only unsettled sequences can be claimed and not written yet.
         let state = self.operator.single(order, through).await?.state;
         let unsettled = state.map_or(through, |state| state.head.next());
         let (mut first, mut from, mut page) = (through, through.0, 2);
@@ -231,7 +232,8 @@ impl Posting<'_> {
         }
     }
 
-    /// Reads a delivery and the order's newest token; `None` if the sequence holds no delivery to post.
+    /// Reads a delivery and its order's newest token. Returns `None` if the sequence holds no delivery to
+    /// post.
     async fn read(&self, order: &EntityKey, sequence: Sequence) -> Result<Option<(Delivery, FencingToken)>> {
         for look in 0.. {
             let single = self.operator.single(order, sequence).await?;

@@ -86,7 +86,7 @@ pub struct Receiver {
     pub bar: ProgressBar,
 }
 
-/// A request's outcome.
+/// The outcome of one request.
 pub struct Sent {
     pub answer: Result<Answer, String>,
     pub took: Duration,
@@ -139,8 +139,8 @@ impl Receiver {
         &self.to
     }
 
-    /// Posts a delivery until it is answered, or has got no answer [`TRIES`] times. `unanswered` gets each of these
-    /// but the last.
+    /// Posts a delivery until the receiver answers, or until [`TRIES`] requests got no answer. Each request
+    /// without an answer, except the last, is passed to `unanswered`.
     pub async fn post(&self, delivery: &Delivery, token: FencingToken, unanswered: impl Fn(&Sent)) -> Result<Sent> {
         let (mut tries, mut pause) = (0, SHORTEST_PAUSE);
         loop {
@@ -189,7 +189,7 @@ impl Receiver {
         self.bar.suspend(|| output::complain(line));
     }
 
-    /// Returns the request that `forward` would send now.
+    /// Returns the request that the handler `forward` would send now.
     fn request(&self, delivery: &Delivery, token: FencingToken) -> Result<Request<Full<Bytes>>> {
         let source = self.sources.as_ref().and_then(|sources| sources.get(delivery.source().as_str()));
         let forward = source.and_then(|source| Some((source.forward()?, source.deliver)));
@@ -208,7 +208,7 @@ impl Receiver {
     }
 }
 
-/// Returns whether connecting failed, so that nothing was sent.
+/// Returns whether the connection failed, so that nothing was sent.
 fn is_connect(error: &anyhow::Error) -> bool {
     error.chain().find_map(|cause| cause.downcast_ref::<legacy::Error>()).is_some_and(legacy::Error::is_connect)
 }

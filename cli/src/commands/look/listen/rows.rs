@@ -16,7 +16,7 @@ use webhook_serializer::{
 /// The poll interval; reading a local run is free.
 pub const EVERY: Duration = Duration::from_millis(500);
 
-/// Polls after which a claimed sequence is taken for abandoned.
+/// The number of polls after which an unwritten sequence counts as abandoned.
 const LOOKS: u32 = 40;
 
 /// Deliveries in one request.
@@ -28,7 +28,7 @@ pub struct Rows {
     env: Env,
     begin: Timestamp,
     known: Option<HashMap<EntityKey, EntityState>>,
-    /// Claimed and not written yet, with the number of polls.
+    /// Deliveries that are claimed and not written yet, each with its number of polls.
     claimed: Vec<(OrderEvent, u32)>,
 }
 
@@ -37,7 +37,7 @@ impl Rows {
         Self { operator, env, begin, known: None, claimed: Vec::new() }
     }
 
-    /// Returns what happened since the last poll; the first time, since `begin`.
+    /// Returns the events since the last poll. The first poll returns those since `begin`.
     pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
         let now = self.env.now();
         let (mut rows, mut told) = (HashMap::new(), Vec::new());
@@ -55,7 +55,8 @@ impl Rows {
                 };
                 let before = self.known.as_ref().and_then(|known| known.get(&state.entity));
                 let changes = changes(before, &state, now);
-                // Changes before the first poll are not reported. No delivery is newer than the newest claim.
+                // Failures and blocks from before the first poll are not reported. No delivery is newer than
+                // the newest claim.
                 let is_first = self.known.is_none();
                 let claimed = state.last_claim.as_ref().and_then(Nonce::drawn_at);
                 let is_news = |one: &OrderEvent| match one.what.as_str() {

@@ -1,4 +1,4 @@
-//! One order: its state, what waits, what is parked, what was settled.
+//! One order: its state, and its waiting, parked and settled deliveries.
 
 use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
@@ -32,14 +32,15 @@ use crate::commands::{print_json, setup::source::whereabouts, similar, target::D
 /// A source that the sources document pauses.
 struct PausedSource {
     name: SourceName,
-    /// The time at which a worker looks again, if one has found it paused.
+    /// The time at which a worker looks again, if a worker has found the source paused.
     looked_at_again: Option<Timestamp>,
 }
 
-/// The shortest delay of a wake-up that only a pause causes.
+/// A wake-up that is delayed for longer than this was delayed by a pause.
 const PAUSED_FOR: Duration = Duration::from_secs(120);
 
-/// Returns the next delivery's source if it is paused; `None` too if the sources document cannot be read.
+/// Returns the next delivery's source if that source is paused. Also `None` if the sources document cannot be
+/// read.
 async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<PausedSource> {
     let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
     let name = next.head().source();
@@ -71,7 +72,7 @@ impl PausedSource {
 struct OrderReport {
     timeline: Timeline,
     paused: Option<PausedSource>,
-    /// If the order is unknown.
+    /// The similar keys that are stored, if the order is unknown.
     similar: Vec<String>,
 }
 
@@ -181,7 +182,7 @@ fn print_waiting(waiting: &[Item], again: &BTreeMap<Sequence, Settlement>, now: 
     }
 }
 
-/// Prints the settled deliveries, except those that are listed as parked.
+/// Prints the settled deliveries, except those in the list of parked ones.
 fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
     let mut table = Table::new(&["settled", "outcome", "topic", "delivery", ">attempts", ">waited", ">token"]);
     for (sequence, past) in settled.iter().filter(|(sequence, _)| parked.iter().all(|one| one.sequence != **sequence)) {

@@ -12,12 +12,10 @@ use tokio::{
     signal::unix::{Signal as Arrivals, SignalKind, signal},
 };
 
-/// A program in a separate process group, which is killed when this is dropped
-/// before the program has ended.
+/// A program in a separate process group. Dropping this before the program has ended kills the group.
 ///
-/// In a terminal that group is in the background. If the program reads from the
-/// terminal, it is stopped by SIGTTIN; it then gets the foreground, and this
-/// process takes it back in the end.
+/// In a terminal, that group runs in the background. A program that reads from the terminal is stopped by
+/// SIGTTIN; it then gets the foreground, and this process takes the foreground back at the end.
 pub(super) struct Program {
     child: Child,
     group: Pid,
@@ -90,7 +88,7 @@ impl Program {
 
     /// Continues a program that was stopped by SIGTTIN, SIGTTOU or Ctrl-Z.
     fn go_on_if_stopped(&mut self) {
-        // The program's exit stays to be waited for.
+        // `NOWAIT` leaves the program's exit status to be read by `wait`.
         let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let Ok(Some(status)) = waitid(WaitId::Pid(self.group), look) else { return };
         let stopped_by = |signal: Signal| status.stopping_signal() == Some(signal.as_raw());
@@ -100,7 +98,8 @@ impl Program {
         }
     }
 
-    /// Returns `None` without a terminal, or if this process is in the background.
+    /// Gives the program's group the terminal. Returns `None` if there is no terminal, or if this process is
+    /// in the background.
     fn give_terminal(&mut self) -> Option<()> {
         let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
         if tcgetpgrp(&terminal).ok()? != self.group {

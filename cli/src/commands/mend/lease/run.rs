@@ -24,7 +24,7 @@ use crate::commands::target::Target;
 /// Exit code: somebody else has the lease, and the program was not started.
 const HELD: u8 = 75;
 
-/// Exit code: the lease was lost, and the program was killed with all that it started.
+/// Exit code: the lease was lost, and the program and all its processes were killed.
 const LOST: u8 = 76;
 
 /// A shell's exit code for a program that cannot be started.
@@ -121,7 +121,7 @@ impl Run {
     }
 }
 
-/// Returns the exit code that a shell would pass on.
+/// Returns the exit code that a shell would return for `status`.
 fn code_of(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| Some(128 + status.signal()?));

@@ -6,14 +6,14 @@ use webhook_serializer::time::Timestamp;
 
 use crate::commands::target::Deployment;
 
-/// The tolerance in milliseconds: a typed time has whole seconds.
+/// The largest difference, in milliseconds, between equal times: a typed time has whole seconds.
 const ALIKE: u64 = 1_000;
 
-/// Returns the time of the backup, as given or as the tables know it.
+/// Returns the time of the backup: the given one, or the one that the tables know.
 ///
 /// # Errors
 ///
-/// It is unknown, the tables differ, or one is still being created.
+/// The time is unknown, the tables' times differ, or a table is still being created.
 pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result<Timestamp> {
     if deployment.is_local() {
         let Some(given) = given else { bail!("give the time of the backup with --as-of TIME") };
@@ -25,7 +25,7 @@ pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result
     for name in [&deployment.config.entities_table, &deployment.config.inbox_table] {
         let summary = match dynamodb.describe_table().table_name(name).send().await {
             Ok(described) => described.table.and_then(|table| table.restore_summary),
-            // Without the permission to ask, the given time counts.
+            // Without permission to ask AWS, the given time is used.
             Err(_) if given.is_some() => None,
             Err(error) => bail!(
                 "the table {name} cannot be described ({}): check its name, or give the time of the backup with --as-of TIME",

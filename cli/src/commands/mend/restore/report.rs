@@ -19,7 +19,7 @@ use webhook_serializer::{
 use super::{NAMED, set_aside};
 use crate::commands::target::Deployment;
 
-/// How long before the backup senders are asked for deliveries, for those in transit then.
+/// Senders are asked for deliveries from this long before the backup on: some were in transit then.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
 /// Orders in one request.
@@ -199,7 +199,7 @@ impl Report {
     }
 
     fn to_run(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
-        // The sweep runs each minute and misses nothing.
+        // The sweep is left out: it runs each minute and misses nothing.
         let jobs: Vec<_> = self.jobs().filter(|(name, _)| *name != SWEEP).collect();
         let mut table = Table::new(&["   job", "last recorded", "then"]);
         for (name, job) in &jobs {
@@ -260,7 +260,7 @@ fn from(restoring: &RestoreRecord) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-/// Returns how long the provider repeats a webhook that was not answered, if that is known.
+/// Returns how long the provider repeats a webhook that gets no answer, if known.
 fn horizon(newest: &Newest) -> Option<Duration> {
     let rule = rule_of(newest.provider.as_deref()?)?;
     if rule.facts.retries == Some(0) { Some(Duration::ZERO) } else { rule.reads.horizon }

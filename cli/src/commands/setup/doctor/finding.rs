@@ -4,11 +4,11 @@ use console::{StyledObject, style};
 use serde_json::{Value, json};
 use serializer::{say, stack::api::Refusal};
 
-/// The worst is the last.
+/// The result of a check, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     Ok,
-    /// Nothing was checked; the text says why.
+    /// The check was not made; the text says why.
     NotMade,
     /// The part works, but perhaps not for long or not as intended.
     Warning,
@@ -52,7 +52,7 @@ impl Finding {
         }
     }
 
-    /// Prints it on a line, and the advice on another.
+    /// Prints the finding on one line, and its advice on another.
     pub fn print(&self, widest: usize) {
         say!("{:<8}  {:<widest$}  {}", self.verdict.styled(), self.check, self.says);
         if let Some(advice) = &self.advice {

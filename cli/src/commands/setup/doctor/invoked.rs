@@ -20,7 +20,7 @@ pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sou
             named.entry(function.to_string()).or_insert((function, Vec::new())).1.push(source.name.as_str());
         }
     }
-    // All findings give the same advice, so that following one follows all.
+    // Every finding gives the same advice, which fixes all of them.
     let all = stack.map(|stack| all(stack, named.values().map(|(function, _)| *function))).unwrap_or_default();
     let mut findings = Vec::new();
     for (shown, (function, sources)) in named {
@@ -81,7 +81,7 @@ async fn one(
     }
 }
 
-/// Returns the ARN for a policy; a mere name gets the stack's account and region.
+/// Returns the function's ARN for a policy. A mere name is completed with the stack's account and region.
 fn arn(function: &Function, stack: &Stack) -> Option<String> {
     if function.name().starts_with("arn:") {
         return Some(function.to_string());

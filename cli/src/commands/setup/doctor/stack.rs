@@ -23,20 +23,20 @@ const OFF: Duration = Duration::from_secs(30);
 /// Parameter Store's default quota, in reads a second.
 const READS: u64 = 40;
 
-/// The most workers that are suggested.
+/// The most workers that the advice suggests.
 const MOST_WORKERS: u64 = 100;
 /// Parameter Store throttles when more functions than this start at once.
 const MANY: u64 = 500;
 
-/// The longest drift detection, and the interval between two requests.
+/// The longest time that drift detection may take, and the interval between two requests.
 const DETECTION: Duration = Duration::from_secs(300);
 const BETWEEN: Duration = Duration::from_secs(5);
 
-/// The functions' roles, by the names of the outputs.
+/// The functions, each with the stack output that names it.
 const FUNCTIONS: [(&str, &str); 3] =
     [("ingest", "IngestFunction"), ("worker", "WorkerFunction"), ("scheduler", "SchedulerFunction")];
 
-/// Checks the caller and the clock. The services are `None` if AWS cannot be asked at all.
+/// Checks the credentials and the clock. Also returns whether AWS can be asked at all.
 pub async fn caller(services: &Services, env: &Env) -> (Vec<Finding>, bool) {
     const CHECK: &str = "credentials";
     match services.query(Service::STS, "2011-06-15", "GetCallerIdentity", &[]).await {
@@ -64,7 +64,7 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
     let told = Timestamp::from_secs(told.as_secs());
     let (off, side) = if now >= told { (now.since(told), "ahead of") } else { (told.since(now), "behind") };
     match off {
-        // The header has whole seconds, and the answer takes time.
+        // The header has whole seconds, and the answer took time to arrive.
         off if off < Duration::from_secs(3) => {
             Finding::ok(CHECK, "this machine's clock agrees with AWS to a few seconds")
         }
@@ -177,7 +177,7 @@ async fn changed(services: &Services, stack: &Stack) -> Result<Vec<String>, Refu
     Ok(drifts.map(|drifts| drifts.all("member").map(one).collect()).unwrap_or_default())
 }
 
-/// Compares the stack's concurrency with the account's.
+/// Compares the stack's concurrency with the account's quota. Also returns the quota, if known.
 pub async fn concurrency(services: &Services, stack: &Stack) -> (Finding, Option<u64>) {
     const CHECK: &str = "concurrency";
     let settings = services.get(Service::LAMBDA, "GetAccountSettings", "/2016-08-19/account-settings/").await;
@@ -197,8 +197,8 @@ pub async fn concurrency(services: &Services, stack: &Stack) -> (Finding, Option
     (enough(all, unreserved, workers, ingest), Some(all))
 }
 
-/// Returns a number of workers that suits an account: half of the shared concurrency, at most what a queue needs. If
-/// ingest has its own concurrency, all but a tenth.
+/// Returns a suitable number of workers for an account: half of the unreserved concurrency, or nine tenths of
+/// it if ingest has its own. At most `MOST_WORKERS`.
 fn suitable(unreserved: u64, ingest: u64) -> u64 {
     let share = if ingest == 0 { unreserved / 2 } else { unreserved - unreserved / 10 };
     share.clamp(2, MOST_WORKERS)
@@ -212,7 +212,7 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
     };
     let says = format!("the account runs {all} functions at once, {unreserved} of them unreserved; {asked}");
     let suitable = suitable(unreserved, ingest);
-    // Ingest and the scheduler use what the workers leave, unless ingest has its own.
+    // Ingest and the scheduler share what the workers leave, unless ingest has its own concurrency.
     let left = if ingest == 0 { unreserved.saturating_sub(workers) } else { unreserved };
     if workers > unreserved || (ingest == 0 && left < 2) {
         return Finding::wrong(
@@ -365,8 +365,7 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
     )
 }
 
-/// Regions in which Lambda has no Function URLs; in those of GovCloud it has none
-/// either.
+/// Regions without Lambda Function URLs. The GovCloud regions have none either.
 const WITHOUT_FUNCTION_URLS: [&str; 8] = [
     "ap-south-2",
     "ap-southeast-4",
@@ -378,7 +377,7 @@ const WITHOUT_FUNCTION_URLS: [&str; 8] = [
     "me-central-1",
 ];
 
-/// Checks that the region has the door that the stack is deployed with.
+/// Checks that the region offers the front door that the stack is deployed with.
 pub fn door(region: &str, stack: &Stack) -> Finding {
     const CHECK: &str = "door";
     let door = stack.parameters.get("FrontDoor").map_or("function-url", String::as_str);
@@ -389,8 +388,8 @@ pub fn door(region: &str, stack: &Stack) -> Finding {
     Finding::ok(CHECK, door)
 }
 
-/// Checks that alarms reach somebody: the topic of the observability stack, which is
-/// looked for under the name that samconfig.toml gives it.
+/// Checks that alarms reach somebody through the topic of the observability stack. That stack is searched
+/// under the name that samconfig.toml gives it.
 pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     const CHECK: &str = "alarm topic";
     let name = format!("{}-observability", stack.name);

@@ -94,8 +94,8 @@ impl<'a> Parts<'a> {
         findings
     }
 
-    /// Compares a table's KMS key with the stack's parameter `TableKeyArn`, if that is set. It has no effect on
-    /// existing tables that the stack uses.
+    /// Compares a table's KMS key with the stack's parameter `TableKeyArn`, if that is set. The parameter has
+    /// no effect on existing tables that the stack uses.
     fn encryption(&self, what: &str, name: &str, table: &TableDescription) -> Option<Finding> {
         let check = format!("encryption of {what}");
         let wanted = self.deployment.stack.as_ref()?.parameters.get("TableKeyArn").filter(|key| !key.is_empty())?;
@@ -109,8 +109,8 @@ impl<'a> Parts<'a> {
         Some(Finding::warning(&check, says, advice))
     }
 
-    /// Checks point-in-time recovery and deletion protection. A restored table has
-    /// neither, and the template leaves the protection to people.
+    /// Checks point-in-time recovery and deletion protection. A restored table has neither, and the template
+    /// leaves deletion protection to the operator.
     async fn recovery(&self, what: &str, name: &str, is_protected: bool) -> Finding {
         let check = format!("recovery of {what}");
         let told = match self.dynamodb.describe_continuous_backups().table_name(name).send().await {
@@ -180,7 +180,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Tries each permission that operators need by a request that changes nothing; reports those that are missing.
+    /// Tries each permission that operators need, by requests that change nothing. Reports missing
+    /// permissions.
     pub async fn permissions(&self) -> Vec<Finding> {
         const CHECK: &str = "permissions";
         let (mut tried, mut findings) = (0, Vec::new());

@@ -57,7 +57,7 @@ impl Add {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let place = self.whereabouts.place().await?;
         let name = self.name.as_str();
-        // Before a secret is typed.
+        // An existing name is refused before the user types a secret.
         if let Some(found) = place.read().await? {
             let is_new = document::accepted(&place, &found)?.get(name).is_none();
             ensure!(
@@ -90,7 +90,7 @@ impl Add {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns the fields, in the order of the pages.
+    /// Returns the source's fields, in the order of the reference page.
     fn fields(&self) -> Result<Vec<(String, Value)>> {
         let mut fields: Vec<(String, Value)> = vec![("provider".into(), self.provider.clone().into())];
         let mut options = Map::new();
@@ -153,7 +153,8 @@ impl Add {
     }
 }
 
-/// Parses booleans, lists, and the one numeric field; everything else is text, ids of digits included.
+/// Parses booleans, lists, and the only numeric field. Everything else is text, even ids that consist of
+/// digits.
 fn read(path: &str, value: &str) -> Value {
     match serde_json::from_str(value) {
         Ok(value @ (Value::Bool(_) | Value::Array(_))) => value,

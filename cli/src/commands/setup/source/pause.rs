@@ -48,7 +48,7 @@ struct PauseOptions {
     target: Target,
 }
 
-/// The time added to the refresh interval, in which running functions read the document.
+/// Running functions have read the new document after the refresh interval and this time.
 const A_MOMENT: Duration = Duration::from_secs(10);
 
 impl Pause {
@@ -88,7 +88,7 @@ impl Resume {
 }
 
 impl PauseOptions {
-    /// Returns whether the operator agreed.
+    /// Pauses or resumes the source in the document. Returns whether the operator agreed.
     async fn write(&self, is_paused: bool, done_as: (&str, &str), words: &[String]) -> Result<bool> {
         let place = self.document.place(self.target.deployment_name()).await?;
         let (_, sources) = sources(&place).await?;

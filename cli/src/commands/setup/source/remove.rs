@@ -57,7 +57,7 @@ impl Remove {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns how many of its deliveries wait; `None` if that cannot be seen from here.
+    /// Returns how many of the source's deliveries wait; `None` if the deployment cannot be read from here.
     async fn waiting(&self) -> Result<Option<usize>> {
         if !self.target.is_named() {
             output::complain("waiting deliveries were not checked; give --local or --stack to check them");

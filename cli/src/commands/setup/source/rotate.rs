@@ -146,7 +146,7 @@ impl Rotate {
     }
 }
 
-/// Returns the name of one of the field's values.
+/// Returns the word for one value of `field`.
 fn word(field: &str) -> &str {
     if field == "secrets" { "secret" } else { field }
 }

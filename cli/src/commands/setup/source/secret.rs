@@ -1,5 +1,5 @@
-//! Secrets come from a person or a pipe, never from the command line: shells remember it, and every user of the
-//! machine sees it.
+//! Secrets come from a prompt or a pipe, never from the command line: shells remember it, and every user of
+//! the machine sees it.
 
 use std::io::{IsTerminal, Read};
 

@@ -56,7 +56,8 @@ pub(super) struct Test {
     whereabouts: DocumentLocation,
 }
 
-/// A refusal may depend on a document that functions have not read yet: the pause before the next try.
+/// The pause before a refused webhook is sent again: the functions may not have read the changed document
+/// yet.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 2 * (SPACING.as_secs() as u32 + 1);
 
@@ -95,7 +96,7 @@ impl Test {
             request.raw_path = format!("/webhooks/{}", source.name);
             samples::webhook(&serde_json::to_string(&request)?, sources, Env::system().now())
         };
-        // A created order is best; ignored topics are useless.
+        // A sample of a created order is the best choice; samples of ignored topics are useless.
         let rank = |(name, event): &(&str, &str)| {
             let taken = signed(name, event).is_ok_and(|webhook| source.takes(&webhook.incoming.topic));
             let (ping, order) = (name.ends_with("-ping.json"), name.contains("order"));
@@ -172,7 +173,7 @@ impl Test {
             let answer =
                 sender.post(webhook).await.context("nothing was sent: start the server, or give its URL with --to")?;
             looks -= 1;
-            // The document may have changed after the function read it.
+            // The function may have read the document before it changed.
             if looks == 0 || !matches!(answer.status, 401 | 404) {
                 break answer;
             }

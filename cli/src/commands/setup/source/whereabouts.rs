@@ -61,7 +61,7 @@ impl DocumentLocation {
         DeploymentName { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }
 
-    /// Returns the URL of its webhooks, without the source's name; `None` if it is not known.
+    /// Returns the webhook URL without the source's name; `None` if it is not known.
     pub(super) async fn webhooks(&self) -> Result<Option<String>> {
         match (&self.local, &self.stack) {
             (Some(url), _) => Ok(Some(format!("{url}/webhooks/"))),
@@ -70,7 +70,7 @@ impl DocumentLocation {
         }
     }
 
-    /// Names it on a command line.
+    /// Returns the options that name this document on a command line.
     pub(super) fn option(&self) -> String {
         let Document { sources, sources_parameter, sources_secret } = &self.document;
         match (sources, sources_parameter, sources_secret) {

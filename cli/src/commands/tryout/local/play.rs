@@ -1,4 +1,4 @@
-//! `serializer local --demo` in a project of one's own: posts its samples, each twice, and judges the results.
+//! `serializer local --demo` in a user's own project: posts its samples, each twice, and judges the results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ use webhook_serializer::{
 
 use crate::commands::tryout::send::Accepted;
 
-/// The time limit for sending, and again for settling: a failing handler is retried.
+/// The time limit for sending, and again for settling. A failing handler is retried within it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The delay before a sample without a sequence is sent again.
@@ -36,8 +36,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 type Place = (EntityKey, Sequence);
 
-/// A sample that was sent until it had a sequence. If it was sent more than once, an earlier copy may have been
-/// stored too, under a sequence that no answer named.
+/// A sample that was sent until an answer named its sequence. If it was sent more than once, an earlier copy
+/// may be stored under a sequence that no answer named.
 #[derive(Debug, Clone)]
 struct Sent {
     place: Place,
@@ -59,7 +59,7 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Ev
     let sender = Sender::new(url);
     let webhooks = webhooks(folder, sources)?;
     let env = Env::system();
-    // Two of one topic and order get the names of their files.
+    // Samples of the same topic and order are named after their files.
     for (file, webhook) in &webhooks {
         let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
         story.call(webhook.incoming.identity.delivery_id.as_str(), &name);
@@ -82,8 +82,8 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Ev
     Ok(judge(&told, &rounds, in_time))
 }
 
-/// Sends a sample until `give_up`, by our monotonic clock. A busy machine may answer 503 or 202: as senders do, it is
-/// sent again, until an answer names its sequence.
+/// Sends a sample until an answer names its sequence, at most until `give_up` on the monotonic clock. A busy
+/// machine may answer 503 or 202; the sample is then sent again, as senders do.
 async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration) -> Result<Place> {
     let env = Env::system();
     loop {
@@ -102,7 +102,7 @@ async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration)
     }
 }
 
-/// Reads and signs the samples in a folder, by name. Each must be a different delivery, so that results are not
+/// Reads and signs the samples in a folder, by name. Each must be a different delivery, or results would be
 /// mixed up.
 fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> {
     let shown = folder.display();
@@ -137,8 +137,8 @@ fn settlement(told: &[OrderEvent], (entity, sequence): &Place) -> Option<Settlem
     })
 }
 
-/// Returns the outcomes of a delivery at any of its sequences. A repeat says only that there was another, which may
-/// have been parked.
+/// Returns the outcomes of a delivery at all its sequences, except repeats. A repeat says only that another
+/// copy was settled, and that copy may have been parked.
 fn outcomes(told: &[OrderEvent], sent: &Sent) -> impl Iterator<Item = Settlement> {
     let of_it = told.iter().filter(|happening| happening.entity == sent.place.0 && happening.name == sent.name);
     of_it.filter_map(|happening| match happening.what {
@@ -151,7 +151,8 @@ fn judge(told: &[OrderEvent], [first, again]: &[Vec<Sent>; 2], in_time: bool) ->
     let settled = |sent: &Sent| settlement(told, &sent.place);
     let times = |sent: &Sent| outcomes(told, sent).filter(|outcome| *outcome == Settlement::Applied).count();
     let applied = first.iter().filter(|sent| times(sent) == 1).count();
-    // A repeat is answered with the first one's sequence, or gets a new one.
+    // A resent webhook is answered with the first one's sequence, or it gets a new sequence and is settled as
+    // a repeat.
     let is_repeat =
         |sent: &Sent| first.iter().any(|one| one.place == sent.place) || settled(sent) == Some(Settlement::Repeat);
     let (repeats, count) = (again.iter().filter(|sent| is_repeat(sent)).count(), first.len());
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn samples_applied_once_with_recognised_repeats_pass() {
-        // The same name in another order is another delivery.
+        // Equal names in two orders are two deliveries.
         let rounds = [1, 2].map(|at| vec![sent("a/1", at, "made"), sent("b/1", at, "made")]);
         let told = |repeat| {
             [
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn resent_sample_is_judged_at_all_its_sequences() {
         let rounds = [vec![sent("a/1", 2, "made")], vec![sent("a/1", 3, "made")]];
-        // The first copy was answered 503 or 202, and stored all the same.
+        // The first copy was answered 503 or 202 and was stored nevertheless.
         let judged = |first, sent_again| {
             let told = [
                 settled(&sent("a/1", 1, "made"), first),
@@ -256,7 +257,7 @@ mod tests {
         assert!(nowhere.says.contains("a/1 #2: repeat"), "{}", nowhere.says);
     }
 
-    /// Answers with these one after the other, repeating the last; counts the requests.
+    /// Serves these answers in turn, then repeats the last; counts the requests.
     async fn endpoint(answers: &'static [(u16, &'static str)]) -> (Sender, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
@@ -286,7 +287,7 @@ mod tests {
         let taken = send(&sender, "one.json", &webhook, now() + PATIENCE).await.expect("it is taken");
         assert_eq!(taken, place("shopify/order/1", 7));
         assert_eq!(asked.load(Relaxed), 3);
-        // It gives up in time, and at once on an answer that no retry changes.
+        // `send` gives up in time. It gives up at once if no retry can change the answer.
         let (sender, asked) = endpoint(&[(503, "busy")]).await;
         let error = send(&sender, "one.json", &webhook, now()).await.expect_err("too long");
         assert_eq!((error.to_string().as_str(), asked.load(Relaxed)), ("one.json is answered 503: busy", 1));

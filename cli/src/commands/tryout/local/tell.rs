@@ -47,7 +47,7 @@ impl Observer for SourcesPrinter {
     }
 }
 
-/// Refused webhooks have no rows.
+/// Prints refused webhooks, of which no rows exist.
 #[derive(Debug)]
 pub(super) struct RefusalsPrinter {
     pub(super) json: bool,
@@ -66,20 +66,20 @@ impl Observer for RefusalsPrinter {
     }
 }
 
-/// The longest look at the rows for an error.
+/// The time limit for reading an error from the rows.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct EventPrinter {
     pub(super) story: EventRecorder,
     pub(super) store: Store,
     pub(super) operator: Operator,
-    /// The webhook endpoint, for command lines.
+    /// The webhook endpoint's URL, for command lines.
     pub(super) url: String,
     pub(super) json: bool,
 }
 
 impl EventPrinter {
-    /// Prints events until `over` completes and all are printed.
+    /// Prints events until `over` completes and every event is printed.
     pub(super) async fn print(self, over: impl Future) {
         let mut length = self.story.length();
         let (mut next, mut is_over) = (0, false);
@@ -104,7 +104,8 @@ impl EventPrinter {
         }
     }
 
-    /// Returns the error of a failure. Logs leave errors out, since they may quote a body; the rows have them.
+    /// Returns the error of a failed attempt. It is read from the rows: logs omit errors, which may quote a
+    /// body.
     async fn error(&self, happening: &OrderEvent) -> Option<String> {
         match &happening.what {
             EventKind::Failed { error, .. } if !error.is_empty() => Some(error.clone()),
@@ -165,7 +166,7 @@ fn as_json(happening: &OrderEvent, error: Option<&str>) -> Value {
     value
 }
 
-/// Records what functions in other processes print, and shows the rest.
+/// Records the events that functions in other processes print, and shows their other output.
 pub(super) async fn listen(mut lines: UnboundedReceiver<String>, story: EventRecorder, json: bool) {
     while let Some(line) = lines.recv().await {
         match story.record_line(&line) {
