@@ -175,7 +175,7 @@ async fn missed_minutes_are_swept_later() {
     assert_eq!((again.expect("the row can be read").ran.len(), woken.count()), (0, (50, 1)));
 }
 
-/// A virtual table with slow pages, each of which stands for many idle rows.
+/// A virtual table with slow pages. Each page represents many idle rows.
 struct Vast {
     env: Env,
     pages: u64,

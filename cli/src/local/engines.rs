@@ -36,7 +36,7 @@ pub const QUEUE: &str = "wake-ups";
 
 const DEAD_LETTERS: &str = "dead-letters";
 
-/// How often a message may be received, as in the template. Workers replace a wake-up long before that.
+/// The most receives of a message, as in the template. Workers replace a wake-up much earlier.
 pub const MAX_RECEIVES: u32 = 100;
 
 /// Ports and timeout of the engines.

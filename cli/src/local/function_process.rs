@@ -110,7 +110,7 @@ impl FunctionProcess {
     }
 
     /// Starts the process and waits for its first poll. Fails for a binary that is not a function or that
-    /// rejects its environment; the process's output has been read by then.
+    /// rejects its environment, after all output of the process was read.
     pub async fn start(&mut self) -> Result<(), InvokeError> {
         let mut running = self.idle_process().await?;
         let ended = tokio::select! {

@@ -1,4 +1,4 @@
-//! A stand-in for the Lambda Runtime API, which a function's process polls for events.
+//! An embedded Lambda Runtime API, which a function's process polls for events.
 //!
 //! Each [`RuntimeApi`] serves one process at an address of its own. So requests of a replaced process fail,
 //! and no event goes to a dead process.

@@ -34,7 +34,7 @@ pub fn result(job: &Listed) -> String {
     }
 }
 
-/// Returns the next due time, or why there is none.
+/// Returns the next due time; `asked for` or `off` if the job has none.
 pub fn next(job: &Listed, now: Timestamp) -> String {
     if job.state.run_requested.is_some() {
         return "asked for".to_owned();

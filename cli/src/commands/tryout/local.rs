@@ -98,7 +98,7 @@ pub struct Local {
     /// Engines only, for functions that run elsewhere, as under `cargo lambda watch`; prints the environment they need
     #[arg(long, conflicts_with_all = ["demo", "worker", "scheduler"])]
     no_functions: bool,
-    /// The URL at which functions that run elsewhere are invoked, for wake-ups and the schedule
+    /// The URL that invokes functions that run elsewhere; wake-ups and scheduled ticks are sent to it
     #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
     invoke: String,
     /// The URL at which the handler `invoke` calls functions: `sam local start-lambda`, `cargo lambda watch`, or another that answers as Lambda does; over http:// without qualifiers

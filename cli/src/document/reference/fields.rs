@@ -149,8 +149,8 @@ pub(super) const SOURCE: Table = Table {
             form: Form::WordOrMost(&["each", "latest"], "up_to", LARGEST_GROUP),
             absent: Absent::Is("\"each\""),
             example: "{ up_to = 10 }",
-            about: "The deliveries in one handler start: `\"each\"` by itself; waiting ones, up to a number; or the \
-                    `\"latest\"` of a topic family, which supersedes up to 24 older ones. See [several at \
+            about: "The deliveries in one handler start: `\"each\"` gives one; `{ up_to = n }` gives up to n that wait; \
+                    `\"latest\"` gives the newest of a topic family and supersedes up to 24 older ones. See [several at \
                     once](sources.md#several-at-once). The last two need a `retry` that allows more than one attempt.",
         },
         Field {
