@@ -51,7 +51,8 @@ pub type Http = SharedHttpClient;
 pub struct Account {
     pub region: Region,
     pub credentials: SharedCredentialsProvider,
-    /// Replaces the region's DynamoDB. The other endpoints likewise.
+    /// The DynamoDB endpoint to use instead of the region's; the next fields do the
+    /// same for their services.
     pub dynamodb_endpoint: Option<String>,
     pub sqs_endpoint: Option<String>,
     pub ssm_endpoint: Option<String>,
@@ -59,7 +60,8 @@ pub struct Account {
     pub lambda_endpoint: Option<String>,
     /// The endpoint names to use where no endpoint is given.
     pub variant: Variant,
-    /// The trusted certificate authorities. `None`: those that AWS uses in the region.
+    /// The trusted certificate authorities; `None` trusts those that AWS uses in the
+    /// region.
     pub roots: Option<Roots>,
 }
 
@@ -201,7 +203,7 @@ impl Parts {
         Self::connect_over(&account.http_client(), account, config, env, meter)
     }
 
-    /// Like [`Parts::connect`], on a connection pool that others use too.
+    /// Like [`Parts::connect`], on a connection pool that other clients share.
     pub fn connect_over(
         http: &SharedHttpClient,
         account: &Account,

@@ -216,8 +216,9 @@ pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidCon
 pub const SWEEP_ROWS: u64 = 100_000;
 
 /// Returns the shortest timeout in which a drain can give up a sequence that was
-/// claimed but never filled. Every drain waits for it from the start, so with less
-/// time none would finish. Two seconds are for the last read and the tombstone.
+/// claimed but never filled. The wait for such a sequence begins with the drain, so no
+/// drain would finish it in less time. Two seconds are for the last read and the
+/// tombstone.
 fn least_function_time() -> Duration {
     DrainSettings::default().gap + MARGIN + Duration::from_secs(2)
 }
@@ -247,7 +248,8 @@ impl WorkerConfig {
             return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
         }
         for source in sources.iter() {
-            // Recording a start takes time as well; a delivery without it would be handed over for ever.
+            // Recording a start takes time as well. Without that time, a delivery would be handed over for
+            // ever.
             let besides = MARK_TIMEOUT + MARGIN;
             if source.handler_timeout + besides >= config.function_timeout {
                 let (name, most) = (&source.name, config.function_timeout.saturating_sub(besides));

@@ -47,8 +47,8 @@ async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: imp
     answer
 }
 
-/// Runs a function. After each answer its traces are sent, before the next event is
-/// requested.
+/// Runs a function. Sends the traces of each invocation after its answer and before the
+/// next event is requested.
 async fn traced<S>(runtime: lambda_runtime::Runtime<S>) -> Result<(), Error>
 where
     S: lambda_runtime::tower::Service<lambda_runtime::LambdaInvocation, Response = (), Error = Error>,

@@ -183,8 +183,8 @@ impl Leases {
         self
     }
 
-    /// Wakes a worker after a release if deliveries wait. Otherwise they are found
-    /// later, by the wake-ups that were requeued during the lease.
+    /// Wakes a worker after a release if deliveries wait. Without a waker, the wake-ups
+    /// that were requeued during the lease find them later.
     #[must_use]
     #[doc(hidden)]
     pub fn waking(mut self, waker: Waker) -> Self {

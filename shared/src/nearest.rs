@@ -24,7 +24,8 @@ pub fn is_slip(typed: &str, valid: &str) -> bool {
     distance(typed, valid) == Some(1) && !valid.contains(typed)
 }
 
-/// The shortest part of a valid value that is taken for it, in bytes.
+/// The shortest text, in bytes, that is taken for a valid value because it is a part of
+/// that value.
 const SHORTEST_PART: usize = 4;
 
 /// Returns the number of edits between two similar texts. A text that is similar to a public

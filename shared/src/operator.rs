@@ -169,7 +169,7 @@ pub struct Inspected {
     pub state: Option<EntityState>,
     /// The next waiting items, at most 100.
     pub waiting: Vec<Item>,
-    /// The rewound ones among `waiting`, and how each was settled before.
+    /// The earlier outcomes of those deliveries among `waiting` that were rewound.
     pub again: BTreeMap<Sequence, Settlement>,
     /// The parked deliveries.
     pub parked: Vec<Parked>,
@@ -375,7 +375,8 @@ impl Operator {
         Ok(row.is_some_and(|row| row.get(a::NONCE) == parked.row.get(a::NONCE)))
     }
 
-    /// Removes the row first: without it nothing refers to the parts.
+    /// Removes a parked delivery's row, then its parts: without the row nothing refers
+    /// to them.
     async fn forget(&self, parked: &Parked, parts: &[Key]) -> Result<(), OperatorError> {
         self.store.run(&Remove::of(&parked.row)?, PATIENCE).await?;
         self.remove_parts(parts).await

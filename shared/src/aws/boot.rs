@@ -162,7 +162,7 @@ async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
 mod tests {
     use super::*;
 
-    /// Nothing listens on this port.
+    /// Variables whose endpoint is a port on which nothing listens.
     const BASE: [(&str, &str); 5] = [
         ("AWS_REGION", "eu-central-1"),
         ("AWS_ACCESS_KEY_ID", "a"),
@@ -182,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn leases_name_the_missing_variable() {
         leases(&BASE).await.unwrap();
-        // With the feature `credentials`, a missing key is looked for elsewhere.
+        // The feature `credentials` looks for a missing key in other places.
         let needed = if cfg!(feature = "credentials") { &[0, 2, 4][..] } else { &[0, 1, 2, 4] };
         for &needed in needed {
             let mut set = BASE.to_vec();

@@ -1,5 +1,5 @@
-//! Single calls to AWS services whose SDK client would be large for what is asked:
-//! through the clients' connection pool and with their signer.
+//! Sends single requests to AWS services whose SDK client would be too large for one
+//! call. Requests use the SDK clients' connection pool and signer.
 
 use std::{convert::Infallible, fmt, time::Duration};
 
@@ -36,7 +36,7 @@ impl fmt::Debug for Answer {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoAnswer {
-    /// The request may have been received.
+    /// The request was sent, so the service may have received it.
     pub is_sent: bool,
     pub cause: String,
 }

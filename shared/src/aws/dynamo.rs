@@ -312,8 +312,8 @@ impl DynamoTable {
         }
     }
 
-    /// Reads why a transaction was cancelled. A failed condition makes it a refusal, whatever
-    /// other reasons there are.
+    /// Converts the reasons for a cancelled transaction. If a condition failed, the
+    /// transaction counts as refused, whatever the other reasons are.
     fn cancellation(&self, reasons: Vec<CancellationReason>) -> Result<Transacted, TableError> {
         let codes: Vec<&str> = reasons.iter().map(|reason| reason.code().unwrap_or("None")).collect();
         if codes.contains(&"ConditionalCheckFailed") {
@@ -402,7 +402,7 @@ impl DynamoTable {
 
     async fn scan_once(&self, table: &TableName, segment: &Segment) -> Result<Scanned, TableError> {
         let whole = |number| i32::try_from(number).unwrap_or(i32::MAX);
-        // The embedded DynamoDB scans all rows for each page of a segment, even of a single one.
+        // The embedded DynamoDB scans all rows for each page of a segment, even if there is only one segment.
         let part = (segment.of > 1).then(|| (whole(segment.number), whole(segment.of)));
         let sent = self
             .client
@@ -423,8 +423,8 @@ impl DynamoTable {
     }
 }
 
-/// Classifies an error by what to do about it. The result of a request that may have
-/// reached the service without an answer is unknown.
+/// Classifies an error by how its caller must react. If the request may have reached
+/// the service and was not answered, its result is unknown.
 fn classify<E: ProvideErrorMetadata>(error: &SdkError<E>) -> TableError {
     let SdkError::ServiceError(service) = error else {
         return match error {

@@ -1,10 +1,11 @@
 //! Changes the sources document in Parameter Store or Secrets Manager without losing a
 //! concurrent change.
 //!
-//! For a secret, the new version is written beside the current one and made current only
-//! if the version that was read still is. Parameters have no such condition, but numbered
-//! versions: the number shows afterwards that another version was written in between.
-//! That version is returned, for the same change to be made to it.
+//! A secret's new version is stored beside the current one. It becomes current only if
+//! the version that was read is still current. Parameters have no such condition, but
+//! their versions are numbered, so the number of the new version shows whether another
+//! writer's version came in between. That version is then returned, so that the caller
+//! can make the same change to it.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ const PENDING: &str = "SERIALIZERPENDING";
 
 const PAGES: u32 = 50;
 
-/// Requests sent until one is answered.
+/// The most tries of a read that is not answered.
 const TRIES: u32 = 3;
 
 pub struct Stored(Remote);
@@ -61,7 +62,8 @@ impl std::fmt::Debug for Held {
 pub enum Replaced {
     /// This version is current.
     Done(String),
-    /// Somebody else wrote this version in between. Make the change to it and replace it.
+    /// Another writer stored this version in between. Make the change to this version and
+    /// replace it.
     Overtaken(Held),
 }
 
@@ -176,8 +178,8 @@ impl Stored {
     ///
     /// # Errors
     ///
-    /// It could not be created. A secret is never created: its ARN, which the functions need,
-    /// would be new.
+    /// The parameter could not be created. A secret is never created, because the functions
+    /// would need the ARN of the new secret.
     pub async fn create(&self, text: &str) -> Result<Replaced, Refused> {
         if self.0.service == Service::Secrets {
             let words = "there is no such secret in this region and account; make it first, with `aws secretsmanager \
@@ -221,7 +223,7 @@ impl Stored {
         if let (Some(key), "SecureString") = (settings.key_id, kind) {
             question["KeyId"] = key.into();
         }
-        // The later this read, the fewer writes only the version number can reveal.
+        // Read as late as possible: later writes of others show only in the new version's number.
         let now = self.parameter(name).await?;
         if now.version != held.version {
             return Ok(Replaced::Overtaken(now));
@@ -234,7 +236,8 @@ impl Stored {
         if put.version == expected {
             return Ok(Replaced::Done(put.version.to_string()));
         }
-        // The other writer's last version has just been replaced: return it, to be changed and written again.
+        // The other writer's last version has just been replaced. Return it, so that the caller makes the
+        // change to it.
         let theirs = self.parameter(&format!("{name}:{}", put.version - 1)).await?;
         let own_name = Some((name.to_owned(), kind.to_owned()));
         let version = put.version.to_string();

@@ -36,7 +36,8 @@ const SHORTEST_WAKE_UP: Duration = Duration::from_millis(250);
 /// The longest time that an append takes, its wake-up included.
 pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
 
-/// Time kept free for deferring to the queue: one try that gets no answer, and another.
+/// Time kept free for deferring to the queue: enough for one unanswered try and a
+/// second one.
 const DEFERRING: Duration = Duration::from_millis(1000);
 
 /// The number of concurrent writes for a large body's parts.
@@ -59,7 +60,8 @@ pub struct Inbox {
 pub struct Appended {
     /// The delivery's sequence.
     pub sequence: Sequence,
-    /// The error of its wake-up, if that could not be sent. The sweep will find the delivery.
+    /// The error of the delivery's wake-up, if it could not be sent. The sweep will find the
+    /// delivery.
     pub wake_up_failed: Option<QueueError>,
 }
 
@@ -106,21 +108,22 @@ enum Origin {
 pub struct Appending {
     /// Claims that ended in tombstones.
     pub places: u32,
-    /// A wake-up is owed with the next claim.
+    /// The next claim must send a wake-up.
     pub owed: bool,
 }
 
 impl Appending {
-    /// Returns the wake-up to send with the put, if one is owed, after a claim that left the
-    /// row as `state`. `doubtful`: an earlier try may have landed, so other claims may
-    /// have followed.
+    /// Returns the wake-up to send with the put, if this claim must send one. `state` is the
+    /// row after the claim. `doubtful` means that an earlier try may have landed, so that
+    /// other claims may have followed it.
     pub fn claimed(&mut self, state: &EntityState, doubtful: bool, now: Timestamp) -> Option<WakeUp> {
         self.owed |= doubtful || owes_wake_up(state, now);
         self.owed.then(|| WakeUp::under(&state.entity, state.token))
     }
 
-    /// Returns the delay of the wake-up for a claim that left the row as `state`: the source's
-    /// linger, unless an attempt failed or enough deliveries wait for a full group.
+    /// Returns the delay of a claim's wake-up; `state` is the row after the claim. The delay
+    /// is the source's linger, or zero if an attempt failed or enough deliveries wait for a
+    /// full group.
     pub fn delay(linger: Option<Linger>, state: &EntityState) -> Duration {
         let most = |linger: Linger| match state.is_one_by_one() {
             true => 1,
@@ -132,8 +135,8 @@ impl Appending {
         }
     }
 
-    /// Notes that the claim ended in a tombstone, and returns whether to claim again. The worker
-    /// that wrote the tombstone may have ended, so a wake-up is owed.
+    /// Notes that the claim ended in a tombstone, and returns whether to claim again. The next
+    /// claim must send a wake-up, because the worker that wrote the tombstone may have ended.
     pub fn overtaken(&mut self) -> bool {
         self.places += 1;
         self.owed = true;
@@ -213,7 +216,7 @@ impl Inbox {
         }
     }
 
-    /// Appends a deferred delivery, its body as it was packed then: a worker has no
+    /// Appends a deferred delivery with its body as ingest packed it: a worker has no
     /// compressor.
     pub(crate) async fn append_deferred(
         &self,
@@ -303,7 +306,7 @@ impl Inbox {
         self.observer.observe(event);
     }
 
-    /// Returns the newest event time that was applied, of one topic family.
+    /// Returns the newest applied event time of a topic family.
     pub async fn newest_event_time(&self, entity: &EntityKey, family: &str) -> Result<Option<Timestamp>, StoreError> {
         let state = self.store.entity(entity, DEADLINE).await?;
         Ok(state.and_then(|state| state.newest_event_time.of(family)))

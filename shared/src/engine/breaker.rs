@@ -1,9 +1,10 @@
 //! A circuit breaker for each source, in each worker process.
 //!
-//! An invocation returns when its slowest drain does, so each start of a hanging handler
-//! keeps a slot from other orders. Three orders in a row whose failure is not their own
-//! open the source's breaker: none of its handlers start in this process for a while,
-//! then one start is the probe, and the first success closes the breaker.
+//! An invocation ends with its slowest drain, so each start of a hanging handler
+//! occupies a slot that other orders need. A source's breaker opens when three orders in
+//! a row fail for reasons that are not their own. This process then starts none of the
+//! source's handlers for a while. Afterwards a single start serves as the probe, and the
+//! first success closes the breaker.
 //!
 //! [`Breaker`] is pure; a worker's drains share `Breakers`.
 
@@ -25,18 +26,20 @@ pub const SHORTEST: Duration = Duration::from_secs(5);
 /// The longest time that a breaker stays open, without jitter.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// A start seems to hang after this time, and twice as long as the last success took.
+/// A start seems to hang once it has run for this time and for twice as long as the
+/// last success took.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The wait of starts that are refused while others seem to hang. Those serve as the probes.
+/// The wait of a start that is refused because others seem to hang. The hanging starts serve
+/// as probes.
 const HANG_PAUSE: Duration = Duration::from_secs(2);
 
 /// The longest wait of a refused start, as a multiple of the time that the breaker is
 /// open.
 const OPENINGS: u32 = 5;
 
-/// A timeout this much too late was delayed by a frozen process, and says nothing about
-/// the handler.
+/// A timeout that fires this much too late was delayed by a frozen process, and says
+/// nothing about the handler.
 const FROZEN: Duration = Duration::from_secs(1);
 
 /// The result of a start, regarding the health of the source's handler.
@@ -124,7 +127,8 @@ impl Breaker {
             if open.probe.is_some() {
                 return refused(spread(open.length / 2, fraction * 2.0));
             }
-            // The order that failed last may be at fault. It becomes the probe only if no other comes.
+            // The order that failed last may be at fault. It becomes the probe only if no other order asks
+            // for a start.
             if self.failing.last() == Some(entity) && now < open.until + open.length {
                 return refused(open.until + open.length - now);
             }
@@ -157,7 +161,8 @@ impl Breaker {
                     None if self.failing.len() >= ORDERS => SHORTEST,
                     _ => return Change::None,
                 };
-                // At least as long as the probe took, so that an unwell source uses at most half of the slots.
+                // Stay open at least as long as the probe took, so that an unwell source uses at most half of
+                // the slots.
                 self.open(now, length.max(took).min(LONGEST), fraction)
             }
             StartResult::Answered | StartResult::Unwell | StartResult::Unknown => Change::None,
@@ -170,7 +175,7 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Duration, length: Duration, fraction: f64) -> Change {
-        // From now on only the last one counts.
+        // From now on only the order that failed last counts.
         self.failing.drain(..self.failing.len() - 1);
         let lasts = spread(length, fraction);
         self.open = Some(Open { until: now + lasts, length, probe: None });
@@ -252,11 +257,12 @@ impl Breakers {
 pub(crate) struct Refused {
     pub(crate) wait: Duration,
     pub(crate) longest: Duration,
-    /// The last failure of the source; empty: its starts have not ended yet.
+    /// The error of the source's last failure; empty if none of its starts has ended
+    /// yet.
     pub(crate) error: String,
 }
 
-/// An admitted start. Dropped without a result, its result is unknown.
+/// An admitted start. If it is dropped without a result, its result is unknown.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     breakers: Breakers,

@@ -102,7 +102,7 @@ impl Deferred {
             tries: 0,
             trace,
         };
-        // At its longest.
+        // The message at its longest: each failed append may add a digit to `tries`.
         let last = Self { tries: u32::MAX, ..deferred.clone() };
         (last.text().len() <= LARGEST_MESSAGE).then_some(deferred)
     }
@@ -146,7 +146,7 @@ impl Deferred {
         Timestamp::from_millis(self.received_at)
     }
 
-    /// Returns the delivery, and its body as the inbox stores it.
+    /// Returns the delivery, and its body as the inbox stores bodies.
     ///
     /// # Errors
     ///

@@ -107,8 +107,8 @@ pub struct Received {
 }
 
 impl Received {
-    /// Returns whether a fresh one is sent first: this one may be a copy of a message that is
-    /// deleted already.
+    /// Returns whether a fresh wake-up is sent before the drain, because this one may be a
+    /// copy of a message that is already deleted.
     fn is_replaced(&self) -> bool {
         self.times > 1
     }
@@ -180,8 +180,8 @@ impl Drainer {
         self.process_under(wake_up, None, deadline, gate, &InFlight::new(self.store.env(), false)).await
     }
 
-    /// Processes one wake-up until `deadline`, by the monotonic clock. `token` is the one
-    /// that it carries; `gate` and `in_flight` are shared by the wake-ups of a batch.
+    /// Processes one wake-up until `deadline`, by the monotonic clock. `token` is the
+    /// token in the wake-up. All wake-ups of a batch share `gate` and `in_flight`.
     pub async fn process_under(
         &self,
         wake_up: &Received,
@@ -193,7 +193,7 @@ impl Drainer {
         // The replacement carries the same token: claims may rely on this wake-up.
         let fresh = WakeUp { entity: wake_up.entity.clone(), token: token.map(|token| token.0) };
         let slot = gate.slot();
-        // The fresh one arrives when a lease acquired now has expired or, more likely, ended.
+        // When the fresh wake-up arrives, a lease acquired now has expired or, more likely, been released.
         let is_replaced = wake_up.is_replaced();
         if is_replaced && self.wake(&fresh, self.settings.lease).await.is_err() {
             return Acknowledgement::Keep;
@@ -272,7 +272,7 @@ impl Drainer {
         deadline.saturating_sub(self.store.env().monotonic())
     }
 
-    /// Sends a fresh wake-up, without which the lease must not end.
+    /// Sends a fresh wake-up. If that fails, the lease must not be released.
     async fn wake(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), DrainError> {
         self.waker.send(wake_up, delay, PATIENCE).await.map_err(|_| {
             self.observer.observe(&Event::WakeUpFailed { entity: &wake_up.entity });

@@ -1,8 +1,9 @@
 //! Renews a lease while something is awaited.
 //!
 //! The lease is renewed at a third of its length. A holder gives up by itself once its
-//! renewals fail, or a whole length has passed since it sent the last one that landed,
-//! whatever the row says: the process may have been frozen.
+//! renewals fail. It also gives up when a whole length has passed since it sent the
+//! last renewal that landed, whatever the row says, because the process may have been
+//! frozen.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub(crate) struct LeaseRenewer {
     expires: Duration,
     /// The time of the next renewal.
     due: Duration,
-    /// No renewal extends it beyond this.
+    /// The time beyond which no renewal extends the lease.
     end: Duration,
 }
 

@@ -1,7 +1,8 @@
 //! Runs operations on the store, with retries.
 //!
-//! Every operation recognises its own landed first try, so all may be repeated. Only the
-//! caller of a claim must know of the doubt: it then owes a wake-up.
+//! Every operation recognises its own landed first try, so every operation may be
+//! repeated. Only the caller of a claim must know that an earlier try may have landed:
+//! it must then send a wake-up.
 
 use std::{sync::Arc, time::Duration};
 

@@ -27,14 +27,16 @@ use crate::{
     time::Timestamp,
 };
 
-/// A wake-up of a more recent claim may still arrive, and the holder of a lease that
-/// expired more recently may not know it yet.
+/// The age up to which the sweep leaves claims and expired leases alone. A younger
+/// claim's wake-up may still arrive, and the holder of a lease that expired more
+/// recently may not know of the expiry yet.
 const GRACE: Duration = Duration::from_secs(300);
 
-/// The queue lags with more wake-ups than this; the sweep then sends none.
+/// The number of wake-ups above which the queue lags and the sweep sends none.
 const LAGGING: u64 = 10_000;
 
-/// The interval at which a sweep stores its position, and the most that a crash repeats.
+/// The interval at which a sweep stores its position. A crash repeats at most this much
+/// work.
 const POSITION_EVERY: Duration = Duration::from_secs(10);
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -89,7 +91,7 @@ impl From<QueueError> for Stop {
 /// Returns whether the entity needs a wake-up: deliveries wait and no wake-up is known to
 /// be under way, or an orphaned lease keeps the row from being purged.
 ///
-/// Clock skew is harmless here: it costs a wake-up too many, or an hour's delay.
+/// Clock skew is harmless here: it costs a superfluous wake-up, or an hour's delay.
 pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let held = state.held.as_ref().is_some_and(|held| held.runs(now));
     let waits = [state.retry_at, yields_until(state, now)].into_iter().flatten().any(|until| until > now);
@@ -228,7 +230,7 @@ impl Sweep<'_> {
         Ok(moved)
     }
 
-    /// Sweeps a page and returns where the next begins. `reached` becomes the last entity
+    /// Sweeps a page and returns where the next begins. Sets `reached` to the last entity
     /// done.
     async fn page(&mut self, segment: &Segment, reached: &mut Option<String>) -> Result<Option<Key>, Stop> {
         let store = &self.sweeper.store;

@@ -95,7 +95,7 @@ impl Threads {
             if worker.0.begin() {
                 let output = runtime.block_on(work);
                 drop(worker);
-                // An error: the task was abandoned.
+                // An error means that the task was abandoned.
                 let _ = answer.send(output);
             }
         };
@@ -104,8 +104,8 @@ impl Threads {
     }
 }
 
-/// Started work. Dropped before its answer it is abandoned: it does not begin, or its
-/// thread counts as lost until it ends.
+/// Started work. If it is dropped before its answer, it is abandoned: it does not
+/// begin, or its thread counts as lost until the work ends.
 pub(crate) enum Work<F: Future> {
     Inline(std::pin::Pin<Box<F>>),
     Thread(oneshot::Receiver<F::Output>, CallerSide),
@@ -157,7 +157,8 @@ enum Stage {
 }
 
 impl Task {
-    /// Changes the stage, keeps the count of lost threads, and returns the stage before.
+    /// Changes the stage, keeps the count of lost threads, and returns the previous
+    /// stage.
     fn change(&self, next: impl FnOnce(Stage) -> Stage) -> Stage {
         let mut stage = self.stage.lock().expect("no one panics while holding this");
         let before = *stage;
@@ -175,7 +176,7 @@ impl Task {
         self.change(|stage| if stage == Stage::Waiting { Stage::Running } else { stage }) == Stage::Waiting
     }
 
-    /// Abandons the work, and returns the stage before.
+    /// Abandons the work, and returns the previous stage.
     fn abandon(&self) -> Stage {
         self.change(|stage| match stage {
             Stage::Waiting => Stage::Over,

@@ -1,9 +1,9 @@
 //! The ingest function: verifies a webhook, finds its entity, appends it to the inbox,
 //! wakes a worker and answers.
 //!
-//! A webhook that is answered 200 is durable in its inbox; 202, in the queue. One that
-//! fails verification is answered 4xx and not stored. A verified one is never refused
-//! for its content.
+//! A webhook that is answered 200 is durable in its inbox; one that is answered 202 is
+//! durable in the queue. A webhook that fails verification is answered 4xx and not
+//! stored. A verified webhook is never refused for its content.
 
 mod http;
 pub mod keys;
@@ -54,8 +54,8 @@ enum Judged {
     Answer(Response),
     /// Refused, whatever a newer document says.
     Refused(Refused),
-    /// Refused, unless a newer document accepts it, whose sources, secrets or providers may have
-    /// changed.
+    /// Refused, unless a newer document accepts the request: its sources, secrets or providers
+    /// may have changed.
     Unless(Refused),
 }
 
@@ -72,7 +72,8 @@ impl Refused {
         Self { refusal, reason: reason.to_owned(), response: Response::refused(status_code, reason) }
     }
 
-    /// Logs the name only if it could be one, and a similar one.
+    /// Logs the name if it is a valid source name, together with the nearest configured
+    /// name.
     fn unknown(name: Option<&str>, sources: &Sources) -> Self {
         let name = name.filter(|name| SourceName::parse(name).is_ok());
         let reason = name.map_or("the URL names no source".to_owned(), |name| {
@@ -155,7 +156,8 @@ impl Ingest {
         refused.response
     }
 
-    /// Reads the newest document and judges a request again, which `known` answered with `refused`.
+    /// Reads the newest document and judges a request again that was `refused` under the document
+    /// `known`.
     async fn judge_by_newest(
         &self,
         known: &Arc<Sources>,
@@ -185,8 +187,8 @@ impl Ingest {
         Err(self.refuse(&current, request, refused))
     }
 
-    /// Judges a request. Moves `answer_by` by the time a key's fetch took, so that the store
-    /// keeps all of its time.
+    /// Judges a request. Moves `answer_by` by the time spent on fetching keys, so that the
+    /// store keeps all of its time.
     async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
         if !sources.origin().admits(request.headers.get(ORIGIN_HEADER).map(String::as_str)) {
             return Judged::Unless(Refused::with_status(Refusal::PastOrigin, 403, "send webhooks to the proxy's URL"));

@@ -38,8 +38,8 @@ impl ScheduledEvent {
 /// The name of the job that every scheduler has.
 pub const SWEEP: &str = "sweep";
 
-/// The longest sweep of one tick. Whatever it waits for last, it ends before the next
-/// tick.
+/// The longest sweep of one tick. It is so short that the sweep ends before the next
+/// tick, whatever the sweep waits for last.
 pub const SWEEP_TIME: Duration = Duration::from_secs(50);
 
 /// Function time that is left to store the sweep's position.

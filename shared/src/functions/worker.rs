@@ -102,14 +102,14 @@ impl Worker {
         }
         let jobs = batch.jobs();
         let gate = SuspectGate::new(jobs.len());
-        // A drain that does not return keeps its messages; the answer for the others does not wait.
+        // Messages of a drain that does not return in time are kept; the answer for the others does not wait.
         let limit = time.saturating_sub(LAST_WORD);
         let attended = jobs.iter().map(async |job| {
             let token = batch.token(&job.entity);
             let drain = self.drainer.process_under(job, token, deadline, &gate, &in_flight);
             let attended = self.env.within(limit, drain).await.unwrap_or(Acknowledgement::Keep);
             if attended == Acknowledgement::Keep {
-                // At once: the rest of the batch may take long.
+                // Give these messages back at once: the rest of the batch may take long.
                 let kept: Vec<String> = batch.ids(&job.entity).filter_map(|id| receipts.get(id).cloned()).collect();
                 self.env.within(LAST_WORD / 2, hiding.give_back(&kept)).await;
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Missed, OnCrash, schedule::Schedule};
 use crate::{protocol::tick::JobState, time::Timestamp};
 
-/// The time after a tick within which its own invocation may come; then the next one is due.
+/// The time between two invocations. A tick's own invocation comes within it.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 /// The most missed ticks of one job that are run later; older ones are skipped.

@@ -61,7 +61,8 @@ pub struct TickRun {
     pub job: Arc<str>,
     /// The time at which the tick was due.
     pub tick: Timestamp,
-    /// The result; [`TickOutcome::Crashed`]: the lease was lost, and nothing is recorded.
+    /// The result; [`TickOutcome::Crashed`] if the lease was lost, and then nothing is
+    /// recorded.
     pub ending: TickOutcome,
 }
 
@@ -80,8 +81,8 @@ pub enum TickError {
     /// The jobs' rows could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It is dated further ahead than clock skew explains. Recording its ticks would silence
-    /// their jobs until then.
+    /// The invocation is dated further ahead than clock skew explains. Recording its ticks
+    /// would silence their jobs until then.
     #[error("it is dated {scheduled}, more than {} minutes ahead of the clock, which shows {now}", MOST_AHEAD.as_secs() / 60)]
     FarAhead {
         /// The time at which the invocation was due.
@@ -267,7 +268,7 @@ impl DueJob<'_> {
             return store.run(&start, PATIENCE).await;
         }
         tracing::warn!(job = &*job.name, %tick, holder = holder(&seen), "lease taken over");
-        // A tick recorded at its start has no other report of its end.
+        // A tick that was recorded at its start ends without any other event.
         let crashed = seen.tick.filter(|crashed| seen.is_recorded(*crashed));
         let started = store.run(&TakeOverTick { start, seen }, PATIENCE).await?;
         if let (Started::Granted(..), Some(crashed)) = (&started, crashed) {
@@ -276,7 +277,8 @@ impl DueJob<'_> {
         Ok(started)
     }
 
-    /// Runs a tick and records it. Without a row, the lease was lost.
+    /// Runs a tick and records it. Returns the row afterwards; `None` if the lease was
+    /// lost.
     async fn run(
         &self,
         lease: Lease,
@@ -387,7 +389,7 @@ impl DueJob<'_> {
         match store.transact(&all, token.as_str(), patience).await {
             Ok(Transacted::Landed) => Ok(Committed::Recorded),
             Ok(Transacted::Refused(mut refusals)) => match refusals.first_mut().and_then(Option::take) {
-                // The tick's own outcome decides first: an earlier try landed, or the lease is lost.
+                // Judge the tick's own write first: an earlier try may have landed, or the lease may be lost.
                 Some(seen) => Ok(match done.judge(Written::Refused(seen))? {
                     Completed::Recorded(_) => Committed::Recorded,
                     Completed::Lost => Committed::Lost,

@@ -157,7 +157,8 @@ impl Guard {
             match store.transact(&all, token.as_str(), self.patience()).await {
                 Ok(Transacted::Landed) => break,
                 Ok(Transacted::Refused(mut refusals)) => {
-                    // The release's own outcome decides first: an earlier try landed, or the lease is lost.
+                    // Judge the release's own write first: an earlier try may have landed, or the lease may
+                    // be lost.
                     let Some(Some(seen)) = refusals.first_mut().map(Option::take) else {
                         refusals.remove(0);
                         return Ok(Err(NotCommitted { guard: self, refusals }));

@@ -57,7 +57,8 @@ impl Operator {
             let through = self.decided_before(entity, seen.as_ref()).await?;
             for row in &page.rows {
                 match RowKind::of(entity, row)? {
-                    // It refuses a late put, which would otherwise be answered 2xx and never be handled.
+                    // A tombstone stays. It refuses a late put, which would otherwise be answered 2xx and
+                    // never be handled.
                     RowKind::Tombstone => {}
                     RowKind::Act => rows += self.remove(entity, row).await?,
                     RowKind::At(sequence) if sequence > through => newer = true,

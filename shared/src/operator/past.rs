@@ -39,7 +39,8 @@ impl Past {
         self.stands && (own || self.first.is_some() || self.delivery.is_none())
     }
 
-    /// Returns whether its outcome, or what it repeats, must be read from receipt rows.
+    /// Returns whether the outcome, or the sequence that it repeats, must be read from
+    /// receipt rows.
     fn is_unclear(&self) -> bool {
         self.receipt.as_ref().is_none_or(|receipt| receipt.settlement == Settlement::Repeat)
     }

@@ -121,7 +121,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Returns what the runs of `restoring` found so far.
+    /// Returns the findings so far of all runs of `restoring`.
     pub fn by(restoring: &RestoreRecord) -> Self {
         let found = restoring.found.as_deref().and_then(|found| serde_json::from_str(found).ok());
         found.unwrap_or_default()
@@ -265,9 +265,9 @@ impl Operator {
         self.restore_noting(restoring, entity, even_if_used, &found).await
     }
 
-    /// Reports an entity that an earlier run of this restore raised, except for what
-    /// [`Found`] holds. If that run was killed halfway through the entity, the report
-    /// counts all parked deliveries, and of the rest only those after the kill.
+    /// Reports an entity that an earlier run of this restore has finished, without what
+    /// [`Found`] holds. If a run was killed halfway through the entity, the report counts
+    /// all parked deliveries, but its other counts begin after the kill.
     ///
     /// # Errors
     ///
@@ -286,7 +286,8 @@ impl Operator {
         Ok(report)
     }
 
-    /// Counts the deliveries that all runs of this restore have parked and that still are.
+    /// Counts the deliveries that runs of this restore have parked and that are still
+    /// parked.
     async fn parked_so_far(&self, restoring: &RestoreRecord, entity: &EntityKey) -> Result<u64, OperatorError> {
         let error = waited_at(restoring);
         Ok(self.parked(entity).await?.iter().filter(|one| one.error.starts_with(&error)).count() as u64)
@@ -318,7 +319,8 @@ impl Operator {
         Err(OperatorError::InUse)
     }
 
-    /// Returns whether the row was unchanged, and the entity is restored.
+    /// Restores an entity whose row was read as `seen`. Returns whether the row was
+    /// still unchanged.
     async fn restore_seen(
         &self,
         restoring: &RestoreRecord,
@@ -356,7 +358,7 @@ impl Operator {
             // An earlier run may have crashed while restoring it.
             report.set_aside = report.set_aside.max(self.parked_so_far(restoring, &seen.entity).await?);
         }
-        // Also if an earlier run crashed after its last settle.
+        // Log the outcome also if an earlier run crashed after its last settle.
         if is_raised && (report.is_worth_logging() || seen.held.is_some()) {
             self.store.run(&LogOutcome { action: &act, outcome: &report.describe() }, PATIENCE).await?;
         }
@@ -428,7 +430,8 @@ impl Operator {
                     self.read_on(&mut drain, report).await?;
                     continue;
                 }
-                // Its receipt exists: it was rewound, or that table was copied a moment later.
+                // Its receipt exists, so it was applied: it was rewound, or the inbox table was copied a
+                // moment later.
                 Front::Delivery(waiting) if drain.before(waiting.unpacked.head()).is_some() => Settlement::Applied,
                 Front::Delivery(waiting) => {
                     self.park_waiting(restoring, drain.state(), waiting).await?;
@@ -450,7 +453,7 @@ impl Operator {
     /// Reads the next page, and writes a tombstone if the next sequence is empty.
     async fn read_on(&self, drain: &mut Drain, report: &mut RestoreReport) -> Result<(), OperatorError> {
         let (entity, next, tail) = (drain.state().entity.clone(), drain.state().next(), drain.state().tail);
-        // With receipts: their table may have been copied a moment later.
+        // Read receipts too: the inbox table may have been copied a moment later.
         let page = Page::read(&self.store, &entity, next, tail, true).await?;
         drain.read(page);
         if matches!(drain.front_item(), Front::Unread) {

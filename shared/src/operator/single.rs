@@ -22,9 +22,9 @@ pub struct Single {
     pub state: Option<EntityState>,
     /// The item.
     pub content: Content,
-    /// The receipt; of a rewound delivery, the one from before.
+    /// The receipt; for a rewound delivery, the receipt of its earlier run.
     pub receipt: Option<Receipt>,
-    /// The parked copy, while it is parked.
+    /// The parked copy, if the delivery is parked.
     pub parked: Option<Parked>,
 }
 

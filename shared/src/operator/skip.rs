@@ -102,7 +102,7 @@ impl Operator {
                     let purge_at = self.store.env().now() + self.retention;
                     match self.store.run(&Void { entity, sequence, purge_at }, PATIENCE).await? {
                         Voided::Void => drain.tombstone_written(),
-                        // Its ingest was only slow.
+                        // The sequence was filled after all; its ingest was only slow.
                         Voided::Filled(_) => continue,
                     }
                     Settlement::Void

@@ -65,8 +65,8 @@ impl Retries {
         Self { crashes: self.crashes.saturating_add(1), ..self }
     }
 
-    /// Returns what the next delivery starts with if this one is given up because its
-    /// destination was unavailable for too long.
+    /// Returns the waits that the next delivery starts with if this one is given up
+    /// because its destination was unavailable for too long.
     #[must_use]
     pub fn carried(self) -> Self {
         let mut carried = Self { class: FailureClass::Unavailable, ..Self::default() };
@@ -184,9 +184,9 @@ impl RetryPolicy {
         is_last || waited >= self.limit(class)
     }
 
-    /// Returns the wait before the next start: after a failure as long as the handler
-    /// asks, at most [`LONGEST_ASKED`], and otherwise at least `doubled`. A start without
-    /// an answer waits at least as long as it `took`.
+    /// Returns the wait before the next start. After a failure it is as long as the
+    /// handler asks, at most [`LONGEST_ASKED`]. Otherwise it is at least `doubled`, and
+    /// after a start without an answer at least as long as that start `took`.
     pub fn wait(&self, class: FailureClass, doubled: Duration, asked: Option<Duration>, took: Duration) -> Duration {
         let asked = asked.map(|asked| asked.min(LONGEST_ASKED.max(self.longest)));
         match class {

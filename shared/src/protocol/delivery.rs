@@ -164,8 +164,8 @@ impl Delivery {
         *self.identity_hash.get_or_init(|| self.incoming.identity.hash())
     }
 
-    /// Returns the hashes that make it a repeat if one of them was settled, its own
-    /// first.
+    /// Returns the identity hashes that make this delivery a repeat if one of them was
+    /// settled. The delivery's own hash comes first.
     pub(crate) fn repeated_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
         std::iter::once(self.identity_hash()).chain(self.incoming.identity.adjacent_hashes())
     }

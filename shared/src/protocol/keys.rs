@@ -23,7 +23,8 @@ pub fn entity_row(entity: &EntityKey) -> Key {
     entity_row_named(entity.as_str())
 }
 
-/// Returns the key of an entity's row whose text may be an invalid [`EntityKey`].
+/// Returns the key of the entity row named `key`, which may be an invalid
+/// [`EntityKey`].
 pub(crate) fn entity_row_named(key: &str) -> Key {
     Key { table: TableName::Entities, partition: (a::ENTITY.into(), key.into()), sort: None }
 }

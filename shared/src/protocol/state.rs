@@ -123,8 +123,9 @@ impl EventTimes {
         self.0.get(&Self::tag(family)).copied()
     }
 
-    /// Returns whether an event at `time` may be older than one of a dropped family, whose
-    /// newest time is at most that of any family kept.
+    /// Returns whether an event at `time` may be older than an applied event of a dropped
+    /// family. A dropped family's newest time is at most the oldest of the times that are
+    /// kept.
     pub fn may_have_dropped_since(&self, time: Timestamp) -> bool {
         self.0.len() >= Self::FAMILIES && self.0.values().min().is_some_and(|oldest| time <= *oldest)
     }
@@ -225,7 +226,8 @@ pub const VANISHED_BEFORE_START: u32 = 10;
 /// The value of `handover` while the lease is held.
 pub(crate) const ABOUT_TO: Timestamp = Timestamp::from_millis(1);
 
-/// A hand-over's wake-up that is this late may be lost: claims owe one again.
+/// The delay from which a hand-over's wake-up may be lost, so that claims send one
+/// again.
 pub const OVERDUE: Duration = Duration::from_secs(300);
 
 pub const LONGEST_LEASE: Duration = Duration::from_secs(900);

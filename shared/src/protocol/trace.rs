@@ -25,7 +25,7 @@ impl Trace {
         }
     }
 
-    /// Reads it from a delivery's row.
+    /// Reads the trace from a delivery's row.
     pub(super) fn of_row(row: &Row) -> Self {
         let _ = row;
         Self {
@@ -42,7 +42,7 @@ impl Trace {
         None
     }
 
-    /// Sets it in a delivery's row.
+    /// Sets the trace in a delivery's row.
     pub(super) fn put(self, row: &mut Row) {
         if let Some(text) = self.text() {
             row.set(a::TRACE, text);

@@ -153,7 +153,8 @@ impl Provider for Generic {
         }
     }
 
-    /// Signs a header that `headers` lacks as empty, and returns it empty.
+    /// Signs a header that `headers` lacks as if it were empty, and returns it with an
+    /// empty value.
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
         let Some(key) = Key::of(secret) else { return Vec::new() };
         let GenericOptions { header, hash, encoding, prefix, separator, .. } = &self.options;

@@ -29,7 +29,7 @@ pub(super) struct Scheme {
     /// Explains why a secret has no key.
     pub(super) objection: fn(&Secret) -> &'static str,
     pub(super) reads: Reads,
-    /// The lines of a [`Rule`], without the rest, which is text for people and kept out of the
+    /// The lines of a [`Rule`]. The rest of the rule is text for people and kept out of the
     /// functions.
     pub(super) lines: &'static [Line],
 }

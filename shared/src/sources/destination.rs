@@ -105,7 +105,8 @@ pub(crate) fn shown(url: &Uri) -> String {
 /// The shortest part of a URL's path that may be a token, in bytes.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Words have no digits and are written in lower case.
+/// Returns whether `part` may be a token: words have no digits and are written in lower
+/// case.
 fn is_token(part: &str) -> bool {
     part.len() >= SHORTEST_TOKEN && part.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())
 }
@@ -114,8 +115,8 @@ pub(crate) fn rules() -> &'static dyn Provider {
     providers::standard_webhooks()
 }
 
-/// Requires the prefix, unlike for incoming webhooks: without it, the secret may be
-/// meant as plain text.
+/// Returns whether requests can be signed with `secret`. Unlike for incoming webhooks,
+/// the prefix is required: without it, the secret may be meant as plain text.
 fn is_usable(secret: &Secret) -> bool {
     secret.text().is_some_and(|text| text.starts_with("whsec_")) && rules().objection(secret).is_none()
 }

@@ -380,7 +380,7 @@ impl State {
     }
 
     /// Returns the shortest time until a stranger can cause the next read. It doubles
-    /// from the second vain read on: before, somebody may be configuring a source.
+    /// from the second vain read on: until then, somebody may be configuring a source.
     fn spacing(&self) -> Duration {
         SPACING.saturating_mul(1 << self.in_vain.saturating_sub(1).min(6)).min(REFRESH)
     }

@@ -26,7 +26,7 @@ impl Source {
         })
     }
 
-    /// Returns the field that holds what webhooks are verified with; `None` if the
+    /// Returns the field whose value webhooks are verified with; `None` if the
     /// provider's published key suffices.
     pub fn credential_field(&self) -> Option<&'static str> {
         self.provider().published().map_or(Some("secrets"), |published| published.recipient())
@@ -69,8 +69,8 @@ impl Source {
         if self.tolerance == providers::TOLERANCE {
             return verified;
         }
-        // At the end of time every signed time is stale, so `Stale` carries it. No certificate is valid then, so only
-        // `Stale` means something.
+        // At the end of time every signed time is stale, so the error `Stale` carries it. No certificate is
+        // valid then, so no other error means anything.
         match verify_at(Timestamp::from_millis(u64::MAX)) {
             Err(Unverified::Stale(signed_at)) if providers::is_near(signed_at, now, self.tolerance) => {
                 verify_at(signed_at)

@@ -105,14 +105,14 @@ pub enum Event<'a> {
     /// A wake-up that was due could not be sent. SQS's redelivery or the sweep finds the order.
     WakeUpFailed { entity: &'a EntityKey },
     /// A breaker opened: several orders of its source failed in a row because of their handler.
-    /// This process starts none of its deliveries for a while.
+    /// This process starts none of the source's deliveries for a while.
     BreakerOpened { source: &'a SourceName, wait: Duration },
-    /// A start of such a source succeeded, and its breaker closed.
+    /// A start of a source with an open breaker succeeded, and the breaker closed.
     BreakerClosed { source: &'a SourceName },
     /// A source's destination is unavailable: its breaker opened, or an order has waited for it
     /// for a minute. Reported once by each process.
     DestinationUnavailable { source: &'a SourceName, error: &'a str },
-    /// A start of such a source succeeded.
+    /// A start of a source whose destination was unavailable succeeded.
     DestinationAvailable {
         source: &'a SourceName,
         /// The time since the destination was reported unavailable.

@@ -1,8 +1,8 @@
 //! The functions' log: a line for each decision, with its metrics.
 //!
 //! A delivery that succeeds has two lines, accepted and settled. Measurements on the way,
-//! such as its lag, go into the line that settles it. Metrics do not depend on the level:
-//! below it, a line holds nothing else.
+//! such as its lag, go into the line that settles it. Metrics do not depend on the log's
+//! level: a line below the level holds only its metrics.
 
 use std::{
     collections::BTreeMap,
@@ -100,7 +100,8 @@ impl JsonLog {
         self.state().request = request.to_owned();
     }
 
-    /// Reports refusals that were only counted for too long. They belong to many requests.
+    /// Reports refusals that no line has reported for too long. The lines name no request,
+    /// because the refusals belong to many.
     fn report_overdue(&self) {
         let overdue = {
             let mut state = self.state();
@@ -182,7 +183,8 @@ impl JsonLog {
         metrics
     }
 
-    /// Returns `None` for most of many refusals; the others report their number.
+    /// Returns the line, or `None` for a refusal that is only counted. A later line reports
+    /// the number of those.
     fn sampled<'a>(&self, event: &Event<'_>, line: Line<'a>) -> Option<Line<'a>> {
         match *event {
             Event::Accepted { incoming, .. } | Event::Deferred { incoming, .. } | Event::Ignored { incoming } => {

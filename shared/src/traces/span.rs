@@ -90,7 +90,7 @@ impl Door {
         Self { parent: Trace::parse(headers.get("traceparent").map(String::as_str)), began: env.now() }
     }
 
-    /// Starts the request's span, from when the request arrived.
+    /// Starts the span of a verified request at the time at which the request arrived.
     pub fn verified(self, incoming: &Incoming) -> Entered {
         let Incoming { entity, identity, topic, .. } = incoming;
         let mut attributes = attributes_of(&identity.source, topic, entity, &identity.delivery_id);

@@ -25,7 +25,8 @@ pub(super) enum Acquisition {
     NothingToDo,
     /// Requeue the wake-up with this delay.
     Requeue(Duration, RequeueReason),
-    /// Requeue it too, unless the wake-up sent under this token is another one.
+    /// Delete the wake-up if it carries another token than this one; otherwise requeue
+    /// it with this delay.
     Awaits(FencingToken, Duration),
 }
 
@@ -109,8 +110,8 @@ impl LeaseRequest<'_> {
                 }
                 AcquireStep::TakeOver { seen, attempts } => {
                     if let Some(attempts) = attempts {
-                        // Take it over once it can run, not before: if another suspect kills this process
-                        // during the wait, this delivery must not be charged for that.
+                        // Take the lease over only once the delivery can run. If another suspect kills this
+                        // process during the wait, the crash must not count against this delivery.
                         let limit = drainer.now_left(self.deadline).saturating_sub(MARGIN);
                         if env.within(limit, self.slot.isolate(attempts)).await.is_none() {
                             return Ok(Acquisition::Requeue(Duration::ZERO, RequeueReason::OutOfTime));
@@ -149,7 +150,7 @@ impl LeaseRequest<'_> {
     async fn take_over(&mut self, seen: EntityState, patience: Duration) -> Result<Acquired, StoreError> {
         let Drainer { store, observer, .. } = self.drainer;
         self.sent = store.env().monotonic();
-        // The holder's nonce stays the same, so that a landed request is recognised as this one's.
+        // The holder's nonce stays the same, so that the holder recognises a request that landed.
         self.request.now = store.env().now();
         let answer = store.run(&TakeOver { request: self.request.clone(), seen }, patience).await?;
         if let Acquired::Granted(lease, _) = &answer {

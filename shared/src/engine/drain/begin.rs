@@ -23,7 +23,8 @@ pub enum AcquireStep {
     NothingToDo,
     /// Requeue the wake-up with this delay.
     Requeue(Duration, RequeueReason),
-    /// Requeue it too, unless the wake-up sent under this token is another one.
+    /// Delete the wake-up if it carries another token than this one; otherwise requeue
+    /// it with this delay.
     Awaits(FencingToken, Duration),
     /// Wait, then send a new request.
     AskAfter(Duration),
@@ -34,13 +35,13 @@ pub enum AcquireStep {
     TakeOver {
         /// The row with the expired lease.
         seen: EntityState,
-        /// The attempts at the suspected delivery; `None`: none is suspected.
+        /// The attempts at the suspected delivery; `None` if no delivery is suspected.
         attempts: Option<u32>,
     },
 }
 
 /// Returns the step after `answer` at `now`, with `left` of the function's time. `look` is
-/// the next wait for an exclusive holder; `None`: the time for that is over.
+/// the next wait for an exclusive holder; `None` if the time for waiting is over.
 pub fn acquire_step(answer: Acquired, now: Timestamp, left: Duration, look: Option<Duration>) -> AcquireStep {
     match answer {
         Acquired::Granted(lease, state) => AcquireStep::Granted(lease, state),
@@ -87,7 +88,7 @@ fn is_at_work(state: &EntityState, held: &Held) -> bool {
     held.kind == LeaseKind::Drain && state.handover.is_none()
 }
 
-/// Returns to requeue the wake-up until the lease would expire.
+/// Returns the step that requeues the wake-up until the lease would expire.
 fn requeue_until_expiry(held: &Held, now: Timestamp) -> AcquireStep {
     let reason = match held.kind {
         LeaseKind::Drain => RequeueReason::Drained,
@@ -103,7 +104,8 @@ pub enum Drained {
     Ended,
     /// Requeue the wake-up with this delay.
     Requeue(Duration, RequeueReason),
-    /// Requeue it too, unless the wake-up sent under this token is another one.
+    /// Delete the wake-up if it carries another token than this one; otherwise requeue
+    /// it with this delay.
     Awaits(FencingToken, Duration),
     /// The lease was lost.
     Lost,
@@ -119,7 +121,8 @@ pub enum Disposition {
     Delete,
     /// Keep it, so that the queue delivers it again.
     Keep,
-    /// Send this one with this delay, then delete the old one; keep that if sending fails.
+    /// Send this wake-up with this delay, then delete the received one. Keep that one if
+    /// sending fails.
     Replace(WakeUp, Duration, RequeueReason),
 }
 
@@ -131,14 +134,14 @@ pub fn disposition(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease:
         Drained::Ended => Disposition::Delete,
         // The awaited wake-up is another one.
         Drained::Awaits(awaited, _) if wake_up.token.is_some_and(|token| token != awaited.0) => Disposition::Delete,
-        // A second fresh one for the same wake-up would multiply them.
+        // One fresh wake-up was sent already; a second one would multiply them.
         _ if is_replaced => Disposition::Delete,
         Drained::Awaits(awaited, delay) => {
             Disposition::Replace(WakeUp::under(&wake_up.entity, awaited), delay, RequeueReason::Retry)
         }
         Drained::Requeue(delay, reason) => Disposition::Replace(fresh(), delay, reason),
-        // The new holder may have come by a copy of this wake-up that is deleted already: send a
-        // fresh one.
+        // The new holder may have acted on a copy of this wake-up that is already deleted, so send a fresh
+        // one.
         Drained::Lost => Disposition::Replace(fresh(), lease, RequeueReason::Lost),
         Drained::Failed => Disposition::Keep,
     }

@@ -43,7 +43,7 @@ const LONGEST_LOOK: Duration = Duration::from_millis(400);
 /// looks like one that crashed.
 const RELEASE_MARGIN: Duration = Duration::from_secs(1);
 
-/// Deliveries that were handed to the handler; empty where none was started.
+/// Deliveries that were handed to the handler; empty if no handler was started.
 #[derive(Debug, Clone, Default)]
 struct HandlerRun {
     /// Oldest first.
@@ -52,7 +52,7 @@ struct HandlerRun {
     took: Option<Duration>,
 }
 
-/// A step, and the run that it concludes.
+/// A step, and the handler run that the step concludes.
 struct Next {
     step: Step,
     run: HandlerRun,
@@ -64,7 +64,8 @@ impl Next {
     }
 }
 
-/// The drain ends, or continues: with the next step, if that is known already.
+/// The drain ends, or continues. It continues with the contained step, if that is known
+/// already.
 type Flow = ControlFlow<(), Option<Next>>;
 
 const CONTINUE: Flow = Flow::Continue(None);
@@ -81,7 +82,8 @@ pub(super) struct Driver<'a> {
     in_flight: &'a InFlight,
     /// The time of the row's last read, by the monotonic clock.
     seen: Duration,
-    /// The highest sequence known to be claimed, and since when, by that clock.
+    /// The highest sequence known to be claimed, and the monotonic time at which that
+    /// was first known.
     claimed: (Sequence, Duration),
     slice_ends: Duration,
     /// The next start that the source's rate allows; `None` until a handler is
@@ -122,8 +124,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Drains until the lease ends. `is_replaced`: a fresh wake-up was sent in place of
-    /// the one that led here.
+    /// Drains until the lease ends. `is_replaced` means that a fresh wake-up was sent
+    /// in place of the received one.
     pub(super) async fn run(mut self, is_replaced: bool) -> Result<(), DrainError> {
         let token = self.renewer.lease().token();
         let entity = self.drain.state().entity.clone();
@@ -149,7 +151,8 @@ impl<'a> Driver<'a> {
             }
             let taken = self.take(step, run).await;
             self.spans.decided(match &taken {
-                // A known next step follows a refused write only; without a wake-up nothing is written.
+                // A next step is known only after a refused write. If no wake-up could be sent, nothing was
+                // written.
                 Ok(Flow::Continue(Some(_))) | Err(DrainError::WakeUp) => Written::Refused,
                 Ok(_) => Written::Stands,
                 Err(DrainError::Lost) => Written::Lost,
@@ -168,7 +171,7 @@ impl<'a> Driver<'a> {
         Next::new(self.drain.next(&self.moment(), self.source.as_ref()))
     }
 
-    /// Takes a step; `run` is the run that it concludes.
+    /// Takes a step; `run` is the handler run that the step concludes.
     async fn take(&mut self, step: Step, run: HandlerRun) -> Result<Flow, DrainError> {
         match step {
             Step::ReleaseEmpty => self.release_empty().await,
@@ -220,8 +223,8 @@ impl<'a> Driver<'a> {
         self.drain.front().expect("the step is about a delivery").unpacked.head()
     }
 
-    /// Stops because of the store. The lease must not expire: the worker that takes it
-    /// over would suspect a delivery that did nothing.
+    /// Ends the drain because the store failed. The lease must not expire: the worker
+    /// that takes it over would suspect a delivery that is not at fault.
     async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), DrainError> {
         let entity = self.drain.state().entity.clone();
         tracing::error!(%entity, %error, "requeued");
@@ -276,9 +279,9 @@ impl<'a> Driver<'a> {
         idle_purge_at(&self.drain.state().entity, recent, self.now(), self.drainer.settings.retention)
     }
 
-    /// Returns how long the next sequence has been claimed at least: since this drain first
-    /// saw it, or since a later write of another process, less a minute of clock skew.
-    /// Too long a guess only costs its ingest another claim.
+    /// Returns the least time for which the next sequence has been claimed. It counts from
+    /// when this drain first saw the claim, or from a later write of another process, less
+    /// a minute of clock skew. An overestimate only costs the sequence's ingest another claim.
     fn claimed_for(&mut self) -> Duration {
         let state = self.drain.state();
         if state.next() > self.claimed.0 {
@@ -290,8 +293,8 @@ impl<'a> Driver<'a> {
         seen.max(written.unwrap_or_default().saturating_sub(CLOCKS_APART))
     }
 
-    /// Waits for a claimed sequence to be filled, for as long as an append may take; its
-    /// ingest is slow or dead.
+    /// Waits for a claimed sequence to be filled, for as long as an append may take. The
+    /// ingest that claimed it is slow or dead.
     async fn await_gap(&mut self) -> Result<Flow, DrainError> {
         let sequence = self.drain.state().next();
         let left = self.drainer.settings.gap.saturating_sub(self.claimed_for());
@@ -336,8 +339,9 @@ impl<'a> Driver<'a> {
         Ok(Flow::Break(()))
     }
 
-    /// Returns how long to try a write that ends or extends the lease: as long as the lease
-    /// may be held, and a little longer, since its condition decides.
+    /// Returns how long to try a write that ends or extends the lease: as long as this
+    /// drain may hold the lease, or a little longer. A late write is safe, because its
+    /// condition decides.
     fn patience(&self) -> Duration {
         self.renewer.left().max(PATIENCE)
     }

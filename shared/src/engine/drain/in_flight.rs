@@ -19,8 +19,8 @@ struct Visibility {
     is_granted: bool,
     /// The first extension was answered or failed, or there will be none.
     is_extended: bool,
-    /// The messages are certainly invisible until then, by the monotonic clock; `None`:
-    /// for longer than the function may run.
+    /// The monotonic time until which the messages are certainly invisible; `None` if
+    /// that is longer than the function may run.
     until: Option<Duration>,
 }
 
@@ -38,17 +38,17 @@ impl InFlight {
         self.visibility.subscribe().wait_for(|now| now.is_granted).await.expect("the sender is borrowed");
     }
 
-    /// Notes that the queue is being asked to extend the timeout to `time` from now. The
-    /// request may land and its reply be lost, so the messages may reappear then.
-    /// Returns the moment for [`InFlight::extended`].
+    /// Notes a request to the queue to extend the timeout to `time` from now. Returns
+    /// the end of that time, for [`InFlight::extended`]. The messages may reappear then,
+    /// because the request may land although its reply is lost.
     pub fn extending(&self, time: Duration) -> Duration {
         let until = self.env.monotonic() + time;
         self.visibility.send_modify(|now| now.until = Some(now.until.map_or(until, |was| was.min(until))));
         until
     }
 
-    /// Notes the queue's answer: the messages are invisible until then; `None`: it did not
-    /// confirm that.
+    /// Notes the queue's answer. The messages are invisible until `until`; `None` means
+    /// that the queue did not confirm the extension.
     pub fn extended(&self, until: Option<Duration>) {
         self.visibility.send_modify(|now| {
             now.is_extended = true;
@@ -60,8 +60,8 @@ impl InFlight {
         self.visibility.send_modify(|now| now.is_granted = true);
     }
 
-    /// Waits for the first extension: a handler that kills its process at once must not
-    /// keep its order waiting for the queue's own timeout.
+    /// Waits for the first extension. Without it, a handler that kills its process at
+    /// once would keep its order waiting for the queue's own timeout.
     pub(super) async fn first_extension(&self) {
         self.visibility.subscribe().wait_for(|now| now.is_extended).await.expect("the sender is borrowed");
     }

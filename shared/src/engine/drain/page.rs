@@ -1,5 +1,5 @@
-//! Reads the next deliveries of an inbox and, if receipts have left the entity's row,
-//! those that would make them repeats.
+//! Reads the next deliveries of an inbox. If receipts have left the entity's row, it
+//! also reads the receipts that would make these deliveries repeats.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -202,8 +202,8 @@ pub enum Step {
         attempts: u32,
         /// The waits so far, this one included.
         retries: Retries,
-        /// The last sequence of the deliveries that are handled one by one from now on. `head`
-        /// means that the attempts are those of the latest.
+        /// The last sequence of the deliveries that are handled one by one from now on. The
+        /// value `head` means that the attempts are those of the latest delivery.
         one_by_one: Option<Sequence>,
         /// The delay of the wake-up.
         wait: Duration,
@@ -215,8 +215,8 @@ pub enum Step {
 }
 
 impl Step {
-    /// Returns the outcome of the delivery in front that this step writes, if it does, as
-    /// traces name it.
+    /// Returns the outcome that this step writes for the delivery in front, as traces
+    /// name it; `None` if the step writes none.
     pub fn outcome(&self) -> Option<&'static str> {
         match self {
             Self::Settle(settlement) => Some(settlement.as_str()),
@@ -250,7 +250,7 @@ impl Drain {
         }
     }
 
-    /// Returns the item in front, as far as it was read.
+    /// Returns the item in front; `Unread` if it was not read.
     pub fn front_item(&self) -> Front<'_> {
         match self.page.items.front() {
             None => Front::Unread,
@@ -262,8 +262,8 @@ impl Drain {
         }
     }
 
-    /// Returns the next step. `source` is that of the delivery in front, once it was looked
-    /// up.
+    /// Returns the next step. `source` is the source of the delivery in front, once it was
+    /// looked up.
     pub fn next(&self, moment: &Moment, source: Option<&Found>) -> Step {
         let state = &self.state;
         if state.is_empty() {
@@ -314,8 +314,8 @@ impl Drain {
         })
     }
 
-    /// Returns how the delivery is settled without running it: as a repeat, or, after a
-    /// rewind, as before unless it was applied.
+    /// Returns the outcome of a delivery that must not run again: a repeat, or a
+    /// rewound delivery that was not applied before and keeps its earlier outcome.
     fn settled_before(&self, head: &Delivery) -> Option<Settlement> {
         if self.is_repeat(head) {
             return Some(Settlement::Repeat);
@@ -329,8 +329,8 @@ impl Drain {
         self.page.receipts.get(&head.identity_hash()).filter(|receipt| receipt.sequence == head.sequence())
     }
 
-    /// Returns the token of the delivery's run before a rewind, at this sequence or at the one
-    /// where it was parked since.
+    /// Returns the token of the delivery's run before a rewind. That run was at this sequence,
+    /// or at the sequence from which the delivery was redriven since.
     pub fn run_before(&self, head: &Delivery) -> Option<FencingToken> {
         self.before(head).map(|before| before.token).or_else(|| head.run_before())
     }
@@ -416,7 +416,7 @@ impl Drain {
             is_due && bytes <= GROUP_BYTES
         };
         let size = self.page.items.iter().take(most).take_while(fits).count();
-        // The delivery in front is due, however large.
+        // The delivery in front is handled now, however large it is.
         Group { size: size.max(1), is_latest }
     }
 
@@ -430,14 +430,14 @@ impl Drain {
         })
     }
 
-    /// Returns the failed attempts at `group`. Attempts at the latest do not count for the
-    /// delivery in front if that is handled by itself after all.
+    /// Returns the failed attempts at `group`. Attempts at the latest delivery do not
+    /// count for the delivery in front if that one is handled by itself after all.
     pub fn tried(&self, group: Group) -> u32 {
         if self.state.has_attempts_of_latest() && !group.is_several() { 0 } else { self.state.attempts }
     }
 
-    /// Returns the number of the attempt that a start of `group` is. A holder that crashed
-    /// with it may have started it, and counts.
+    /// Returns the attempt number of a start of `group`. A holder that crashed with the
+    /// group counts as an attempt, because it may have started the handler.
     pub fn attempt(&self, group: Group) -> u32 {
         self.tried(group) + u32::from(self.state.is_suspect()) + 1
     }
@@ -451,9 +451,9 @@ impl Drain {
         Step::WriteTombstone(self.state.next())
     }
 
-    /// Returns what settling the delivery in front writes, with its group. `seen_at` is when
-    /// the row was last read; `not_before` when the next handler may start. If no
-    /// delivery is in front, the next sequence is settled.
+    /// Returns the decision that settles the delivery in front and its group, or the next
+    /// sequence if no delivery is in front. `seen_at` is the time of the row's last read,
+    /// `not_before` the earliest time at which the next handler may start.
     pub fn decision(&self, request: SettleRequest, seen_at: Timestamp, not_before: Option<Timestamp>) -> Decision {
         let first = self.front().map_or(self.state.next(), |waiting| waiting.unpacked.head().sequence());
         let mut recent = self.state.recent.clone();
@@ -489,7 +489,7 @@ impl Drain {
             newest_event_time: times,
             pending_since: newest.map(|newest| match self.page.items.get(request.group.size) {
                 Some(PageItem::Delivery(next)) => next.unpacked.head().appended_at(),
-                // The next delivery will be claimed later than that.
+                // The next delivery will be claimed after the row was read.
                 _ if self.state.tail == last => seen_at,
                 _ => newest.appended_at(),
             }),
@@ -607,15 +607,15 @@ impl Drain {
 /// The way in which a drain ends its lease when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// End the lease: a fresh wake-up is under way. Claims must not rely on it, since it
-    /// does not carry this lease's token.
+    /// End the lease: a fresh wake-up is under way. Claims must not rely on that
+    /// wake-up, because it does not carry this lease's token.
     Release,
     /// Announce the hand-over, send a wake-up under the lease's token, hand over.
     HandOver,
 }
 
-/// Returns how to stop; `is_replaced`: a fresh wake-up was sent in place of the one that
-/// led here.
+/// Returns how to stop. `is_replaced` means that a fresh wake-up was sent in place of
+/// the received one.
 pub fn stop(is_replaced: bool) -> Stop {
     if is_replaced { Stop::Release } else { Stop::HandOver }
 }

@@ -1,5 +1,5 @@
-//! Suspects, deliveries whose last holder died with them, run one at a time after the
-//! rest of their batch, so that they take no other drain down with them.
+//! Runs suspects one at a time, after the rest of their batch, so that they take no
+//! other drain down with them. A suspect is a delivery whose last holder died with it.
 
 use std::{
     collections::BTreeSet,

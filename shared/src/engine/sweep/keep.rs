@@ -41,8 +41,8 @@ impl Sweep<'_> {
     }
 }
 
-/// Returns the rows of a delivery, its body and its receipts: without those a rewound
-/// delivery would look new.
+/// Returns the keys of the rows of a delivery: its own, its body's parts and its
+/// receipts. Without its receipts, a rewound delivery would look new.
 fn rows_of(state: &EntityState, row: &Row) -> Vec<Key> {
     let mut keys: Vec<_> = key_of(&TableName::Inbox, row).into_iter().collect();
     if let Ok(Item::Delivery(unpacked)) = Item::parse(&state.entity, row) {

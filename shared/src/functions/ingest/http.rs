@@ -80,7 +80,7 @@ impl Request {
     }
 }
 
-/// An answer with every field that any of the front doors requires.
+/// An answer with every field that a Function URL or an HTTP API requires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Response {
@@ -109,8 +109,8 @@ impl Response {
         Self::json(202, serde_json::json!({ "deferred": true, "entity": entity }))
     }
 
-    /// Replaces the body by the JSON that the sender requires. Such senders accept no status
-    /// but 200.
+    /// Replaces the body by the JSON that the sender requires, and the status by 200: such
+    /// senders accept no other status.
     #[must_use]
     pub(super) fn with_body(self, body: Option<&str>) -> Self {
         match body {

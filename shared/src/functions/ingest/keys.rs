@@ -37,10 +37,10 @@ pub const PATIENCE: Duration = Duration::from_millis(1000);
 /// The shortest time between two fetches of one address.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// An older copy is fetched again before it is used.
+/// The age from which a copy is fetched again before it is used.
 pub const REFRESH: Duration = Duration::from_secs(3600);
 
-/// An older copy is not used, even if no newer one can be fetched.
+/// The age from which a copy is not used, even if no newer one can be fetched.
 pub const STALE: Duration = Duration::from_secs(86_400);
 
 /// The most addresses that are remembered: more than all providers' keys.

@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// delivery is durable in its inbox or in a later message.
 ///
 /// Appends one after the other, in order of arrival, so that only one body is unpacked at a
-/// time. After a store that does not answer, no other is tried; after a throttled order,
-/// no other of that order.
+/// time. If the store does not answer, no further delivery is tried; if an order is
+/// throttled, no further delivery of that order is tried.
 pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -> BTreeSet<String> {
     let mut kept: BTreeSet<String> = batch.undeliverable().iter().map(|(id, _)| id.clone()).collect();
     kept.extend(batch.deferred().iter().map(|(id, _)| id.clone()));

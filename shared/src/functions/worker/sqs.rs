@@ -31,7 +31,7 @@ pub struct Attributes {
 
 impl From<Record> for Message {
     fn from(record: Record) -> Self {
-        // Unreadable counts as received again, the careful reading.
+        // An unreadable count is taken for a repeated receive, to be on the safe side.
         let times = record.attributes.approximate_receive_count.parse().unwrap_or(2);
         Self { id: record.message_id, body: record.body, times }
     }

@@ -246,7 +246,7 @@ impl Unpacked {
         let nonce = Nonce::from_stored(text(a::NONCE)?);
         let topic = text(a::TOPIC)?.to_owned();
         let count = row.number(a::PARTS).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        // Twice what the largest body can have.
+        // Allow twice as many parts as the largest body can have.
         if count.is_some_and(|count| count as usize > 2 * LARGEST_BODY.div_ceil(PART_BYTES)) {
             return Err(CorruptRow::Attribute(a::PARTS));
         }

@@ -66,12 +66,14 @@ impl Operation for Claim<'_> {
     }
 }
 
-/// Returns whether a claim that found `state` must send a wake-up, because no
-/// other is certain to come. A drain with a valid lease must see the inbox empty
-/// before it releases. After a hand-over a wake-up is on its way, which may be
-/// lost only once it is overdue. A retry, a block and a hold have a wake-up or an
-/// operator of their own. A wait for a rate limit alone has none: the inbox may
-/// have been empty.
+/// Returns whether a claim that found `state` must send a wake-up, because no other is
+/// certain to come.
+///
+/// No wake-up is needed under a valid drain lease, because a drain must see the inbox
+/// empty before it releases. After a hand-over a wake-up is on its way, and may be lost
+/// only once it is overdue. A retry, a block and a hold have a wake-up or an operator
+/// of their own. A wait for a rate limit alone has no wake-up: the inbox may have been
+/// empty.
 pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let drained = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain && held.runs(now));
     !(drained || state.was_handed_over(now) || state.is_retried_later(now) || state.is_stopped())

@@ -75,7 +75,7 @@ impl Commit<'_> {
                 refused => refused,
             },
         };
-        // The settle's own outcome decides first: an earlier try landed, or the lease is lost.
+        // Judge the settle's own write first: an earlier try may have landed, or the lease may be lost.
         Ok(match &self.settling {
             Settling::GoesOn(settle) => {
                 let seen = match refused {

@@ -62,8 +62,8 @@ pub struct Fail<'a> {
     pub attempts: u32,
     /// The waits for retries, including the next one.
     pub retries: Retries,
-    /// An earlier holder vanished with the delivery. This one did not, so
-    /// that count starts again.
+    /// An earlier holder vanished with the delivery. This holder did not, so the count
+    /// of vanished holders starts again.
     pub suspected: bool,
     /// The sequence up to which deliveries are handled one at a time because a
     /// group failed. Equal to `head` if the attempts are those of the latest
@@ -113,7 +113,7 @@ impl Operation for Fail<'_> {
     }
 
     /// Recognises a landed first try, which left the entity free under this token, with these
-    /// attempts and waits. No other write under the token ends the lease so.
+    /// attempts and waits. No other write under the token ends the lease in this way.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,

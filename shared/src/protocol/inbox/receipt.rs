@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Writes a receipt to a separate row before it leaves the entity's row. The copy is
-/// correct at any time and from any author.
+/// correct no matter when and by which process it is written.
 #[derive(Debug, Clone)]
 pub struct Spill<'a> {
     entity: &'a EntityKey,

@@ -31,7 +31,7 @@ pub struct Rewind<'a> {
 /// The outcome of a rewind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewound {
-    /// `head` is just before the sequence and the lease continues; the row.
+    /// `head` is just before the sequence, and the lease continues. Contains the row.
     Rewound(EntityState),
     /// The lease was lost: nothing was changed, or another holder has already
     /// continued from there.

@@ -35,8 +35,9 @@ pub struct Decision {
     pub not_before: Option<Timestamp>,
     /// Later deliveries may be handled in groups again.
     pub ends_one_by_one: bool,
-    /// The waits that the next delivery starts with: this one waited in vain for
-    /// an unavailable destination, which counts for the next, up to its own age.
+    /// The waits that the next delivery starts with. If this delivery waited in vain
+    /// for an unavailable destination, its wait counts for the next one too, up to the
+    /// next one's own age.
     pub carried: Retries,
 }
 
@@ -79,8 +80,8 @@ impl Decision {
         self.receipts().count()
     }
 
-    /// Returns the decision with no receipt leaving the row, for when one could not
-    /// be spilled. Until it is, a write of the row may cost another write unit.
+    /// Returns the decision with all receipts kept in the row, for when one could not
+    /// be spilled. Until that is done, a write of the row may cost another write unit.
     #[must_use]
     pub fn dropping_nothing(self) -> Self {
         Self { recent: self.recent.behind(self.dropped), dropped: Vec::new(), ..self }

@@ -81,7 +81,7 @@ impl Operation for ReleaseEmpty<'_> {
 }
 
 /// Ends a lease whatever waits in the inbox. An exclusive holder sends a wake-up
-/// afterwards if something does.
+/// afterwards if deliveries wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Release<'a> {
     pub lease: &'a Lease,

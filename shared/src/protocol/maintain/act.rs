@@ -69,7 +69,7 @@ pub struct OperatorAction {
     pub nonce: Nonce,
     /// The command's name, possibly of another version.
     pub verb: String,
-    /// The delivery that it is about, if any.
+    /// The sequence of the delivery that the action concerns, if any.
     pub sequence: Option<Sequence>,
     pub reason: Reason,
     /// The outcome; `None` if it was not recorded, although the action may be done.
@@ -77,7 +77,7 @@ pub struct OperatorAction {
 }
 
 impl OperatorAction {
-    /// Returns the time of its begin by its operator's clock.
+    /// Returns when the action began, by its operator's clock.
     pub fn at(&self) -> Option<Timestamp> {
         self.nonce.drawn_at()
     }

@@ -42,7 +42,8 @@ pub enum Forgotten {
 }
 
 impl<'a> Forget<'a> {
-    /// Creates the write. The row's numbers are times too, of clocks that may be ahead.
+    /// Creates the write. The row's numbers are also times, of clocks that may be
+    /// ahead.
     pub fn of(seen: &'a EntityState, now: Timestamp) -> Self {
         let newest = Timestamp::from_millis(now.as_millis().max(seen.tail.0).max(seen.token.0));
         Self { seen, purge_at: (!seen.entity.is_kept_forever()).then_some(newest + NUMBERS_STAY) }

@@ -22,8 +22,8 @@ pub const SEGMENTS: u32 = 60;
 /// The time from one turn to the next.
 pub const TURN: Duration = Duration::from_secs(60);
 
-/// The most that is caught up: after an outage of days the whole table is swept once,
-/// and not once for each hour.
+/// The most time that is caught up. After an outage of days the whole table is swept
+/// once, and not once for each hour.
 const MOST_LATE: Duration = Duration::from_secs(TURN.as_secs() * SEGMENTS as u64);
 
 /// The next turn of the sweep.
@@ -31,7 +31,7 @@ const MOST_LATE: Duration = Duration::from_secs(TURN.as_secs() * SEGMENTS as u64
 pub struct SweepTurn {
     /// The number of the turn, from 0 at the first sweep of all.
     pub number: u64,
-    /// The entity after which the scan continues; `None` before its begin.
+    /// The entity after which the scan continues; `None` at the segment's beginning.
     pub after: Option<String>,
     /// The tick at which this turn is due.
     pub due: Timestamp,

@@ -1,5 +1,5 @@
-//! Makes tables that were restored from a backup ready for use. They do not know what
-//! was decided after the backup, but receivers do.
+//! Makes tables that were restored from a backup ready for use. The tables do not know
+//! what was decided after the backup, but receivers do.
 //!
 //! The numbers of each entity's row are advanced beyond every sequence and token that
 //! can have been given out since. Waiting deliveries are parked first, under a lease
@@ -92,7 +92,7 @@ impl RestoreRecord {
         HolderInfo::new(&format!("restore {}", self.nonce))
     }
 
-    /// Returns whether it has advanced this row and nothing was claimed since.
+    /// Returns whether this restore has advanced the row and nothing was claimed since.
     fn has_advanced(&self, state: &EntityState) -> bool {
         state.last_claim.as_ref() == Some(&self.nonce)
     }
@@ -335,8 +335,8 @@ pub enum NumbersAdvanced {
 }
 
 impl AdvanceNumbers<'_> {
-    /// Begins a hold on a blocked entity: its delivery is parked, but it must stay
-    /// stopped.
+    /// Returns the change that puts a blocked entity on hold: its delivery is parked,
+    /// but the entity must stay stopped.
     fn hold(&self) -> Option<Change> {
         let begins = self.seen.blocked.is_some() && !self.seen.is_on_hold();
         begins.then(|| self.seen.hold.begun(self.now).change())
@@ -407,8 +407,8 @@ impl Operation for AdvanceNumbers<'_> {
         }
     }
 
-    /// Recognises a landed first try, which left this restore's nonce, unless something was claimed
-    /// since, which the caller finds when it reads the row again.
+    /// Recognises a landed first try, which left this restore's nonce. It does not recognise a try
+    /// after which something was claimed; the caller finds that out when it reads the row again.
     fn judge(&self, reply: Written) -> Result<NumbersAdvanced, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => NumbersAdvanced::Advanced(updated_state(row)?),

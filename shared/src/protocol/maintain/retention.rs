@@ -31,8 +31,8 @@ impl Operation for ExtendRetention {
         }
     }
 
-    /// Accepts every reply: a refusal means that the row already ends no sooner, never, or
-    /// is gone.
+    /// Accepts every reply: a refusal means that the row already expires no sooner, never
+    /// expires, or is gone.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -57,7 +57,7 @@ impl fmt::Display for TickOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TickResult {
     pub ending: TickOutcome,
-    /// The time of its record.
+    /// The time at which the tick was recorded.
     pub at: Timestamp,
     pub took: Duration,
     /// The error, cut to fit into [`LAST_RESULT_BYTES`].

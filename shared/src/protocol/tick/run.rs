@@ -87,7 +87,8 @@ impl Operation for StartTick {
         self.extended(self.request.write(), vec![not_recorded(self.tick)])
     }
 
-    /// Recognises a first try that landed by its holder, which is unique to this call.
+    /// Recognises a landed first try by its holder's nonce, which is unique to this
+    /// call.
     fn judge(&self, reply: Written) -> Result<Started, CorruptRow> {
         let row = match &reply {
             Written::Landed(row) | Written::Refused(row) => row.clone(),
@@ -175,7 +176,7 @@ impl Operation for CompleteTick<'_> {
     }
 }
 
-/// Records a tick as crashed whose runs have crashed too often.
+/// Records a tick as crashed after its runs have crashed too often.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GiveUpTick<'a> {
     /// The row that shows the tick unfinished, with an expired lease or none.

@@ -202,7 +202,7 @@ impl Keys for SameEverywhere {
     }
 }
 
-/// Arbitrary published documents, or nearly keys.
+/// Arbitrary published documents, and documents that are nearly keys.
 fn any_published() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         any::<Vec<u8>>(),

@@ -40,7 +40,7 @@ impl Provider for Sender {
         RsaKey::in_pem(secret.expose()).is_none().then_some("it is no key")
     }
 
-    /// Tries each key; without any, one that matches no signature.
+    /// Tries each key. If there is none, uses a key that matches no signature.
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
         let published = self.0.published().expect("it publishes its keys");
         let by = |key| published.verify(request, &[WEBHOOK_ID.to_owned()], &PublishedKey(key), now);

@@ -34,8 +34,8 @@ pub(super) struct Failure {
 }
 
 impl Driver<'_> {
-    /// Sends the wake-up of the next attempt, then records the wait. An empty `run`: a
-    /// breaker refused the start.
+    /// Sends the wake-up of the next attempt, then records the wait. An empty `run`
+    /// means that a breaker refused the start.
     pub(super) async fn retry(
         &mut self,
         failure: &Failure,
@@ -88,7 +88,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Parks the delivery, then settles it so.
+    /// Parks the delivery, then settles it as parked.
     pub(super) async fn park(&mut self, attempts: u32, error: &str, carried: Retries) -> Result<Flow, DrainError> {
         let store = &self.drainer.store;
         let waiting = self.drain.front().expect("the step is about a delivery");

@@ -21,8 +21,8 @@ impl Driver<'_> {
         Timestamp::from_millis(self.now().as_millis().saturating_sub(ago.as_millis() as u64))
     }
 
-    /// Decides the deliveries of `run`, or the one in front, after the receipts that this
-    /// drops from the row were written elsewhere.
+    /// Returns the decision about the deliveries of `run`, or about the one in front. The
+    /// receipts that the decision drops from the row are first written to separate rows.
     pub(super) async fn decide(&mut self, settlement: Settlement, run: &HandlerRun, carried: Retries) -> Decision {
         let request = SettleRequest {
             settlement,
@@ -37,8 +37,8 @@ impl Driver<'_> {
         self.spilled(decision).await
     }
 
-    /// Returns the write that settles and keeps the lease; once the slice is over, only to
-    /// hand over.
+    /// Returns the write that settles and keeps the lease. Once the slice is over, the
+    /// drain keeps the lease only to hand it over.
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
         let hands_over = self.drain.hands_over(decision.last(), self.monotonic() >= self.slice_ends);
         Settle { lease, decision, now: self.now(), length: self.renewer.length(), hands_over }
@@ -73,7 +73,7 @@ impl Driver<'_> {
         for receipt in decision.receipts() {
             let before = self.drain.read_at(receipt.sequence).and_then(|delivery| self.drain.before(delivery));
             if before.is_some_and(|before| before.settlement == receipt.settlement && run.deliveries.is_empty()) {
-                // It was observed before the rewind, and is parked or superseded as before.
+                // The outcome was observed before the rewind and has not changed.
                 continue;
             }
             let handled = run.deliveries.iter().find(|delivery| delivery.sequence() == receipt.sequence);
@@ -96,7 +96,8 @@ impl Driver<'_> {
         self.source = None;
     }
 
-    /// Returns the row afterwards; `None`: the last deliveries were settled and the lease ended.
+    /// Settles, and returns the row afterwards; `None` if the last deliveries were settled and
+    /// the lease ended.
     async fn settle_row(&mut self, decision: &Decision) -> Result<Option<EntityState>, DrainError> {
         let store = &self.drainer.store;
         let lease = self.renewer.lease().clone();

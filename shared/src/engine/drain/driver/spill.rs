@@ -15,8 +15,9 @@ use crate::{
 };
 
 impl Driver<'_> {
-    /// Writes the receipts that `decision` drops from the row. If that fails they stay in
-    /// the row: better than not settling a handler's work in the function's time.
+    /// Writes the receipts that `decision` drops from the row. If that fails, the
+    /// receipts stay in the row, so that the handler's work is still settled within the
+    /// function's time.
     pub(super) async fn spilled(&mut self, decision: Decision) -> Decision {
         let receipts = self.drain.to_spill(&decision);
         if receipts.is_empty() {
@@ -52,7 +53,7 @@ impl Driver<'_> {
 }
 
 async fn write(store: &Store, entity: &EntityKey, receipt: &Receipt, retention: Duration, patience: Duration) -> bool {
-    // From now at least: the clock of the worker that settled it may be behind.
+    // Count from now at least: the clock of the worker that settled the delivery may be behind.
     let purge_at = store.env().now().max(receipt.settled_at) + retention;
     match Spill::of(entity, receipt, purge_at) {
         Some(spill) => store.run(&spill, patience).await.is_ok(),

@@ -87,7 +87,7 @@ impl<'a> Driver<'a> {
         self.spans.ran(outcome.as_ref());
         // Cancels a late handler that blocks its thread; receivers refuse its older token.
         drop(canceller);
-        // An error is met again once the page is needed.
+        // An error occurs again when the page is needed.
         if let Some(Ok(ahead)) = ahead {
             self.drain.read_ahead(ahead);
         }
@@ -101,7 +101,8 @@ impl<'a> Driver<'a> {
         Ok(Flow::Continue(Some(Next { step, run })))
     }
 
-    /// Adds to the deliveries what the handler learns besides their content.
+    /// Sets the deliveries' attempt, earlier run, age and number of superseded
+    /// deliveries.
     fn describe(&self, group: Group, deliveries: &mut [Delivery]) {
         let mut applied = self.drain.state().newest_event_time.clone();
         for delivery in deliveries {
@@ -122,7 +123,8 @@ impl<'a> Driver<'a> {
         AnswerTiming { at: self.now(), took, fraction: self.drainer.store.env().fraction() }
     }
 
-    /// Reads the bodies of a group's deliveries; it ends before the first that is corrupt.
+    /// Reads the bodies of a group's deliveries. The group ends before its first corrupt
+    /// delivery.
     async fn complete(&mut self, mut group: Group) -> Result<Members, DrainError> {
         'shorter: loop {
             let members: Vec<Unpacked> = self.drain.members(group).map(|waiting| waiting.unpacked.clone()).collect();

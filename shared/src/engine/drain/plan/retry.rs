@@ -88,7 +88,7 @@ impl Drain {
         let waited = self.retries(at).waited(class);
         let backoff = source.retry.doubled(class, waited, fraction);
         let wait = source.retry.wait(class, backoff, asked, took);
-        // A handler that asks for shorter waits gets no more attempts.
+        // Asking for shorter waits must not give a handler more attempts.
         self.unsettled(Unsettled::of(class, error, group, source, at), wait, wait.max(backoff))
     }
 
@@ -119,7 +119,7 @@ impl Drain {
         // An unavailable destination began nothing: no attempt counts, and the group stays together.
         let is_charged = class != FailureClass::Unavailable;
         let attempts = if is_charged { self.tried(group) + 1 } else { self.state.attempts };
-        // Retention deletes what waits for longer.
+        // Retention deletes a delivery that waits for longer.
         let is_over = retries.waited(class) >= self.memory.retention / 2;
         if is_over || source.retry.gives_up(class, attempts, retries.waited(class)) {
             let carried = if is_charged { Retries::default() } else { self.state.retries.carried() };

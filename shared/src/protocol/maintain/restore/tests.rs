@@ -95,7 +95,7 @@ fn forced_lease_does_not_advance_numbers_again() {
     }
     let advanced = evaluate(&advance(&restoring, &state(&row)).write(), Some(&row)).unwrap().unwrap();
     let ahead = advanced.number(a::TOKEN).unwrap() - restoring.begun.as_millis();
-    // The shortest retention is a day: a row is not purged while it is ahead.
+    // The shortest retention is a day, so a row is not purged while its numbers are ahead of the clock.
     assert!((3_600_000..3_600_010).contains(&ahead), "{ahead}");
 }
 
