@@ -1,5 +1,5 @@
-//! The console: a deployment in the browser. It serves on 127.0.0.1 only, with the
-//! credentials of its process.
+//! Shows and operates a deployment in the browser. The server listens on 127.0.0.1 only and uses the credentials of its
+//! process.
 
 mod actions;
 mod bulk;
@@ -32,14 +32,13 @@ pub struct Watched {
     /// The option that names this deployment on a command line: ` --local`, or nothing.
     pub option: String,
     pub name: String,
-    /// The deployment's events, if it runs in this process. Otherwise lanes are drawn
-    /// from the orders' rows.
+    /// The events of a deployment that runs in this process. If there are none, lanes are drawn from the orders' rows.
     pub story: Option<EventRecorder>,
     /// The operator's name for the operations log.
     pub by: String,
 }
 
-/// A running console; ends when dropped.
+/// A running console. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Console {
     pub address: SocketAddr,
@@ -67,11 +66,12 @@ struct Flash {
 
 const MAX_FLASHES: usize = 32;
 
-/// The port in the links of the runbooks.
+/// The port that the links in the runbooks use.
 const DEFAULT_PORT: u16 = 9001;
 
 impl Console {
-    /// Serves `watched` on 127.0.0.1; port 0 takes any free port.
+    /// Serves the console on 127.0.0.1. Without `port`, the console listens on [`DEFAULT_PORT`] or, if that port is
+    /// taken, on any free one.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Drop for Console {
 }
 
 impl Shared {
-    /// Keeps a message for the next page and returns its id.
+    /// Keeps a message for the next page and returns the message's id.
     fn flash(&self, sentence: String, is_good: bool) -> String {
         let id = self.watched.env.nonce().as_str().to_owned();
         let mut flashes = self.flashes.lock().expect("no one panics while holding this");

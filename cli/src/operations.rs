@@ -1,5 +1,5 @@
-//! An operator's verbs for orders and deliveries: one table of verbs for command and console, and the function that
-//! runs a verb for one target or many.
+//! The verbs that an operator applies to orders and deliveries, such as `resume` or `skip`. The commands and the
+//! console share them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ pub enum Verb {
     Hold,
 }
 
-/// The reasons why an order is stopped.
+/// The kind of stop that a resume ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     Any,
@@ -47,7 +47,6 @@ pub enum Stop {
     Hold,
 }
 
-/// An order, or one of its deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub order: EntityKey,
@@ -57,20 +56,18 @@ pub struct Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     Done,
-    /// Nothing was left to do: the order was in that state already, or somebody else was quicker.
+    /// The order was already in the wanted state, or another operator was faster.
     Nothing,
-    /// The operation is not possible now.
     Refused,
 }
 
-/// The result of a verb for one target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     pub effect: Effect,
     pub sentence: String,
     pub next: Vec<NextCommand>,
     pub json: Value,
-    /// No order with the target's key is stored.
+    /// True if no order with the target's key is stored.
     pub is_unknown: bool,
 }
 
@@ -85,7 +82,6 @@ impl Outcome {
     }
 }
 
-/// Counts of targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub done: usize,
@@ -148,7 +144,7 @@ impl Verb {
         }
     }
 
-    /// Describes the verb's effect, for the question before it runs.
+    /// Describes the verb's effect, for the user to read before the verb runs.
     pub fn description(self) -> &'static str {
         match self {
             Self::Resume(Stop::Hold) => "The holds end: waiting deliveries are handled, in order.",
@@ -178,7 +174,6 @@ impl Verb {
         }
     }
 
-    /// Returns whether the verb removes data for good.
     pub fn is_final(self) -> bool {
         self == Self::Discard
     }
@@ -188,8 +183,8 @@ impl Verb {
         matches!(self, Self::Skip | Self::Redrive | Self::Discard | Self::Rewind)
     }
 
-    /// Returns the fewest write units that the verb takes for one target: two for the operations log, and the
-    /// verb's own for a body of at most 1 KB.
+    /// Returns the smallest number of DynamoDB write units that one target costs. The operations log takes two units;
+    /// the verb's own writes take the others, for a body of at most 1 KB.
     pub fn write_units(self) -> u64 {
         match self {
             Self::Discard => 3,
@@ -240,15 +235,15 @@ impl Verb {
     }
 }
 
-/// Runs a verb for each target, in their order, until `report` returns false.
+/// Runs a verb for the targets one after the other, until `report` returns false.
 ///
-/// A redrive keeps each order's sequence: once a delivery of an order is still undecided, no later delivery
-/// of that order is appended.
+/// A redrive keeps the deliveries of an order in sequence: if the outcome for a delivery is undecided, no later
+/// delivery of that order is appended.
 ///
 /// # Errors
 ///
-/// The tables or the queue did not answer. Targets that were reported are done; running the verb again
-/// continues with the others.
+/// The tables or the queue did not answer. Targets that were reported are done; running the verb again continues with
+/// the others.
 pub async fn run(
     verb: Verb,
     operator: &Operator,
@@ -271,7 +266,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Returns the verb's targets among the unsettled orders.
+/// Returns the orders of `lanes` that the verb applies to, each with its next delivery if the verb takes deliveries.
 pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a Lane>) -> Vec<Target> {
     let takes = |lane: &&Lane| match verb {
         Verb::Resume(Stop::Hold) => lane.kind == Kind::OnHold,
@@ -291,7 +286,7 @@ pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a Lane>) -> Vec<Targ
 #[derive(Debug, Clone, Default)]
 pub struct ParkedSelection {
     pub deliveries: Vec<ParkedDelivery>,
-    /// The number of orders in which an earlier delivery stays parked.
+    /// The number of orders of which a delivery stays parked that is older than the last selected one.
     pub overtaken: usize,
 }
 
@@ -325,8 +320,8 @@ fn unknown(order: &EntityKey) -> String {
     format!("there is no order {order}: no webhook has arrived for this key, or it has expired or was erased")
 }
 
-/// Returns the outcome if the order is unknown or its lease could not be acquired. Any other error is
-/// returned as it is.
+/// Returns an outcome if the order is unknown, or if its lease could not be acquired or was lost. Returns any other
+/// error unchanged.
 pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, OperatorError> {
     let order = &target.order;
     match error {
@@ -346,7 +341,6 @@ pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, Oper
     }
 }
 
-/// Renders the JSON of a verb about a whole order.
 fn of_order(verb: &str, order: &EntityKey, effect: Effect, state: Option<&EntityState>) -> Value {
     json!({
         "entity": order, "done": (effect == Effect::Done).then_some(verb),
@@ -545,7 +539,6 @@ async fn discard(operator: &Operator, order: &EntityKey, sequence: Sequence) -> 
     Ok(Outcome::new(effect, sentence, json))
 }
 
-/// Returns the outcome of a rewind, or of ending one.
 pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
     let is_end = verb == Verb::EndRewind;
     let (effect, sentence) = match rewound {

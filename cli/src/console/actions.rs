@@ -1,4 +1,4 @@
-//! The verbs that a page offers.
+//! Decides which verbs a page offers.
 
 use webhook_serializer::protocol::{
     entity::{EntityKey, Sequence},
@@ -22,8 +22,8 @@ pub(super) struct Situation<'a> {
     pub(super) is_rewinding: bool,
 }
 
-/// Returns the delivery that a form names. A skip names the delivery in front now, because another may be in
-/// front when the form is sent.
+/// Returns the sequence that a verb's form carries. The form of a skip names the delivery that is next now, because
+/// another one may be next when the form is sent.
 pub(super) fn sequence_of(verb: Verb, about: About<'_>, situation: Situation<'_>) -> Option<Sequence> {
     let in_front = || situation.state.filter(|_| verb == Verb::Skip).map(EntityState::next);
     about.sequence.or_else(in_front)

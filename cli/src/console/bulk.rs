@@ -1,4 +1,4 @@
-//! Bulk redrives. They run in the background while a page shows their progress.
+//! Runs bulk redrives in the background while a page shows their progress.
 
 use std::sync::{
     Arc, Mutex,
@@ -13,7 +13,7 @@ const KEPT: usize = 16;
 
 const LISTED: usize = 20;
 
-/// A bulk redrive, one delivery after the other.
+/// A bulk redrive, which handles one delivery after the other.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) id: String,
@@ -28,7 +28,7 @@ pub(super) struct Work {
 #[derive(Debug, Default)]
 struct Log {
     failures: Vec<String>,
-    /// `None` while it runs.
+    /// The final message; `None` while the redrive runs.
     ended: Option<String>,
 }
 
@@ -94,7 +94,7 @@ impl Work {
         });
     }
 
-    /// Stops after the current delivery.
+    /// Stops the redrive after the current delivery.
     pub(super) fn stop(&self) {
         self.stop.store(true, Relaxed);
     }

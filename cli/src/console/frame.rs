@@ -1,4 +1,4 @@
-//! The frame of every page, and its small parts.
+//! The layout that all pages share, and small parts of pages.
 
 use std::{collections::HashMap, convert::Infallible, str::FromStr, sync::Arc};
 
@@ -54,7 +54,7 @@ pub(super) enum Tab {
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     pub(super) tab: Tab,
-    /// Reloads the page after this many seconds.
+    /// The number of seconds after which the browser reloads the page.
     pub(super) refresh: Option<u32>,
 }
 
@@ -122,7 +122,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Escapes a page by [`visible`], except values in forms, which the browser sends back.
+/// Escapes the control characters of a page. The values of form fields stay as they are, because the browser sends them
+/// back.
 fn legible(page: &str) -> String {
     const VALUE: &str = " value=\"";
     let mut parts = page.split(VALUE);
@@ -159,17 +160,16 @@ pub(super) fn badge(word: &str) -> Markup {
     html! { span class={ "badge " (tone) } { (word) } }
 }
 
-/// Renders the time since `at`, with the exact time as a tooltip.
 pub(super) fn ago(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at) title={ (at) " (UTC)" } { (duration(now.since(at))) } }
 }
 
-/// Renders a time, which the script shows in the viewer's zone.
+/// Renders a time. A script converts the time to the viewer's time zone.
 pub(super) fn at(at: Timestamp) -> Markup {
     html! { time.at datetime=(at) title={ (at) " (UTC)" } { (at) } }
 }
 
-/// Renders a sentence, its timestamps by [`at`].
+/// Renders a sentence. The timestamps in the sentence are rendered by [`at`].
 pub(super) fn timed(text: &str) -> Markup {
     const LENGTHS: [usize; 2] = ["2026-11-25T03:24:55.123Z".len(), "2026-11-25T03:24:55Z".len()];
     let (mut shown, mut from) = (String::new(), 0);
@@ -217,7 +217,7 @@ pub(super) fn count(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(count)) }
 }
 
-/// Separates thousands by a thin space.
+/// Formats a number. From five digits on, thin spaces separate the thousands.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3 * 3);
@@ -230,7 +230,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// Renders a reading's age and cost; `whole` is the page that reads everything.
+/// Renders the age and cost of a reading. `whole` is the URL of the page that reads the tables completely.
 pub(super) fn read(reading: &Reading, now: Timestamp, whole: &str) -> Markup {
     html! {
         p.read {

@@ -1,5 +1,5 @@
-//! Access control. 127.0.0.1 keeps out neither other pages in the same browser nor other users of the
-//! machine. The token in the printed URL, and the cookie that replaces it, keep both out.
+//! Controls access to the console. Listening on 127.0.0.1 keeps out neither other pages in the same browser nor other
+//! users of the machine. The token in the printed URL, and the cookie that replaces the token, keep both out.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -23,7 +23,7 @@ pub(super) struct Access {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Allowed,
-    /// The URL has the token: set the cookie and redirect to the URL without it.
+    /// The URL contains the token. The response sets the cookie and redirects to the URL without the token.
     Redirected(String),
     Refused(StatusCode, &'static str),
 }
@@ -33,8 +33,8 @@ const HOST: &str = "This console answers only under 127.0.0.1 and localhost.";
 const ORIGIN: &str =
     "This request did not come from a page of this console. Nothing was done; open the console and try again there.";
 
-/// Lets a page load nothing from other hosts, and keeps text in a page from running scripts or changing
-/// styles.
+/// The content security policy. A page loads nothing from other hosts, and text in a page can neither run scripts nor
+/// change styles.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -91,7 +91,7 @@ fn random() -> Result<String, getrandom::Error> {
     }))
 }
 
-/// Compares in constant time.
+/// Returns whether two texts are equal, in constant time.
 fn is_same(left: &str, right: &str) -> bool {
     let differ = left.bytes().zip(right.bytes()).fold(0, |differ, (left, right)| differ | (left ^ right));
     left.len() == right.len() && differ == 0

@@ -1,5 +1,5 @@
-//! Lanes as server-sent events: from the recording if the deployment runs in this
-//! process, otherwise from the orders' rows.
+//! Sends lanes as server-sent events. The lanes come from the recording if the deployment runs in this process,
+//! otherwise from the orders' rows.
 
 use std::{
     cmp::Reverse,
@@ -39,13 +39,13 @@ use crate::{
 
 pub(super) const MAX_LANES: usize = 200;
 
-/// The most bars, and the most signs, sent for a lane.
+/// The largest number of bars, and of marks, that is sent for one lane.
 const NEWEST: usize = 60;
 
-/// The time between two looks at the states of a local run's orders.
+/// The interval at which the states of a local run's orders are read.
 const STATES: Duration = Duration::from_secs(1);
 
-/// Events within this time are sent together.
+/// The time for which events are collected before they are sent together.
 const BATCHING: Duration = Duration::from_millis(120);
 
 #[derive(Debug, Deserialize)]
@@ -76,12 +76,11 @@ pub(super) async fn stream(
     Sse::new(events).keep_alive(KeepAlive::default())
 }
 
-/// An open page and what was sent to it.
+/// An open page, and the lanes that were sent to the page.
 struct Watch {
     shared: Arc<Shared>,
     filter: String,
     source: Source,
-    /// The lanes on the page, as they were sent.
     sent: HashMap<EntityKey, Value>,
     order: Vec<EntityKey>,
 }
@@ -115,7 +114,8 @@ impl Watch {
         }
     }
 
-    /// Returns the event that turns the page's lanes into `lanes`, which are all that belong on the page.
+    /// Returns the event that changes the page's lanes into `lanes`. A lane of `None` is unchanged. Orders that are
+    /// missing from `lanes` leave the page.
     fn changes(&mut self, lanes: Vec<(EntityKey, Option<Value>)>, mut more: Value) -> Event {
         let order: Vec<EntityKey> = lanes.iter().map(|(entity, _)| entity.clone()).collect();
         let shown: HashSet<&EntityKey> = order.iter().collect();
@@ -181,8 +181,8 @@ impl Recorded {
         }
     }
 
-    /// Waits for events, at most `STATES`, and returns the orders whose lanes changed. The first call does
-    /// not wait.
+    /// Waits for events and returns the orders whose lanes changed. The wait ends after [`STATES`] at the latest; the
+    /// first call does not wait.
     async fn next(&mut self) -> HashSet<EntityKey> {
         if std::mem::replace(&mut self.has_sent, true) {
             let mut length = self.story.length();
@@ -202,8 +202,8 @@ impl Recorded {
         changed
     }
 
-    /// Returns the orders that belong on the page: first those that need somebody, then the newest. An order
-    /// comes with its lane if the lane may have changed or is not on the page yet.
+    /// Returns the orders that belong on the page. Those that need an operator come first, then the newest. An order's
+    /// lane is included only if the lane may have changed or is not on the page yet.
     fn lanes(
         &self,
         filter: &str,
@@ -297,8 +297,8 @@ struct Fitting<'a> {
     value: Option<Value>,
 }
 
-/// Adds an order's state to its lane. An order whose row was not read yet has only just arrived, so it is
-/// waiting.
+/// Adds an order's state to its lane. An order whose row has not been read yet has just arrived, so the order's state
+/// is `Waiting`.
 fn with_state(mut lane: Value, entity: &EntityKey, statuses: &Statuses) -> Value {
     let state = statuses.find(entity);
     lane["state"] = state.map_or(order_status::Kind::Waiting, |state| statuses.kind(state)).as_str().into();
@@ -315,7 +315,7 @@ fn matches(lane: &Value, filter: &str) -> bool {
     filter.is_empty() || about || is_parked || ["key", "state", "source"].into_iter().any(|name| has(&lane[name]))
 }
 
-/// Waits for a newer reading of the rows.
+/// Waits for a reading that is newer than `sent`, and returns the reading.
 async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Statuses, OperatorError> {
     loop {
         let statuses = shared.readings.statuses(&shared.watched, Depth::Free).await?;
@@ -330,7 +330,7 @@ async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Statuses,
     }
 }
 
-/// Draws orders from their rows: those that need somebody, then the most recently changed.
+/// Builds lanes from the orders' rows. Orders that need an operator come first, then the most recently changed ones.
 fn lanes_of_rows(statuses: &Statuses, filter: &str) -> (Vec<(EntityKey, Option<Value>)>, Value) {
     let fitting = statuses.orders.orders.iter().filter(|state| {
         let state_text = statuses.kind(state).as_str();

@@ -1,4 +1,4 @@
-//! Routes.
+//! The routes of the console.
 
 mod act;
 mod delivery;
@@ -28,7 +28,7 @@ const ICON: &str = include_str!("assets/console.svg");
 
 type Shown = Result<Response, Problem>;
 
-/// Returns all routes, behind the guard.
+/// Returns all routes. The access guard protects each of them.
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/", get(now::page))
@@ -63,7 +63,7 @@ async fn not_allowed(State(shared): State<Arc<Shared>>, request: PageRequest) ->
     Problem::NotAllowed.page(&shared, &request)
 }
 
-/// Turns a problem into a page.
+/// Returns the page, or the page that explains the problem.
 fn shown(shown: Shown, shared: &Shared, request: &PageRequest) -> Response {
     shown.unwrap_or_else(|problem| problem.page(shared, request))
 }
@@ -77,7 +77,6 @@ fn key(text: &str) -> Result<EntityKey, Problem> {
         .map_err(|error| Problem::Malformed(format!("{} is not an order's key: {error}.", quoted(text))))
 }
 
-/// Parses a delivery's sequence from a query.
 fn sequence(text: &str) -> Result<Sequence, Problem> {
     if text.trim().is_empty() {
         return Err(Problem::Malformed("The address names no delivery of the order.".to_owned()));
@@ -86,7 +85,7 @@ fn sequence(text: &str) -> Result<Sequence, Problem> {
     number.map(Sequence).map_err(|_| Problem::Malformed(format!("{} is not a delivery's sequence.", quoted(text))))
 }
 
-/// Quotes a text of a request, shortened.
+/// Quotes a text from a request, shortened to 80 characters.
 fn quoted(text: &str) -> String {
     const LONGEST: usize = 80;
     match text.char_indices().nth(LONGEST) {

@@ -107,7 +107,6 @@ pub(super) struct Line {
     pub(super) values: Vec<Option<f64>>,
 }
 
-/// The unit of a chart's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Count,

@@ -1,5 +1,5 @@
-//! Readings of the tables, shared by all pages. Unless the user asks for more, a reading stops at [`FREE`]
-//! units. The more a reading cost, the longer it is reused.
+//! Reads the tables for all pages. A reading stops at [`FREE`] read units unless the user asks for more. The more a
+//! reading cost, the longer pages reuse it.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ use webhook_serializer::{
 use super::Watched;
 use crate::view::{order_status::Kind, overview::Overview};
 
-/// Read units that a page spends without asking; the commands have the same limit.
+/// The read units that a page spends unless the user asks for more. The commands have the same limit.
 pub(super) const FREE: u64 = 1000;
 
-/// Read units a second spent on repeated readings: less than a cent an hour.
+/// The average of read units per second that repeated readings spend. They cost less than a cent an hour.
 pub(super) const UNITS_PER_SECOND: u64 = 20;
 
 const ORDERS: &str = "the orders";
@@ -29,13 +29,13 @@ const ORDERS: &str = "the orders";
 /// The shortest time between two readings.
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// How many times longer a reading of the parked deliveries is used than one of the orders alone.
+/// The factor by which a reading of the parked deliveries is reused longer than a reading of the orders.
 const PARKED_AGES: u32 = 10;
 
-/// Deliveries per request: with the largest bodies, as many as a response holds.
+/// The number of deliveries per request. A response can hold this many deliveries with the largest bodies.
 const BATCH: usize = 25;
 
-/// The most orders whose source is read from their next delivery.
+/// The largest number of orders whose source is looked up in their next delivery.
 const SOURCES: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(super) enum Depth {
 pub(super) struct Reading {
     pub(super) at: Timestamp,
     pub(super) took: Duration,
-    /// Sorted by key.
+    /// The orders, sorted by key.
     pub(super) orders: Vec<EntityState>,
     pub(super) overview: Overview,
     pub(super) units: u64,
@@ -64,7 +64,7 @@ pub(super) struct Reading {
     pub(super) unread: Vec<(&'static str, Estimate)>,
 }
 
-/// The orders, and which of them have parked deliveries.
+/// The states of the orders, and the keys of those that have parked deliveries.
 #[derive(Debug)]
 pub(super) struct Statuses {
     pub(super) orders: Arc<Reading>,
@@ -83,7 +83,7 @@ impl Statuses {
         orders.binary_search_by(|state| state.entity.cmp(entity)).ok().map(|at| &orders[at])
     }
 
-    /// Returns whether the order has a parked delivery: at the time of the reading, or by a newer receipt.
+    /// Returns whether the reading found a parked delivery of the order, or a newer receipt records one.
     pub(super) fn has_parked(&self, state: &EntityState) -> bool {
         let is_newer = |receipt: &Receipt| receipt.settled_at > self.parked_at;
         let mut receipts = state.recent.iter();
@@ -103,7 +103,7 @@ impl Statuses {
 #[derive(Debug, Default)]
 pub(super) struct Readings {
     kept: std::sync::Mutex<[Option<Arc<Reading>>; 2]>,
-    /// Concurrent requests share one reading.
+    /// Locked during a reading, so that concurrent requests share the reading.
     making: Mutex<()>,
 }
 
@@ -143,8 +143,7 @@ impl Readings {
         Ok(reading)
     }
 
-    /// Returns a reading that includes the parked deliveries. It may cost more, so it is kept longer than
-    /// others.
+    /// Returns a reading that includes the parked deliveries. Such a reading may cost more, so it is reused for longer.
     ///
     /// # Errors
     ///

@@ -55,23 +55,24 @@ pub const OUTCOMES: [&str; 36] = [
     "waited",
 ];
 
-/// An event.
+/// An event of an order's history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OrderEvent {
     pub at: Option<Timestamp>,
-    /// `accepted`, an outcome, `failed`, `blocked`, or the message of a log line.
+    /// The kind of event: `accepted`, an outcome, `failed`, `blocked`, or the message of a log line.
     pub what: String,
     pub entity: Option<String>,
     pub sequence: Option<u64>,
     pub source: Option<String>,
     pub topic: Option<String>,
     pub delivery: Option<String>,
-    /// Details for people.
+    /// Details, as a text to show.
     pub words: String,
 }
 
 impl OrderEvent {
-    /// Parses a line of a function's log; `None` if the line names no order and no source.
+    /// Parses a line of a function's log. Returns `None` if the line names neither an order nor a source, or holds only
+    /// metrics.
     pub fn of_line(line: &str, at: Timestamp) -> Option<Self> {
         let fields: Map<String, Value> = serde_json::from_str(line).ok()?;
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -166,8 +167,8 @@ impl OrderEvent {
 
 const ACCEPTED: &str = "accepted";
 
-/// Returns the events of an order between two reads of its row, by sequence. `before` is `None` for a new
-/// order.
+/// Returns the events of an order between two reads of its row, sorted by sequence. `before` is `None` if the first
+/// read found no row.
 pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp) -> Vec<OrderEvent> {
     let mut changes = Vec::new();
     let first_known = after.recent.iter().next().map_or(after.next(), |receipt| receipt.sequence);
@@ -205,7 +206,7 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
 pub struct Filter {
     pub source: Option<String>,
     pub entity: Option<String>,
-    /// A topic; with `*` at its end, the beginning of topics.
+    /// A topic. With `*` at its end, a prefix of topics.
     pub topic: Option<String>,
     pub outcome: Option<String>,
     pub text: Option<String>,

@@ -1,4 +1,4 @@
-//! Judges a run: compares the sent deliveries with the handler's own log. It reads no table.
+//! Checks a test run: compares the deliveries that were sent with the log of the handler. No table is read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,31 +10,33 @@ use webhook_serializer::protocol::entity::{EntityKey, FencingToken, Sequence};
 
 use crate::local::handler_log::{Run, RunEnd};
 
-/// A delivery as its sender saw it. All times are by the handler log's clock.
+/// A delivery from the sender's view. All times are those of the handler log's clock.
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub entity: EntityKey,
     pub delivery_id: String,
     pub sent: Duration,
-    /// The first 2xx answer.
+    /// The time of the first 2xx answer.
     pub answered: Option<Duration>,
 }
 
-/// The deliveries with each kind of mistake.
+/// The ids of the deliveries that were lost, repeated or handled out of order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Answered 2xx and never applied.
+    /// Deliveries that were answered 2xx and never applied.
     pub lost: Vec<String>,
-    /// Applied more than once.
+    /// Deliveries that were applied more than once.
     pub repeated: Vec<String>,
-    /// Started while another delivery of the same order was being handled.
+    /// Deliveries that started while another delivery of the same order was being handled.
     pub overlaps: Vec<String>,
-    /// Started before the end of a delivery that was answered before this one was sent.
+    /// Deliveries that started too early: before the end of a delivery of the same order that had been answered before
+    /// this one was sent.
     pub ran_ahead: Vec<String>,
 }
 
 impl Verdict {
-    /// Judges a run. Those in `excused` were parked and need not be applied.
+    /// Compares the sent deliveries with the handler's runs. Deliveries in `excused` were parked and need not be
+    /// applied.
     pub fn of(sent: &[Sent], runs: &[Run], excused: &BTreeSet<String>) -> Self {
         let mut verdict = Self::default();
         let mut by_entity: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();

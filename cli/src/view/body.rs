@@ -1,5 +1,5 @@
-//! A delivery's body for people: JSON with its numbers as they were sent and personal data hidden, and the
-//! difference from another body.
+//! Renders the JSON body of a delivery and compares two bodies. Numbers stay as they were sent, and personal data is
+//! hidden.
 
 mod diff;
 mod redact;
@@ -17,18 +17,18 @@ pub use redact::{REDACTED, Redacted, redacted};
 
 use crate::output::{one_line, visible};
 
-/// Deeper values are shown as one text.
+/// The deepest level of nesting that is parsed. A deeper value is shown as one text.
 const DEEPEST: usize = 64;
 
 /// A JSON value. Numbers stay text, so that numbers beyond 2^53 stay exact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// Members, in the order of the body.
+    /// The members, in the order in which the body has them.
     Object(Vec<(String, Node)>),
     Array(Vec<Node>),
-    /// A string, number, `true`, `false` or `null`; numbers as they were written.
+    /// A string, number, `true`, `false` or `null`. A number keeps the form in which it was sent.
     Leaf(String),
-    /// An object or array below the deepest level that is parsed, as JSON.
+    /// The JSON text of an object or array that is nested too deeply to be parsed.
     Deep(String),
 }
 
@@ -135,12 +135,12 @@ impl fmt::Display for Node {
     }
 }
 
-/// Quotes a text as JSON, control characters escaped.
+/// Quotes a text as a JSON string and escapes its control characters.
 fn quoted(text: &str) -> String {
     shown(&serde_json::Value::from(text).to_string())
 }
 
-/// Escapes the control characters that JSON leaves as they are.
+/// Escapes the control characters that JSON text may contain unescaped.
 fn shown(json: &str) -> String {
     // Outside a string, a carriage return is white space.
     visible(&json.replace('\r', " ")).into_owned()

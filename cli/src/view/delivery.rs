@@ -22,7 +22,7 @@ use crate::{
 
 #[derive(Debug)]
 pub struct DeliveryStatus {
-    /// The order's state, if the delivery is next. Otherwise where the delivery is, or how it was settled.
+    /// The delivery's state, such as `parked`. The next delivery of an order has the state of the order.
     pub word: String,
     pub sentences: Vec<String>,
     pub next: Vec<NextCommand>,
@@ -160,8 +160,8 @@ fn outcome(own: Option<&Receipt>, first: Option<Sequence>, waits: bool, parked: 
     }
 }
 
-/// Returns a sentence with the earliest deletion among these parked deliveries; `None` if none is ever
-/// deleted.
+/// Returns a sentence that names the earliest of the times at which parked deliveries are deleted. Returns `None` if
+/// `kept_until` is empty.
 pub fn first_end(kept_until: impl Iterator<Item = Timestamp>) -> Option<String> {
     Some(format!("The first parked delivery is deleted at {}.", kept_until.min()?))
 }

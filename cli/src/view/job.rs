@@ -1,4 +1,4 @@
-//! A job's texts for lists.
+//! Formats the fields of a job for lists.
 
 use webhook_serializer::{jobs::roster::Listed, protocol::tick::TickOutcome, time::Timestamp};
 
@@ -11,12 +11,12 @@ pub fn schedule(job: &Listed) -> String {
     }
 }
 
-/// Formats a time to the second.
+/// Formats a time and leaves out zero milliseconds.
 pub fn time(time: Timestamp) -> String {
     time.to_string().replace(".000Z", "Z")
 }
 
-/// Returns the tick of the last result; empty for a new job.
+/// Returns the due time of the last tick, if that tick has a result; otherwise an empty text.
 pub fn last(job: &Listed) -> String {
     match (&job.state.last_result, job.state.last_tick) {
         (Some(_), Some(tick)) => time(tick),
@@ -34,7 +34,7 @@ pub fn result(job: &Listed) -> String {
     }
 }
 
-/// Returns the next due time; `asked for` or `off` if the job has none.
+/// Returns the time of the next tick. Returns `asked for` if an operator requested a run, and `off` if no tick is due.
 pub fn next(job: &Listed, now: Timestamp) -> String {
     if job.state.run_requested.is_some() {
         return "asked for".to_owned();

@@ -1,5 +1,5 @@
-//! A picture of a run: for each order a lane on a time axis, with spans and marks. `terminal.rs` and `svg.rs`
-//! draw it.
+//! A diagram of events: each order has a lane with spans and marks on a common time axis. `terminal.rs` and `svg.rs`
+//! draw the diagram.
 
 pub mod svg;
 pub mod terminal;
@@ -13,7 +13,7 @@ use webhook_serializer::protocol::{
 
 use crate::view::recording::{EventKind, OrderEvent};
 
-/// Lanes in the order in which their orders appeared.
+/// A diagram with one lane for each order, in the order in which the orders first appeared.
 #[derive(Debug, Clone, Default)]
 pub struct Picture {
     pub lanes: Vec<Lane>,
@@ -36,7 +36,7 @@ pub struct Span {
     pub sequence: Sequence,
     pub name: String,
     pub from: Duration,
-    /// The end; for an open span, the picture's end.
+    /// The end of the span. An open span ends with the diagram.
     pub to: Duration,
     pub is_open: bool,
     pub kind: Kind,
@@ -44,7 +44,7 @@ pub struct Span {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Accepted, and waiting.
+    /// The delivery was accepted and waits.
     Waiting,
     /// The last attempt failed, and the delivery waits for the next one.
     Retrying,
@@ -99,9 +99,9 @@ impl Totals {
 #[derive(Default)]
 struct Draft {
     waiting: BTreeMap<Sequence, (String, Duration)>,
-    /// The open span: its sequence, name, start and kind.
+    /// The sequence, name, start and kind of the span that has not ended.
     open: Option<(Sequence, String, Duration, Kind)>,
-    /// The handler start under way: its token and the names of its deliveries.
+    /// The token of the handler start that is running, and the names of its deliveries.
     start: Option<(FencingToken, Vec<String>)>,
     spans: Vec<Span>,
     marks: Vec<Mark>,
@@ -249,7 +249,7 @@ impl Picture {
     }
 }
 
-/// Shortens an order's key.
+/// Returns an order's key, shortened to at most `width` characters.
 pub fn label(entity: &EntityKey, width: usize) -> String {
     let text = entity.as_str();
     let count = text.chars().count();

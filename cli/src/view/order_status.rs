@@ -1,5 +1,5 @@
-//! An order's state: its kind, the causes, and the commands that change it. Every command and page uses this
-//! one derivation.
+//! The status of an order: its kind, the causes, and the commands that an operator can run next. Commands and pages all
+//! derive an order's status here.
 
 use webhook_serializer::{
     protocol::{
@@ -15,13 +15,12 @@ use crate::{
     view::position::{Position, marked},
 };
 
-/// The kinds of states, the most urgent first.
+/// The kinds of order states, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Blocked,
-    /// Nothing waits, and deliveries are parked.
+    /// Deliveries are parked, and no delivery waits.
     Parked,
-    /// An operator put it on hold.
     OnHold,
     /// The order's next delivery failed and is tried again.
     Failing,
@@ -51,7 +50,8 @@ impl Kind {
         Self::Idle,
     ];
 
-    /// Returns the kind that the order's row shows. The row does not record parked deliveries.
+    /// Derives the kind from the order's row. The result is never `Parked`, because the row does not record parked
+    /// deliveries.
     pub fn of(state: &EntityState, now: Timestamp) -> Self {
         match &state.held {
             _ if state.blocked.is_some() => Self::Blocked,
@@ -68,7 +68,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether an operator has to act, or a handler or destination fails.
+    /// Returns whether the order needs attention. Only orders that are at work, waiting or idle need none.
     pub fn is_trouble(self) -> bool {
         !matches!(self, Self::AtWork | Self::Waiting | Self::Idle)
     }
@@ -99,7 +99,7 @@ impl Kind {
     }
 }
 
-/// A command about the order, and what it does.
+/// A command that an operator can run next, and the command's purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextCommand {
     pub command: &'static str,
@@ -114,7 +114,7 @@ impl NextCommand {
         Self { command, arguments, purpose }
     }
 
-    /// Returns the line to type; `option` names the deployment.
+    /// Returns the command line to type. `option` is the option that names the deployment.
     pub fn line(&self, option: &str, order: &EntityKey) -> String {
         let arguments: Vec<&str> =
             [order.as_str()].into_iter().chain(self.arguments.iter().map(String::as_str)).collect();
@@ -122,7 +122,7 @@ impl NextCommand {
     }
 }
 
-/// An order's parked deliveries.
+/// A summary of an order's parked deliveries.
 #[derive(Debug, Clone, Copy)]
 pub struct ParkedDeliveries<'a> {
     pub count: usize,
@@ -131,7 +131,7 @@ pub struct ParkedDeliveries<'a> {
 }
 
 impl<'a> ParkedDeliveries<'a> {
-    /// Sums up deliveries that are sorted by their sequence.
+    /// Builds the summary of deliveries that are sorted by sequence. Returns `None` if there are no deliveries.
     pub fn of(parked: impl ExactSizeIterator<Item = (Sequence, &'a str)>) -> Option<Self> {
         let count = parked.len();
         parked.last().map(|(newest, newest_error)| Self { count, newest, newest_error })
@@ -147,7 +147,7 @@ pub struct OrderStatus {
 }
 
 impl OrderStatus {
-    /// Derives the status of the order with this row. `topic` is the topic of its next delivery, if known.
+    /// Derives the status from the order's row. `topic` is the topic of the order's next delivery, if known.
     pub fn of(
         state: Option<&EntityState>,
         topic: Option<&str>,
@@ -322,7 +322,7 @@ impl OrderStatus {
         }
     }
 
-    /// Returns the causes as one line, for tables.
+    /// Returns the causes as one line for a table. The line is empty for an idle order.
     pub fn summary(&self) -> String {
         if self.kind == Kind::Idle { String::new() } else { self.causes.join(" ") }
     }
@@ -345,8 +345,8 @@ fn is_unavailable(state: &EntityState) -> bool {
     waits && state.retries.class != FailureClass::Failed && !state.is_empty()
 }
 
-/// Returns the end of a failed group, if there is one. Its deliveries are then tried one by one, and none has
-/// counted an attempt yet.
+/// Returns the last sequence of a group that failed as a whole. The deliveries of such a group are then handled one by
+/// one. Returns `None` once a delivery has counted an attempt.
 fn failed_group(state: &EntityState) -> Option<Sequence> {
     let is_uncharged = state.attempts == 0 && state.suspect == 0 && state.last_error.is_some();
     state.one_by_one.filter(|_| state.is_one_by_one() && is_uncharged)

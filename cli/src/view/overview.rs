@@ -1,4 +1,4 @@
-//! All orders that are not settled, and the parked deliveries; grouped by source and error.
+//! Collects the orders that are not settled and the parked deliveries, and groups both by source and error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,9 +84,9 @@ impl From<&Parked> for ParkedDelivery {
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     pub source: Option<SourceName>,
-    /// A part of the error's text. Both texts are compared by [`alike`].
+    /// A part of the error's text. The filter compares texts after [`alike`] has removed their ids.
     pub error: Option<String>,
-    /// The earliest time at which the order or delivery stopped or began to wait.
+    /// The filter takes orders and deliveries that stopped or began to wait at this time or later.
     pub since: Option<Timestamp>,
 }
 
@@ -96,7 +96,7 @@ impl Filter {
         self.source.as_ref().is_none_or(|wanted| source == Some(wanted)) && self.takes_but_source(error, since)
     }
 
-    /// Returns whether the filter matches without its condition on the source, which is not known yet.
+    /// Returns whether the filter matches without its condition on the source. The source may not be known yet.
     pub fn takes_but_source(&self, error: Option<&str>, since: Option<Timestamp>) -> bool {
         let has_error = |wanted: &String| error.is_some_and(|error| alike(error).contains(&alike(wanted)));
         self.error.as_ref().is_none_or(has_error)
@@ -129,27 +129,27 @@ pub fn alike(error: &str) -> String {
 
 #[derive(Debug, Clone, Default)]
 pub struct Overview {
-    /// Orders with a row, settled ones included.
+    /// The number of orders that have a row, settled orders included.
     pub orders: u64,
     pub lanes: Vec<Lane>,
     pub parked: Vec<ParkedDelivery>,
     /// Keys of rows that cannot be read, and why.
     pub unreadable: Vec<(String, String)>,
-    /// Rows of each format.
+    /// The number of rows of each format version.
     pub formats: BTreeMap<u64, u64>,
     pub pace: Pace,
-    /// Settled orders get a lane too.
+    /// True if settled orders get a lane too.
     pub keeps_settled: bool,
     places: BTreeMap<(String, Sequence), usize>,
 }
 
-/// Orders of one kind, or parked deliveries, with one source and one error.
+/// Orders of one kind with the same source and error. Parked deliveries form groups too.
 #[derive(Debug, Clone)]
 pub struct Group {
     pub kind: Kind,
     /// `None` if the source is not known.
     pub source: Option<SourceName>,
-    /// The common error, by [`alike`].
+    /// The common error text, without ids (see [`alike`]).
     pub error: Option<String>,
     pub orders: u64,
     /// The number of waiting or parked deliveries.
@@ -200,15 +200,14 @@ impl Overview {
         }
     }
 
-    /// Parts of bodies and the scheduler's rows have no format.
+    /// Counts the row's format version. Rows for parts of bodies and for the scheduler have no version.
     fn format(&mut self, row: &Row) {
         if let Some(format) = row.number(a::VERSION) {
             *self.formats.entry(format).or_default() += 1;
         }
     }
 
-    /// Adds the source of a delivery. If the delivery is the next of its order, the order's lane gets the
-    /// source too.
+    /// Sets the source and topic of an order's lane if the delivery is the order's next one.
     pub fn is_next(&mut self, entity: &str, sequence: Sequence, source: SourceName, topic: &str) {
         if let Some(lane) = self.places.get(&(entity.to_owned(), sequence)).and_then(|at| self.lanes.get_mut(*at)) {
             lane.source = Some(source);
@@ -220,7 +219,7 @@ impl Overview {
         self.unreadable.push((row.text(a::ENTITY).unwrap_or_default().to_owned(), error.to_string()));
     }
 
-    /// Returns the next deliveries of `lanes` whose source is not known yet.
+    /// Returns the next delivery of each lane that `lane` selects and whose source is not known yet.
     pub fn unknown(&self, lane: impl Fn(&Lane) -> bool) -> Vec<(EntityKey, Sequence)> {
         let unknown = self.lanes.iter().filter(|one| one.source.is_none() && !one.state.is_empty() && lane(one));
         unknown.map(|lane| (lane.state.entity.clone(), lane.state.next())).collect()
@@ -260,7 +259,7 @@ struct OrderGroup<'a> {
 struct Groups<'a>(BTreeMap<Alike, OrderGroup<'a>>);
 
 impl<'a> Groups<'a> {
-    /// Returns the group of orders with these properties. A new group gets the delivery `at` as its example.
+    /// Returns the group with these properties. A new group gets the delivery `at` as its example.
     fn of(
         &mut self,
         kind: Kind,

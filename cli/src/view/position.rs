@@ -10,7 +10,7 @@ use webhook_serializer::protocol::entity::Sequence;
 
 const RANGE: u64 = 10_000;
 
-/// A sequence in its short form: `7011`, or `#7011` as `{:#}`.
+/// Formats a sequence by its last four digits: `{}` gives `7011`, and `{:#}` gives `#7011`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position(pub Sequence);
 
@@ -24,12 +24,12 @@ impl fmt::Display for Position {
     }
 }
 
-/// Returns `#7011`, for sentences and tables.
+/// Returns a sequence's last four digits with a mark, such as `#7011`.
 pub fn marked(sequence: Sequence) -> String {
     format!("{:#}", Position(sequence))
 }
 
-/// An operator's name for a delivery: its sequence or its position.
+/// The number by which an operator names a delivery: a whole sequence or its last four digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named(u64);
 
@@ -42,7 +42,7 @@ impl FromStr for Named {
 }
 
 impl Named {
-    /// Returns the sequence, if the operator gave one rather than a position.
+    /// Returns the sequence, or `None` if the operator typed only the last four digits.
     pub fn sequence(self) -> Option<Sequence> {
         (self.0 >= RANGE).then_some(Sequence(self.0))
     }

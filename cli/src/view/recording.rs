@@ -1,4 +1,4 @@
-//! An observer that records events, for pictures and printed lines.
+//! Records the events of a run, so that they can be drawn and printed.
 
 mod log_line;
 
@@ -53,7 +53,6 @@ pub enum EventKind {
     WakeUpFailed,
 }
 
-/// The recorded events.
 #[derive(Debug, Clone)]
 pub struct EventRecorder {
     recorded: Arc<Mutex<Recorded>>,
@@ -78,12 +77,12 @@ impl EventRecorder {
         Self { recorded: Arc::default(), length: watch::Sender::new(0), env, began }
     }
 
-    /// Gives a delivery a name.
+    /// Sets the display name of a delivery.
     pub fn call(&self, delivery_id: &str, name: &str) {
         self.recorded().names.insert(DeliveryId::new(delivery_id).as_sent().to_owned(), name.to_owned());
     }
 
-    /// Returns a delivery's given name, or its topic.
+    /// Returns the display name of a delivery, or its topic if the delivery has no display name.
     pub fn name(&self, delivery_id: &str, topic: &str) -> String {
         let name = self.recorded().names.get(DeliveryId::new(delivery_id).as_sent()).cloned();
         name.unwrap_or_else(|| topic.to_owned())
@@ -113,7 +112,7 @@ impl EventRecorder {
         self.recorded().happenings.get(from..).unwrap_or_default().to_vec()
     }
 
-    /// Returns the number of events, as a channel to wait on.
+    /// Returns a channel that holds the number of recorded events and reports each change of the number.
     pub fn length(&self) -> watch::Receiver<usize> {
         self.length.subscribe()
     }

@@ -1,5 +1,5 @@
-//! Deliveries accepted and settled in the last minutes, and their lag. An estimate: rows are read one after the other
-//! while webhooks come and go.
+//! Counts the deliveries accepted and settled in the last minutes, and measures their lag. The figures are estimates,
+//! because rows are read one after the other while webhooks arrive.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -38,7 +38,7 @@ pub struct Paced {
     pub accepted: u64,
     /// The number of deliveries settled in the window.
     pub settled: u64,
-    /// Median and longest time from acceptance to settlement.
+    /// The median and the longest time from acceptance to settlement.
     pub lag: Option<(Duration, Duration)>,
 }
 
@@ -89,13 +89,13 @@ impl Pace {
         }
     }
 
-    /// Returns the number of settled deliveries; see [`is_at_least`](Self::is_at_least).
+    /// Returns the number of settled deliveries that were counted. See [`is_at_least`](Self::is_at_least).
     pub fn settled(&self) -> u64 {
         self.settled.len() as u64
     }
 
-    /// Returns whether more deliveries may have been settled than were counted: their receipts have separate
-    /// rows.
+    /// Returns whether more deliveries may have been settled than the orders' rows show. A row holds only the newest
+    /// receipts; older ones have rows of their own.
     pub fn is_at_least(&self) -> bool {
         self.is_at_least
     }
@@ -105,8 +105,8 @@ impl Pace {
         &self.newest
     }
 
-    /// Returns the figures by source, with `None` for the unknown source. To be called after all rows of
-    /// deliveries were added.
+    /// Returns the figures by source; `None` stands for an unknown source. All rows of deliveries must have been added
+    /// before.
     pub fn by_source(&self) -> BTreeMap<Option<SourceName>, Paced> {
         let mut paced: BTreeMap<Option<SourceName>, Paced> = BTreeMap::new();
         for (source, accepted) in &self.in_window {

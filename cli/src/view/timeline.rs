@@ -1,4 +1,4 @@
-//! One order, from its rows: its waiting, parked and settled deliveries.
+//! An order's waiting, parked and settled deliveries, as the rows of the order show them.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Actions: forms with a reason, from this console's own pages.
+//! Handles the forms by which an operator changes orders and deliveries. Each form asks for a reason.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ async fn act(shared: &Shared, name: &str, order: &Order, request: &PageRequest) 
     }))
 }
 
-/// Runs a verb and returns the page that follows.
+/// Runs a verb and returns the page to show afterwards.
 async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -> Result<Response, Refusal> {
     let by = &shared.watched.by;
     let operator = shared.watched.operator.clone().because(Reason::new(by, why));
@@ -133,7 +133,7 @@ impl From<OperatorError> for Refusal {
     }
 }
 
-/// The form of a refused action, with the values that were typed.
+/// A form to show again after a refusal, with the values that were typed.
 struct Form<'a> {
     action: &'a str,
     hidden: Vec<(&'static str, String)>,
@@ -159,7 +159,7 @@ impl Form<'_> {
     }
 }
 
-/// Redrives in the background and shows the progress.
+/// Starts a redrive in the background and redirects to the page that shows its progress.
 fn begin_work(shared: &Shared, operator: Operator, targets: Vec<Target>, why: &str) -> Response {
     let by = &shared.watched.by;
     record(&format!("redrives {} deliveries, by {by}: {why}", targets.len()));
@@ -184,7 +184,7 @@ fn record(done: &str) {
 pub(super) struct Selection {
     source: Option<String>,
     error: Option<String>,
-    /// Excludes deliveries parked after the list was shown, in epoch milliseconds.
+    /// The time at which the list was shown, in epoch milliseconds. Deliveries that were parked later are excluded.
     until: Option<u64>,
     #[serde(default)]
     why: String,

@@ -31,9 +31,9 @@ use crate::view::{
     position::marked,
 };
 
-/// The most characters shown of a value.
+/// The largest number of characters that is shown of a value.
 const LONGEST: usize = 200;
-/// The most characters shown of a body.
+/// The largest number of characters that is shown of a body.
 const LARGEST: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,4 @@
-//! Recent rates, lag and failures; jobs; leases.
+//! The page of recent rates, lag and failures, of jobs, and of leases.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -112,12 +112,12 @@ struct Rates {
     steps: BTreeMap<String, [Step; STEPS]>,
     now: u64,
     length: Duration,
-    /// Since this time, all events are counted. An earlier step without events is unknown.
+    /// The time since which all events are counted, in epoch milliseconds. Earlier steps of the chart have no values.
     known_since: Option<u64>,
 }
 
 impl Rates {
-    /// Returns the step that contains the time, if the chart shows it.
+    /// Returns the step of a source that contains the time. Returns `None` if the chart does not show the time.
     fn at(&mut self, source: &str, at: u64) -> Option<&mut Step> {
         let length = self.length.as_millis() as u64;
         let from = self.now.saturating_sub(length);
@@ -171,7 +171,8 @@ impl Rates {
         }
     }
 
-    /// Returns the first step whose counts are known. Rows keep only the newest receipts.
+    /// Returns the index of the first step whose counts are known. Rows keep only the newest receipts, so the counts of
+    /// earlier steps may be too low.
     fn first_known(&self, steps: &[Step; STEPS]) -> usize {
         let Some(since) = self.known_since else {
             return steps.iter().position(|step| step.settled > 0).unwrap_or(STEPS);

@@ -1,4 +1,4 @@
-//! The overview: orders that do not move, by source and error.
+//! The overview page: orders that do not progress, by source and error.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,9 +25,9 @@ use crate::view::{
     overview::{Group, Lane, ParkedDelivery, alike},
 };
 
-/// Entries listed in an opened group.
+/// The number of entries listed in an opened group.
 const FIRST: usize = 8;
-/// Entries listed on a group's page.
+/// The number of entries listed on a group's page.
 const LISTED: usize = 200;
 
 const OLDEST: usize = 5;

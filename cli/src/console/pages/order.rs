@@ -1,4 +1,4 @@
-//! An order: its state, why it does not move, and its deliveries.
+//! The page of an order: its state, the causes of the state, and its deliveries.
 
 use std::{sync::Arc, time::Duration};
 
@@ -138,7 +138,7 @@ fn facts(state: &EntityState, now: Timestamp) -> Markup {
     }
 }
 
-/// Renders a form for each available action.
+/// Renders a form for each verb that the page offers.
 pub(super) fn actions(about: About<'_>, situation: Situation<'_>) -> Markup {
     let offered: Vec<Verb> = Verb::ALL.into_iter().filter(|verb| is_offered(*verb, about, situation)).collect();
     html! {

@@ -116,7 +116,7 @@ fn matching<'a>(orders: &'a [EntityState], wanted: &str) -> Vec<&'a EntityState>
     found.into_iter().map(|(_, state)| state).collect()
 }
 
-/// Highlights the match in a key.
+/// Highlights the searched text in a key.
 fn marked(key: &str, wanted: &str) -> maud::Markup {
     let at = key.to_lowercase().find(&wanted.to_lowercase()).filter(|at| key.is_char_boundary(*at));
     let parts = at.and_then(|at| Some((&key[..at], key.get(at..at + wanted.len())?, key.get(at + wanted.len()..)?)));

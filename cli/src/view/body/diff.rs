@@ -6,14 +6,14 @@ use super::{Node, redacted, token};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// A JSON pointer.
+    /// A JSON pointer to the changed value.
     pub pointer: String,
     pub before: Option<String>,
     pub after: Option<String>,
 }
 
-/// Compares two bodies, in the order of the second. Without `raw`, a difference in personal data is reported
-/// without its values. The order of members does not matter; items of arrays are compared by position.
+/// Returns the differences between two bodies, in the order of `after`. Removed values come last. The order of members
+/// does not matter; items of arrays are compared by position. Unless `raw` is set, the reported values are redacted.
 pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
     let shown = |node: &Node| if raw { node.clone() } else { redacted(node).node };
     let mut changes = Vec::new();
@@ -21,11 +21,11 @@ pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
     changes
 }
 
-/// A value, and its part that may be shown.
+/// A value, and the form of the value that may be shown.
 #[derive(Clone, Copy)]
 struct Side<'a>(&'a Node, &'a Node);
 
-/// A member's name: as in the body, and as it may be shown.
+/// A member's name in the body, and the form of the name that may be shown.
 type Step = (String, String);
 
 impl<'a> Side<'a> {

@@ -1,5 +1,5 @@
-//! Hides personal data in a body, by key and by form. It rather hides too much than too little: the operator
-//! can show the raw body.
+//! Hides personal data in a body, by the keys and the form of its values. A value in doubt is hidden, because the
+//! operator can show the raw body.
 
 use super::{Node, token};
 
@@ -8,12 +8,12 @@ pub const REDACTED: &str = "\"[redacted]\"";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {
     pub node: Node,
-    /// JSON pointers to the hidden places.
+    /// JSON pointers to the hidden values.
     pub pointers: Vec<String>,
 }
 
-/// Keys whose values are hidden, in lower case without other characters: `billing_address` as
-/// `billingaddress`.
+/// Keys whose values are hidden, in lower case and without other characters than letters and digits. `billing_address`
+/// is written as `billingaddress`.
 const HIDDEN: [&str; 31] = [
     "billing",
     "billingdetails",
@@ -48,7 +48,7 @@ const HIDDEN: [&str; 31] = [
     "subscriber",
 ];
 
-/// Parts of keys whose values are hidden.
+/// Parts of keys. If a key contains one of these parts, the value is hidden.
 const HIDDEN_PARTS: [&str; 20] = [
     "accountnumber",
     "address",
@@ -75,7 +75,7 @@ const HIDDEN_PARTS: [&str; 20] = [
 /// Keys whose values are hidden only if they are objects; a number under `shipping` is a price.
 const HIDDEN_OBJECTS: [&str; 3] = ["shipping", "destination", "receiver"];
 
-/// Keys that end in `name` and name things, not people.
+/// Keys that end in `name` and hold the name of a thing, not of a person.
 const THINGS: [&str; 12] = [
     "brandname",
     "currencyname",
@@ -148,7 +148,7 @@ fn is_hidden(key: Option<&str>, node: &Node) -> bool {
         || (key.ends_with("name") && !THINGS.contains(&&*key) && !node.text().is_some_and(|text| is_number(&text)))
 }
 
-/// Returns what the form of a string or number allows to be shown; `None` hides the value.
+/// Returns the value to show for a string or number. `None` means that the value looks like personal data.
 fn shown_in_part(key: Option<&str>, node: &Node) -> Option<Node> {
     let Node::Leaf(leaf) = node else { return Some(node.clone()) };
     let text = node.text().unwrap_or_else(|| leaf.clone());
@@ -186,8 +186,8 @@ fn is_phone(text: &str) -> bool {
         && text.bytes().skip(1).all(|b| b.is_ascii_digit() || b" ()-./".contains(&b))
 }
 
-/// Returns whether the text has a card number: 15 to 19 digits, apart from spaces and dashes, with a card's
-/// first digit and check digit. Shops' ids are shorter.
+/// Returns whether the text contains the number of a payment card: 15 to 19 digits that begin with 2 to 6 and pass the
+/// Luhn check. Spaces and dashes may separate the digits. The ids of shops are shorter.
 fn has_card(text: &str) -> bool {
     let mut digits = Vec::new();
     for byte in text.bytes().chain([b'.']) {

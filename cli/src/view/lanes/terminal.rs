@@ -41,7 +41,7 @@ impl Paint {
     }
 }
 
-/// Draws at most `height` lines of at most `width` columns.
+/// Draws the picture in at most `height` lines of at most `width` columns.
 pub fn lines(picture: &Picture, width: usize, height: usize) -> Vec<String> {
     let widest = picture.lanes.iter().map(|lane| lane.entity.as_str().chars().count()).max().unwrap_or(0);
     let names = widest.min((width / 4).max(8));
@@ -180,7 +180,7 @@ impl Canvas {
         Self { term: Term::stdout(), drawn: 0 }
     }
 
-    /// Draws over the last picture.
+    /// Replaces the picture that was drawn last.
     ///
     /// # Errors
     ///

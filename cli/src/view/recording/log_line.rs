@@ -14,11 +14,10 @@ use crate::output::visible;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum ParsedLine {
-    /// The line was recorded.
     Recorded,
-    /// The line was skipped: the output shows its content elsewhere.
+    /// The line was skipped, because the output shows its content elsewhere.
     Nothing,
-    /// A line of the function's log, as it is to be shown.
+    /// The text to show for a line of the function's log.
     Words(String),
     /// A handler's own output, to be shown unchanged.
     Printed,
@@ -27,7 +26,7 @@ pub enum ParsedLine {
 const SETTLEMENTS: [Settlement; 5] =
     [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked, Settlement::Superseded];
 
-/// The fields that every line has, and those for CloudWatch. They are not shown.
+/// Fields that are not shown. Every line has them, or they are for CloudWatch.
 const NOT_SHOWN: [&str; 6] = ["timestamp", "level", "message", "request", "outcome", "_aws"];
 
 impl EventRecorder {
