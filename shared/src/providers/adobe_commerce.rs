@@ -1,15 +1,13 @@
-//! Adobe Commerce: RSA-SHA256 in base64, signed by a key pair that Commerce
-//! generates. The source's secret is the public key in PEM. Signing is off by
-//! default in Commerce.
+//! Adobe Commerce: RSA-SHA256 in base64, signed by a key pair that Commerce generates. The
+//! source's secret is the public key in PEM. Signing is off by default in Commerce.
 //!
-//! Adobe's documentation does not say clearly whether the body or its base64 is
-//! signed: the text says base64, and the sample verifies what the Adobe I/O
-//! runtime passes on, which is the base64 of a JSON body. Both are accepted. The
-//! base64 of a signed body is therefore accepted as a body too; it is not JSON,
-//! so it describes nothing.
+//! Adobe's documentation does not say clearly whether Commerce signs the body or the base64 of
+//! the body. Its text says base64. Its sample verifies what the Adobe I/O runtime passes on,
+//! which is the base64 of a JSON body. So both signatures are accepted. If the body is signed,
+//! its base64 is accepted as a body too; that is not JSON, so no entity is found.
 //!
-//! Commerce waits for the answer before it continues with the operation that
-//! triggered the webhook, and reads it: `{"op":"success"}`.
+//! Commerce waits for the answer before it continues with the operation that triggered the
+//! webhook. The answer must be `{"op":"success"}`.
 
 use std::time::Duration;
 
@@ -124,7 +122,7 @@ impl Provider for AdobeCommerce {
         tables::describe(&READS, LINES, request)
     }
 
-    /// Expects the private key, which only samples and tests have.
+    /// Signs with a private key, which only samples and tests have.
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
         let encoded = Encoding::Base64.encode(body);
         let signature = public_key::sign_by_rsa(secret.expose(), encoded.as_bytes());
@@ -151,7 +149,7 @@ mod tests {
             let headers = [(SIGNATURE, signature)].into_iter().collect();
             AdobeCommerce.verify(Request { headers: &headers, body }, &[Secret::new(PUBLIC)], Timestamp::from_secs(0))
         };
-        // printf body | openssl dgst -sha256 -sign …
+        // Made by `printf body | openssl dgst -sha256 -sign …`.
         let of_body = include_str!("tests/rsa-of-body.txt");
         assert_eq!(verify(of_body, b"body"), Ok(Verified::Delivery));
         let signed = AdobeCommerce.sign(&Headers::default(), b"{}", &Secret::new(PRIVATE), Timestamp::from_secs(0));

@@ -1,10 +1,10 @@
-//! Adobe I/O Events: two RSA-SHA256 signatures over the body, each by a key that
-//! a header names. One valid signature is enough.
+//! Adobe I/O Events: two RSA-SHA256 signatures over the body, each by a key that a header
+//! names. One valid signature is enough.
 //!
-//! The keys are files on Adobe's key host only. Adobe signs the events of all
-//! customers with the same keys, so the body's `recipient_client_id` must be
-//! ours. To register a webhook, Adobe sends a GET with a `challenge` that must be
-//! echoed. Neither the headers nor the time of the attempt is signed.
+//! The keys are files on Adobe's key host only. Adobe signs the events of all customers with
+//! the same keys, so the body's `recipient_client_id` must be the source's. To register a
+//! webhook, Adobe sends a GET with a `challenge` that the answer must repeat. Neither the
+//! headers nor the time of the attempt is signed.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub(super) struct AdobeIoEvents;
 
-/// The header of each signature and the header with the path of its key.
+/// Each signature's header, and the header with the path of its public key.
 const SIGNATURES: [(&str, &str); 2] = [
     ("x-adobe-digital-signature-1", "x-adobe-public-key1-path"),
     ("x-adobe-digital-signature-2", "x-adobe-public-key2-path"),
@@ -27,11 +27,11 @@ const SIGNATURES: [(&str, &str); 2] = [
 
 const HOST: &str = "static.adobeioevents.com";
 
-/// CloudEvents use the first name, older events the second.
+/// The locations of the recipient's id: the first in CloudEvents, the second in older events.
 const RECIPIENT: &[&str] = &["/recipientclientid", "/recipient_client_id"];
 
-/// Commerce reports saved objects: an order has its own id, an object that
-/// belongs to an order has the order's id.
+/// The locations of the entity's id. Adobe Commerce reports saved objects: an order has its
+/// own id, and an object that belongs to an order has the order's id.
 const LINES: &[Line] = &[
     Line {
         families: &["sales_order"],
@@ -96,7 +96,7 @@ const FACTS: Facts = Facts {
     ],
 };
 
-/// Returns the observed object, without package and action: `sales_order` in
+/// Returns the name of the observed object, without package and action: `sales_order` for
 /// `com.adobe.commerce.observer.sales_order_save_after`.
 fn family(topic: &str) -> &str {
     let observed = topic.rsplit_once('.').map_or(topic, |(_, observed)| observed);

@@ -1,10 +1,9 @@
-//! BigCommerce: Standard Webhooks headers, keyed by the client secret's own
-//! bytes. (BigCommerce's samples encode the secret in base64 only because the
-//! scheme's libraries decode it.)
+//! BigCommerce signs as Standard Webhooks does. The key is the client secret's own bytes.
+//! BigCommerce's code samples encode the secret in base64 only because the libraries of
+//! Standard Webhooks decode it.
 //!
-//! The payload holds only the object's id. Two updates of one order within a
-//! second have the same body, including `hash`; the signed `webhook-id` tells
-//! them apart.
+//! The payload holds only the object's id. Two updates of one order within a second have the
+//! same body, including its `hash`. Only the signed `webhook-id` differs.
 
 use std::time::Duration;
 
@@ -22,8 +21,8 @@ fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::of(secret).map(SchemeKey::Shared)
 }
 
-/// From BigCommerce's table of events. A converted cart stays an entity of its
-/// own, because its other events do not name the order.
+/// The locations of the entity's id, from BigCommerce's table of events. A cart that became an
+/// order stays a separate entity, because the cart's other events do not name the order.
 const LINES: &[Line] = &[
     Line {
         families: &["store/order", "store/order/refund", "store/order/message"],
@@ -101,8 +100,9 @@ mod tests {
         time::Timestamp,
     };
 
-    /// The vector of the Standard Webhooks libraries cannot be used: its key is not text.
-    /// Python: base64(hmac(b"secret", b'msg_1.1767621700.{"data":1}', sha256))
+    /// The test vector of the Standard Webhooks libraries cannot be used here, because its key
+    /// is not text. The signature was made in Python: `base64(hmac(b"secret",
+    /// b'msg_1.1767621700.{"data":1}', sha256))`.
     #[test]
     fn secret_bytes_are_the_key() {
         let headers = [

@@ -1,4 +1,4 @@
-//! Topics, families and first-match lookups, shared by the providers' descriptions.
+//! Topics, topic families and lookups of values, shared by the providers.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,6 @@ pub(super) fn family(topic: &str) -> &str {
     family_by(topic, BETWEEN_WORDS)
 }
 
-/// Like [`family`], with other separators.
 pub(super) fn family_by<'a>(topic: &'a str, between: &[char]) -> &'a str {
     match topic.rsplit_once(between) {
         Some((family, _)) if !family.is_empty() => family,

@@ -113,7 +113,8 @@ mod tests {
     use super::*;
     use crate::providers::tests;
 
-    /// The event in the tests of EasyPost's client libraries (easypost-python, `tests/conftest.py`).
+    /// The event in the tests of EasyPost's client libraries (easypost-python,
+    /// `tests/conftest.py`).
     const BODY: &str = concat!(
         r#"{"result":{"id":"batch_123...","object":"Batch","mode":"test","state":"created","num_shipments":0,"#,
         r#""reference":null,"created_at":"2022-07-26T17:22:32Z","updated_at":"2022-07-26T17:22:32Z","#,

@@ -1,8 +1,7 @@
-//! Etsy: Standard Webhooks under the endpoint's `whsec_…` secret.
+//! Etsy signs as Standard Webhooks does, with the endpoint's `whsec_…` secret.
 //!
-//! The payload holds only the event, the shop and the URL of the receipt (the
-//! flat form confirmed in etsy/open-api discussion 1564). Etsy calls an order a
-//! receipt.
+//! The payload holds only the event, the shop and the URL of the receipt. This flat form is
+//! confirmed in etsy/open-api discussion 1564. Etsy calls an order a receipt.
 
 use std::time::Duration;
 

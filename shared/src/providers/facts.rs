@@ -1,26 +1,24 @@
-//! Facts from the providers' documentation, as data: the locations of an event's
-//! fields, and how the provider signs, sends and retries. The code uses what it
-//! needs to read events; the providers page is generated from the rest.
+//! Facts from the providers' documentation, as data: the locations of an event's fields, and
+//! how the provider signs, sends and retries. The code reads events with them, and the
+//! providers page is generated from them.
 
 use std::time::Duration;
 
-/// The locations of an event's fields. A location is a JSON pointer into the
-/// body or, without a leading slash, a header's name in lower case; of several,
-/// the first non-empty one counts.
+/// The locations of an event's fields. A location that begins with a slash is a JSON pointer
+/// into the body; any other is a header's name in lower case. Of a field's locations, the
+/// first one with a non-empty value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
-    /// The parts of an id that all retries of a delivery share. It contains an
-    /// [`IdPart::At`] if the sender gives an id, and ends with that or the body's hash.
+    /// The parts of a delivery's id, which all its retries share. If the sender gives an id,
+    /// one part is [`IdPart::At`]. The last part is that id or the body's hash.
     pub delivery_id: &'static [IdPart],
-    /// The event's topic.
     pub topic: &'static [&'static str],
     /// The separators between the words of a topic.
     pub between_words: &'static [char],
-    /// The shop or account.
     pub account: &'static [&'static str],
-    /// The time of the event.
     pub event_time: &'static [&'static str],
-    /// The time from the first attempt to the last retry; `None` if it is not documented.
+    /// The time from a delivery's first attempt to its last retry; `None` if it is not
+    /// documented.
     pub horizon: Option<Duration>,
 }
 
@@ -30,27 +28,25 @@ impl Reads {
         self.horizon.unwrap_or(UNDOCUMENTED_HORIZON)
     }
 
-    /// Returns whether deliveries are identified by their body's hash only.
+    /// Returns whether only the body's hash identifies a delivery.
     pub fn names_by_body(&self) -> bool {
         !self.delivery_id.iter().any(|part| matches!(part, IdPart::At(_)))
     }
 }
 
-/// The longest documented [`Reads::horizon`].
+/// The horizon of a provider that does not document one: the longest that any provider
+/// documents.
 pub const UNDOCUMENTED_HORIZON: Duration = Duration::from_secs(3 * 24 * 3600);
 
 /// A part of a delivery's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdPart {
-    /// The shop or account.
     Account,
-    /// The topic.
     Topic,
-    /// The first non-empty value at these locations, or else the body's hash.
+    /// The first non-empty value at these locations; if there is none, the body's hash.
     At(&'static [&'static str]),
-    /// The first non-empty value at these locations, if any.
+    /// The first non-empty value at these locations; if there is none, the empty text.
     Maybe(&'static [&'static str]),
-    /// The body's hash.
     Body,
 }
 
@@ -59,11 +55,8 @@ pub enum IdPart {
 pub struct Facts {
     /// The kind of secret, and the provider's page that shows it.
     pub secret: &'static str,
-    /// The signature scheme.
     pub signature: &'static str,
-    /// The parts of a request that the signature covers.
     pub signed: Signed,
-    /// The kind of payload.
     pub payload: Payload,
     /// The resolution of the event time; `None` if events have none.
     pub resolution: Option<Resolution>,
@@ -71,53 +64,53 @@ pub struct Facts {
     pub deadline: Option<Duration>,
     /// The number of retries; `None` if it is not documented.
     pub retries: Option<u32>,
-    /// The failures after which the provider disables an endpoint.
+    /// The failures in a row after which the provider disables an endpoint.
     pub switches_off: &'static str,
     /// The provider's liveness checks, and the answer to each.
     pub checks: &'static str,
-    /// Further remarks.
+    /// Remarks for operators.
     pub care: &'static str,
     /// The documents that these facts come from.
     pub sources: &'static [&'static str],
 }
 
-/// The parts of a request that a signature covers. Anybody can change the rest.
+/// The parts of a request that a signature covers. Anybody who has seen a request can change
+/// its other parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signed {
-    /// The body.
     pub body: bool,
-    /// Only a checksum of the body is signed, so another body with the same checksum is accepted.
+    /// Whether the signature covers only a checksum of the body, so that another body with the
+    /// same checksum is accepted.
     pub by_checksum: bool,
     /// The signed headers, in lower case.
     pub headers: &'static [&'static str],
-    /// The time of the attempt, which prevents later replays.
+    /// Whether the time of the attempt is signed, which prevents later replays.
     pub time: bool,
-    /// The URL of the request.
     pub url: bool,
 }
 
 impl Signed {
-    /// The body alone.
+    /// A signature that covers only the body.
     pub const BODY: Self = Self { body: true, by_checksum: false, headers: &[], time: false, url: false };
 }
 
 /// The kind of data in a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Payload {
-    /// The object at the time of the event; the same in every retry.
+    /// The object at the time of the event; every retry holds the same.
     Snapshot,
-    /// The object at the time of sending.
+    /// The object at the time of sending; a retry may hold a newer state.
     Current,
     /// The object's id only.
     Reference,
-    /// It depends on the event.
+    /// The kind of data depends on the event.
     Depends,
 }
 
-/// The resolution of a clock. Events within the same tick cannot be ordered.
+/// The resolution of a provider's event times. Events within the same second or millisecond
+/// cannot be ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
-    /// Whole seconds.
     Seconds,
     /// Milliseconds or finer.
     Milliseconds,

@@ -1,11 +1,10 @@
-//! Senders without their own module: an HMAC scheme described by configuration.
+//! Senders without their own module, whose HMAC scheme is described by configuration.
 //!
-//! [`GenericOptions`] mirrors the sender's documentation: the header and form of
-//! the signature, the bytes it covers, and the locations of a delivery's id,
-//! topic, entity and time. A [`Generic`] exists only if the options are
-//! consistent. Fields outside `signed` are only as trustworthy as the
-//! connection: without a signed timestamp or delivery id, a captured request can
-//! be replayed.
+//! [`GenericOptions`] mirrors the sender's documentation: the header and form of the
+//! signature, the bytes it covers, and the locations of a delivery's id, topic, entity and
+//! time. A [`Generic`] exists only if the options are consistent. Fields outside `signed` are
+//! only as trustworthy as the connection. If neither a timestamp nor a delivery id is signed,
+//! anybody who has seen a request can replay it.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -26,35 +25,27 @@ use signed::{Part, Signed};
 /// An inconsistency in the options of a generic sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGeneric {
-    /// `header` or `timestamp_header` is not a header's name.
     #[error("{0:?} is not a header's name")]
     Header(String),
-    /// `signed` contains an unknown placeholder.
     #[error("`signed` may contain {{body}}, {{timestamp}} and {{header:…}}, but not {0:?}")]
     Placeholder(String),
-    /// `signed` does not contain the body.
     #[error("`signed` must contain {{body}}; anybody could change an unsigned body")]
     BodyUnsigned,
-    /// `signed` uses a timestamp that no option locates.
     #[error("`signed` contains {{timestamp}}; locate it with `timestamp_header` or `timestamp_prefix`")]
     TimestampUnplaced,
-    /// An option locates a timestamp that `signed` does not use.
     #[error(
         "`signed` does not contain {{timestamp}}, and an unsigned time proves nothing; remove `timestamp_header` and `timestamp_prefix`"
     )]
     TimestampUnsigned,
-    /// Two options locate the timestamp.
     #[error("`timestamp_header` and `timestamp_prefix` exclude each other; remove one")]
     TimestampTwice,
-    /// The timestamp is one of several entries, but no separator is given.
     #[error("`timestamp_prefix` needs a `separator` between the timestamp and the signature")]
     TimestampInseparable,
-    /// An option is an empty text.
     #[error("`{0}` must not be empty; leave it out instead")]
     Empty(&'static str),
 }
 
-/// A sender described by configuration.
+/// A sender whose signature scheme is described by configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "GenericOptions")]
 pub struct Generic {
@@ -66,7 +57,6 @@ pub struct Generic {
 /// The location of the signed timestamp.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TimeLocation {
-    /// The value of this header.
     Header(String),
     /// The entry of the signature header with this prefix.
     Entry(String),
@@ -153,8 +143,8 @@ impl Provider for Generic {
         }
     }
 
-    /// Signs a header that `headers` lacks as if it were empty, and returns it with an
-    /// empty value.
+    /// Signs `body`. A header that `signed` names and `headers` lacks is signed as empty, and
+    /// returned with an empty value.
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
         let Some(key) = Key::of(secret) else { return Vec::new() };
         let GenericOptions { header, hash, encoding, prefix, separator, .. } = &self.options;
@@ -223,7 +213,8 @@ mod tests {
         assert_eq!(verify(&generic(LIKE_GITHUB), &headers, b"Hello, World!", &secrets, 0), Ok(Verified::Delivery));
     }
 
-    /// Python: hmac.new(b"secret", b"msg_1.1767621700.{}", hashlib.sha512)
+    /// The signature is that of Python's `hmac.new(b"secret", b"msg_1.1767621700.{}",
+    /// hashlib.sha512)`.
     #[test]
     fn signature_over_headers_time_and_body_is_accepted() {
         let list = "v2,AAAA v1,WUb/UboQJtD8hPBb2UCe1C30hGhPBgdRQu5B9pWUz1/enALSrTV+PUJFSeJELnBjEghNGdPIsZeAKbUN7an5iA== v1,AAAA";
@@ -231,7 +222,8 @@ mod tests {
         assert_eq!(verify(&generic(STAMPED), &headers, b"{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery));
     }
 
-    /// Python: hmac.new(b"secret", b"1767621700.{}", hashlib.sha1)
+    /// The signature is that of Python's `hmac.new(b"secret", b"1767621700.{}",
+    /// hashlib.sha1)`.
     #[test]
     fn time_inside_signature_header_is_used() {
         let headers = [("x-signature", "t=1767621700, v1=2006471a8557144b3bd48dc69b48e101dfba60af")];
@@ -241,7 +233,8 @@ mod tests {
         );
     }
 
-    /// Python: hmac.new(b"secret", b"https://hooks.example.com/webhooks/square{}", hashlib.sha256)
+    /// The signature is that of Python's `hmac.new(b"secret",
+    /// b"https://hooks.example.com/webhooks/square{}", hashlib.sha256)`.
     #[test]
     fn signed_content_may_contain_fixed_text() {
         let square = generic(

@@ -1,7 +1,7 @@
 //! Reads single values from a JSON text without building a document.
 //!
-//! Numbers are returned as the digits that were sent, so ids beyond 2^53 and 2^64
-//! stay exact. Nothing here panics or recurses on any input.
+//! Numbers are returned as the digits that were sent, so ids beyond 2^53 and 2^64 stay exact.
+//! The functions neither panic nor recurse, whatever the input.
 
 use std::{borrow::Cow, fmt};
 
@@ -11,10 +11,10 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// Returns the scalar at `pointer` (RFC 6901) in the JSON text `body`: a string
-/// unescaped, a number as written, `true` or `false`. Of duplicate keys the last
-/// one counts. Returns `None` for null, objects and arrays, for missing values,
-/// and if the text or the pointer is invalid.
+/// Returns the scalar at `pointer` (RFC 6901) in the JSON text `body`. A string is unescaped;
+/// a number is returned as written. If an object has a key twice, the last value counts.
+/// Returns `None` for null, objects, arrays and missing values, and if the text or the pointer
+/// is invalid.
 pub fn pointer<'a>(body: &'a [u8], pointer: &str) -> Option<Cow<'a, str>> {
     let mut text = std::str::from_utf8(body).ok()?;
     for token in tokens(pointer)? {
@@ -23,14 +23,14 @@ pub fn pointer<'a>(body: &'a [u8], pointer: &str) -> Option<Cow<'a, str>> {
     scalar(text)
 }
 
-/// Returns whether `text` is a JSON pointer: empty, or tokens that each start
-/// with `/`, with `~` only in `~0` and `~1`.
+/// Returns whether `text` is a JSON pointer (RFC 6901): empty, or tokens that each start with
+/// `/` and contain `~` only in `~0` and `~1`.
 pub fn is_pointer(text: &str) -> bool {
     tokens(text).is_some_and(|mut tokens| tokens.all(|token| token.is_some()))
 }
 
-/// Returns the pointer's unescaped reference tokens; an inner `None` is a token
-/// with an invalid `~`.
+/// Returns the pointer's unescaped reference tokens. An inner `None` stands for a token with
+/// an invalid `~`; the outer one for a pointer that does not begin with `/`.
 fn tokens(pointer: &str) -> Option<impl Iterator<Item = Option<Cow<'_, str>>>> {
     let starts_well = pointer.is_empty() || pointer.starts_with('/');
     starts_well.then(|| pointer.split('/').skip(1).map(unescaped))

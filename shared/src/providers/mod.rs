@@ -1,10 +1,10 @@
-//! The providers' rules: how each signs its webhooks, identifies a delivery,
-//! names the entity of an event, and dates it.
+//! The rules of each provider: how it signs its webhooks and identifies a delivery, and which
+//! entity and time its events have.
 //!
-//! Each provider is a small module of pure functions over bytes, secrets and a
-//! time. Signatures are checked over the bytes as received, in constant time,
-//! against every configured secret. To add a provider, write its module,
-//! implement [`Provider`], and add a line to `providers!`.
+//! Each provider is a small module of pure functions over bytes, secrets and a time.
+//! Signatures are checked over the bytes as received, in constant time, against every
+//! configured secret. To add a provider, write its module, implement [`Provider`], and add a
+//! line to `providers!`.
 
 use std::time::Duration;
 
@@ -54,14 +54,13 @@ pub(crate) use token::unescaped;
 /// A webhook request as received.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The headers.
     pub headers: &'a Headers,
     /// The body, exactly as received.
     pub body: &'a [u8],
 }
 
-/// Request headers, and the query of the request's URL, in which some senders
-/// put a secret. Names are lower-case; of several equal names the first counts.
+/// The headers of a request, and the query of its URL, in which some senders put a secret.
+/// Header names are in lower case. If several headers have the same name, the first counts.
 #[derive(Clone, Default)]
 pub struct Headers {
     fields: Vec<(String, String)>,
@@ -74,12 +73,12 @@ impl Headers {
         self.fields.iter().find(|(held, _)| held == name).map(|(_, value)| value.as_str())
     }
 
-    /// Like [`get`](Self::get), for a header that the provider always sends.
+    /// Returns the value of a header that the provider always sends.
     fn required(&self, name: &str) -> Result<&str, Unverified> {
         self.get(name).ok_or_else(|| Unverified::Missing(name.into()))
     }
 
-    /// Returns all headers, with names in lower case.
+    /// Returns all headers. Their names are in lower case.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -96,7 +95,7 @@ impl Headers {
     }
 }
 
-/// Omits the query, which may hold a secret.
+/// Prints the headers without the query, which may hold a secret.
 impl std::fmt::Debug for Headers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_map().entries(self.iter()).finish()
@@ -129,12 +128,13 @@ impl Secret {
         Self(Form::Text(secret.into()))
     }
 
-    /// Decodes a secret that starts with `hex:` or `base64:`, for senders whose key
-    /// is not text. Any other secret is returned unchanged.
+    /// Decodes a secret that starts with `hex:` or `base64:`, for senders whose key is not
+    /// text. Any other secret is returned unchanged.
     ///
     /// # Errors
     ///
-    /// The rest is not in that encoding. The message does not repeat it.
+    /// The text after the prefix is not in that encoding. The message does not repeat the
+    /// text.
     pub fn decoded(self) -> Result<Self, &'static str> {
         let Some(text) = self.text() else { return Ok(self) };
         let (key, refused) = if let Some(digits) = text.strip_prefix("hex:") {
@@ -200,35 +200,32 @@ impl From<Secrets> for Vec<Secret> {
     }
 }
 
-/// The reason for refusing a webhook with 401. Its message names no secret and
-/// no signature.
+/// The reason why a webhook could not be verified. Its message contains no secret and no
+/// signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unverified {
-    /// A header that the provider always sends is missing.
     #[error("header {0} is missing")]
     Missing(String),
-    /// A header cannot be parsed.
     #[error("header {0} cannot be read")]
     Malformed(String),
     /// The URL lacks the secret that the provider sends in it.
     #[error("the URL has no `?token=` with the source's secret")]
     NoToken,
-    /// The signature is valid, but its time is too far from now.
     #[error("the signature was made at {0}, too far from now")]
     Stale(Timestamp),
-    /// None of the configured secrets or published keys made the signature, or it
-    /// is meant for another recipient.
+    /// No configured secret or published key made the signature, or the webhook is meant for
+    /// another recipient.
     #[error("no configured secret matches the signature")]
     Mismatch,
     /// The sender's published key must be fetched from this address first.
     #[error("the sender's key at {0} was not fetched")]
     Unfetched(Address),
-    /// The document fetched from this address lacks the key. A cached document
-    /// may be older than the key; a fresh one means that the sender has no such key.
+    /// The document fetched from this address lacks the key. A cached document may be older
+    /// than the key. If a fresh one lacks the key too, the sender has no such key.
     #[error("the document at {0} does not contain the sender's key")]
     Outdated(Address),
-    /// The published document holds no usable key. That is the sender's mistake
-    /// or ours, and says nothing about the webhook.
+    /// The document at this address holds no usable key. The webhook itself may be valid:
+    /// either the sender or this project is at fault.
     #[error("the sender's key at {0} cannot be used: {1}")]
     Unusable(Address, String),
     /// The certificate of the sender's key is not acceptable.
@@ -249,48 +246,47 @@ pub const TOLERANCE: Duration = Duration::from_secs(300);
 /// The description of a verified webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
-    /// The provider's id of this delivery; the same for every retry.
+    /// The provider's id of this delivery, which is the same for every retry. Without such an
+    /// id, it ends with the body's hash.
     pub delivery_id: DeliveryId,
-    /// The time during which the provider retries a delivery without an id, whose
-    /// `delivery_id` ends with the body's hash. `None` if the provider sent an id.
+    /// The time during which the provider retries a delivery that has no id: an equal body
+    /// within this time is a repeat. `None` if the provider sent an id.
     pub repeated_within: Option<Duration>,
     /// The provider's topic, such as `orders/create`: at most 128 characters, none
     /// of them a control character; `unknown` if the sender gives none.
     pub topic: String,
-    /// The part of the topic that names the object, such as `orders`: event times
-    /// are comparable within a family. Never empty.
+    /// The part of the topic that names the kind of object, such as `orders`. Never empty.
+    /// Event times are compared only within a family.
     pub family: String,
     /// The shop, store or account that the provider names.
     pub account: Option<String>,
     /// The time of the event by the provider's clock.
     pub event_time: Option<Timestamp>,
-    /// The entity by the provider's own rule, without the source's prefix:
-    /// `order/450789469`. `None` if the event names none.
+    /// The entity by the provider's own rule, such as `order/450789469`, without the source's
+    /// prefix. `None` if the event names no entity.
     pub entity: Option<String>,
 }
 
 /// The kind of a verified request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verified {
-    /// A delivery.
     Delivery,
-    /// A liveness check of the sender: answer 200, store nothing.
+    /// A liveness check of the sender. It is answered 200, and nothing is stored.
     Ping,
 }
 
 /// The rules of one provider.
 pub trait Provider: Send + Sync + std::fmt::Debug {
-    /// Returns why `secret` cannot be one of this provider's, or `None` if it can.
-    /// No webhook can be verified with an empty secret or one of another kind, so
-    /// a configuration with one is refused at the start. The default refuses empty
-    /// secrets.
+    /// Returns why this provider cannot use `secret`, or `None` if it can. No webhook could be
+    /// verified with such a secret, so a configuration that contains one is refused at the
+    /// start. The default refuses empty secrets.
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         signature::objection(secret, &[], signature::EMPTY)
     }
 
-    /// Verifies that the sender signed the request with one of `secrets`. All of
-    /// them are tried, in a time that does not reveal which one matched. The
-    /// default refuses everything, for [`published`](Self::published) providers.
+    /// Verifies that the sender signed the request with one of `secrets`. All secrets are
+    /// tried, in a time that does not reveal which one matched. The default refuses every
+    /// request; providers with a [`published`](Self::published) key keep it.
     fn verify(&self, _request: Request<'_>, _secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
         Err(Unverified::Mismatch)
     }
@@ -299,10 +295,10 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     /// default that [`Described`] documents.
     fn describe(&self, request: Request<'_>) -> Described;
 
-    /// Returns the headers with which the provider would sign `body`: for
-    /// samples, local runs and tests. `headers` are its other headers; returned
-    /// ones replace those of the same name. Returns none if `secret` is unusable,
-    /// and for [`published`](Self::published) providers, whose key nobody else has.
+    /// Returns the headers with which the provider would sign `body`, for samples, local runs
+    /// and tests. `headers` are the request's other headers; a returned header replaces one of
+    /// the same name. Returns none if `secret` is unusable, and for providers with a
+    /// [`published`](Self::published) key, because only they have the private key.
     fn sign(&self, _headers: &Headers, _body: &[u8], _secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -319,24 +315,26 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Returns whether the provider retries a delivery that was not answered 2xx.
-    /// Assumed where its documentation does not say.
+    /// Returns whether the provider retries a delivery that was not answered 2xx. `true` if
+    /// the provider's documentation does not say.
     fn has_retries(&self) -> bool {
         true
     }
 
-    /// Returns the query parameter of a GET that must be echoed before the
-    /// provider sends anything.
+    /// Returns the name of the query parameter that a provider sends in a GET to test the
+    /// endpoint. The answer must repeat the parameter's value before the provider sends
+    /// webhooks.
     fn challenge(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns this provider for the `url` registered with it, byte for byte; `None`
-    /// if it does not sign the URL.
+    /// Returns this provider for `url`, the URL that is registered with it, byte for byte.
+    /// Returns `None` if the provider does not sign the URL.
     ///
     /// # Errors
     ///
-    /// The URL is missing or not applicable.
+    /// The provider signs the URL, and `url` is missing or invalid. Or `url` is given, and the
+    /// provider does not sign it.
     fn with_url(&self, url: Option<&str>) -> Result<Option<Box<dyn Provider>>, String> {
         match url {
             None => Ok(None),
@@ -344,8 +342,8 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         }
     }
 
-    /// Returns the query of the URL that the provider calls, if it holds the
-    /// secret; the counterpart of [`sign`](Self::sign).
+    /// Returns the query of the URL that the provider calls, if the query holds the secret. It
+    /// is the counterpart of [`sign`](Self::sign).
     fn query(&self, _secret: &Secret) -> Option<String> {
         None
     }
@@ -357,24 +355,24 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// `true` if this build can verify webhooks. Otherwise it contains only the
-/// providers' names.
+/// Whether this build can verify webhooks. A build without the feature `verify` contains only
+/// the providers' names and facts.
 pub const VERIFIES: bool = cfg!(any(test, feature = "verify"));
 
-/// Returns the signing rules of Standard Webhooks, which `forward` uses too.
+/// Returns the signing rules of Standard Webhooks, with which the handler `forward` signs too.
 pub(crate) fn standard_webhooks() -> &'static dyn Provider {
     &standard_webhooks::STANDARD_WEBHOOKS
 }
 
-/// Declares the providers: the name that sources use, the module, and the
-/// implementation. `generic` has none, because it is made from its options.
+/// Declares the providers: for each, the name that sources use, the module, and the
+/// implementation. `generic` has no implementation here, because its options make it.
 macro_rules! providers {
     ($($name:literal $(=> $module:ident::$provider:ident)?,)*) => {
         /// The names that a source's `provider` may have.
         pub const NAMES: [&str; [$($name),*].len()] = [$($name),*];
 
-        /// Returns the provider called `name`; `None` if it is unknown, or this build
-        /// cannot verify. `generic` is not included.
+        /// Returns the provider called `name`. Returns `None` for `generic`, for an unknown
+        /// name, and in a build that cannot verify.
         pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
             if !VERIFIES {
                 return None;

@@ -1,14 +1,15 @@
-//! PayPal: RSA-SHA256 over `transmission id|transmission time|webhook id|CRC-32
-//! of the body`, by the key of a certificate that a header names.
+//! PayPal: RSA-SHA256 over `transmission id|transmission time|webhook id|CRC-32 of the body`,
+//! by the key of a certificate that a header names.
 //!
-//! The certificate is fetched from PayPal's hosts only, whatever the header says,
-//! and must be PayPal's, valid, and issued by a known authority. The webhook id
-//! is ours; without it, an event of any other shop would be accepted. Only the
-//! body's CRC-32 is signed: anybody who has seen one transmission can construct
-//! another body with the same checksum, and only TLS keeps transmissions
-//! confidential. PayPal does not document whether a transmission that is resent
-//! days later has a new time, so age is not checked: repeats are recognised by
-//! the event's id.
+//! The certificate is fetched from PayPal's hosts only, whatever the header says. It must be
+//! PayPal's, valid, and issued by a known authority. The webhook id is the source's; if it
+//! were not checked, an event of any other shop would be accepted.
+//!
+//! Only the body's CRC-32 is signed. So anybody who has seen a transmission can construct
+//! another body with the same checksum, and only TLS keeps transmissions confidential.
+//!
+//! PayPal does not document whether a transmission that is resent days later has a new time.
+//! So the age is not checked. The event's id identifies repeats.
 
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ const FOLDER: &str = "/v1/notifications/certs/";
 /// The subject names of PayPal's certificates, live and sandbox.
 const NAMES: [&str; 2] = ["messageverificationcerts.paypal.com", "messageverificationcerts.sandbox.paypal.com"];
 
-/// Captures and refunds name their order in the related ids.
+/// The locations of the entity's id. Captures and refunds name their order in the related ids.
 const LINES: &[Line] = &[
     Line { families: &["CHECKOUT.ORDER"], places: &["/resource/id"], kind: Kind::Named("order") },
     Line {
@@ -166,7 +167,8 @@ impl Published for PayPal {
         }
         let pem = keys.find(&at).ok_or_else(|| Unverified::Unfetched(at.clone()))?;
         let key = keys.certified(&pem, &NAMES, now).map_err(|reason| match reason {
-            // PayPal should publish a certificate from a known authority there.
+            // This address must hold a certificate from a known authority. Otherwise the
+            // webhook is not at fault.
             Uncertified::Unreadable | Uncertified::Issuer => Unverified::Unusable(at, reason.to_string()),
             Uncertified::Expired | Uncertified::Name => Unverified::Certificate(reason),
         })?;

@@ -26,8 +26,8 @@ impl RsaKey {
         Self { modulus: without_zeros(modulus), exponent: without_zeros(exponent) }
     }
 
-    /// Parses a DER `SubjectPublicKeyInfo` (RFC 3279), as in certificates and
-    /// `PUBLIC KEY` files. Returns `None` for anything else and other kinds of keys.
+    /// Parses a DER `SubjectPublicKeyInfo` (RFC 3279), as in certificates and `PUBLIC KEY`
+    /// files. Returns `None` for other data, and for a key that is not RSA.
     pub fn in_info(der: &[u8]) -> Option<Self> {
         /// The object identifier 1.2.840.113549.1.1.1 with NULL parameters.
         const RSA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
@@ -46,9 +46,9 @@ impl RsaKey {
         Some(Self::of_numbers(modulus, exponent))
     }
 
-    /// Parses the first PEM block: `PUBLIC KEY`, `RSA PUBLIC KEY`, `PRIVATE KEY` or
-    /// `RSA PRIVATE KEY`, with any line breaks or none. Returns `None` for anything
-    /// else.
+    /// Parses the key in the first PEM block: a `PUBLIC KEY`, `RSA PUBLIC KEY`, `PRIVATE KEY`
+    /// or `RSA PRIVATE KEY`. Line breaks inside the block do not matter. Returns `None` for
+    /// anything else.
     pub(super) fn in_pem(pem: &[u8]) -> Option<Self> {
         match first_in_pem(pem)? {
             ("PUBLIC KEY", der) => Self::in_info(&der),
@@ -70,7 +70,7 @@ impl RsaKey {
     }
 }
 
-/// Signs `message` with the private key in PEM; `None` if it is not a private key.
+/// Signs `message` with a private key in PEM. Returns `None` if `pem` is not a private key.
 pub(super) fn sign_by_rsa(pem: &[u8], message: &[u8]) -> Option<Vec<u8>> {
     let (label, der) = first_in_pem(pem)?;
     let pair = pair(label, &der)?;
@@ -106,8 +106,8 @@ impl Ed25519 {
         (bytes.len() == signature::ED25519_PUBLIC_KEY_LEN).then_some(Self::Public(bytes))
     }
 
-    /// Creates a signing key from a seed, alone or followed by the public key.
-    /// Returns `None` if it is neither, or the two do not match.
+    /// Creates a signing key from a seed of 32 bytes, alone or followed by its public key.
+    /// Returns `None` if `bytes` are neither, or the public key is not that of the seed.
     pub(super) fn private(bytes: &[u8]) -> Option<Self> {
         let pair = match bytes.split_at_checked(32)? {
             (seed, []) => Ed25519KeyPair::from_seed_unchecked(seed),
@@ -124,7 +124,7 @@ impl Ed25519 {
         UnparsedPublicKey::new(&ED25519, public).verify(message, signature).is_ok()
     }
 
-    /// Signs `message`; `None` for a verifying key.
+    /// Signs `message`. Returns `None` if the key can only verify.
     pub(super) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Public(_) => None,
@@ -137,8 +137,8 @@ const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const SEQUENCE: u8 = 0x30;
 
-/// Returns the contents of the DER element with `tag` at the start of `der`, and
-/// the rest.
+/// Returns the contents of the DER element with `tag` at the start of `der`, and the bytes
+/// after the element.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (length, rest) = der.strip_prefix(&[tag])?.split_first()?;
     let (length, rest) = match length {
@@ -158,15 +158,15 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// `openssl genrsa -traditional`, for tests and known to everyone.
+    /// A private key from `openssl genrsa -traditional`. It is published, and only for tests.
     pub(in crate::providers) const PRIVATE: &str = include_str!("tests/rsa-private.pem");
-    /// `openssl pkcs8 -topk8 -nocrypt` of it.
+    /// The key [`PRIVATE`] after `openssl pkcs8 -topk8 -nocrypt`.
     const PRIVATE_PKCS8: &str = include_str!("tests/rsa-private-pkcs8.pem");
-    /// `openssl rsa -pubout` of it.
+    /// The public key of [`PRIVATE`], from `openssl rsa -pubout`.
     pub(in crate::providers) const PUBLIC: &str = include_str!("tests/rsa-public.pem");
-    /// `openssl rsa -RSAPublicKey_out` of it.
+    /// The public key of [`PRIVATE`], from `openssl rsa -RSAPublicKey_out`.
     const PUBLIC_PKCS1: &str = include_str!("tests/rsa-public-pkcs1.pem");
-    /// printf body | openssl dgst -sha256 -sign tests/rsa-private.pem | base64
+    /// Made by `printf body | openssl dgst -sha256 -sign tests/rsa-private.pem | base64`.
     const OF_BODY: &str = include_str!("tests/rsa-of-body.txt");
 
     #[test]
@@ -200,7 +200,7 @@ pub(super) mod tests {
         assert_eq!(RsaKey::in_info(&[der.as_slice(), &[0]].concat()), None);
     }
 
-    /// RFC 8032, section 7.1, test 2.
+    /// The keys and the signature are those of RFC 8032, section 7.1, test 2.
     #[test]
     fn ed25519_matches_published_vector() {
         let hex = |text| super::super::Encoding::Hex.decode(text).unwrap();

@@ -1,9 +1,9 @@
-//! Providers that sign with a private key and publish the public one.
+//! Providers that sign with a private key and publish the public key.
 //!
-//! They stay pure: the key they need is a value, an [`Address`], and they look it
-//! up in [`Keys`]. If it is not there they say so; the caller fetches it and
-//! verifies again. The host of an address is a constant and the form of its path
-//! is checked, so a request cannot choose where we connect.
+//! These providers perform no I/O. They name a key by its [`Address`] and look it up in
+//! [`Keys`]. If the key is missing there, verification fails with an error that holds the
+//! address; the caller fetches the key and verifies again. The host of an address is a
+//! constant, and its path is checked, so a request cannot choose the host of a connection.
 
 use bytes::Bytes;
 
@@ -18,13 +18,13 @@ pub struct Address {
     file: &'static str,
 }
 
-/// The longest path of an address, in bytes. Known ones have about sixty.
+/// The longest accepted path of a key's address, in bytes. Known paths have about sixty.
 const LONGEST_PATH: usize = 200;
 
 impl Address {
-    /// Creates an address, or returns `None` if `path` is not that of a key: its
-    /// segments are letters, digits, `-`, `_` and `.`, and do not begin with a dot.
-    /// `file` names the option for a local file that replaces the fetch.
+    /// Creates an address. Returns `None` if `path` cannot be the path of a key: its segments
+    /// consist of letters, digits, `-`, `_` and `.`, and do not begin with a dot. `file` is
+    /// the value of [`file`](Self::file).
     pub(super) fn new(host: &'static str, path: &str, file: &'static str) -> Option<Self> {
         let is_plain = |segment: &str| {
             let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -39,8 +39,8 @@ impl Address {
         &self.path
     }
 
-    /// Returns the name of the option for a local file that replaces the fetch,
-    /// such as `cert_file`.
+    /// Returns the name of the command's option for a local file that replaces the fetch, such
+    /// as `cert_file`.
     pub fn file(&self) -> &'static str {
         self.file
     }
@@ -69,18 +69,17 @@ pub enum Uncertified {
     Issuer,
 }
 
-/// The fetched keys and certificates.
+/// A collection of fetched keys and certificates.
 pub trait Keys: Send + Sync {
-    /// Returns the document fetched from `at`; `None` if it was not fetched.
     fn find(&self, at: &Address) -> Option<Bytes>;
 
-    /// Returns the key of the first certificate in `pem` if it is issued for one
-    /// of `names`, valid at `now`, and chains to a trusted authority, directly or
-    /// through the certificates that follow it.
+    /// Returns the key of the first certificate in `pem`. The certificate must be issued for
+    /// one of `names`, be valid at `now`, and chain to a trusted authority, directly or
+    /// through the certificates after it in `pem`.
     fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified>;
 }
 
-/// An empty key cache.
+/// A collection without any key.
 #[derive(Debug, Clone, Copy)]
 pub struct NoKeys;
 
@@ -94,11 +93,11 @@ impl Keys for NoKeys {
     }
 }
 
-/// Verification by a key that the provider publishes.
+/// Verification with a public key that the provider publishes.
 pub trait Published: Send + Sync {
-    /// Returns the field of a source that identifies us to the sender, such as
-    /// `webhook_id`. The sender signs for everybody with the same key, so nothing
-    /// is accepted without it. `None` if the signature names no recipient.
+    /// Returns the name of a source's option for the recipient's id, such as `webhook_id`. The
+    /// provider signs for all its customers with the same key, so nothing is accepted without
+    /// this id. `None` if the signature names no recipient.
     fn recipient(&self) -> Option<&'static str>;
 
     /// Verifies that the sender signed the request for one of `recipients`.

@@ -6,13 +6,13 @@ use super::{
     facts::{Facts, Reads},
 };
 
-/// The location of the entity's id in events of some families.
+/// The location of the entity's id in events of some families: one line of a provider's rule.
 ///
-/// The lines of a rule are tried in order. The first one that applies to the
-/// event's family and has a non-empty value names the entity.
+/// The lines of a rule are tried in order. The first one that applies to the event's family
+/// and has a non-empty value names the entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
-    /// The families that the line applies to; if empty, all.
+    /// The families that the line applies to; empty if it applies to all.
     pub families: &'static [&'static str],
     /// JSON pointers to the id, tried in order.
     pub places: &'static [&'static str],
@@ -29,24 +29,22 @@ pub enum Kind {
     Family,
     /// The value at this JSON pointer. If it is empty, the line does not apply.
     At(&'static str),
-    /// A fixed word, for an id inside a URL: after the first of `marks` that the
-    /// URL contains, up to the next `/`, `?`, `&` or `#`. Without a mark the line
-    /// does not apply.
+    /// A fixed word, for an id inside a URL. The id begins after the first of `marks` that the
+    /// URL contains, and ends before the next `/`, `?`, `&` or `#`. If the URL contains no
+    /// mark, the line does not apply.
     Inside {
-        /// The kind.
         word: &'static str,
         /// The texts that precede the id, such as `/receipts/`.
         marks: &'static [&'static str],
     },
 }
 
-/// An event reduced to the fields that identify its entity, and that entity by
-/// the provider's own rule.
+/// An event reduced to the fields that identify its entity, and the entity that the rule
+/// finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Example {
-    /// The header that matters, if any.
+    /// The name and value of the header that the rule needs, if any.
     pub header: Option<(&'static str, &'static str)>,
-    /// The body.
     pub body: &'static str,
     /// The entity, without the source's prefix.
     pub entity: &'static str,
@@ -61,19 +59,17 @@ impl Example {
 /// A provider's rule and facts, for documentation.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
-    /// The lines of the rule.
     pub lines: &'static [Line],
-    /// Events: several of one entity, and some of an entity of another kind with the
-    /// same number. Empty where senders differ too much.
+    /// Example events. Several concern the same entity, and some an entity of another kind
+    /// with the same number. Empty if senders differ too much for examples.
     pub examples: &'static [Example],
     /// The locations of an event's other fields.
     pub reads: Reads,
-    /// The provider's documented way to sign, send and retry.
     pub facts: Facts,
 }
 
 pub(super) struct Found {
-    /// The kind of entity; `None` if it is unknown.
+    /// The kind of entity; `None` if the event does not tell it.
     pub(super) kind: Option<String>,
     /// The id, never empty.
     pub(super) id: String,
@@ -85,7 +81,6 @@ impl Found {
     }
 }
 
-/// Returns the value that the first matching line of `lines` finds.
 pub(super) fn find(lines: &[Line], family: &str, body: &[u8]) -> Option<Found> {
     let is_for = |line: &&Line| line.families.is_empty() || line.families.contains(&family);
     lines.iter().filter(is_for).find_map(|line| {
@@ -100,7 +95,7 @@ pub(super) fn find(lines: &[Line], family: &str, body: &[u8]) -> Option<Found> {
     })
 }
 
-/// Returns the segment of `url` that follows the first of `marks` it contains.
+/// Returns the segment of `url` after the first of `marks` that the URL contains.
 fn inside<'a>(url: &'a str, marks: &[&str]) -> Option<&'a str> {
     let (_, behind) = marks.iter().find_map(|mark| url.split_once(mark))?;
     behind.split(['/', '?', '&', '#']).next().filter(|id| !id.is_empty())

@@ -1,8 +1,8 @@
-//! Shippo: `Shippo-Auth-Signature: t=…,v1=…`, a hexadecimal HMAC-SHA256 of
-//! `t.body`, which Shippo enables on request. Without it, a token of your own in
-//! the URL: `?token=…`.
+//! Shippo: `Shippo-Auth-Signature: t=…,v1=…`, a hexadecimal HMAC-SHA256 of `t.body`. Shippo
+//! signs only on request. A webhook that is not signed is accepted if its URL has the source's
+//! secret, `?token=…`.
 //!
-//! If a request has a signature, only that counts, whatever its URL says.
+//! If a request has a signature, the token in its URL is ignored.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ pub(super) struct Shippo;
 
 const SIGNATURE: &str = "shippo-auth-signature";
 
-/// A parcel whose label was bought elsewhere has no transaction.
+/// The locations of the entity's id. A parcel whose label was bought elsewhere has no
+/// transaction.
 const LINES: &[Line] = &[
     Line { families: &["transaction"], places: &["/data/object_id"], kind: Kind::Named("transaction") },
     Line { families: &["track"], places: &["/data/transaction"], kind: Kind::Named("transaction") },
@@ -109,7 +110,7 @@ mod tests {
         Shippo.verify(request, &[Secret::new("secret")], Timestamp::from_secs(1_767_621_700))
     }
 
-    /// printf '1767621700.{}' | openssl dgst -sha256 -hmac secret
+    /// Made by `printf '1767621700.{}' | openssl dgst -sha256 -hmac secret`.
     const GOOD: &str = "t=1767621700,v1=ddf0cf1fe174e903612d728389ae04fa25238c64bd305cb213f1ffab6d327583";
 
     #[test]

@@ -1,9 +1,8 @@
-//! ShipStation's V1 API: requests are not signed. A request is accepted if its
-//! URL holds the source's secret, `?token=…`. Register that URL with ShipStation
-//! and keep it confidential.
+//! ShipStation's V1 API: requests are not signed. A request is accepted if its URL holds the
+//! source's secret, `?token=…`. Register that URL with ShipStation and keep it confidential.
 //!
-//! The payload is a URL that returns the orders or shipments of one import or one
-//! batch of labels. So an entity is a batch.
+//! The payload is a URL that returns the orders or shipments of one import or one batch of
+//! labels. So the entity is that import or batch.
 
 use super::{
     Described, Provider, Request, Secret, Unverified, Verified,
@@ -79,7 +78,6 @@ impl Provider for ShipStationV1 {
         tables::describe(&READS, LINES, request)
     }
 
-    // The secret is in the URL.
     fn query(&self, secret: &Secret) -> Option<String> {
         token::query(secret)
     }

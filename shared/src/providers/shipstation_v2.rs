@@ -1,10 +1,9 @@
-//! ShipStation version 2 (formerly ShipEngine): RSA-SHA256 over `timestamp.body`,
-//! by a key of ShipStation's published set.
+//! ShipStation version 2 (formerly ShipEngine): RSA-SHA256 over `timestamp.body`, by a key of
+//! ShipStation's published set.
 //!
-//! The same keys sign for every account, and the signature names no recipient: an
-//! event of another account that somebody sends here is accepted. Keep the
-//! endpoint's URL confidential, and have the handler look up the objects that
-//! events name.
+//! ShipStation uses the same keys for all accounts, and the signature names no recipient. So
+//! an event of another account is accepted if somebody sends it here. Keep the endpoint's URL
+//! confidential, and have the handler look up the objects that events name.
 
 use super::{
     Address, Described, Encoding, Keys, Provider, Published, Request, RsaKey, Secret, Unverified, Verified, describe,
@@ -23,10 +22,10 @@ const KEY: &str = "x-shipengine-rsa-sha256-key-id";
 const SIGNATURE: &str = "x-shipengine-rsa-sha256-signature";
 const TIME: &str = "x-shipengine-timestamp";
 
-/// The most keys of a set that are tried. The set has one or two.
+/// The most keys of ShipStation's set that are searched. The set has one or two.
 const MOST_KEYS: usize = 16;
 
-/// Most events hold only a URL that returns their object.
+/// The locations of the entity's id. Most events hold only a URL that returns their object.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/shipment_id"], kind: Kind::Named("shipment") },
     Line { families: &[], places: &["/data/label_id"], kind: Kind::Named("label") },
@@ -55,8 +54,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// ShipStation sends no id, so the body identifies a delivery. The signed time is
-/// that of the attempt, not of the event.
+/// ShipStation sends no id, so the body identifies a delivery. The signed time is the time of
+/// the attempt, not of the event.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::Body],
     topic: &["/resource_type"],
@@ -87,7 +86,7 @@ fn address() -> Address {
     Address::new("api.shipengine.com", "/jwks", "jwks_file").expect("it is a plain path")
 }
 
-/// Returns the RSA key with that id in a JWK set (RFC 7517).
+/// Returns the RSA key whose `kid` is `id` in a JWK set (RFC 7517).
 fn key(set: &[u8], id: &str) -> Option<RsaKey> {
     let text = |index: usize, field: &str| json::pointer(set, &format!("/keys/{index}/{field}"));
     let index = (0..MOST_KEYS).find(|index| text(*index, "kid").is_some_and(|kid| kid == id))?;

@@ -1,12 +1,12 @@
 //! Shopify: base64 HMAC-SHA256 of the body under the app's client secret.
 //!
-//! Only the body is signed. Topic, shop, webhook id and time are unsigned
-//! headers, and no time is signed: anybody who has seen a request can replay its body
-//! under any topic and id. Only TLS keeps requests confidential.
+//! Only the body is signed; topic, shop, webhook id and time are in unsigned headers. So
+//! anybody who has seen a request can replay its body under any topic and id. Only TLS keeps
+//! requests confidential.
 //!
-//! Headers have two families: `X-Shopify-…`, and `Shopify-…` for newer events.
-//! Newer events send both, so the newer one takes precedence
-//! (Shopify/shopify-app-js, `lib/webhooks/validate.ts`).
+//! Headers have two families: `X-Shopify-…`, and `Shopify-…` for newer events. A newer event
+//! sends both, so `Shopify-…` takes precedence (Shopify/shopify-app-js,
+//! `lib/webhooks/validate.ts`).
 
 use std::time::Duration;
 
@@ -22,15 +22,15 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub(super) struct Shopify;
 
-/// The signature header of the newer and of the older family.
+/// The signature header's name in the newer and in the older family of headers.
 const SIGNATURES: [&str; 2] = ["shopify-hmac-sha256", "x-shopify-hmac-sha256"];
 
 fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
     headers.get(&format!("shopify-{name}")).or_else(|| headers.get(&format!("x-shopify-{name}")))
 }
 
-/// `orders/edited` holds only the edit; a return holds its order. Privacy requests
-/// name the customer and the shop only inside the body.
+/// The locations of the entity's id. `orders/edited` holds only the edit; a return holds its
+/// order. Privacy requests name the customer and the shop only inside the body.
 const LINES: &[Line] = &[
     Line { families: &["orders"], places: &["/id", "/order_edit/order_id", "/order_id"], kind: Kind::Named("order") },
     Line {
@@ -90,7 +90,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// Newer events may lack a webhook id; their event id is unique per topic.
+/// The locations of an event's fields. Newer events may lack a webhook id; their event id is
+/// unique within a topic.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,
@@ -161,8 +162,8 @@ impl Provider for Shopify {
         Ok(Verified::Delivery)
     }
 
-    /// Joins a newer event's topic, which names only the object, with the header of its action.
-    /// `Order` and `update` become `Order/update`.
+    /// Describes a request. A newer event's topic names only the object, so it is joined with
+    /// the header of the action: `Order` and `update` become `Order/update`.
     fn describe(&self, request: Request<'_>) -> Described {
         let mut described = tables::describe(&READS, LINES, request);
         let action = request.headers.get("shopify-action").filter(|action| !action.is_empty());
@@ -191,7 +192,8 @@ mod tests {
     use crate::providers::tests;
 
     const BODY: &[u8] = br#"{"id":450789469}"#;
-    /// printf '{"id":450789469}' | openssl dgst -sha256 -hmac shopify-development-secret -binary | base64
+    /// Made by `printf '{"id":450789469}' | openssl dgst -sha256 -hmac
+    /// shopify-development-secret -binary | base64`.
     const SIGNATURE: &str = "moNkC93zLeKKw+xXQ+WB/eO2g7KH7eH+mw1PkrxVPsw=";
 
     fn verify(headers: &[(&str, &str)], secrets: &[&str]) -> Result<Verified, Unverified> {

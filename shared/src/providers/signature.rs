@@ -1,9 +1,8 @@
 //! HMACs and their comparison, shared by the providers.
 //!
-//! A signature is compared in constant time with the HMAC under every key,
-//! whether or not an earlier one matched, so the time taken reveals neither the
-//! bytes nor the matching secret. An empty secret never becomes a [`Key`], so
-//! nothing is verified with it.
+//! A signature is compared in constant time with the HMAC under every key, even after one has
+//! matched. So the time taken reveals neither the bytes nor the matching secret. An empty
+//! secret never becomes a [`Key`], so no signature is valid under it.
 
 use std::time::Duration;
 
@@ -24,11 +23,9 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HashName {
-    /// HMAC-SHA-1. Broken as a hash but not as an HMAC; older senders use it.
+    /// HMAC-SHA-1, which older senders use. SHA-1 is broken as a hash, but not in an HMAC.
     Sha1,
-    /// HMAC-SHA-256.
     Sha256,
-    /// HMAC-SHA-512.
     Sha512,
 }
 
@@ -61,7 +58,7 @@ pub enum Encoding {
     Base64,
 }
 
-/// Decodes what [`STANDARD`] encodes, with or without padding.
+/// The standard base64 alphabet, with or without padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -85,7 +82,7 @@ impl Encoding {
     ///
     /// # Errors
     ///
-    /// [`Unverified::Malformed`], with that header's name.
+    /// [`Unverified::Malformed`] with `name`, if the value is empty or in another encoding.
     pub(super) fn read(self, name: &str, value: &str) -> Result<Vec<u8>, Unverified> {
         self.decode(value.trim()).ok_or_else(|| Unverified::malformed(name))
     }
@@ -105,8 +102,8 @@ pub(super) struct Key(Vec<u8>);
 
 pub(super) const EMPTY: &str = "it is empty";
 
-/// Returns why `secret` cannot be an HMAC key: it begins with one of `prefixes`, for
-/// the given `reason`, or is empty.
+/// Returns why `secret` cannot be an HMAC key. `reason` says so if the secret begins with one
+/// of `prefixes`; an empty secret cannot be a key either.
 pub(super) fn objection(secret: &Secret, prefixes: &[&str], reason: &'static str) -> Option<&'static str> {
     if prefixes.iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes())) {
         return Some(reason);
@@ -120,14 +117,15 @@ impl Key {
         Self::new(secret.expose())
     }
 
-    /// Creates a key; `None` if `bytes` is empty or all zeros. HMAC pads keys with
-    /// zeros, so these are equivalent.
+    /// Creates a key. Returns `None` if `bytes` are empty or all zeros: HMAC pads keys with
+    /// zeros, so such a key equals an empty one.
     pub(super) fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         Some(bytes.into()).filter(|bytes| bytes.iter().any(|byte| *byte != 0)).map(Self)
     }
 }
 
-/// Verifies that one of `claimed` is the HMAC of `parts` under one of `keys`.
+/// Verifies that one of the signatures in `claimed` is the HMAC of `parts` under one of
+/// `keys`.
 pub(super) fn check(
     hash: HashName,
     keys: impl Iterator<Item = Key>,
@@ -144,8 +142,8 @@ pub(super) fn check(
     if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
 }
 
-/// Checks the age of a signed time. Call it only after the signature was verified,
-/// so that [`Unverified::Stale`] means a replay or a wrong clock, and not a forgery.
+/// Checks that a signed time is near `now`. Call it only after the signature was verified, so
+/// that [`Unverified::Stale`] means a replay or a wrong clock, and not a forgery.
 pub(super) fn check_time(signed_at: Timestamp, now: Timestamp) -> Result<(), Unverified> {
     if is_near(signed_at, now, TOLERANCE) { Ok(()) } else { Err(Unverified::Stale(signed_at)) }
 }
@@ -155,8 +153,8 @@ pub(crate) fn is_near(signed_at: Timestamp, now: Timestamp, tolerance: Duration)
     now.since(signed_at) <= tolerance && signed_at.since(now) <= tolerance
 }
 
-/// Parses the time and the signatures of a header such as `t=…,v1=…[,v1=…]`;
-/// other entries are ignored. `None` without a time or a hexadecimal signature.
+/// Parses the time and the signatures of a header value such as `t=…,v1=…[,v1=…]`. Other
+/// entries are ignored. Returns `None` if the time or every hexadecimal signature is missing.
 fn stamped(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
     let entries = || value.split(',').filter_map(|entry| entry.trim().split_once('='));
     let time = entries().find_map(|(name, value)| (name == "t").then_some(value))?;
@@ -180,14 +178,14 @@ pub(super) fn check_stamp(
     check_time(signed_at, now)
 }
 
-/// Returns the value of such a header.
+/// Returns a header value `t=…,v1=…` that signs `body` with `key` at `now`.
 pub(super) fn stamp(key: &Key, body: &[u8], now: Timestamp) -> String {
     let time = seconds_text(now);
     let mac = HashName::Sha256.hmac(key, &[time.as_bytes(), b".", body]);
     format!("t={time},v1={}", Encoding::Hex.encode(&mac))
 }
 
-/// Parses a signed time in whole seconds, digits only.
+/// Parses a time in whole seconds since the epoch; only digits are allowed.
 pub(super) fn seconds(text: &str) -> Option<Timestamp> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits).map(Timestamp::from_secs)
@@ -202,7 +200,8 @@ pub(super) fn seconds_text(time: Timestamp) -> String {
 mod tests {
     use super::*;
 
-    /// RFC 4231, test case 2, and the same input in RFC 2202.
+    /// The vectors are RFC 4231, test case 2, for SHA-2, and the same input in RFC 2202 for
+    /// SHA-1.
     #[test]
     fn hmac_matches_published_vectors() {
         let key = Key::new("Jefe").unwrap();

@@ -1,8 +1,8 @@
-//! Square: base64 HMAC-SHA256 over the notification URL and the body, under the
-//! subscription's signature key.
+//! Square: base64 HMAC-SHA256 over the notification URL and the body, under the subscription's
+//! signature key.
 //!
-//! The URL is the one in the subscription, byte for byte. It is an option of the
-//! source and never taken from the request, whose `Host` anybody can choose.
+//! The source's option `url` is the subscription's URL, byte for byte. The URL is never taken
+//! from the request, because a forger can choose the request's `Host`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// Square's rules for one notification URL. Without a URL, they accept nothing.
+/// Square's rules for one notification URL. Without a URL, no webhook is accepted.
 #[derive(Debug)]
 pub(super) struct Square {
     pub(super) url: String,
@@ -25,7 +25,8 @@ pub(super) static WITHOUT_URL: Square = Square { url: String::new() };
 
 const SIGNATURE: &str = "x-square-hmacsha256-signature";
 
-/// An object without an order, such as a payment taken without one, is its own entity.
+/// The locations of the entity's id. An object without an order, such as a payment taken
+/// without one, is its own entity.
 const LINES: &[Line] = &[
     Line { families: &["order", "order.fulfillment"], places: &["/data/id"], kind: Kind::Named("order") },
     Line { families: &["payment"], places: &["/data/object/payment/order_id"], kind: Kind::Named("order") },
@@ -62,8 +63,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// Where Square's events keep their values. `created_at` is the event's time; an order's
-/// `version` only counts its changes.
+/// The locations of the values in Square's events. `created_at` is the time of the event. An
+/// order's `version` is not used, because it only counts the order's changes.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/event_id"])],
     topic: &["/type"],
@@ -140,7 +141,8 @@ mod tests {
         }
     }
 
-    /// Python: base64(hmac(b"asdf1234", b'{"hello":"world"}', sha256))
+    /// The signature was made in Python: `base64(hmac(b"asdf1234", b'{"hello":"world"}',
+    /// sha256))`.
     #[test]
     fn signature_over_body_alone_is_refused() {
         let headers = [(SIGNATURE, "lKwOczI1TtKJsEXnCxx9TBMNBOHvuhU848A7Sa64ia8=")];

@@ -1,11 +1,11 @@
-//! Standard Webhooks (standardwebhooks.com) over `id.timestamp.body`: base64
-//! HMAC-SHA256 under the bytes that a `whsec_…` secret encodes (`v1`), or Ed25519
-//! (`v1a`); then the source has the public key, `whpk_…`.
+//! Standard Webhooks (standardwebhooks.com): signatures over `id.timestamp.body`.
 //!
-//! The signature header lists several signatures while a key is rolled; unknown
-//! versions are ignored. The `svix-…` aliases of the three headers are accepted.
+//! A `v1` signature is a base64 HMAC-SHA256 under the bytes that a `whsec_…` secret encodes. A
+//! `v1a` signature is Ed25519; the source's secret is then the public key, `whpk_…`. While a
+//! key is rolled, the signature header lists several signatures. Signatures of unknown
+//! versions are ignored. The three headers may also have their `svix-…` names.
 //!
-//! Other providers use the scheme with their own form of key: a [`Scheme`].
+//! Other providers sign in the same way with another form of key: see [`Scheme`].
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
-/// A provider that signs by this scheme.
+/// A provider that signs as Standard Webhooks does.
 #[derive(Debug)]
 pub(super) struct Scheme {
     /// Derives the key from a secret.
@@ -29,8 +29,8 @@ pub(super) struct Scheme {
     /// Explains why a secret has no key.
     pub(super) objection: fn(&Secret) -> &'static str,
     pub(super) reads: Reads,
-    /// The lines of a [`Rule`]. The rest of the rule is text for people and kept out of the
-    /// functions.
+    /// The lines of the provider's [`Rule`]. The rest of a rule is text for people, and kept
+    /// out of the deployed functions.
     pub(super) lines: &'static [Line],
 }
 
@@ -45,14 +45,13 @@ pub(super) const STANDARD_WEBHOOKS: Scheme = Scheme {
 };
 
 pub(super) enum SchemeKey {
-    /// A secret that the sender shares.
     Shared(Key),
     /// A public key; only the sender has the private one.
     Pair(Ed25519),
 }
 
-/// Parses the key in `secret`; as in the specification's libraries the prefix
-/// `whsec_` is optional. `whsk_…`, the private key, is for samples and tests.
+/// Parses the key in `secret`. The prefix `whsec_` is optional, as in the libraries of
+/// Standard Webhooks. `whsk_…` is a private key, for samples and tests.
 pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
     let Some(secret) = secret.text() else { return Key::of(secret).map(SchemeKey::Shared) };
     let bytes = |text| STANDARD.decode(text).ok();
@@ -67,8 +66,8 @@ pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
 
 pub(super) const NO_KEY: &str = "it is not `whsec_` and the key's bytes in base64";
 
-/// The names of a request's three headers, all of one family: otherwise a signed
-/// header could be combined with an unsigned one of the other family.
+/// The names of a request's three headers, all `webhook-…` or all `svix-…`. If the two
+/// families could be mixed, a forger could combine a signed header with an unsigned one.
 #[derive(Clone, Copy)]
 struct Names {
     id: &'static str,
@@ -85,13 +84,14 @@ fn names(headers: &Headers) -> Names {
     if !has_any(NAMES) && has_any(ALIASES) { ALIASES } else { NAMES }
 }
 
-/// The headers of a delivery's id. A verified request has a non-empty one.
+/// The headers that may hold a delivery's id. In a verified request one of them is not empty.
 pub(super) const IDS: &[&str] = &[NAMES.id, ALIASES.id];
 
 pub(super) const SIGNED: Signed =
     Signed { headers: &[NAMES.id, NAMES.timestamp, ALIASES.id, ALIASES.timestamp], time: true, ..Signed::BODY };
 
-/// The most Ed25519 signatures that are tried: each costs a pass over the body.
+/// The most Ed25519 signatures of a request that are tried, because each try costs a pass over
+/// the body.
 const MOST_V1A: usize = 4;
 
 fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -> Result<Verified, Unverified> {
@@ -143,16 +143,16 @@ fn sign(headers: &Headers, body: &[u8], key: &SchemeKey, now: Timestamp) -> Vec<
     vec![(names.id.to_owned(), id), (names.timestamp.to_owned(), time), (names.signature.to_owned(), signature)]
 }
 
-/// The specification leaves the body to the sender. Senders usually put the id
-/// at these locations.
+/// The usual locations of the entity's id. Standard Webhooks leaves the form of the body to
+/// the sender.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/order_id", "/data/order/id"], kind: Kind::Named("order") },
     Line { families: &[], places: &["/data/id"], kind: Kind::Family },
 ];
 
-/// The specification leaves the body to the sender and recommends `type`,
-/// `timestamp` and `data`. The signed timestamp is that of the attempt, not of
-/// the event.
+/// The usual locations of an event's fields. Standard Webhooks leaves the form of the body to
+/// the sender, and recommends `type`, `timestamp` and `data`. The signed timestamp is the time
+/// of the attempt, not of the event.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(IDS)],
     topic: &["/type"],
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::providers::tests;
 
-    // The vector that the specification's own libraries are tested with.
+    // The test vector of the Standard Webhooks libraries.
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     const ID: &str = "msg_p5jXN8AQM9LWM0D4loKWxJek";
     const SIGNED_AT: u64 = 1_614_265_330;
@@ -278,7 +278,8 @@ mod tests {
     /// The seed and the public key of RFC 8032, section 7.1, test 2.
     const PRIVATE: &str = "whsk_TM0Imyj/ltqdtsNG7BFOD1uKMZ81q6Yk2oz27U+4pvs=";
     const PUBLIC: &str = "whpk_PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=";
-    /// Python: Ed25519PrivateKey.from_private_bytes(seed).sign(id + b".1614265330." + body)
+    /// The signature is that of Python's `Ed25519PrivateKey.from_private_bytes(seed).sign(id +
+    /// b".1614265330." + body)`.
     const BY_PAIR: &str =
         "v1a,7anDmyOh9LNskt5GJUTacHmbvyUkT0/S1jnxFAp+h2hcVXnQLWhtWA2+wP6vO0AUwEYP23IIZVuneGRhNj7hDQ==";
 

@@ -1,10 +1,10 @@
-//! Stripe: `Stripe-Signature: t=…,v1=…`, a hexadecimal HMAC-SHA256 of `t.body`
-//! under the whole `whsec_…` text.
+//! Stripe: `Stripe-Signature: t=…,v1=…`, a hexadecimal HMAC-SHA256 of `t.body` under the whole
+//! `whsec_…` text.
 //!
-//! There are several `v1` while a secret is rolled; `v0`, for test modes, and all
-//! others are ignored. `t` is the time of the attempt, new for every retry: it
-//! limits replays and says nothing about order. A snapshot event holds its
-//! object, a thin event only the object's id.
+//! While a secret is rolled, the header has several `v1`. Other entries, such as `v0` in test
+//! mode, are ignored. `t` is the time of the attempt and differs in every retry. It limits
+//! replays, but says nothing about the order of events. A snapshot event holds its object; a
+//! thin event holds only the object's id.
 
 use std::time::Duration;
 
@@ -23,10 +23,11 @@ pub(super) struct Stripe;
 
 const SIGNATURE: &str = "stripe-signature";
 
-/// The prefixes of secret, restricted and publishable API keys.
+/// The prefixes of Stripe's API keys (secret, restricted, publishable), which are no signing
+/// secrets.
 const API_KEYS: [&str; 3] = ["sk_", "rk_", "pk_"];
 
-/// The test event of a thin event destination.
+/// The type of the test event that Stripe sends to a destination of thin events.
 const PING: &str = "v2.core.event_destination.ping";
 
 const READS: Reads = Reads {
@@ -54,7 +55,8 @@ const FACTS: Facts = Facts {
     sources: &["https://docs.stripe.com/webhooks", "https://docs.stripe.com/event-destinations"],
 };
 
-/// Thin events hold only the object's kind and a URL to fetch it.
+/// The locations of the entity's id. A thin event holds only the object's kind and id, and a
+/// URL to fetch the object.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/object/metadata/order_id"], kind: Kind::Named("order") },
     Line { families: &[], places: &["/data/object/payment_intent"], kind: Kind::Named("payment_intent") },
@@ -124,7 +126,8 @@ mod tests {
     const SECRET: &str = "whsec_stripe-development-secret";
     const BODY: &[u8] = br#"{"id":"evt_1"}"#;
     const SIGNED_AT: u64 = 1_767_621_700;
-    /// printf '1767621700.{"id":"evt_1"}' | openssl dgst -sha256 -hmac whsec_stripe-development-secret
+    /// The HMAC in the output of `printf '1767621700.{"id":"evt_1"}' | openssl dgst -sha256
+    /// -hmac whsec_stripe-development-secret`.
     const GOOD: &str = "ff87c35ab3a194aab049c820cedc0f7e6e8f05336b1074c1119f49340709d251";
     const BAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 

@@ -1,4 +1,4 @@
-//! Applies a provider's tables to a request.
+//! Describes a request by its provider's tables.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,11 @@ use super::{
 };
 use crate::protocol::entity::DeliveryId;
 
-/// Describes a request by the provider's tables.
 pub(super) fn describe(reads: &Reads, lines: &[Line], request: Request<'_>) -> Described {
     describe_by(reads, lines, |topic| describe::family_by(topic, reads.between_words), request)
 }
 
-/// Like [`describe`], with another function for a topic's family.
+/// Describes a request, with `family` to find a topic's family.
 pub(super) fn describe_by(
     reads: &Reads,
     lines: &[Line],
@@ -40,8 +39,8 @@ pub(super) fn describe_by(
     }
 }
 
-/// Joins the parts of a delivery's id with slashes. Also returns whether only the
-/// body distinguishes the delivery from others.
+/// Joins the parts of a delivery's id with slashes. Also returns whether the sender gave no
+/// id, so that only the body distinguishes the delivery from others.
 fn delivery_id(parts: &[IdPart], account: Option<&str>, topic: &str, request: Request<'_>) -> (DeliveryId, bool) {
     let hash = || DeliveryId::from_body(request.body).to_string();
     let mut has_own = false;

@@ -1,4 +1,4 @@
-//! Properties of every provider, and of every sample in `events/`.
+//! Tests of properties that every provider and every sample in `events/` has.
 
 use super::{Described, Provider, Request, Secret, Unverified, Verified};
 use crate::time::Timestamp;
@@ -11,7 +11,7 @@ mod samples;
 mod senders;
 mod vectors;
 
-/// Verifies a request at `seconds`.
+/// Verifies a request at `seconds` since the epoch.
 pub(super) fn verify(
     provider: &dyn Provider,
     headers: &[(&str, &str)],

@@ -1,7 +1,7 @@
-//! A secret in the URL that the provider calls: `?token=…`.
+//! Verifies the secret in the URL that the provider calls, `?token=…`.
 //!
-//! It is compared in constant time with every secret. It proves that the sender
-//! knows the URL, and nothing about the body.
+//! The secret is compared with every configured secret, in constant time. It proves that the
+//! sender knows the URL, and nothing about the body.
 
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
@@ -26,7 +26,7 @@ pub(super) fn check(headers: &Headers, secrets: &[Secret]) -> Result<(), Unverif
     if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
 }
 
-/// Returns the query that carries `secret`.
+/// Returns the URL query that carries `secret`; `None` if the secret is empty.
 pub(super) fn query(secret: &Secret) -> Option<String> {
     let mut query = format!("{NAME}=");
     for byte in secret.expose() {
@@ -38,7 +38,7 @@ pub(super) fn query(secret: &Secret) -> Option<String> {
     Key::of(secret).map(|_| query)
 }
 
-/// Returns the query's first token, unescaped.
+/// Returns the percent-decoded value of the query's first `token`.
 fn sent(headers: &Headers) -> Option<Vec<u8>> {
     let value = headers.query().split('&').find_map(|field| field.strip_prefix(NAME)?.strip_prefix('='))?;
     Some(unescaped(value)).filter(|value| !value.is_empty())

@@ -1,12 +1,11 @@
-//! WooCommerce: base64 HMAC-SHA256 of the body. The key is the secret with its
-//! HTML entities decoded: the shop stores it encoded and decodes it before it
-//! signs.
+//! WooCommerce: base64 HMAC-SHA256 of the body. The key is the secret with its HTML entities
+//! decoded: the shop stores the secret encoded, and decodes it before it signs.
 //!
-//! A newly enabled webhook first sends an unsigned form body, `webhook_id=N`, and
-//! stays disabled unless that is answered 200. Only exactly that body, without a
-//! signature, is a ping. The shop never retries, and builds the payload when it
-//! sends it: two bodies for one event may differ. All of it is in
-//! `includes/class-wc-webhook.php` of woocommerce/woocommerce.
+//! A newly enabled webhook first sends an unsigned form body, `webhook_id=N`, and stays
+//! disabled unless that is answered 200. Only exactly that body, without a signature, is a
+//! ping. The shop never retries. It builds the payload when it sends the webhook, so two
+//! bodies for one event may differ. These facts are from `includes/class-wc-webhook.php` of
+//! woocommerce/woocommerce.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -45,8 +44,8 @@ fn decoded(text: &str) -> Cow<'_, str> {
     Cow::Owned(decoded)
 }
 
-/// Returns the character of an entity that WordPress knows, named or numeric;
-/// numbers may have leading zeros.
+/// Returns the character of an HTML entity that WordPress decodes, named or numeric. Numbers
+/// may have leading zeros.
 fn character(entity: &str) -> Option<char> {
     let number =
         |digits: &'static str, at: usize| entity.get(at..).is_some_and(|text| text.trim_start_matches('0') == digits);
@@ -71,9 +70,9 @@ fn character(entity: &str) -> Option<char> {
 
 const LINES: &[Line] = &[Line { families: &[], places: &["/id"], kind: Kind::Family }];
 
-/// The shop's delivery id hashes the webhook's number and the current second, so
-/// it tells a second `order.deleted` with an equal body from the first. The body
-/// tells two changes within one second apart.
+/// The locations of an event's fields. The shop's delivery id is a hash of the webhook's
+/// number and the current second. It distinguishes two `order.deleted` with equal bodies. The
+/// body distinguishes two changes within one second.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,
@@ -169,7 +168,7 @@ mod tests {
     use crate::{protocol::entity::DeliveryId, providers::tests};
 
     const BODY: &[u8] = br#"{"id":727}"#;
-    /// printf '{"id":727}' | openssl dgst -sha256 -hmac "a&b<'>\"" -binary | base64
+    /// Made by `printf '{"id":727}' | openssl dgst -sha256 -hmac "a&b<'>\"" -binary | base64`.
     const OF_DECODED: &str = "wBAXaOWupFxxMi3KCPYCU3l1y04YfN4sOWM4NzNbrDM=";
 
     fn verify(headers: &[(&str, &str)], body: &[u8], secrets: &[&str]) -> Result<Verified, Unverified> {

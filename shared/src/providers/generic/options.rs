@@ -42,44 +42,44 @@ pub struct GenericOptions {
     pub hash: HashName,
     /// The encoding of the signature.
     pub encoding: Encoding,
-    /// The prefix of the signature, such as `sha256=`. In a list, entries with
-    /// another prefix are ignored.
+    /// The text before each signature, such as `sha256=`. If the header has several entries,
+    /// those with another prefix are ignored.
     #[serde(default)]
     pub prefix: String,
-    /// The separator between several signatures in the header; spaces around it
-    /// are ignored. Without it the whole value is one signature.
+    /// The separator between the entries of the signature header; spaces around an entry are
+    /// ignored. `None`: the whole value is one signature.
     pub separator: Option<String>,
-    /// The signed text: `{body}`, optionally with `{timestamp}`, `{header:…}` or
-    /// fixed text, such as the URL that the sender calls.
+    /// The template of the signed text: `{body}`, and optionally `{timestamp}`, `{header:…}`
+    /// or fixed text, such as the URL that the sender calls.
     #[serde(default = "body_alone")]
     pub signed: String,
-    /// The header of `{timestamp}`: seconds, milliseconds or RFC 3339. A request
-    /// whose time differs by more than the source's `tolerance` is refused.
+    /// The header with the value of `{timestamp}`: seconds, milliseconds or RFC 3339. A
+    /// request is refused if this time differs from now by more than the source's `tolerance`.
     pub timestamp_header: Option<String>,
-    /// The prefix of `{timestamp}` among the entries of the signature header, such
+    /// The prefix of the signature header's entry that holds the value of `{timestamp}`, such
     /// as `t=`.
     pub timestamp_prefix: Option<String>,
-    /// The id that all retries of a delivery share. If it is not given or not
-    /// found, the body's hash is used for the time of `retried_for`.
+    /// The locations of the id that all retries of a delivery share. If none of them has a
+    /// value, the body's hash identifies the delivery for the time of `retried_for`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub delivery_id: Vec<ValueLocation>,
-    /// The time over which the sender retries. Without an id, an equal body
-    /// within this time is a repeat, and a later one another delivery.
+    /// The time over which the sender retries. If deliveries have no id, an equal body within
+    /// this time is a repeat, and a later one is a new delivery.
     #[serde(default, deserialize_with = "duration")]
     pub retried_for: Option<Duration>,
-    /// The topic, such as `order.updated`.
+    /// The locations of the topic, such as `order.updated`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub topic: Vec<ValueLocation>,
-    /// The shop or account.
+    /// The locations of the shop or account.
     #[serde(default, deserialize_with = "one_or_more")]
     pub account: Vec<ValueLocation>,
-    /// The id of the entity: the first non-empty of these locations.
+    /// The locations of the entity's id.
     #[serde(default, deserialize_with = "one_or_more")]
     pub entity: Vec<ValueLocation>,
     /// The kind of entity, which precedes its id in the entity key.
     pub entity_kind: Option<String>,
-    /// The time of the event: seconds, milliseconds or RFC 3339. Not the time of
-    /// the attempt, which changes with every retry.
+    /// The locations of the event's time: seconds, milliseconds or RFC 3339. The time of the
+    /// attempt is unsuitable, because it changes with every retry.
     #[serde(default, deserialize_with = "one_or_more")]
     pub event_time: Vec<ValueLocation>,
 }
@@ -131,7 +131,7 @@ impl TryFrom<String> for ValueLocation {
     }
 }
 
-/// Deserializes one text or a list of them.
+/// Deserializes one location or a list of them.
 fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<ValueLocation>, D::Error> {
     struct OneOrMore;
 

@@ -10,7 +10,7 @@ pub(super) struct Signed(Vec<Part>);
 pub(super) enum Part {
     Text(String),
     Body,
-    /// The timestamp as sent.
+    /// The timestamp, as the sender wrote it.
     Timestamp,
     /// The value of the header with this name.
     Header(String),

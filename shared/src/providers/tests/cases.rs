@@ -1,4 +1,4 @@
-//! Cases that hold for every provider, run over its rows.
+//! Test cases that hold for every provider, run over the rows in `rows.rs`.
 
 use crate::{
     providers::{
@@ -18,7 +18,7 @@ fn secrets(row: &Row) -> [Secret; 2] {
     row.secrets.map(Secret::new)
 }
 
-/// Returns the rows, each with the headers of a signed request.
+/// Returns each row with the headers of a signed request and the row's secrets.
 fn signed() -> impl Iterator<Item = (&'static Row, Headers, [Secret; 2])> {
     ROWS.iter().map(|row| {
         let secrets = secrets(row);
@@ -26,7 +26,8 @@ fn signed() -> impl Iterator<Item = (&'static Row, Headers, [Secret; 2])> {
     })
 }
 
-/// Returns the rows with a signature header, with its name and value.
+/// Returns each row that has a signature header: with the headers of a signed request, the
+/// signature header's name and value, and the row's secrets.
 fn in_a_header() -> impl Iterator<Item = (&'static Row, Headers, &'static str, String, [Secret; 2])> {
     signed().filter_map(|(row, headers, secrets)| {
         let name = row.header?;
@@ -40,7 +41,6 @@ fn with(headers: &Headers, name: &str, value: &str) -> Headers {
     others.chain([(name, value)]).collect::<Headers>().with_query(headers.query())
 }
 
-/// Splits a header's value before its last signature.
 fn split<'a>(row: &Row, value: &'a str) -> (&'a str, &'a str) {
     let at = if row.mark.is_empty() { 0 } else { value.rfind(row.mark).expect("the mark is there") };
     value.split_at(at + row.mark.len())
@@ -147,8 +147,9 @@ fn missing_signed_header_is_named() {
     }
 }
 
-/// A server may keep repeated headers apart: then nobody can add one after the first.
-/// A gateway may join them with commas: then only lists remain readable.
+/// A server may pass repeated headers on separately. Then the first one counts, so an added
+/// one has no effect. A gateway may join them with commas. Then only a header that is a list
+/// can still be read.
 #[test]
 fn first_of_repeated_headers_counts() {
     for (row, headers, name, value, secrets) in in_a_header() {

@@ -147,12 +147,12 @@ fn known_headers() -> Vec<&'static str> {
     of_tables.chain(ROWS.iter().filter_map(|row| row.header)).chain(others).collect()
 }
 
-/// Returns the rows whose secret may be any bytes.
+/// Returns the rows for which any bytes make a valid secret.
 fn of_any_secret() -> impl Iterator<Item = (&'static Row, fn(&[u8]) -> Secret)> {
     ROWS.iter().filter_map(|row| Some((row, row.secret_of?)))
 }
 
-/// Header values of a forger: nearly right, or arbitrary.
+/// Generates header values of a forger: nearly right, or arbitrary.
 fn any_value() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -171,7 +171,7 @@ fn any_query() -> impl Strategy<Value = String> {
     prop_oneof![any::<String>(), "(token=|&|%|[a-z0-9]){0,20}"]
 }
 
-/// Arbitrary bodies, or JSON with members that providers read.
+/// Generates bodies: arbitrary bytes, or JSON with members that providers read.
 fn any_body() -> impl Strategy<Value = Vec<u8>> {
     let member = (prop::sample::select(vec!["id", "order_id", "type", "created", "updated_at", "a"]), any_value());
     prop_oneof![
@@ -189,7 +189,7 @@ fn any_body() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// The same document at every address.
+/// Published keys that are the same document at every address.
 struct SameEverywhere(Vec<u8>);
 
 impl Keys for SameEverywhere {
@@ -202,7 +202,7 @@ impl Keys for SameEverywhere {
     }
 }
 
-/// Arbitrary published documents, and documents that are nearly keys.
+/// Generates published documents: arbitrary bytes, or nearly keys.
 fn any_published() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         any::<Vec<u8>>(),

@@ -1,4 +1,4 @@
-//! The rows of the shared cases: each provider with its form of signature.
+//! The table of providers for the shared test cases: each with its form of signature.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
@@ -12,15 +12,13 @@ use crate::{
 pub const NOW: Timestamp = Timestamp::from_secs(1_767_621_700);
 
 pub struct Row {
-    /// The provider's name.
     pub name: &'static str,
-    /// The `generic` table, in TOML; empty for the others.
+    /// The `generic` table of the source, in TOML; empty for built-in providers.
     pub generic: &'static str,
-    /// The option `url` of its source.
+    /// The source's option `url`.
     pub url: Option<&'static str>,
-    /// Two valid secrets.
     pub secrets: [&'static str; 2],
-    /// Creates a secret from any bytes, if that is possible.
+    /// Creates a secret from bytes; `None` if a secret cannot be any bytes.
     pub secret_of: Option<fn(&[u8]) -> Secret>,
     /// The signature header; `None` if the secret is in the URL.
     pub header: Option<&'static str>,
@@ -30,7 +28,7 @@ pub struct Row {
     pub more: &'static str,
     pub signs_body: bool,
     pub signs_time: bool,
-    /// The header is a comma-separated list of signatures.
+    /// Whether the header is a comma-separated list of signatures.
     pub is_list: bool,
 }
 
@@ -150,7 +148,7 @@ pub const ROWS: &[Row] = &[
     Row { name: "woocommerce", header: Some("x-wc-webhook-signature"), ..PLAIN },
 ];
 
-/// Providers that the shared cases do not fit, each with the reason.
+/// Providers that do not fit the shared test cases, each with the reason.
 const APART: [(&str, &str); 1] = [(
     "adobe-io-events",
     "the body must contain the source's client id, which the cases' body lacks; `vectors.rs` and the tests of \
@@ -174,7 +172,6 @@ impl Row {
         headers.with_query(provider.query(secret).unwrap_or_default())
     }
 
-    /// Verifies a request at [`NOW`].
     pub fn verify(&self, headers: &Headers, body: &[u8], secrets: &[Secret]) -> Result<Verified, Unverified> {
         self.provider().verify(Request { headers, body }, secrets, NOW)
     }

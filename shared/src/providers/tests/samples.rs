@@ -1,5 +1,5 @@
-//! Every sample in `events/` is signed with the secrets in `sources.toml`, at its own
-//! time.
+//! Tests that every sample in `events/` verifies with the secrets in `sources.toml`, at the
+//! sample's own time.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc, time::Duration};
 
@@ -132,7 +132,6 @@ impl Keys for SampleKeys {
 
 const OTHER_TRIGGERS: [&str; 2] = ["schedule.json", "wake-up.json"];
 
-/// Returns the files with webhooks.
 fn webhooks() -> Vec<String> {
     let entries = fs::read_dir(path("")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> =
@@ -141,12 +140,10 @@ fn webhooks() -> Vec<String> {
     names
 }
 
-/// Returns the files with deliveries.
 fn deliveries() -> Vec<String> {
     webhooks().into_iter().filter(|name| !PINGS.contains(&name.as_str())).collect()
 }
 
-/// Returns all locations of a table.
 fn places(reads: &Reads) -> Vec<&'static str> {
     let of_ids = reads.delivery_id.iter().flat_map(|part| match part {
         IdPart::At(places) | IdPart::Maybe(places) => *places,
@@ -195,7 +192,7 @@ fn every_sample_is_described_as_expected() {
     }
 }
 
-/// The samples were not signed by this code.
+/// Code outside this project signed the samples. So equal headers show that `sign` is right.
 #[test]
 fn signing_each_sample_reproduces_its_headers() {
     for name in deliveries() {
@@ -214,8 +211,8 @@ fn signing_each_sample_reproduces_its_headers() {
     }
 }
 
-/// Changing a field is refused if the facts describe it as signed, and accepted
-/// otherwise.
+/// A request with a changed field is refused if the provider's facts describe the field as
+/// signed, and accepted otherwise.
 #[test]
 fn fields_described_as_signed_are_tamperproof() {
     // More than the tolerance of any sample source.
@@ -224,7 +221,7 @@ fn fields_described_as_signed_are_tamperproof() {
     for name in deliveries() {
         let sample = sample(&name);
         let Some(rule) = rule_of(&sample.source.provider_name) else { continue };
-        // This one has a token in the URL instead of a signature.
+        // The URL of this sample has a token; nothing is signed.
         if name == "shippo-track-updated-token.json" {
             continue;
         }

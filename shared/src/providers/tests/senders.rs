@@ -1,5 +1,5 @@
-//! Providers that publish their key, with a private key, so that the shared cases can
-//! sign for them.
+//! Providers that publish their key, combined with a private key, so that the shared test
+//! cases can sign for them.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -12,13 +12,13 @@ use crate::{
     time::Timestamp,
 };
 
-/// A provider whose secrets are its private keys, in PEM.
+/// A provider that takes its private keys, in PEM, as secrets.
 #[derive(Debug)]
 pub struct Sender(pub &'static dyn Provider);
 
 const WEBHOOK_ID: &str = "ours";
 
-/// The published form of a key.
+/// A key in the form in which its provider would publish it.
 struct PublishedKey(RsaKey);
 
 impl Keys for PublishedKey {
@@ -40,7 +40,8 @@ impl Provider for Sender {
         RsaKey::in_pem(secret.expose()).is_none().then_some("it is no key")
     }
 
-    /// Tries each key. If there is none, uses a key that matches no signature.
+    /// Verifies with each of `secrets`. If there are none, verifies with a key that matches no
+    /// signature.
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
         let published = self.0.published().expect("it publishes its keys");
         let by = |key| published.verify(request, &[WEBHOOK_ID.to_owned()], &PublishedKey(key), now);

@@ -1,4 +1,4 @@
-//! Signatures that senders or their SDKs have published.
+//! Tests with signatures that senders or their SDKs have published.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// Published keys by path, and the key of any certificate.
+/// Published keys by path, and the key that every certificate is taken to hold.
 struct KnownKeys(Vec<(&'static str, String)>, Option<RsaKey>);
 
 impl Keys for KnownKeys {
