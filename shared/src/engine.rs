@@ -1,12 +1,13 @@
-//! Runs the protocol's operations: appends, drains, sweeps.
+//! Runs the protocol: appends deliveries, drains inboxes, and sweeps the table.
 //!
 //! | module | |
 //! |---|---|
-//! | [`store`], [`queue`], [`wake`] | operations on the store, wake-ups |
-//! | [`append`], [`drain`] | the two sides of an inbox |
-//! | [`deferred`] | deliveries kept in the queue while the store is out |
+//! | [`store`] | runs operations on the store, with retries |
+//! | [`queue`], [`wake`] | queue messages; sending them, with retries |
+//! | [`append`], [`drain`] | write deliveries to an inbox; run its deliveries |
+//! | [`deferred`] | deliveries kept in the queue while the store is unreachable |
 //! | [`threads`], [`breaker`] | handler threads; circuit breakers |
-//! | [`sweep`] | entities whose wake-up was lost |
+//! | [`sweep`] | wakes entities whose wake-up was lost |
 
 pub mod append;
 pub mod breaker;

@@ -1,6 +1,8 @@
-//! Appends deliveries to inboxes: a claim, then the put and the wake-up concurrently.
+//! Appends deliveries to inboxes.
 //!
-//! Every delivery takes this path: a webhook, a redrive, one that an application appends.
+//! An append claims a sequence. It then stores the delivery there and sends the wake-up, both
+//! concurrently. Webhooks, redriven deliveries and an application's own deliveries all use this
+//! code.
 
 use std::time::Duration;
 
@@ -26,27 +28,27 @@ use crate::{
     traces,
 };
 
-/// The longest time from an append's claim to its put. A worker that finds a claimed
-/// sequence empty waits longer than this before it writes a tombstone.
+/// The time after which an append gives up storing its delivery.
+///
+/// A worker that finds a claimed sequence empty waits longer before it writes a tombstone.
 pub const DEADLINE: Duration = Duration::from_millis(2200);
 
-/// The least time for a wake-up, even if the claim has used up the append's.
+/// The least time for sending a wake-up, even if the append's deadline has passed.
 const SHORTEST_WAKE_UP: Duration = Duration::from_millis(250);
 
-/// The longest time that an append takes, its wake-up included.
+/// The longest duration of an append, including its wake-up.
 pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
 
-/// Time kept free for deferring to the queue: enough for one unanswered try and a
-/// second one.
+/// The time reserved for deferring a delivery to the queue: one unanswered request and a second one.
 const DEFERRING: Duration = Duration::from_millis(1000);
 
-/// The number of concurrent writes for a large body's parts.
+/// The number of parts of a large body that are written concurrently.
 const PARTS_AT_ONCE: usize = 6;
 
-/// The most claims of one append that may end in tombstones.
+/// The number of an append's claims that may end in tombstones before the append fails.
 const MOST_CLAIMS: u32 = 3;
 
-/// Appends deliveries to inboxes.
+/// Appends deliveries to the inboxes of their entities.
 #[derive(Clone)]
 pub struct Inbox {
     store: Store,
@@ -60,8 +62,7 @@ pub struct Inbox {
 pub struct Appended {
     /// The delivery's sequence.
     pub sequence: Sequence,
-    /// The error of the delivery's wake-up, if it could not be sent. The sweep will find the
-    /// delivery.
+    /// The error, if the delivery's wake-up could not be sent. The sweep finds the delivery later.
     pub wake_up_failed: Option<QueueError>,
 }
 
@@ -70,19 +71,21 @@ pub struct Appended {
 pub enum Accepted {
     /// The delivery is in its inbox.
     Appended(Appended),
-    /// The delivery is in the queue, and a worker appends it once the store is back. It may be in
-    /// its inbox as well.
+    /// The delivery is in the queue. A worker appends it once the store can be reached. The
+    /// failed append may have stored it in its inbox as well.
     Deferred,
 }
 
-/// The reason for a failed append. The delivery may be in its inbox; a second append is
-/// recognised as a repeat.
+/// The reason for a failed append.
+///
+/// The delivery may have been stored all the same. It is safe to append it again, since a repeat
+/// is settled without running the handler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The store could not be reached in time, or refused the delivery.
+    /// The store could not be reached in time or refused the delivery, or a row is unreadable.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// This instance was so slow that several claims ended in tombstones.
+    /// Several claims ended in tombstones, because this process was too slow.
     #[error("{MOST_CLAIMS} claimed sequences became tombstones before they were written")]
     Overtaken,
     /// The body is larger than 6 MiB. Nothing was written.
@@ -93,37 +96,37 @@ pub enum AppendError {
     IsAJob,
 }
 
-/// The origin of a delivery.
 #[derive(Debug, Clone, Copy)]
 enum Origin {
     New,
-    /// Redriven, with the token of its application before a rewind, if any.
+    /// A redriven delivery. If it was rewound, with the token of its run before the rewind.
     Redriven(Option<FencingToken>),
-    /// Deferred in the queue.
     Deferred,
 }
 
-/// The state of an append across its claims.
+/// The state of an append, which claims again after a tombstone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Appending {
     /// Claims that ended in tombstones.
     pub places: u32,
-    /// The next claim must send a wake-up.
+    /// Whether the next claim must send a wake-up.
     pub owed: bool,
 }
 
 impl Appending {
-    /// Returns the wake-up to send with the put, if this claim must send one. `state` is the
-    /// row after the claim. `doubtful` means that an earlier try may have landed, so that
-    /// other claims may have followed it.
+    /// Returns the wake-up to send with the put, if this claim owes one.
+    ///
+    /// `state` is the row after the claim. `doubtful` means that an earlier request of this claim
+    /// may have landed. Then the claim owes a wake-up, because others may have relied on it.
     pub fn claimed(&mut self, state: &EntityState, doubtful: bool, now: Timestamp) -> Option<WakeUp> {
         self.owed |= doubtful || owes_wake_up(state, now);
         self.owed.then(|| WakeUp::under(&state.entity, state.token))
     }
 
-    /// Returns the delay of a claim's wake-up; `state` is the row after the claim. The delay
-    /// is the source's linger, or zero if an attempt failed or enough deliveries wait for a
-    /// full group.
+    /// Returns the delay of a claim's wake-up, given the row after the claim.
+    ///
+    /// The delay is the source's linger. It is zero if the entity's front has attempts or enough
+    /// deliveries wait for a full group.
     pub fn delay(linger: Option<Linger>, state: &EntityState) -> Duration {
         let most = |linger: Linger| match state.is_one_by_one() {
             true => 1,
@@ -135,8 +138,10 @@ impl Appending {
         }
     }
 
-    /// Notes that the claim ended in a tombstone, and returns whether to claim again. The next
-    /// claim must send a wake-up, because the worker that wrote the tombstone may have ended.
+    /// Records that the claim ended in a tombstone, and returns whether to claim again.
+    ///
+    /// The next claim must send a wake-up, because the worker that wrote the tombstone may have
+    /// ended.
     pub fn overtaken(&mut self) -> bool {
         self.places += 1;
         self.owed = true;
@@ -145,19 +150,21 @@ impl Appending {
 }
 
 impl Inbox {
-    /// Creates an inbox; its rows are kept for `retention`.
+    /// Creates an inbox whose deliveries are kept for `retention`.
     #[doc(hidden)]
     pub fn new(store: Store, waker: Waker, retention: Duration, observer: std::sync::Arc<dyn Observer>) -> Self {
         Self { store, waker, retention, observer }
     }
 
-    /// Appends `incoming` to its entity's inbox. On return it is durable, and a drain will
-    /// follow.
+    /// Appends `incoming` to its entity's inbox.
+    ///
+    /// When this function returns `Ok`, the delivery is durable and a worker will run its handler.
     pub async fn append(&self, incoming: &Incoming) -> Result<Appended, AppendError> {
         self.append_within(incoming, None, ANSWERED).await
     }
 
-    /// Appends with a deadline; `linger` delays the wake-up so that more deliveries can join.
+    /// Appends `incoming` within `time`. `linger` delays the wake-up, so that more deliveries join
+    /// the handler's group.
     pub async fn append_within(
         &self,
         incoming: &Incoming,
@@ -170,8 +177,6 @@ impl Inbox {
         self.append_as(incoming, StoredBody::new(&incoming.body), Origin::New, linger, time).await
     }
 
-    /// Appends a redriven delivery. `run_before` is the token of its run before a rewind, if
-    /// it was rewound.
     pub(crate) async fn append_redriven(
         &self,
         incoming: &Incoming,
@@ -180,12 +185,12 @@ impl Inbox {
         self.append_as(incoming, StoredBody::new(&incoming.body), Origin::Redriven(run_before), None, ANSWERED).await
     }
 
-    /// Appends with a deadline, or defers the delivery to the queue if the store fails and
-    /// `on_outage` allows it.
+    /// Appends `incoming` within `time`. If that fails and `on_outage` allows it, defers the
+    /// delivery to the queue.
     ///
     /// # Errors
     ///
-    /// The store's error, if the queue failed as well.
+    /// Returns the append's error if the delivery could not be deferred either.
     pub async fn accept(
         &self,
         incoming: &Incoming,
@@ -193,7 +198,7 @@ impl Inbox {
         on_outage: OnOutage,
         time: Duration,
     ) -> Result<Accepted, AppendError> {
-        // A body half as long as a message always fits.
+        // A body of half a message's length always fits, so it need not be compressed to find out.
         let fits = || incoming.body.len() <= LARGEST_MESSAGE / 2 || Deferred::of(incoming, traces::current()).is_some();
         if on_outage == OnOutage::Refuse || !fits() {
             return self.append_within(incoming, linger, time).await.map(Accepted::Appended);
@@ -216,7 +221,7 @@ impl Inbox {
         }
     }
 
-    /// Appends a deferred delivery with its body as ingest packed it: a worker has no
+    /// Appends a deferred delivery. Its body stays as ingest compressed it, because a worker has no
     /// compressor.
     pub(crate) async fn append_deferred(
         &self,
@@ -227,7 +232,7 @@ impl Inbox {
         self.append_as(incoming, stored, Origin::Deferred, None, time).await
     }
 
-    /// Defers a delivery again, for about `pause`.
+    /// Sends a deferred delivery to the queue again, delayed by about `pause`.
     pub(crate) async fn defer_again(
         &self,
         deferred: &Deferred,
@@ -272,7 +277,7 @@ impl Inbox {
         }
         let mut appending = Appending::default();
         loop {
-            // Each claim has its own nonce; the first one names the parts.
+            // Each claim has its own nonce. The nonce above names the delivery and its parts.
             let nonce = env.nonce();
             let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: env.now() };
             let claimed = self.store.run_noting_doubt(&claim, patience()).await?;
@@ -301,7 +306,6 @@ impl Inbox {
         }
     }
 
-    /// Emits an event about a delivery that is not appended.
     pub(crate) fn observe(&self, event: &Event<'_>) {
         self.observer.observe(event);
     }

@@ -1,12 +1,12 @@
 //! A circuit breaker for each source, in each worker process.
 //!
-//! An invocation ends with its slowest drain, so each start of a hanging handler
-//! occupies a slot that other orders need. A source's breaker opens when three orders in
-//! a row fail for reasons that are not their own. This process then starts none of the
-//! source's handlers for a while. Afterwards a single start serves as the probe, and the
-//! first success closes the breaker.
+//! An invocation ends with its slowest drain, so a hanging handler occupies a slot that other
+//! entities need. A source's breaker opens when three entities in a row fail because the handler
+//! hangs or its destination is unavailable. This process then starts none of the source's
+//! handlers for a while. Afterwards a single start serves as the probe, and the first success
+//! closes the breaker.
 //!
-//! [`Breaker`] is pure; a worker's drains share `Breakers`.
+//! [`Breaker`] decides without side effects. All drains of a worker share one `Breakers`.
 
 use std::{
     collections::BTreeMap,
@@ -16,64 +16,70 @@ use std::{
 
 use crate::protocol::entity::{EntityKey, SourceName};
 
-/// The number of different orders whose failures, without a success between, open a breaker. A
-/// single poison order never does.
+/// The number of different entities that must fail in a row to open a source's breaker.
+///
+/// A single entity that always fails never opens a breaker.
 pub const ORDERS: usize = 3;
 
-/// The first time that a breaker stays open; each failed probe doubles it.
+/// How long a breaker stays open at first, without jitter. Each failed probe doubles this time.
 pub const SHORTEST: Duration = Duration::from_secs(5);
 
-/// The longest time that a breaker stays open, without jitter.
+/// The longest time for which a breaker stays open, without jitter.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// A start seems to hang once it has run for this time and for twice as long as the
-/// last success took.
+/// The shortest time after which a running handler seems to hang.
+///
+/// A handler seems to hang once it has run, without a success of its source in between, for this
+/// time and for twice the duration of the source's last success.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The wait of a start that is refused because others seem to hang. The hanging starts serve
-/// as probes.
+/// The longest wait of a start that is refused because running handlers seem to hang.
+///
+/// The wait is short, since the first of these handlers to succeed ends the suspicion.
 const HANG_PAUSE: Duration = Duration::from_secs(2);
 
-/// The longest wait of a refused start, as a multiple of the time that the breaker is
-/// open.
+/// The longest wait of a refused start, as a multiple of the breaker's open time.
 const OPENINGS: u32 = 5;
 
-/// A timeout that fires this much too late was delayed by a frozen process, and says
-/// nothing about the handler.
+/// How late a handler's timeout may fire and still count as a failure.
+///
+/// A timeout that fires later was delayed by a frozen process, and says nothing about the
+/// handler.
 const FROZEN: Duration = Duration::from_secs(1);
 
-/// The result of a start, regarding the health of the source's handler.
+/// What a handler's start shows about the health of its source's destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartResult {
-    /// The delivery was applied.
+    /// The handler succeeded.
     Success,
-    /// The handler timed out or its destination is unavailable: any delivery would have
-    /// failed.
+    /// The handler timed out or its destination is unavailable. Any other delivery would have
+    /// failed too.
     Unwell,
-    /// The handler answered with a failure that may be the delivery's own.
+    /// The handler answered with a failure, which the delivery itself may have caused.
     Answered,
-    /// The start was dropped before it ended.
+    /// The start was dropped before the handler ended.
     Unknown,
 }
 
-/// The answer to a request for a start.
+/// A breaker's answer to a request to start a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Start, under this number.
+    /// The handler may start. The number identifies this start to [`Breaker::ended`].
     Start(u64),
-    /// Wait at least `wait`, at most `longest`.
+    /// The handler may not start yet.
     NotNow {
-        /// The time until the next start.
+        /// The time until the drain may ask again.
         wait: Duration,
-        /// The longest wait that does not delay the source's recovery much.
+        /// The longest time that the drain should wait. A longer wait would delay the source's
+        /// recovery.
         longest: Duration,
     },
 }
 
-/// The change of a breaker's state.
+/// The change of a breaker's state that a start's result caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// No change.
+    /// The state did not change.
     None,
     /// The breaker opened for this time.
     Opened(Duration),
@@ -81,12 +87,14 @@ pub enum Change {
     Closed,
 }
 
-/// The breaker of a source. Times are by the monotonic clock; `fraction` (0.0 to 1.0) is
+/// The circuit breaker of a source.
+///
+/// All times are by the monotonic clock. `fraction` is a random number from 0.0 to 1.0, for
 /// jitter.
 #[derive(Debug, Default)]
 pub struct Breaker {
     running: Vec<Running>,
-    /// The orders that failed since the last success, in order.
+    /// The entities that failed since the last success, oldest failure first.
     failing: Vec<EntityKey>,
     open: Option<Open>,
     last_success: Duration,
@@ -111,7 +119,7 @@ struct Open {
 }
 
 impl Breaker {
-    /// Requests a start of `entity` at `now`, which may take `limit`.
+    /// Decides whether a handler of `entity` with the timeout `limit` may start at `now`.
     pub fn admit(&mut self, entity: &EntityKey, now: Duration, limit: Duration, fraction: f64) -> Admission {
         let number = self.next;
         if self.open.is_none() && self.seems_to_hang(now) {
@@ -121,14 +129,14 @@ impl Breaker {
         if let Some(open) = &mut self.open {
             let refused = |wait| Admission::NotNow { wait, longest: open.length * OPENINGS };
             if now < open.until {
-                // Spread out: all but one would be refused again.
+                // Jitter spreads the requests out: if all came at once, all but one would be refused again.
                 return refused(open.until - now + open.length.mul_f64(fraction / 2.0));
             }
             if open.probe.is_some() {
                 return refused(spread(open.length / 2, fraction * 2.0));
             }
-            // The order that failed last may be at fault. It becomes the probe only if no other order asks
-            // for a start.
+            // The entity that failed last may itself be the cause. It becomes the probe only if no other
+            // entity asks for a start.
             if self.failing.last() == Some(entity) && now < open.until + open.length {
                 return refused(open.until + open.length - now);
             }
@@ -139,7 +147,7 @@ impl Breaker {
         Admission::Start(number)
     }
 
-    /// Notes the result of a start.
+    /// Records the result of the start with this number.
     pub fn ended(&mut self, number: u64, now: Duration, result: StartResult, fraction: f64) -> Change {
         let Some(place) = self.running.iter().position(|running| running.number == number) else {
             return Change::None;
@@ -161,8 +169,8 @@ impl Breaker {
                     None if self.failing.len() >= ORDERS => SHORTEST,
                     _ => return Change::None,
                 };
-                // Stay open at least as long as the probe took, so that an unwell source uses at most half of
-                // the slots.
+                // Stay open at least as long as the failed start took. So the probes of an unwell source occupy
+                // a slot for at most half of the time.
                 self.open(now, length.max(took).min(LONGEST), fraction)
             }
             StartResult::Answered | StartResult::Unwell | StartResult::Unknown => Change::None,
@@ -175,19 +183,19 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Duration, length: Duration, fraction: f64) -> Change {
-        // From now on only the order that failed last counts.
+        // `admit` needs only the entity that failed last, to choose the probe.
         self.failing.drain(..self.failing.len() - 1);
         let lasts = spread(length, fraction);
         self.open = Some(Open { until: now + lasts, length, probe: None });
         Change::Opened(lasts)
     }
 
-    /// Returns whether enough orders to open the breaker have failed or seem to hang.
+    /// Returns whether enough entities have failed or seem to hang to refuse further starts.
     fn seems_to_hang(&self, now: Duration) -> bool {
         let patience = PATIENCE.max(self.usual * 2);
         let hangs = |running: &&Running| {
             let silent_for = now.saturating_sub(running.since.max(self.last_success));
-            // A start beyond its limit was frozen together with this process.
+            // A start that outlasts its limit was frozen together with this process.
             silent_for > patience && now.saturating_sub(running.since) <= running.limit + FROZEN
         };
         let is_new = |running: &&Running| !self.failing.contains(&running.entity);
@@ -195,7 +203,7 @@ impl Breaker {
     }
 }
 
-/// Adds up to half of `length`.
+/// Adds jitter of up to half of `length`.
 fn spread(length: Duration, fraction: f64) -> Duration {
     length.mul_f64(1.0 + fraction / 2.0)
 }
@@ -203,13 +211,11 @@ fn spread(length: Duration, fraction: f64) -> Duration {
 #[derive(Debug, Default)]
 struct Destination {
     breaker: Breaker,
-    /// The time at which it was reported as unavailable.
     unavailable_since: Option<Duration>,
-    /// The last failure.
+    /// The message of the last failure.
     error: String,
 }
 
-/// The breakers of a worker's sources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Breakers(Arc<Mutex<BTreeMap<SourceName, Destination>>>);
 
@@ -234,7 +240,7 @@ impl Breakers {
         }
     }
 
-    /// Stores the error of a failed start.
+    /// Stores the error of a failed start, which later refusals quote.
     pub(crate) fn failed(&self, source: &SourceName, error: &str) {
         error.clone_into(&mut self.destinations().entry(source.clone()).or_default().error);
     }
@@ -257,12 +263,11 @@ impl Breakers {
 pub(crate) struct Refused {
     pub(crate) wait: Duration,
     pub(crate) longest: Duration,
-    /// The error of the source's last failure; empty if none of its starts has ended
-    /// yet.
+    /// The error of the source's last failure; empty if none has failed yet.
     pub(crate) error: String,
 }
 
-/// An admitted start. If it is dropped without a result, its result is unknown.
+/// An admitted start of a handler. If the ticket is dropped, the result is recorded as unknown.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     breakers: Breakers,

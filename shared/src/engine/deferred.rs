@@ -1,14 +1,15 @@
-//! Deferred deliveries: verified, answered 202, and kept in the queue until a worker can
-//! append them.
+//! Deferred deliveries, which wait in the queue until a worker can append them.
+//!
+//! Ingest has verified a deferred delivery and answered 202. The message looks like this:
 //!
 //! ```json
 //! {"delivery":1,"entity":"shop/order/7","source":"shop","id":"…","topic":"order.updated","family":"order",
 //!  "received_at":1767225600000,"encoding":"zstd","length":2517,"body":"KLUv…"}
 //! ```
 //!
-//! `delivery` is the format's version and comes first, so that even an unreadable message
-//! is known to be a delivery, and kept. The body is base64, compressed if that helps.
-//! The message holds no headers and no signature.
+//! `delivery` is the format's version. This field comes first, so that a worker recognises even
+//! an unreadable message as a delivery and keeps it. The body is encoded in base64, and
+//! compressed if that makes it shorter. The message holds no headers and no signature.
 
 use std::time::Duration;
 
@@ -26,13 +27,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest body of a message (SQS, since August 2025), in bytes.
+/// The longest message that SQS accepts (since August 2025), in bytes.
 pub const LARGEST_MESSAGE: usize = 1_048_576;
 
-/// The body of a message with a deferred delivery.
+/// A queue message with a deferred delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deferred {
-    /// The message's format, always [`FORMAT`]. Keep this field first: see [`Deferred::MARK`].
+    /// The version of the message's format, always [`FORMAT`]. This field must stay first: see
+    /// [`Deferred::MARK`].
     delivery: u64,
     entity: EntityKey,
     source: SourceName,
@@ -52,7 +54,7 @@ pub struct Deferred {
     /// The length of the uncompressed body.
     length: usize,
     body: String,
-    /// Failed appends so far.
+    /// How many appends of this delivery by workers have failed.
     #[serde(default, skip_serializing_if = "is_zero")]
     tries: u32,
     #[cfg_attr(feature = "otel", serde(default, skip_serializing_if = "is_none"))]
@@ -72,16 +74,17 @@ fn is_zero(number: &u32) -> bool {
 
 const FORMAT: u64 = 1;
 
-/// The delay after the first failed append; doubles each time up to [`LONGEST_PAUSE`].
+/// The delay after a worker's first failed append. Each further failure doubles it, up to
+/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(15);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 impl Deferred {
-    /// The start of every message with a deferred delivery, in any format.
+    /// The text with which every message with a deferred delivery begins, in any version.
     pub(crate) const MARK: &str = "{\"delivery\":";
 
-    /// Returns the message for `incoming`, or `None` if it is too large.
+    /// Creates the message for `incoming`, or returns `None` if the message would be too large.
     pub fn of(incoming: &Incoming, trace: Trace) -> Option<Self> {
         let stored = StoredBody::new(&incoming.body);
         let deferred = Self {
@@ -102,16 +105,16 @@ impl Deferred {
             tries: 0,
             trace,
         };
-        // The message at its longest: each failed append may add a digit to `tries`.
+        // `tries` gets longer with the number of failed appends, so the longest message is measured.
         let last = Self { tries: u32::MAX, ..deferred.clone() };
         (last.text().len() <= LARGEST_MESSAGE).then_some(deferred)
     }
 
-    /// Reads a message that begins with [`Deferred::MARK`].
+    /// Parses a message that begins with [`Deferred::MARK`].
     ///
     /// # Errors
     ///
-    /// The reason, without quoting the message's content.
+    /// Returns the reason as text, without quoting the message's content.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Numbered {
@@ -122,11 +125,12 @@ impl Deferred {
         if delivery != FORMAT {
             return Err(format!("it has format {delivery}, and this version reads {FORMAT}"));
         }
-        // The error's own text would quote the content.
+        // serde's own error message would quote the content.
         serde_json::from_str(text).map_err(|error| format!("a field is wrong or absent at byte {}", error.column()))
     }
 
-    /// Returns the message body. JSON escapes all characters that SQS refuses, except two.
+    /// Returns the text of the message. JSON escapes all characters that SQS refuses except U+FFFE
+    /// and U+FFFF, so this function escapes these.
     pub(crate) fn text(&self) -> String {
         let text = serde_json::to_string(self).expect("a deferred delivery is a plain object");
         text.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff")
@@ -146,11 +150,11 @@ impl Deferred {
         Timestamp::from_millis(self.received_at)
     }
 
-    /// Returns the delivery, and its body as the inbox stores bodies.
+    /// Returns the delivery, and its body in the form in which the inbox stores bodies.
     ///
     /// # Errors
     ///
-    /// The reason, without quoting the message's content.
+    /// Returns the reason as text, without quoting the message's content.
     pub(crate) fn incoming(&self) -> Result<(Incoming, StoredBody), &'static str> {
         if self.entity.is_kept_forever() {
             return Err("its entity is a job's");
@@ -176,12 +180,12 @@ impl Deferred {
         Ok((incoming, StoredBody { bytes, encoding }))
     }
 
-    /// Returns the message after one more failed append.
+    /// Returns the message with one more failed append counted.
     pub(crate) fn again(&self) -> Self {
         Self { tries: self.tries.saturating_add(1), ..self.clone() }
     }
 
-    /// Returns the delay until the next append.
+    /// Returns how long the message waits if the next append fails, without jitter.
     pub(crate) fn pause(&self) -> Duration {
         FIRST_PAUSE.saturating_mul(1 << self.tries.min(10)).min(LONGEST_PAUSE)
     }
@@ -239,7 +243,7 @@ mod tests {
 
     #[test]
     fn oversized_delivery_is_not_deferred() {
-        // Noise does not shrink, and base64 adds a third.
+        // Random bytes cannot be compressed, and base64 adds a third.
         assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4 - 1024)), Trace::default()).is_some());
         assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4)), Trace::default()).is_none());
     }

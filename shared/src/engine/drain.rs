@@ -1,11 +1,12 @@
-//! Drains an entity's inbox: the worker's side of the protocol.
+//! Drains an entity's inbox: the worker's part of the protocol.
 //!
-//! A wake-up says "look at this entity". The worker acquires the lease, runs the handler
-//! of `head + 1`, settles, and continues until the inbox is empty, the entity is blocked,
-//! or a fresh wake-up has been sent. Only then may the received wake-up be deleted.
+//! A wake-up tells a worker to look at an entity. The worker acquires the entity's lease, runs
+//! the handler for the delivery at `head + 1`, settles the delivery, and goes on to the next. It
+//! ends when the inbox is empty, the entity is blocked or on hold, or a fresh wake-up has been
+//! sent. Only then may it delete the wake-up that it received.
 //!
-//! `begin.rs` and `plan.rs` decide without side effects; `acquire.rs` and `driver.rs` act.
-//! The model in `tests/model` calls the same decisions.
+//! `begin.rs` and `plan.rs` decide without side effects. `acquire.rs` and `driver.rs` carry the
+//! decisions out. The model in `tests/model` calls the same deciding functions.
 
 mod acquire;
 pub mod begin;
@@ -48,20 +49,21 @@ use crate::{
 /// The timing of drains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainSettings {
-    /// The length of a lease. A longer one replaces a dead worker later, a shorter one needs
-    /// more renewals.
+    /// The length of a lease. A dead worker is replaced later if the lease is longer. A shorter
+    /// lease needs more renewals.
     pub lease: Duration,
-    /// The longest wait for an exclusive holder; then the wake-up is requeued.
+    /// How long a worker waits for an exclusive holder before it requeues the wake-up.
     pub wait: Duration,
-    /// The retention of deliveries and receipts.
+    /// How long deliveries and receipts are kept.
     pub retention: Duration,
-    /// The retention of parked deliveries; `None`: until an operator decides.
+    /// How long parked deliveries are kept. `None` keeps them until an operator redrives or
+    /// discards them.
     pub parked_retention: Option<Duration>,
-    /// The time that a claimed sequence may stay empty before it gets a tombstone: longer than
-    /// an append's whole deadline.
+    /// How long a claimed sequence may stay empty before a worker writes a tombstone there.
+    ///
+    /// This time must exceed the append's [`DEADLINE`](crate::engine::append::DEADLINE).
     pub gap: Duration,
-    /// The time after which a drain hands over; until then its invocation takes no
-    /// other order.
+    /// How long a drain runs before it hands over, so that other entities get their turn.
     pub slice: Duration,
 }
 
@@ -78,11 +80,11 @@ impl Default for DrainSettings {
     }
 }
 
-/// Time kept free at the end of an invocation to spill receipts, settle and hand over,
-/// with a retry each.
+/// The time reserved at an invocation's end to spill receipts, settle and hand over, with one
+/// retry each.
 pub const MARGIN: Duration = Duration::from_secs(2);
 
-/// Drains inboxes in a worker.
+/// Drains the inboxes of entities. Each worker process has one drainer.
 #[derive(Clone)]
 pub struct Drainer {
     store: Store,
@@ -100,36 +102,35 @@ pub struct Drainer {
 /// A wake-up that a worker received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// The entity to look at.
+    /// The entity that the wake-up names.
     pub entity: EntityKey,
-    /// The message's receive count, this time included.
+    /// How often the queue has delivered the message, this delivery included.
     pub times: u32,
 }
 
 impl Received {
-    /// Returns whether a fresh wake-up is sent before the drain, because this one may be a
-    /// copy of a message that is already deleted.
+    /// Returns whether the drain must first send a fresh wake-up.
+    ///
+    /// A message that was received more than once may be a copy of a deleted one.
     fn is_replaced(&self) -> bool {
         self.times > 1
     }
 }
 
-/// A worker's answer to the queue for a wake-up.
+/// What a worker does with a wake-up's message after the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// Delete it: nothing is left to do, or a fresh one was sent.
+    /// The message is deleted, since nothing is left to do or a fresh wake-up was sent.
     Delete,
-    /// Report it as failed, so that the queue delivers it again.
+    /// The message is reported as failed, so that the queue delivers it again.
     Keep,
 }
 
-/// The reason for a drain's failure. Its lease, if any, is left to expire, and the wake-up is
-/// kept.
+/// The reason why a drain failed.
 #[derive(Debug)]
 enum DrainError {
     Lost,
     Store(StoreError),
-    /// A wake-up could not be sent.
     WakeUp,
 }
 
@@ -152,7 +153,7 @@ impl From<crate::engine::lease_renewer::LeaseLost> for DrainError {
 }
 
 impl Drainer {
-    /// Creates a drainer.
+    /// Creates a drainer that runs `handler` for the deliveries of `sources`.
     pub fn new(
         store: Store,
         waker: Waker,
@@ -175,13 +176,15 @@ impl Drainer {
         self
     }
 
-    /// Processes a wake-up without a token, as [`Drainer::process_under`] does.
+    /// Processes one wake-up that carries no token. See [`Drainer::process_under`].
     pub async fn process(&self, wake_up: &Received, deadline: Duration, gate: &SuspectGate) -> Acknowledgement {
         self.process_under(wake_up, None, deadline, gate, &InFlight::new(self.store.env(), false)).await
     }
 
-    /// Processes one wake-up until `deadline`, by the monotonic clock. `token` is the
-    /// token in the wake-up. All wake-ups of a batch share `gate` and `in_flight`.
+    /// Drains the wake-up's entity until `deadline`, by the monotonic clock.
+    ///
+    /// `token` is the token that the wake-up carries. All wake-ups of a batch share `gate` and
+    /// `in_flight`.
     pub async fn process_under(
         &self,
         wake_up: &Received,
@@ -190,10 +193,10 @@ impl Drainer {
         gate: &SuspectGate,
         in_flight: &InFlight,
     ) -> Acknowledgement {
-        // The replacement carries the same token: claims may rely on this wake-up.
+        // The replacement carries the same token, because claims may rely on the received wake-up.
         let fresh = WakeUp { entity: wake_up.entity.clone(), token: token.map(|token| token.0) };
         let slot = gate.slot();
-        // When the fresh wake-up arrives, a lease acquired now has expired or, more likely, been released.
+        // The delay is a lease's length: a lease acquired now has ended when the fresh wake-up arrives.
         let is_replaced = wake_up.is_replaced();
         if is_replaced && self.wake(&fresh, self.settings.lease).await.is_err() {
             return Acknowledgement::Keep;
@@ -237,12 +240,11 @@ impl Drainer {
         })
     }
 
-    /// Returns the length of a lease.
+    /// Returns the length of the leases that drains acquire.
     pub fn lease(&self) -> Duration {
         self.settings.lease
     }
 
-    /// Returns an inbox in the same store, for deferred deliveries.
     pub(crate) fn inbox(&self) -> Inbox {
         let (store, waker) = (self.store.clone(), self.waker.clone());
         Inbox::new(store, waker, self.settings.retention, self.observer.clone())
@@ -257,13 +259,15 @@ impl Drainer {
         &self.sources
     }
 
-    /// Returns the threads for handlers. Once they are spent no handler starts, deliveries
-    /// are handed over without an attempt, and the process should be replaced.
+    /// Returns the threads that run the handlers.
+    ///
+    /// Once the threads are spent, no handler starts and drains hand their deliveries over without
+    /// an attempt. The process should then be replaced.
     pub fn threads(&self) -> &Threads {
         &self.threads
     }
 
-    /// Returns the observer.
+    /// Returns the observer that receives the drains' events.
     pub fn observer(&self) -> &dyn Observer {
         &*self.observer
     }
@@ -272,7 +276,7 @@ impl Drainer {
         deadline.saturating_sub(self.store.env().monotonic())
     }
 
-    /// Sends a fresh wake-up. If that fails, the lease must not be released.
+    /// Sends a fresh wake-up. If this fails, the caller must not release the lease.
     async fn wake(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), DrainError> {
         self.waker.send(wake_up, delay, PATIENCE).await.map_err(|_| {
             self.observer.observe(&Event::WakeUpFailed { entity: &wake_up.entity });
@@ -287,11 +291,11 @@ impl Drainer {
     }
 }
 
-/// The delay of an unreadable entity's wake-up: a newer version is being
-/// deployed, or the row needs a repair.
+/// The delay of a wake-up whose entity's row cannot be read: a newer version of the program is
+/// being deployed, or the row needs a repair.
 const UNREADABLE: Duration = Duration::from_secs(60);
 
-/// How long a worker tries to reach store or queue.
+/// How long a worker retries a request to the store or the queue.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl std::fmt::Debug for Drainer {

@@ -1,9 +1,8 @@
-//! Renews a lease while something is awaited.
+//! Renews a lease while its holder awaits a future.
 //!
-//! The lease is renewed at a third of its length. A holder gives up by itself once its
-//! renewals fail. It also gives up when a whole length has passed since it sent the
-//! last renewal that landed, whatever the row says, because the process may have been
-//! frozen.
+//! The lease is renewed each time a third of its length has passed. The holder gives the lease
+//! up if a renewal fails. It also gives up once the lease's whole length has passed since it
+//! sent the last successful renewal, because the process may have been frozen in between.
 
 use std::time::Duration;
 
@@ -12,32 +11,32 @@ use crate::{
     protocol::lease::{Lease, Renew, Renewed},
 };
 
-/// The lease expired or another holder took it over.
+/// The error of a lease that expired, could not be renewed, or was taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseLost;
 
-/// A held lease, and how long it certainly runs.
+/// Renews a held lease, and knows how long the lease certainly runs.
 pub(crate) struct LeaseRenewer {
     store: Store,
     lease: Lease,
     length: Duration,
-    /// The time of expiry by the monotonic clock, counted from when the last write that
-    /// extended it was sent.
+    /// The expiry by the monotonic clock: `length` after the last write that extended the lease
+    /// was sent.
     expires: Duration,
-    /// The time of the next renewal.
+    /// When to send the next renewal, by the monotonic clock.
     due: Duration,
-    /// The time beyond which no renewal extends the lease.
+    /// The latest expiry, by the monotonic clock; no renewal extends the lease beyond it.
     end: Duration,
 }
 
 impl LeaseRenewer {
-    /// Renews `lease`, granted for `length` by a write sent at `sent`.
+    /// Creates a renewer of `lease`, which a write sent at `sent` granted for `length`.
     pub(crate) fn new(store: &Store, lease: Lease, length: Duration, sent: Duration) -> Self {
         let (expires, due) = (sent + length, sent + length / 3);
         Self { store: store.clone(), lease, length, expires, due, end: Duration::MAX }
     }
 
-    /// Limits the lease to `end`.
+    /// Lets the lease expire at `end` at the latest, by the monotonic clock.
     pub(crate) fn ending(mut self, end: Duration) -> Self {
         self.end = end;
         self.extend(self.due.saturating_sub(self.length / 3));
@@ -52,7 +51,7 @@ impl LeaseRenewer {
         self.length
     }
 
-    /// Notes that a write sent at `sent` extended the lease.
+    /// Records that a write sent at `sent` extended the lease.
     pub(crate) fn extended(&mut self, lease: Lease, sent: Duration) {
         self.lease = lease;
         self.extend(sent);
@@ -69,9 +68,9 @@ impl LeaseRenewer {
         self.expires.saturating_sub(self.store.env().monotonic())
     }
 
-    /// Awaits `work` while renewing the lease; drops `work` when the lease is lost.
+    /// Awaits `work` while renewing the lease. Drops `work` if the lease is lost.
     pub(crate) async fn hold<F: Future>(&mut self, work: F) -> Result<F::Output, LeaseLost> {
-        // Nothing begins under an expired lease, for example after a freeze.
+        // No work begins under an expired lease, for example after a freeze of the process.
         if self.left().is_zero() {
             return Err(LeaseLost);
         }
@@ -87,7 +86,7 @@ impl LeaseRenewer {
             let renewal = self.send_renewal();
             let sent = tokio::select! {
                 biased;
-                // A dropped renewal may or may not extend the lease; both are safe.
+                // The renewal is dropped. Whether it extends the lease does not matter.
                 output = &mut work => return Ok(output),
                 renewed = renewal => renewed?,
             };
@@ -101,7 +100,7 @@ impl LeaseRenewer {
         Ok(())
     }
 
-    /// Renews once, and returns when the request was sent.
+    /// Renews the lease once, and returns when the request was sent.
     async fn send_renewal(&self) -> Result<Duration, LeaseLost> {
         let left = self.left();
         if left.is_zero() {

@@ -1,5 +1,7 @@
-//! Messages of the queue: wake-ups, which say "look at this entity" and may be repeated,
-//! and deferred deliveries while the store is out.
+//! The queue's messages.
+//!
+//! A wake-up says "look at this entity", and may be repeated. A deferred delivery waits in the
+//! queue while the store is unreachable.
 
 use std::time::Duration;
 
@@ -14,52 +16,54 @@ use crate::{
 /// The body of a wake-up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeUp {
-    /// The entity to look at.
+    /// The entity that a worker should look at.
     pub entity: EntityKey,
-    /// The token of the lease that was handed over, or of the row that a claim found.
-    /// `None`: claims may rely on this wake-up, so it is never dropped for another.
+    /// The fencing token that the entity's row had when the wake-up was first sent.
+    ///
+    /// A wake-up without a token is never deleted in favour of another one, because claims may
+    /// rely on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
 }
 
 impl WakeUp {
-    /// Creates a wake-up without a token.
+    /// Creates a wake-up of `entity` without a token.
     pub fn of(entity: &EntityKey) -> Self {
         Self { entity: entity.clone(), token: None }
     }
 
-    /// Creates a wake-up that carries `token`.
+    /// Creates a wake-up of `entity` that carries `token`.
     pub fn under(entity: &EntityKey, token: FencingToken) -> Self {
         Self { entity: entity.clone(), token: Some(token.0) }
     }
 }
 
-/// The body of a message.
+/// The body of a queue message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// An entity to look at.
+    /// An entity that a worker should look at.
     WakeUp(WakeUp),
-    /// A delivery to append.
+    /// A delivery that a worker should append.
     Deferred(Box<Deferred>),
 }
 
-/// The reason for rejecting a message.
+/// The reason why a queue message cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// The message is neither a wake-up nor a delivery, and may be deleted.
+    /// The message is neither a wake-up nor a delivery. It may be deleted.
     #[error("neither a wake-up nor a delivery")]
     Nothing,
-    /// The message is a delivery, and must be kept.
+    /// The message is a delivery in an unknown format or damaged. It must be kept.
     #[error("a delivery that cannot be read: {0}")]
     Delivery(String),
 }
 
 impl Message {
-    /// Parses a message's body.
+    /// Parses the body of a queue message.
     ///
     /// # Errors
     ///
-    /// It has another format, or another version of this one.
+    /// Returns an error if the body is damaged or has an unknown format.
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
         if text.starts_with(Deferred::MARK) {
             return Deferred::parse(text)
@@ -69,7 +73,7 @@ impl Message {
         serde_json::from_str(text).map(Self::WakeUp).map_err(|_| Unreadable::Nothing)
     }
 
-    /// Returns the message's body.
+    /// Returns the body to send.
     pub fn text(&self) -> String {
         match self {
             Self::WakeUp(wake_up) => serde_json::to_string(wake_up).expect("a wake-up is a plain object"),
@@ -77,7 +81,7 @@ impl Message {
         }
     }
 
-    /// Returns the entity it concerns.
+    /// Returns the entity that the message concerns.
     pub fn entity(&self) -> &EntityKey {
         match self {
             Self::WakeUp(wake_up) => &wake_up.entity,
@@ -95,10 +99,10 @@ impl From<WakeUp> for Message {
 /// The longest delay SQS supports (`DelaySeconds`).
 pub const LONGEST_DELAY: Duration = Duration::from_secs(900);
 
-/// The error of a message that was not sent, as far as is known.
+/// The error of a request to the queue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// The request failed or its reply was lost. It may be repeated.
+    /// The request failed or its reply was lost. The caller may repeat the request.
     #[error("the queue did not accept the message: {0}")]
     Unavailable(String),
     /// The queue refuses the message's body.
@@ -106,23 +110,25 @@ pub enum QueueError {
     Refused(String),
 }
 
-/// Sends messages, which a function's event source receives.
+/// Sends messages to a queue.
 pub trait Queue: Send + Sync + 'static {
-    /// Sends a message with `delay` (whole seconds, rounded up; at most [`LONGEST_DELAY`]).
-    /// Tries once.
+    /// Sends a message once, without retries.
+    ///
+    /// `delay` is rounded up to whole seconds, and is at most [`LONGEST_DELAY`].
     fn send<'a>(&'a self, message: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
 }
 
-/// Extends the visibility timeout of received messages.
+/// Changes the visibility timeout of received messages.
 pub trait Visibility: Send + Sync + 'static {
-    /// Sets the visibility timeout of at most ten messages, given by their receipt handles, to
-    /// `time` from now (whole seconds, rounded up). Tries once; on an error some of them
-    /// may keep the old timeout.
+    /// Hides at most ten messages, given by their receipt handles, for `time` from now.
+    ///
+    /// `time` is rounded up to whole seconds. The request is sent once. After an error, some of
+    /// the messages may keep their old visibility timeout.
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
 }
 
 /// Reports how many messages a queue holds.
 pub trait Depth: Send + Sync + 'static {
-    /// Returns about how many messages wait to be received.
+    /// Returns the approximate number of messages that wait to be received.
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>>;
 }

@@ -1,4 +1,4 @@
-//! Running a handler: to its answer, or until its time is up.
+//! Runs a handler until it answers or its time is up.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -10,8 +10,7 @@ use crate::{
     traces,
 };
 
-/// Runs a handler until it answers, fails, panics or times out. Returns `None` if no thread
-/// was free to start it.
+/// Runs a handler until it answers, panics or times out. Returns `None` if it never began.
 pub(crate) async fn run(
     threads: &Threads,
     handler: Arc<dyn AnyHandler>,

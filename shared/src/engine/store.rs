@@ -1,8 +1,8 @@
 //! Runs operations on the store, with retries.
 //!
-//! Every operation recognises its own landed first try, so every operation may be
-//! repeated. Only the caller of a claim must know that an earlier try may have landed:
-//! it must then send a wake-up.
+//! An operation whose reply was lost may be sent again: each operation recognises that an earlier
+//! request has landed. Only the caller of a claim must know of a lost reply, because it then owes
+//! a wake-up.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,39 +18,39 @@ use crate::{
     time::Env,
 };
 
-/// The longest time for one try: far longer than DynamoDB takes, far shorter than a
-/// sender or a lease waits.
+/// The longest time for one request. DynamoDB usually answers far sooner, and a webhook's sender
+/// waits far longer.
 pub const ATTEMPT: Duration = Duration::from_millis(900);
 
-/// The first wait between two tries; doubles up to [`LONGEST_WAIT`].
+/// The wait before the first retry. Each retry doubles it, up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// The reason why an operation has no outcome. It may have landed.
+/// The reason why an operation has no outcome. The operation may have taken effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store was busy or silent until patience ended.
+    /// The store was busy or did not answer until the caller's time was up.
     #[error("the store could not be reached in time: {0}")]
     Unavailable(TableError),
-    /// The store refuses the operation: a bug, missing tables or permissions.
+    /// The store refuses the operation because of a bug, a missing table or a missing permission.
     #[error("{0}")]
     Invalid(String),
-    /// A row that this version cannot read.
+    /// A row cannot be read by this version of the program.
     #[error(transparent)]
     Corrupt(#[from] CorruptRow),
 }
 
-/// An outcome, and whether an earlier try got no answer.
+/// An operation's outcome, and whether an earlier request for it got no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered<T> {
-    /// The outcome of the last try.
+    /// The outcome of the last request.
     pub outcome: T,
-    /// An earlier try may have landed.
+    /// Whether an earlier request got no answer, and so may have landed.
     pub doubtful: bool,
 }
 
-/// Runs operations on a table.
+/// Runs operations on the tables, with retries.
 #[derive(Clone)]
 pub struct Store {
     table: Arc<dyn Table>,
@@ -63,23 +63,23 @@ impl Store {
         Self { table, env }
     }
 
-    /// Returns the clock and the source of randomness.
+    /// Returns the store's clock and source of randomness.
     pub fn env(&self) -> &Env {
         &self.env
     }
 
-    /// Returns the table.
+    /// Returns the underlying tables, which do not retry.
     pub fn table(&self) -> &Arc<dyn Table> {
         &self.table
     }
 
-    /// Runs `operation`, for at most `patience`.
+    /// Runs `operation`, with retries for at most `patience`.
     pub async fn run<O: Operation>(&self, operation: &O, patience: Duration) -> Result<O::Outcome, StoreError> {
         self.run_noting_doubt(operation, patience).await.map(|answered| answered.outcome)
     }
 
-    /// Runs `operation`, for at most `patience`, and reports whether an earlier try may have
-    /// landed.
+    /// Runs `operation`, with retries for at most `patience`, and reports whether an earlier
+    /// request may have landed.
     pub async fn run_noting_doubt<O: Operation>(
         &self,
         operation: &O,
@@ -90,33 +90,35 @@ impl Store {
         Ok(Answered { outcome: operation.judge(outcome)?, doubtful })
     }
 
-    /// Writes in one transaction, for at most `patience`. `token` makes retries idempotent.
+    /// Makes all `writes` in one transaction, with retries for at most `patience`.
+    ///
+    /// `token` is the transaction's client token, which makes retries idempotent.
     pub async fn transact(&self, writes: &[Write], token: &str, patience: Duration) -> Result<Transacted, StoreError> {
         self.persist(patience, || self.table.transact(writes, token)).await.map(|answered| answered.outcome)
     }
 
-    /// Reads an entity's row.
+    /// Reads an entity's row, if there is one.
     pub async fn entity(&self, entity: &EntityKey, patience: Duration) -> Result<Option<EntityState>, StoreError> {
         let row = self.get(&entity_row(entity), patience).await?;
         Ok(row.as_ref().map(EntityState::parse).transpose()?)
     }
 
-    /// Reads a row.
+    /// Reads a row, if there is one.
     pub async fn get(&self, key: &Key, patience: Duration) -> Result<Option<Row>, StoreError> {
         self.persist(patience, || self.table.get(key)).await.map(|answered| answered.outcome)
     }
 
-    /// Reads rows, without those that are missing.
+    /// Reads several rows. Missing rows are left out.
     pub async fn get_many(&self, keys: &[Key], patience: Duration) -> Result<Vec<Row>, StoreError> {
         self.persist(patience, || self.table.get_many(keys)).await.map(|answered| answered.outcome)
     }
 
-    /// Reads a part of a partition.
+    /// Reads a page of a partition's rows.
     pub async fn query(&self, range: &Range, patience: Duration) -> Result<Page, StoreError> {
         self.persist(patience, || self.table.query(range)).await.map(|answered| answered.outcome)
     }
 
-    /// Reads a part of a table, eventually consistent.
+    /// Reads a page of a table's segment, with eventual consistency.
     pub async fn scan(&self, table: &TableName, segment: &Segment, patience: Duration) -> Result<Scanned, StoreError> {
         self.persist(patience, || self.table.scan(table, segment)).await.map(|answered| answered.outcome)
     }

@@ -1,9 +1,9 @@
-//! The sweep: a scheduled scan that wakes entities whose wake-up was lost, and extends
-//! the retention of waiting deliveries.
+//! Scans the table on a schedule, and wakes entities whose wake-up was lost.
 //!
-//! The table is scanned in [`SEGMENTS`] parts, one a minute, so that a pass takes an hour.
-//! A sweep that runs out of time stores its position (`maintain::SweepTurn`), and the next one
-//! continues there. A row may be swept twice.
+//! The sweep also extends the retention of deliveries that have waited long. It scans the table
+//! in [`SEGMENTS`] parts, one a minute, so that a pass takes an hour. A sweep that runs out of
+//! time stores its position (`maintain::SweepTurn`), and the next sweep continues there. A row
+//! may be swept twice.
 
 mod keep;
 
@@ -27,22 +27,23 @@ use crate::{
     time::Timestamp,
 };
 
-/// The age up to which the sweep leaves claims and expired leases alone. A younger
-/// claim's wake-up may still arrive, and the holder of a lease that expired more
-/// recently may not know of the expiry yet.
+/// How long the sweep ignores a new claim or an expired exclusive lease.
+///
+/// The wake-up of a younger claim may still arrive. The holder of a lease that expired more
+/// recently may only be slow.
 const GRACE: Duration = Duration::from_secs(300);
 
-/// The number of wake-ups above which the queue lags and the sweep sends none.
+/// The number of waiting wake-ups above which the sweep sends no more.
 const LAGGING: u64 = 10_000;
 
-/// The interval at which a sweep stores its position. A crash repeats at most this much
-/// work.
+/// The interval at which a sweep stores its position. After a crash, the next sweep repeats at
+/// most this much work.
 const POSITION_EVERY: Duration = Duration::from_secs(10);
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAGE: u32 = 250;
 
-/// Scans the entities' table.
+/// Sweeps the table of entities.
 #[derive(Clone)]
 pub struct Sweeper {
     store: Store,
@@ -58,20 +59,20 @@ impl std::fmt::Debug for Sweeper {
     }
 }
 
-/// The reason for ending a sweep early. The next one continues there.
+/// The reason why a sweep ended early. The next sweep continues from the stored position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
-    /// The store could not be reached.
+    /// A request to the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The queue could not be reached.
+    /// A request to the queue failed.
     #[error(transparent)]
     Queue(#[from] QueueError),
 }
 
 #[derive(Debug)]
 enum Stop {
-    /// The time or the number of rows is used up.
+    /// The sweep's time or number of rows is used up.
     Time,
     Error(SweepError),
 }
@@ -88,10 +89,11 @@ impl From<QueueError> for Stop {
     }
 }
 
-/// Returns whether the entity needs a wake-up: deliveries wait and no wake-up is known to
-/// be under way, or an orphaned lease keeps the row from being purged.
+/// Returns whether the sweep must wake the entity.
 ///
-/// Clock skew is harmless here: it costs a superfluous wake-up, or an hour's delay.
+/// An entity needs a wake-up if deliveries wait and no wake-up is known to be under way, or if an
+/// orphaned lease keeps its row from being purged. Clock skew costs at most a superfluous wake-up
+/// or an hour's delay.
 pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let held = state.held.as_ref().is_some_and(|held| held.runs(now));
     let waits = [state.retry_at, yields_until(state, now)].into_iter().flatten().any(|until| until > now);
@@ -100,8 +102,11 @@ pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     !((state.is_empty() && !is_orphaned(state, now)) || state.is_stopped() || held || waits || fresh)
 }
 
-/// Returns whether the row has an orphaned lease, for a worker to take over and release.
-/// The scheduler takes over those of jobs. An exclusive holder may only be slow.
+/// Returns whether a lease that no longer runs is orphaned, so that a worker must take it over
+/// and release it.
+///
+/// An exclusive lease that expired recently is not orphaned, since its holder may only be slow.
+/// Neither is a job's lease, since the scheduler takes it over.
 fn is_orphaned(state: &EntityState, now: Timestamp) -> bool {
     state.held.as_ref().is_some_and(|held| match held.kind {
         LeaseKind::Drain => true,
@@ -114,27 +119,30 @@ fn is_orphaned(state: &EntityState, now: Timestamp) -> bool {
 }
 
 impl Sweeper {
-    /// Creates a sweeper, which sends no wake-ups while the queue's `depth` shows a lag.
+    /// Creates a sweeper. It sends no wake-ups while `depth` reports too many waiting messages.
     pub fn new(store: Store, waker: Waker, depth: Arc<dyn Depth>, retention: Duration) -> Self {
         Self { store, waker, depth, retention, most: u64::MAX }
     }
 
-    /// Limits the rows of one sweep: a pass over a large table then costs the same per minute
-    /// and takes longer.
+    /// Limits the number of rows that one sweep visits.
+    ///
+    /// A pass over a large table then takes longer instead of costing more each minute.
     #[must_use]
     pub fn at_most(self, rows: u64) -> Self {
         Self { most: rows, ..self }
     }
 
-    /// Sweeps the segments that are due at `tick`, from the stored position on, until `until` by
-    /// the monotonic clock or the limit of rows. Returns what it did, also on an error.
+    /// Sweeps the segments that are due at `tick`, starting at the stored position.
+    ///
+    /// The sweep ends at `until`, by the monotonic clock, or at the limit of rows. The returned
+    /// counts are valid even if the sweep failed.
     pub async fn go_on(&self, tick: Timestamp, until: Duration) -> (Swept, Result<(), SweepError>) {
         let mut sweep = Sweep { sweeper: self, until, waiting: 0, begun: false, swept: Swept::default() };
         let ended = sweep.take_turns(tick).await;
         (sweep.swept, ended)
     }
 
-    /// Sweeps the whole table at once, without a stored position.
+    /// Sweeps the whole table at once. Ignores the stored position.
     pub async fn sweep_all(&self) -> Result<Swept, SweepError> {
         let mut sweep = Sweep { sweeper: self, until: Duration::MAX, waiting: 0, begun: true, swept: Swept::default() };
         sweep.look_at_the_queue().await?;
@@ -155,13 +163,13 @@ impl Sweeper {
     }
 }
 
-/// The state of a sweep.
 struct Sweep<'a> {
     sweeper: &'a Sweeper,
     until: Duration,
-    /// The wake-ups in the queue at the start.
+    /// The number of messages that waited in the queue when the sweep began.
     waiting: u64,
-    /// The first row is done; an earlier sweep may have stopped at it.
+    /// Whether the first row is done. An error in the first row must not stop the sweep, since the
+    /// previous sweep may have stopped at the same row.
     begun: bool,
     swept: Swept,
 }
@@ -194,7 +202,7 @@ impl Sweep<'_> {
                 }
                 Err(Stop::Time) => break Ok(()),
                 Err(Stop::Error(error @ SweepError::Store(StoreError::Invalid(_)))) if !self.begun => {
-                    // The segment cannot be scanned from here on; continue with the others.
+                    // The rest of this segment cannot be scanned, so the next sweep continues with the next one.
                     tracing::error!(%error, segment = segment.number, "a segment cannot be swept on");
                     turn = turn.finished(tick);
                     break Err(error);
@@ -230,8 +238,8 @@ impl Sweep<'_> {
         Ok(moved)
     }
 
-    /// Sweeps a page and returns where the next begins. Sets `reached` to the last entity
-    /// done.
+    /// Sweeps a page of rows, and returns where the next page begins. Sets `reached` to the last
+    /// entity visited.
     async fn page(&mut self, segment: &Segment, reached: &mut Option<String>) -> Result<Option<Key>, Stop> {
         let store = &self.sweeper.store;
         if self.is_over() {
@@ -243,8 +251,8 @@ impl Sweep<'_> {
                 return Err(Stop::Time);
             }
             let looked = self.look(row).await;
-            // The first row may have stopped the sweep before: skip it, so that those behind it get
-            // their turn.
+            // The previous sweep may have stopped at this first row. Skip it, so that the rows behind
+            // it get their turn.
             match looked {
                 Err(stop) if self.begun => return Err(stop),
                 Err(stop) => {
@@ -336,7 +344,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
 
-    /// A delivery waits, and no wake-up is under way.
+    /// Returns the row of an entity whose delivery waits while no wake-up is under way.
     fn forgotten() -> EntityState {
         EntityState {
             entity: EntityKey::parse("test/a").unwrap(),

@@ -1,8 +1,8 @@
-//! Runs handlers on separate threads, and counts the threads lost to them.
+//! Runs each handler on a thread of its own, and counts the threads that were lost.
 //!
-//! A blocked thread cannot be stopped: a handler that blocks for good keeps its thread
-//! until the process ends. Handlers therefore share no thread pool with anything else,
-//! and abandoned threads that still run are counted.
+//! A blocked thread cannot be stopped. A handler that blocks for good keeps its thread until the
+//! process ends, and this thread is lost. Handlers therefore use no thread pool that other code
+//! depends on.
 
 use std::{
     sync::{
@@ -19,15 +19,19 @@ use tokio::{
 
 use crate::{handler::Isolation, time::Env};
 
-/// The most threads that a process may lose and still take work. A stuck delivery costs a
-/// thread per attempt, with its stack and whatever its handler has locked.
+/// The number of threads that a process may lose and still start handlers.
+///
+/// A delivery whose handler blocks costs a thread per attempt, with its stack and the locks that
+/// its handler holds.
 pub const MOST_LOST: usize = 4;
 
-/// The time for an abandoned handler to end. One that awaits something is dropped
-/// at once, but its thread needs processor time for that.
+/// How long to wait for an abandoned handler to end.
+///
+/// A handler that awaits a future is dropped at once, but its thread needs processor time to do
+/// so.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The handler threads of a process. Clones share their count.
+/// The handler threads of a process. All clones share one count of lost threads.
 #[derive(Debug, Clone)]
 pub struct Threads {
     lost: Arc<watch::Sender<usize>>,
@@ -41,12 +45,12 @@ impl Default for Threads {
 }
 
 impl Threads {
-    /// Returns how many abandoned threads still run.
+    /// Returns how many threads still run a handler that was abandoned.
     pub fn lost(&self) -> usize {
         *self.lost.borrow()
     }
 
-    /// Refuses further work.
+    /// Lets no further handler start.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
     }
@@ -56,8 +60,8 @@ impl Threads {
         self.closed.load(Relaxed)
     }
 
-    /// Returns whether no work is taken: more than [`MOST_LOST`] threads are lost, or they
-    /// were closed.
+    /// Returns whether no further handler may start, because more than [`MOST_LOST`] threads are
+    /// lost or [`Threads::close`] was called.
     pub fn are_spent(&self) -> bool {
         self.are_closed() || self.lost() > MOST_LOST
     }
@@ -67,15 +71,15 @@ impl Threads {
         Self { lost: Arc::new(watch::Sender::new(MOST_LOST + 1)), closed: Arc::default() }
     }
 
-    /// Returns whether too many threads are still lost after half a second, so that the process
-    /// must be replaced.
+    /// Returns whether too many threads are still lost after half a second. Such a process must be
+    /// replaced.
     pub async fn stay_spent(&self, env: &Env) -> bool {
         let mut lost = self.lost.subscribe();
         let back = lost.wait_for(|lost| *lost <= MOST_LOST);
         self.are_spent() && env.within(GRACE, back).await.is_none()
     }
 
-    /// Starts `work`. Returns `None` if no thread is free to start it.
+    /// Starts `work`. Returns `None` if no handler may start or no thread could be created.
     pub(crate) fn begin<F>(&self, isolation: Isolation, work: F) -> Option<Work<F>>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -90,12 +94,13 @@ impl Threads {
         let (worker, runtime) = (WorkerSide(task.clone()), Handle::current());
         let (answer, answered) = oneshot::channel();
         let run = move || {
-            // Dropped in this order, also in a panic: an answered task has not lost its thread.
+            // A panic drops `worker` before `answer`. So whoever sees the end of the work no longer
+            // counts its thread as lost.
             let (answer, worker) = (answer, worker);
             if worker.0.begin() {
                 let output = runtime.block_on(work);
                 drop(worker);
-                // An error means that the task was abandoned.
+                // Sending fails if the task was abandoned.
                 let _ = answer.send(output);
             }
         };
@@ -104,14 +109,16 @@ impl Threads {
     }
 }
 
-/// Started work. If it is dropped before its answer, it is abandoned: it does not
-/// begin, or its thread counts as lost until the work ends.
+/// A handler's work that was started, and that is abandoned when this value is dropped.
+///
+/// Abandoned work that has not begun never does. Otherwise its thread counts as lost until the
+/// work ends.
 pub(crate) enum Work<F: Future> {
     Inline(std::pin::Pin<Box<F>>),
     Thread(oneshot::Receiver<F::Output>, CallerSide),
 }
 
-/// The result of work.
+/// The result of waiting for started work.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Worked<T> {
     Answered(T),
@@ -138,7 +145,7 @@ impl<F: Future> Work<F> {
     }
 }
 
-/// Work on a thread, shared by the thread and its caller.
+/// The state of work on a thread, shared by the thread and its caller.
 #[derive(Debug)]
 struct Task {
     stage: Mutex<Stage>,
@@ -147,18 +154,16 @@ struct Task {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The work has not begun.
     Waiting,
     Running,
-    /// Abandoned while running.
+    /// The caller abandoned the work while it ran.
     Lost,
-    /// Ended, or abandoned before it began.
+    /// The work has ended, or the caller abandoned it before it began.
     Over,
 }
 
 impl Task {
-    /// Changes the stage, keeps the count of lost threads, and returns the previous
-    /// stage.
+    /// Changes the stage, updates the count of lost threads, and returns the previous stage.
     fn change(&self, next: impl FnOnce(Stage) -> Stage) -> Stage {
         let mut stage = self.stage.lock().expect("no one panics while holding this");
         let before = *stage;
@@ -171,7 +176,7 @@ impl Task {
         before
     }
 
-    /// Returns whether to begin: the work was not abandoned.
+    /// Marks the work as running. Returns `false` if the caller has abandoned it.
     fn begin(&self) -> bool {
         self.change(|stage| if stage == Stage::Waiting { Stage::Running } else { stage }) == Stage::Waiting
     }
@@ -186,7 +191,7 @@ impl Task {
     }
 }
 
-/// Ends the task when dropped on its thread.
+/// The thread's reference to a task. Dropping it ends the task.
 struct WorkerSide(Arc<Task>);
 
 impl Drop for WorkerSide {
@@ -195,7 +200,7 @@ impl Drop for WorkerSide {
     }
 }
 
-/// Abandons the task when dropped by its caller.
+/// The caller's reference to a task. Dropping it abandons the task.
 pub(crate) struct CallerSide(Arc<Task>);
 
 impl Drop for CallerSide {

@@ -11,7 +11,7 @@ use crate::{
     time::Env,
 };
 
-/// Sends messages to the queue.
+/// Sends messages to the queue, with retries.
 #[derive(Clone)]
 pub struct Waker {
     queue: Arc<dyn Queue>,
@@ -19,24 +19,26 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Creates a waker on `queue`.
+    /// Creates a waker that sends to `queue`.
     pub fn new(queue: Arc<dyn Queue>, env: Env) -> Self {
         Self { queue, env }
     }
 
-    /// Sends a wake-up without a token; see [`Waker::post`].
+    /// Sends a wake-up of `entity` without a token. See [`Waker::post`].
     pub async fn wake(&self, entity: &EntityKey, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         self.send(&WakeUp::of(entity), delay, patience).await
     }
 
-    /// Sends a wake-up; see [`Waker::post`].
+    /// Sends a wake-up. See [`Waker::post`].
     pub async fn send(&self, wake_up: &WakeUp, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         self.post(&wake_up.clone().into(), delay, patience).await
     }
 
-    /// Sends a message with `delay`, capped at [`LONGEST_DELAY`], for at most `patience`. A
-    /// lost reply can cause a second message, which is harmless: wake-ups may be repeated,
-    /// deliveries are recognised.
+    /// Sends a message, with retries for at most `patience`. `delay` is capped at
+    /// [`LONGEST_DELAY`].
+    ///
+    /// A lost reply can cause a second message. This is harmless: wake-ups may be repeated, and a
+    /// second copy of a delivery is settled as a repeat.
     pub async fn post(&self, message: &Message, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         let delay = delay.min(LONGEST_DELAY);
         let give_up = self.env.monotonic() + patience;
@@ -94,7 +96,7 @@ mod tests {
         }
     }
 
-    /// Answers each send, then repeats the last answer; `None`: no answer.
+    /// A queue that gives these answers in turn, then repeats the last. `None` gives no answer.
     struct Scripted {
         answers: Vec<Option<bool>>,
         sent: Arc<Mutex<Vec<Duration>>>,

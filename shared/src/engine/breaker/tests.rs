@@ -48,7 +48,6 @@ impl Clocked {
         self.end(start, ending)
     }
 
-    /// A breaker that three failures have opened.
     fn opened() -> Self {
         let mut clocked = Self::default();
         let changes: Vec<_> = (1..=3).map(|number| clocked.run(number, 0.0, StartResult::Unwell)).collect();
@@ -102,7 +101,7 @@ fn breaker_admits_one_probe_after_its_wait() {
     clocked.pass(5.0);
     let probe = clocked.start(4);
     assert!(!clocked.is_admitted(5), "one at a time");
-    // Its result is unknown: another may be the probe.
+    // The probe's result is unknown, so the next start may be the probe.
     clocked.end(probe, StartResult::Unknown);
     assert!(clocked.is_admitted(5));
 }
@@ -188,7 +187,7 @@ fn hanging_starts_refuse_further_ones() {
     assert!(clocked.is_admitted(4), "they have only just begun");
     clocked.pass(1.1);
     assert_eq!(clocked.admit(4), Admission::NotNow { wait: PATIENCE, longest: PATIENCE });
-    // The first success shows that they do not hang.
+    // The first success shows that the other starts do not hang.
     clocked.end(hanging[0], StartResult::Success);
     assert!(clocked.is_admitted(4));
 }
@@ -208,7 +207,7 @@ fn slow_successful_handler_is_not_refused() {
     let mut clocked = Clocked::default();
     clocked.run(0, 3.0, StartResult::Success);
     let mut running = std::collections::VecDeque::new();
-    // A start of 3 s every 300 ms: ten at a time.
+    // Each start takes 3 s and one begins every 300 ms, so ten run at a time.
     for number in 1..=200 {
         running.push_back((clocked.start(number), clocked.now + Duration::from_secs(3)));
         clocked.pass(0.3);

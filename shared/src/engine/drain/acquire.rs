@@ -1,4 +1,4 @@
-//! Acquires the lease for a drain, or says why it cannot.
+//! Acquires the lease of an entity for a drain, or decides what happens to the wake-up instead.
 
 use std::time::Duration;
 
@@ -17,31 +17,32 @@ use crate::{
     telemetry::{Event, RequeueReason},
 };
 
-/// The first wait between two looks at an exclusive lease; doubles up to [`SHORT_WAIT`].
+/// The first wait between two reads of an entity whose lease is held. Each read doubles it, up to
+/// [`SHORT_WAIT`].
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
 pub(super) enum Acquisition {
     Granted(LeaseRenewer, EntityState),
     NothingToDo,
-    /// Requeue the wake-up with this delay.
+    /// Requeue the wake-up with this delay, for this reason.
     Requeue(Duration, RequeueReason),
-    /// Delete the wake-up if it carries another token than this one; otherwise requeue
-    /// it with this delay.
+    /// Another wake-up, which carries this token, will continue the work. See
+    /// [`AcquireStep::Awaits`].
     Awaits(FencingToken, Duration),
 }
 
-/// A request for the lease, repeated while the entity's holder is waited for.
+/// A request for an entity's lease, repeated while another holder has the lease.
 struct LeaseRequest<'a> {
     drainer: &'a Drainer,
     deadline: Duration,
     slot: &'a DrainSlot<'a>,
     in_flight: &'a InFlight,
     request: Acquire,
-    /// The time of the last request, by the monotonic clock.
+    /// When the last request was sent, by the monotonic clock.
     sent: Duration,
-    /// The end of the wait for an exclusive holder.
+    /// When to stop waiting for the holder, by the monotonic clock.
     give_up: Duration,
-    /// The next wait for an exclusive holder.
+    /// How long to wait before the next read of the entity's row.
     look: Duration,
     polls: u32,
 }
@@ -63,7 +64,7 @@ impl Drainer {
         let mut request =
             LeaseRequest { drainer: self, deadline, slot, in_flight, request, sent, give_up, look, polls };
         let acquisition = match request.run().await {
-            // A newer version is being deployed, or the row needs a repair.
+            // A newer version of the program is being deployed, or the row needs a repair.
             Err(DrainError::Store(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_)))) => {
                 tracing::error!(%entity, %error, "requeued");
                 Ok(Acquisition::Requeue(UNREADABLE, RequeueReason::Unreadable))
@@ -150,7 +151,7 @@ impl LeaseRequest<'_> {
     async fn take_over(&mut self, seen: EntityState, patience: Duration) -> Result<Acquired, StoreError> {
         let Drainer { store, observer, .. } = self.drainer;
         self.sent = store.env().monotonic();
-        // The holder's nonce stays the same, so that the holder recognises a request that landed.
+        // The request keeps its holder nonce, by which `judge` recognises that an earlier request landed.
         self.request.now = store.env().now();
         let answer = store.run(&TakeOver { request: self.request.clone(), seen }, patience).await?;
         if let Acquired::Granted(lease, _) = &answer {
@@ -159,7 +160,7 @@ impl LeaseRequest<'_> {
         Ok(answer)
     }
 
-    /// Waits, then reads the row; `None`: the entity looks free.
+    /// Waits, then reads the row. Returns `None` if the entity looks free.
     async fn look(&mut self, wait: Duration) -> Result<Option<Acquired>, StoreError> {
         let store = &self.drainer.store;
         store.env().sleep(store.env().jittered(wait)).await;

@@ -1,4 +1,4 @@
-//! Decides how a drain begins and what happens to its wake-up, without I/O or a clock.
+//! Decides how a drain begins and what happens to its wake-up. Uses neither I/O nor a clock.
 
 use std::time::Duration;
 
@@ -14,34 +14,38 @@ use crate::{
     time::Timestamp,
 };
 
-/// The step after an answer to a request for the lease.
+/// What a worker does after an answer to its request for the lease.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AcquireStep {
     /// Drain the inbox.
     Granted(Lease, EntityState),
     /// End without a drain.
     NothingToDo,
-    /// Requeue the wake-up with this delay.
+    /// Requeue the wake-up with this delay, for this reason.
     Requeue(Duration, RequeueReason),
-    /// Delete the wake-up if it carries another token than this one; otherwise requeue
-    /// it with this delay.
+    /// Leave the work to the wake-up that carries this token.
+    ///
+    /// Requeue the received wake-up with this delay if it carries this token or none. Otherwise
+    /// delete it.
     Awaits(FencingToken, Duration),
-    /// Wait, then send a new request.
+    /// Wait for this time, then request the lease again.
     AskAfter(Duration),
-    /// Wait at most this long, then read the row.
+    /// Wait at most this long, then read the entity's row.
     LookWithin(Duration),
-    /// The lease has expired: take it over. If deliveries wait, first let every other drain
-    /// of the batch finish.
+    /// Take the lease over, because it has expired. If a delivery is suspected, first let every
+    /// other drain of the batch finish.
     TakeOver {
         /// The row with the expired lease.
         seen: EntityState,
-        /// The attempts at the suspected delivery; `None` if no delivery is suspected.
+        /// How often the suspected delivery was tried. `None` if no delivery is suspected.
         attempts: Option<u32>,
     },
 }
 
-/// Returns the step after `answer` at `now`, with `left` of the function's time. `look` is
-/// the next wait for an exclusive holder; `None` if the time for waiting is over.
+/// Returns what to do after `answer`, which was received at `now`.
+///
+/// `left` is the time left to the function. `look` is the next wait for the current holder, or
+/// `None` if the worker has waited long enough.
 pub fn acquire_step(answer: Acquired, now: Timestamp, left: Duration, look: Option<Duration>) -> AcquireStep {
     match answer {
         Acquired::Granted(lease, state) => AcquireStep::Granted(lease, state),
@@ -59,7 +63,7 @@ pub fn acquire_step(answer: Acquired, now: Timestamp, left: Duration, look: Opti
         Acquired::Held(seen) => match &seen.held {
             None => AcquireStep::NothingToDo,
             Some(held) if !held.runs(now) => {
-                // The delivery in front may have killed its holder.
+                // The delivery in front may have crashed the holder.
                 let is_suspect = held.kind == LeaseKind::Drain && !seen.is_empty();
                 let attempts = is_suspect.then(|| seen.attempts + seen.suspect);
                 AcquireStep::TakeOver { seen, attempts }
@@ -74,7 +78,8 @@ pub fn acquire_step(answer: Acquired, now: Timestamp, left: Duration, look: Opti
     }
 }
 
-/// Returns the answer that the row implies; `None`: the entity looks free.
+/// Returns the answer that a request for the lease would get, judging by the row. Returns `None`
+/// if the entity looks free.
 pub fn refusal(row: Option<EntityState>) -> Option<Acquired> {
     match row {
         None => Some(Acquired::Empty),
@@ -83,12 +88,12 @@ pub fn refusal(row: Option<EntityState>) -> Option<Acquired> {
     }
 }
 
-/// Returns whether a worker drains the entity and has not announced a hand-over.
+/// Returns whether a drain holds the lease and has not marked a hand-over.
 fn is_at_work(state: &EntityState, held: &Held) -> bool {
     held.kind == LeaseKind::Drain && state.handover.is_none()
 }
 
-/// Returns the step that requeues the wake-up until the lease would expire.
+/// Returns the step that requeues the wake-up until the lease expires.
 fn requeue_until_expiry(held: &Held, now: Timestamp) -> AcquireStep {
     let reason = match held.kind {
         LeaseKind::Drain => RequeueReason::Drained,
@@ -102,46 +107,47 @@ fn requeue_until_expiry(held: &Held, now: Timestamp) -> AcquireStep {
 pub enum Drained {
     /// Nothing is left to do for the wake-up.
     Ended,
-    /// Requeue the wake-up with this delay.
+    /// The wake-up is requeued with this delay, for this reason.
     Requeue(Duration, RequeueReason),
-    /// Delete the wake-up if it carries another token than this one; otherwise requeue
-    /// it with this delay.
+    /// The wake-up that carries this token continues the work. See [`AcquireStep::Awaits`].
     Awaits(FencingToken, Duration),
     /// The lease was lost.
     Lost,
-    /// The store cannot be reached, a row is corrupt, or a wake-up could not be sent. The
-    /// lease, if there is one, is left to expire.
+    /// The drain failed: the store cannot be reached, a row is corrupt, or a wake-up could not be
+    /// sent. If the drain holds the lease, the lease is left to expire.
     Failed,
 }
 
-/// The next action for a wake-up.
+/// What a worker does with a received wake-up after its drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
-    /// Delete it.
+    /// Delete the wake-up.
     Delete,
-    /// Keep it, so that the queue delivers it again.
+    /// Keep the wake-up, so that the queue delivers it again.
     Keep,
-    /// Send this wake-up with this delay, then delete the received one. Keep that one if
-    /// sending fails.
+    /// Send this wake-up with this delay, then delete the received one. If sending fails, keep the
+    /// received one.
     Replace(WakeUp, Duration, RequeueReason),
 }
 
-/// Returns what to do with `wake_up` after its drain. `is_replaced`: a fresh one was sent
-/// before the drain began. `lease` is the length of a lease.
+/// Returns what to do with `wake_up` after its drain.
+///
+/// `is_replaced` says that a fresh wake-up was sent before the drain began. `lease` is the length
+/// of a lease.
 pub fn disposition(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease: Duration) -> Disposition {
     let fresh = || wake_up.clone();
     match drained {
         Drained::Ended => Disposition::Delete,
-        // The awaited wake-up is another one.
+        // Another wake-up continues the work.
         Drained::Awaits(awaited, _) if wake_up.token.is_some_and(|token| token != awaited.0) => Disposition::Delete,
-        // One fresh wake-up was sent already; a second one would multiply them.
+        // A fresh wake-up was already sent. A second one would multiply the wake-ups.
         _ if is_replaced => Disposition::Delete,
         Drained::Awaits(awaited, delay) => {
             Disposition::Replace(WakeUp::under(&wake_up.entity, awaited), delay, RequeueReason::Retry)
         }
         Drained::Requeue(delay, reason) => Disposition::Replace(fresh(), delay, reason),
-        // The new holder may have acted on a copy of this wake-up that is already deleted, so send a fresh
-        // one.
+        // The new holder may have received a copy of this message, which is then already deleted. So
+        // send a fresh wake-up.
         Drained::Lost => Disposition::Replace(fresh(), lease, RequeueReason::Lost),
         Drained::Failed => Disposition::Keep,
     }

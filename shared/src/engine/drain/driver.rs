@@ -1,4 +1,4 @@
-//! Takes a drain's steps, one after the other, while its lease is renewed.
+//! Carries out a drain's steps, one after the other, and renews its lease meanwhile.
 
 mod commit;
 mod fail;
@@ -35,24 +35,26 @@ use crate::{
     traces::{DrainSpans, Written},
 };
 
-/// The first wait at a gap; doubles up to [`LONGEST_LOOK`].
+/// The first wait between two reads of an empty sequence. Each read doubles it, up to
+/// [`LONGEST_LOOK`].
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LONGEST_LOOK: Duration = Duration::from_millis(400);
 
-/// Time kept free at the end to release the lease: a holder whose function is stopped
-/// looks like one that crashed.
+/// The time reserved at the end of an invocation to release the lease.
+///
+/// A holder whose invocation ends before it releases looks like one that crashed.
 const RELEASE_MARGIN: Duration = Duration::from_secs(1);
 
-/// Deliveries that were handed to the handler; empty if no handler was started.
+/// The deliveries that one handler start covered. Without a start, there are none.
 #[derive(Debug, Clone, Default)]
 struct HandlerRun {
-    /// Oldest first.
+    /// The deliveries that the handler got, oldest first.
     deliveries: Vec<Arc<Delivery>>,
     group: Group,
     took: Option<Duration>,
 }
 
-/// A step, and the handler run that the step concludes.
+/// A drain's next step, and the handler run whose result it writes.
 struct Next {
     step: Step,
     run: HandlerRun,
@@ -64,30 +66,29 @@ impl Next {
     }
 }
 
-/// The drain ends, or continues. It continues with the contained step, if that is known
-/// already.
+/// Says whether the drain ends or continues, and with which step if that is already decided.
 type Flow = ControlFlow<(), Option<Next>>;
 
 const CONTINUE: Flow = Flow::Continue(None);
 
-/// A drain that holds the lease.
+/// Runs a drain that holds its entity's lease.
 pub(super) struct Driver<'a> {
     drainer: &'a Drainer,
     renewer: LeaseRenewer,
     drain: Drain,
-    /// The source of the delivery in front, once it was looked up.
+    /// The source of the delivery in front, once `Step::FindSource` has looked it up.
     source: Option<Found>,
     deadline: Duration,
     slot: &'a DrainSlot<'a>,
     in_flight: &'a InFlight,
-    /// The time of the row's last read, by the monotonic clock.
+    /// When the entity's row was last read, by the monotonic clock.
     seen: Duration,
-    /// The highest sequence known to be claimed, and the monotonic time at which that
-    /// was first known.
+    /// The highest sequence known to be claimed, and when this drain first knew of the claim, by
+    /// the monotonic clock.
     claimed: (Sequence, Duration),
     slice_ends: Duration,
-    /// The next start that the source's rate allows; `None` until a handler is
-    /// started for the delivery in front.
+    /// The earliest time at which the source's rate allows the next start. `None` unless a
+    /// handler was started for the delivery in front.
     not_before: Option<Timestamp>,
     spans: DrainSpans,
 }
@@ -124,8 +125,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Drains until the lease ends. `is_replaced` means that a fresh wake-up was sent
-    /// in place of the received one.
+    /// Drains until the lease ends. `is_replaced` says that a fresh wake-up was sent before the
+    /// drain began.
     pub(super) async fn run(mut self, is_replaced: bool) -> Result<(), DrainError> {
         let token = self.renewer.lease().token();
         let entity = self.drain.state().entity.clone();
@@ -151,8 +152,8 @@ impl<'a> Driver<'a> {
             }
             let taken = self.take(step, run).await;
             self.spans.decided(match &taken {
-                // A next step is known only after a refused write. If no wake-up could be sent, nothing was
-                // written.
+                // Only a step whose write was refused decides the next step itself. And if no wake-up could
+                // be sent, nothing was written.
                 Ok(Flow::Continue(Some(_))) | Err(DrainError::WakeUp) => Written::Refused,
                 Ok(_) => Written::Stands,
                 Err(DrainError::Lost) => Written::Lost,
@@ -171,7 +172,7 @@ impl<'a> Driver<'a> {
         Next::new(self.drain.next(&self.moment(), self.source.as_ref()))
     }
 
-    /// Takes a step; `run` is the handler run that the step concludes.
+    /// Carries out a step. `run` is the handler run whose result the step writes.
     async fn take(&mut self, step: Step, run: HandlerRun) -> Result<Flow, DrainError> {
         match step {
             Step::ReleaseEmpty => self.release_empty().await,
@@ -223,8 +224,10 @@ impl<'a> Driver<'a> {
         self.drain.front().expect("the step is about a delivery").unpacked.head()
     }
 
-    /// Ends the drain because the store failed. The lease must not expire: the worker
-    /// that takes it over would suspect a delivery that is not at fault.
+    /// Ends the drain because the store failed.
+    ///
+    /// The lease must not just expire: the worker that takes it over would suspect the delivery in
+    /// front, which is not the cause.
     async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), DrainError> {
         let entity = self.drain.state().entity.clone();
         tracing::error!(%entity, %error, "requeued");
@@ -232,7 +235,8 @@ impl<'a> Driver<'a> {
             StoreError::Unavailable(_) => (self.drainer.settings.lease, RequeueReason::StoreOut),
             StoreError::Corrupt(_) | StoreError::Invalid(_) => (UNREADABLE, RequeueReason::Unreadable),
         };
-        // A fresh wake-up is under way by now. A write in doubt may have ended the lease, so errors below do not count.
+        // A write without a reply may already have ended the lease, so the errors of ending it are
+        // ignored below. Either way, a fresh wake-up has been sent.
         match stop(is_replaced) {
             Stop::Release => {
                 let _ = self.release().await;
@@ -271,7 +275,8 @@ impl<'a> Driver<'a> {
         self.now() + self.drainer.settings.retention
     }
 
-    /// Returns when the row expires if it stays idle; `None`: never, or it is on hold.
+    /// Returns when the row expires if it stays idle. `None` means that the row never expires, for
+    /// example on hold.
     fn idle_purge_at(&self, recent: &Recent) -> Option<Timestamp> {
         if self.drain.state().hold.since().is_some() {
             return None;
@@ -279,9 +284,11 @@ impl<'a> Driver<'a> {
         idle_purge_at(&self.drain.state().entity, recent, self.now(), self.drainer.settings.retention)
     }
 
-    /// Returns the least time for which the next sequence has been claimed. It counts from
-    /// when this drain first saw the claim, or from a later write of another process, less
-    /// a minute of clock skew. An overestimate only costs the sequence's ingest another claim.
+    /// Returns for how long the next sequence has been claimed, at least.
+    ///
+    /// The time counts from when this drain first saw the claim. If other processes have since
+    /// written a newer claim or a delivery behind the gap, the age of that write counts, less a
+    /// minute of clock skew. An overestimate is harmless: ingest only has to claim again.
     fn claimed_for(&mut self) -> Duration {
         let state = self.drain.state();
         if state.next() > self.claimed.0 {
@@ -293,8 +300,9 @@ impl<'a> Driver<'a> {
         seen.max(written.unwrap_or_default().saturating_sub(CLOCKS_APART))
     }
 
-    /// Waits for a claimed sequence to be filled, for as long as an append may take. The
-    /// ingest that claimed it is slow or dead.
+    /// Waits until the next sequence is filled, for at most the configured `gap`.
+    ///
+    /// The sequence is claimed but empty, because the ingest that claimed it is slow or has died.
     async fn await_gap(&mut self) -> Result<Flow, DrainError> {
         let sequence = self.drain.state().next();
         let left = self.drainer.settings.gap.saturating_sub(self.claimed_for());
@@ -339,14 +347,14 @@ impl<'a> Driver<'a> {
         Ok(Flow::Break(()))
     }
 
-    /// Returns how long to try a write that ends or extends the lease: as long as this
-    /// drain may hold the lease, or a little longer. A late write is safe, because its
-    /// condition decides.
+    /// Returns how long to retry a write that ends or extends the lease.
+    ///
+    /// The time may exceed the lease. A late write is safe, because its condition is checked.
     fn patience(&self) -> Duration {
         self.renewer.left().max(PATIENCE)
     }
 
-    /// Ends the lease, with deliveries left, after a fresh wake-up was sent.
+    /// Sends a fresh wake-up for the deliveries that are left, then ends the lease.
     async fn hand_over(&mut self, delay: Duration, reason: RequeueReason) -> Result<Flow, DrainError> {
         let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
         let due = self.now() + delay;
@@ -354,7 +362,7 @@ impl<'a> Driver<'a> {
         self.end_lease(due).await
     }
 
-    /// Ends the lease; a wake-up sent under its token is due at `due`.
+    /// Ends the lease, and records that the wake-up sent under its token is due at `due`.
     async fn end_lease(&mut self, due: Timestamp) -> Result<Flow, DrainError> {
         let hand_over = HandOver { lease: self.renewer.lease(), suspected: self.drain.state().is_suspect(), due };
         match self.drainer.store.run(&hand_over, self.patience()).await? {

@@ -1,4 +1,4 @@
-//! The visibility of a batch's messages, shared by its drains.
+//! Tracks for how long a batch's messages stay invisible to other workers.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::time::Env;
 
-/// The state of a batch's messages, which stay invisible to other workers for a time.
+/// The visibility of a batch's queue messages, shared by the batch's drains.
 #[derive(Debug)]
 pub struct InFlight {
     env: Env,
@@ -15,40 +15,44 @@ pub struct InFlight {
 
 #[derive(Debug, Default)]
 struct Visibility {
-    /// At least one drain of the batch was granted its lease.
+    /// Whether at least one drain of the batch was granted its lease.
     is_granted: bool,
-    /// The first extension was answered or failed, or there will be none.
+    /// Whether the first extension was answered or failed, or no extension will be sent.
     is_extended: bool,
-    /// The monotonic time until which the messages are certainly invisible; `None` if
-    /// that is longer than the function may run.
+    /// Until when the messages are certainly invisible, by the monotonic clock. `None` if they stay
+    /// invisible for longer than the function may run.
     until: Option<Duration>,
 }
 
 impl InFlight {
-    /// Creates the state of a new batch. `extends`: from the first grant on, its visibility
-    /// timeout is short and extended again and again. Otherwise the queue's own timeout
-    /// applies, which is longer than the function may run.
+    /// Creates the visibility of a newly received batch.
+    ///
+    /// If `extends`, the worker sets a short visibility timeout at the first grant and keeps
+    /// extending it. Otherwise the queue's own timeout applies, which is longer than the function
+    /// may run.
     pub fn new(env: &Env, extends: bool) -> Self {
         let visibility = Visibility { is_extended: !extends, ..Visibility::default() };
         Self { env: env.clone(), visibility: watch::Sender::new(visibility) }
     }
 
-    /// Waits until a drain of the batch is granted its lease.
+    /// Waits until the first drain of the batch is granted its lease.
     pub async fn first_grant(&self) {
         self.visibility.subscribe().wait_for(|now| now.is_granted).await.expect("the sender is borrowed");
     }
 
-    /// Notes a request to the queue to extend the timeout to `time` from now. Returns
-    /// the end of that time, for [`InFlight::extended`]. The messages may reappear then,
-    /// because the request may land although its reply is lost.
+    /// Records that a request is sent to set the visibility timeout to `time` from now.
+    ///
+    /// Returns the end of that time, for [`InFlight::extended`]. The messages may reappear then even
+    /// if the request seems to fail, because only its reply may be lost.
     pub fn extending(&self, time: Duration) -> Duration {
         let until = self.env.monotonic() + time;
         self.visibility.send_modify(|now| now.until = Some(now.until.map_or(until, |was| was.min(until))));
         until
     }
 
-    /// Notes the queue's answer. The messages are invisible until `until`; `None` means
-    /// that the queue did not confirm the extension.
+    /// Records the queue's answer to an extension: the messages are invisible until `until`.
+    ///
+    /// `None` means that the queue did not confirm the extension.
     pub fn extended(&self, until: Option<Duration>) {
         self.visibility.send_modify(|now| {
             now.is_extended = true;
@@ -60,14 +64,18 @@ impl InFlight {
         self.visibility.send_modify(|now| now.is_granted = true);
     }
 
-    /// Waits for the first extension. Without it, a handler that kills its process at
-    /// once would keep its order waiting for the queue's own timeout.
+    /// Waits until the queue has answered the first extension, or it has failed.
+    ///
+    /// Without this wait, a handler that kills its process at once would keep its entity waiting for
+    /// the queue's own, much longer timeout.
     pub(super) async fn first_extension(&self) {
         self.visibility.subscribe().wait_for(|now| now.is_extended).await.expect("the sender is borrowed");
     }
 
-    /// Returns how long the messages are certainly invisible. After that another worker
-    /// may have received and deleted them: a lease acquired then would have no wake-up.
+    /// Returns for how long the messages are certainly invisible.
+    ///
+    /// After this time another worker may have received and deleted them. A lease acquired then
+    /// would have no wake-up.
     pub(super) fn invisible_for(&self) -> Duration {
         let left = |until: Duration| until.saturating_sub(self.env.monotonic());
         self.visibility.borrow().until.map_or(Duration::MAX, left)

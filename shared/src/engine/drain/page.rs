@@ -1,5 +1,7 @@
-//! Reads the next deliveries of an inbox. If receipts have left the entity's row, it
-//! also reads the receipts that would make these deliveries repeats.
+//! Reads the next deliveries of an inbox, a page at a time.
+//!
+//! If receipts have moved from the entity's row to separate rows, reading a page also reads the
+//! receipts that would make its deliveries repeats.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,15 +19,16 @@ use crate::{
     time::Timestamp,
 };
 
-/// The size of a page. Its receipts, up to three per delivery, fit one batch read of 100.
+/// The number of deliveries in a page. Their receipts, up to three per delivery, fit in one batch
+/// read of 100 items.
 const PAGE: u32 = 25;
 
-/// An inbox's item.
+/// An item of an inbox.
 #[derive(Debug, Clone)]
 pub enum PageItem {
     /// A delivery.
     Delivery(Box<Waiting>),
-    /// Fills a sequence that was claimed and never written.
+    /// The tombstone of a sequence that was claimed and never written.
     Tombstone(Sequence),
 }
 
@@ -39,10 +42,10 @@ impl PageItem {
     }
 }
 
-/// A delivery that is not settled.
+/// A delivery in the inbox that is not settled yet.
 #[derive(Debug, Clone)]
 pub struct Waiting {
-    /// The delivery, its body still packed.
+    /// The delivery, whose body is still compressed or stored in parts.
     pub unpacked: Unpacked,
     /// The delivery's row, which parking copies.
     pub row: Row,
@@ -53,16 +56,17 @@ pub struct Waiting {
 pub struct Page {
     pub(super) items: VecDeque<PageItem>,
     pub(super) receipts: BTreeMap<IdentityHash, Receipt>,
-    /// The time at which the first delivery behind the gap at the page's end was appended.
+    /// When the first delivery behind the gap at the page's end was appended.
     pub(super) behind: Option<Timestamp>,
 }
 
 impl Page {
-    /// Parses the rows from `from` on. The page ends before the first gap or corrupt row.
+    /// Creates a page from `rows`, which start at `from`. The page ends before the first gap or
+    /// corrupt row.
     ///
     /// # Errors
     ///
-    /// The first row is corrupt.
+    /// Returns an error if the first row is corrupt.
     pub fn parse(entity: &EntityKey, from: Sequence, rows: Vec<Row>) -> Result<Self, CorruptRow> {
         let mut page = Self::default();
         let mut expected = from;
@@ -87,16 +91,16 @@ impl Page {
         Ok(page)
     }
 
-    /// Returns the identities whose receipts are to be read.
+    /// Returns the identities whose receipts would make the page's deliveries repeats.
     pub fn identities(&self) -> BTreeSet<IdentityHash> {
         self.items.iter().filter_map(PageItem::delivery).flat_map(Delivery::repeated_hashes).collect()
     }
 
-    /// Adds receipts.
+    /// Adds the receipts in `rows` to the page.
     ///
     /// # Errors
     ///
-    /// One of them is corrupt.
+    /// Returns an error if one of the rows is corrupt.
     pub fn with_receipts(mut self, rows: &[Row]) -> Result<Self, CorruptRow> {
         for row in rows {
             let receipt = Receipt::parse(row)?;
@@ -105,7 +109,8 @@ impl Page {
         Ok(self)
     }
 
-    /// Reads the items from `from` to `to`, and their receipts if `has_spilled`.
+    /// Reads the page of items from `from` on, up to `to`. With `has_spilled`, also reads their
+    /// receipt rows.
     pub(crate) async fn read(
         store: &Store,
         entity: &EntityKey,
@@ -131,7 +136,7 @@ impl Page {
         self.receipts.get(&identity)
     }
 
-    /// Appends the page behind this one.
+    /// Appends the next page to this one.
     pub(crate) fn extend(&mut self, next: Page) {
         self.items.extend(next.items);
         self.receipts.extend(next.receipts);

@@ -1,4 +1,6 @@
-//! Parks a delivery: for a worker that gives it up, an operator who skips it, or a
+//! Stores the copy of a delivery that is being parked.
+//!
+//! A delivery is parked when a worker gives it up, when an operator skips it, and during a
 //! restore.
 
 use std::time::Duration;
@@ -16,24 +18,26 @@ use crate::{
     },
 };
 
-/// How much longer a body's parts are kept than the row that names them: TTL may delete
-/// them days apart.
+/// How much longer the parts of a body are kept than the delivery's row that names them.
+///
+/// DynamoDB's TTL may delete rows of the same age days apart.
 pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 
-/// The additions of a parked delivery's row.
+/// What a parked delivery's row holds in addition to the delivery.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parking<'a> {
-    /// The last error, stored up to 1,000 characters.
+    /// The delivery's last error, which is stored up to 1,000 characters.
     pub error: &'a str,
-    /// The token of the delivery's run before a rewind.
+    /// The token of the delivery's run before a rewind, if it was rewound.
     pub run_before: Option<FencingToken>,
-    /// `None`: until an operator decides.
+    /// How long the row is kept. `None` keeps it until an operator redrives or discards it.
     pub kept_for: Option<Duration>,
 }
 
 impl Parking<'_> {
-    /// Parks the delivery, which is still to be settled as parked. A repeat keeps the
-    /// first row and extends its time.
+    /// Stores the parked copy. The caller must still settle the delivery as parked.
+    ///
+    /// If the delivery already has a parked copy, the copy stays and its TTL is extended.
     pub(crate) async fn park(self, store: &Store, waiting: &Waiting) -> Result<(), StoreError> {
         let (head, now) = (waiting.unpacked.head(), store.env().now());
         let until = self.kept_for.map(|kept_for| now + kept_for);
@@ -49,7 +53,7 @@ impl Parking<'_> {
         let (entity, sequence) = (head.entity(), head.sequence());
         store.run(&Park { entity, sequence, row: &row }, PATIENCE).await?;
         if let Some(until) = until {
-            // A worker may have parked it weeks ago and died before it settled it.
+            // A worker may have stored the copy weeks ago, and died before it settled the delivery.
             store.run(&ExtendRetention { row: parked_row(entity, sequence), until }, PATIENCE).await?;
         }
         Ok(())

@@ -1,5 +1,6 @@
-//! Decides what a drain that holds the lease does next, without I/O or a clock of its
-//! own. `driver.rs` takes the steps and reports their results.
+//! Decides what a drain that holds the lease does next. Uses neither I/O nor a clock.
+//!
+//! `driver.rs` carries out the steps, and tells this module their results.
 
 mod retry;
 
@@ -30,20 +31,24 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest wait inside a drain; for a longer one the wake-up is requeued.
+/// The longest wait for which a drain keeps its lease. For a longer wait, a delayed wake-up is
+/// sent.
 pub(super) const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// Delays the wake-up until the lease has ended; an earlier one would only be requeued.
+/// The delay of a hand-over's wake-up. Without a delay, the wake-up would arrive before the lease
+/// has ended, and would only be requeued.
 pub(super) const HANDOVER_DELAY: Duration = Duration::from_secs(1);
 
-/// The delay of the wake-up of a paused source's delivery: SQS's maximum.
+/// The delay of a wake-up whose delivery's source is paused: the longest that SQS supports.
 const PAUSED: Duration = Duration::from_secs(900);
 
-/// The most bytes of bodies in a group: an invoked function takes 6 MB, and JSON adds
-/// escapes, base64 a third.
+/// The largest total size of a group's bodies, in bytes.
+///
+/// An invoked Lambda function takes 6 MB, and encoding makes the bodies longer: JSON adds escapes,
+/// and base64 adds a third.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
-/// The longest time to record a start; then the handler starts without a record.
+/// The longest time for recording a start. Afterwards the handler starts without a record.
 pub(crate) const MARK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A drain's view of its entity.
@@ -52,64 +57,65 @@ pub struct Drain {
     state: EntityState,
     page: Page,
     memory: Memory,
-    /// The next sequence was read, and is not filled.
+    /// Whether the next sequence was read and found empty.
     is_at_gap: bool,
-    /// Receipts had left the row when the lease was granted, so pages are read with receipt rows.
+    /// Whether some receipts were in rows of their own when the lease was granted. Pages are then
+    /// read with their receipt rows.
     has_spilled: bool,
-    /// The receipts that this drain has dropped from the row since.
+    /// The identities whose receipts this drain has dropped from the entity's row.
     dropped: BTreeSet<IdentityHash>,
-    /// The sequences whose receipts this drain has written to separate rows.
+    /// The sequences whose receipts this drain has already written to rows of their own.
     spilled: BTreeSet<Sequence>,
 }
 
-/// The capacity of an entity's row for receipts, and their retention.
+/// How many receipts an entity's row holds, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// The number of receipts that the row holds.
+    /// The largest number of receipts that the row holds.
     pub capacity: usize,
     /// How long a settled delivery is remembered.
     pub retention: Duration,
 }
 
-/// The settlement of the delivery in front and its group.
+/// A request to settle the item in front, or the group that begins there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SettleRequest {
-    /// The outcome; of a group delivered as the latest, that of its last delivery.
+    /// The outcome. In a `latest` group, only the last delivery gets it.
     pub settlement: Settlement,
-    /// The deliveries.
+    /// The deliveries to settle.
     pub group: Group,
-    /// The token of the lease.
+    /// The fencing token of the drain's lease.
     pub token: FencingToken,
-    /// The number of attempts.
+    /// The number of attempts that the receipt records.
     pub attempts: u32,
-    /// The handler's duration, if it ran.
+    /// How long the handler ran, if it was started.
     pub took: Option<Duration>,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The retries with which the next delivery begins.
+    /// The waits that the next delivery starts with.
     pub carried: Retries,
 }
 
-/// The deliveries that one handler start covers: the one in front, and those directly
+/// The deliveries that one handler start covers: the delivery in front, and possibly some directly
 /// behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Group {
     /// The number of deliveries.
     pub size: usize,
-    /// The handler gets only the last delivery, which supersedes the others.
+    /// Whether the handler gets only the last delivery, which supersedes the others.
     pub is_latest: bool,
 }
 
 impl Group {
-    /// The delivery in front, by itself.
+    /// A group that consists of the delivery in front only.
     pub const ONE: Self = Self { size: 1, is_latest: false };
 
-    /// Returns whether there is more than one delivery.
+    /// Returns whether the group has more than one delivery.
     pub fn is_several(self) -> bool {
         self.size > 1
     }
 
-    /// Returns the outcome of each delivery, given that of the last.
+    /// Returns the outcome of each delivery, given the outcome of the last one.
     fn settlements(self, last: Settlement) -> impl Iterator<Item = Settlement> {
         let others = if self.is_latest { Settlement::Superseded } else { last };
         std::iter::repeat_n(others, self.size - 1).chain([last])
@@ -122,101 +128,101 @@ impl Default for Group {
     }
 }
 
-/// The first item that is not settled.
+/// The first item of an inbox that is not settled.
 #[derive(Debug)]
 pub enum Front<'a> {
-    /// A delivery to run.
+    /// A delivery whose handler must run.
     Delivery(&'a Waiting),
-    /// A rewound delivery that was not applied before: settle it again as before, without running
-    /// it.
+    /// A delivery that gets this outcome without running the handler: a repeat, or a rewound
+    /// delivery that was not applied before the rewind.
     Settled(Settlement),
     /// A tombstone.
     Tombstone,
-    /// No item was read.
+    /// An item that was not read yet.
     Unread,
 }
 
-/// The state of the process when a step is decided.
+/// The clock and the state of the process when a step is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// The wall clock.
+    /// The time by the wall clock.
     pub now: Timestamp,
     /// The time left to the function.
     pub left: Duration,
-    /// No other drain of the batch runs or begins.
+    /// Whether this drain is isolated: no other drain of its batch runs or will begin.
     pub is_alone: bool,
-    /// No thread is left for a handler.
+    /// Whether the process may start no more handlers.
     pub is_spent: bool,
 }
 
 /// The next step of a drain.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// End the lease: the inbox is empty.
+    /// End the lease, because the inbox is empty.
     ReleaseEmpty,
-    /// End the lease: the entity is blocked or on hold.
+    /// End the lease, because the entity is blocked or on hold.
     Release,
     /// Block the entity at the next sequence.
     Block(BlockReason),
-    /// Send a wake-up, then end the lease.
+    /// Send a wake-up with this delay, then end the lease.
     HandOver(Duration, RequeueReason),
-    /// Wait, then decide again.
+    /// Wait for this time, then decide again.
     Wait(Duration),
-    /// Read the next page.
+    /// Read the next page of the inbox.
     ReadPage,
     /// Wait for the next sequence to be filled.
     AwaitGap,
-    /// Fill the next sequence with a tombstone.
+    /// Write a tombstone to this sequence, which is the next one.
     WriteTombstone(Sequence),
-    /// Look the delivery's source up.
+    /// Look up the source of the delivery in front.
     FindSource,
-    /// Wait until no other drain of the batch runs; the delivery has had this many attempts.
+    /// Wait until no other drain of the batch runs. The suspect was tried this many times.
     AwaitIsolation(u32),
-    /// Start the handler.
+    /// Start the handler for a group.
     Start {
-        /// Record the start first: a previous holder died while handling this delivery.
+        /// Whether the start is recorded first, because a previous holder died with this delivery.
         is_recorded: bool,
-        /// The deliveries to handle.
+        /// The deliveries that the start covers.
         group: Group,
     },
-    /// Settle the item in front without running it.
+    /// Settle the item in front with this outcome, without a handler.
     Settle(Settlement),
-    /// Settle as applied.
+    /// Settle the started group as applied.
     Apply,
-    /// Settle as applied, in one transaction with these writes.
+    /// Settle the started group as applied, in one transaction with the handler's writes.
     Commit(Vec<Write>),
-    /// Park the delivery, then settle it as parked.
+    /// Park the delivery in front, then settle it as parked.
     Park {
         /// The number of failed attempts.
         attempts: u32,
-        /// The reason.
+        /// The reason, which the parked row stores.
         error: String,
-        /// The retries with which the next delivery begins.
+        /// The waits that the next delivery starts with.
         carried: Retries,
     },
-    /// Send a delayed wake-up, record the wait, and end the lease.
+    /// Send a delayed wake-up for the next attempt, record the wait, and end the lease.
     Retry {
-        /// The handler was started; otherwise a breaker refused the start.
+        /// Whether the handler was started. If not, a breaker refused the start.
         is_started: bool,
         /// The number of failed attempts.
         attempts: u32,
-        /// The waits so far, this one included.
+        /// The delivery's waits so far, including this one.
         retries: Retries,
-        /// The last sequence of the deliveries that are handled one by one from now on. The
-        /// value `head` means that the attempts are those of the latest delivery.
+        /// The last sequence of the deliveries that start singly from now on. If it equals `head`,
+        /// the attempts belong to the latest delivery of a `latest` group.
         one_by_one: Option<Sequence>,
         /// The delay of the wake-up.
         wait: Duration,
-        /// The reason.
+        /// The reason, which the entity's row stores.
         error: String,
     },
-    /// Count the attempt, and block the entity.
+    /// Record these attempts, waits and error, and block the entity.
     GiveUp(u32, Retries, String),
 }
 
 impl Step {
-    /// Returns the outcome that this step writes for the delivery in front, as traces
-    /// name it; `None` if the step writes none.
+    /// Returns the name in traces of the outcome that this step writes for the delivery in front.
+    /// Returns `None` if the step writes no outcome.
     pub fn outcome(&self) -> Option<&'static str> {
         match self {
             Self::Settle(settlement) => Some(settlement.as_str()),
@@ -230,7 +236,7 @@ impl Step {
 }
 
 impl Drain {
-    /// Creates the view of a drain that was granted the lease on `state`.
+    /// Creates the view of a drain that was granted the lease. `state` is the row after the grant.
     pub fn granted(state: EntityState, memory: Memory) -> Self {
         let has_spilled = state.spilled;
         let (dropped, spilled) = (BTreeSet::new(), BTreeSet::new());
@@ -250,7 +256,7 @@ impl Drain {
         }
     }
 
-    /// Returns the item in front; `Unread` if it was not read.
+    /// Returns the item in front.
     pub fn front_item(&self) -> Front<'_> {
         match self.page.items.front() {
             None => Front::Unread,
@@ -262,8 +268,8 @@ impl Drain {
         }
     }
 
-    /// Returns the next step. `source` is the source of the delivery in front, once it was
-    /// looked up.
+    /// Returns the drain's next step. `source` is the source of the delivery in front, or `None` if
+    /// it was not looked up yet.
     pub fn next(&self, moment: &Moment, source: Option<&Found>) -> Step {
         let state = &self.state;
         if state.is_empty() {
@@ -303,8 +309,10 @@ impl Drain {
         }
     }
 
-    /// Returns whether the delivery was settled at another sequence: its receipt is in the row,
-    /// was dropped from it since the grant, or is stored as a row.
+    /// Returns whether the delivery is a repeat: its identity was settled at another sequence.
+    ///
+    /// The receipt of that settle is in the entity's row, was dropped from the row since the grant,
+    /// or has a row of its own.
     fn is_repeat(&self, head: &Delivery) -> bool {
         let elsewhere = |receipt: &Receipt| receipt.sequence != head.sequence();
         head.repeated_hashes().any(|identity| {
@@ -314,8 +322,8 @@ impl Drain {
         })
     }
 
-    /// Returns the outcome of a delivery that must not run again: a repeat, or a
-    /// rewound delivery that was not applied before and keeps its earlier outcome.
+    /// Returns the outcome of a delivery that must not run: a repeat, or a rewound delivery that was
+    /// not applied before the rewind.
     fn settled_before(&self, head: &Delivery) -> Option<Settlement> {
         if self.is_repeat(head) {
             return Some(Settlement::Repeat);
@@ -324,13 +332,14 @@ impl Drain {
         (before != Settlement::Applied).then_some(before)
     }
 
-    /// Returns the delivery's receipt from before a rewind.
+    /// Returns the delivery's receipt from before a rewind, if it was rewound.
     pub fn before(&self, head: &Delivery) -> Option<&Receipt> {
         self.page.receipts.get(&head.identity_hash()).filter(|receipt| receipt.sequence == head.sequence())
     }
 
-    /// Returns the token of the delivery's run before a rewind. That run was at this sequence,
-    /// or at the sequence from which the delivery was redriven since.
+    /// Returns the token of the delivery's run before a rewind, if it was rewound.
+    ///
+    /// A redriven delivery inherits the token from the sequence at which it was parked.
     pub fn run_before(&self, head: &Delivery) -> Option<FencingToken> {
         self.before(head).map(|before| before.token).or_else(|| head.run_before())
     }
@@ -343,14 +352,14 @@ impl Drain {
         let before = self.before(head);
         let source = match source {
             None => return Step::FindSource,
-            // Ingest may have read a newer sources document.
+            // Ingest may have read a newer version of the sources document, which this worker lacks.
             Some(Found::Unknown) => return Step::HandOver(UNREADABLE, RequeueReason::UnknownSource),
             Some(Found::Gone) => None,
             Some(Found::Source(source)) if source.is_paused => return Step::HandOver(PAUSED, RequeueReason::Paused),
             Some(Found::Source(source)) => Some(source),
         };
         let is_given_up = match source {
-            // Its holders crashed: another start could kill this worker too.
+            // Too many holders have crashed with this delivery. Another start could crash this worker too.
             Some(source) => state.retries.crashes >= source.retry.most_crashes() && !state.has_attempts_of_latest(),
             None => state.attempts > 0,
         };
@@ -384,11 +393,11 @@ impl Drain {
         Step::Start { is_recorded: state.is_suspect(), group: self.group(head, source) }
     }
 
-    /// Returns the deliveries that a start covers: the one in front, and those directly
-    /// behind it that can be settled together with it.
+    /// Returns the deliveries that a start covers: the delivery in front, and those directly behind
+    /// it that can be settled together with it.
     fn group(&self, front: &Delivery, source: &Source) -> Group {
         let is_latest = source.deliver == Deliver::Latest;
-        // Attempts at a group do not count for its members, except where the latest supersedes them.
+        // A delivery with attempts starts by itself. With `latest`, the attempts are the whole group's.
         let is_alone =
             self.state.is_one_by_one() || self.before(front).is_some() || self.state.attempts > 0 && !is_latest;
         let most = if is_alone { 1 } else { source.deliver.most().min(self.memory.capacity) };
@@ -416,7 +425,7 @@ impl Drain {
             is_due && bytes <= GROUP_BYTES
         };
         let size = self.page.items.iter().take(most).take_while(fits).count();
-        // The delivery in front is handled now, however large it is.
+        // The group has at least the delivery in front, however large its body is.
         Group { size: size.max(1), is_latest }
     }
 
@@ -430,20 +439,25 @@ impl Drain {
         })
     }
 
-    /// Returns the failed attempts at `group`. Attempts at the latest delivery do not
-    /// count for the delivery in front if that one is handled by itself after all.
+    /// Returns how many attempts at `group` have failed.
+    ///
+    /// Attempts at the latest delivery of a `latest` group do not count for the delivery in front if
+    /// the latter starts by itself.
     pub fn tried(&self, group: Group) -> u32 {
         if self.state.has_attempts_of_latest() && !group.is_several() { 0 } else { self.state.attempts }
     }
 
-    /// Returns the attempt number of a start of `group`. A holder that crashed with the
-    /// group counts as an attempt, because it may have started the handler.
+    /// Returns the number of the attempt that a start of `group` would be, counted from 1.
+    ///
+    /// A holder that vanished counts as an attempt, because it may have started the handler.
     pub fn attempt(&self, group: Group) -> u32 {
         self.tried(group) + u32::from(self.state.is_suspect()) + 1
     }
 
-    /// Returns the step for a sequence that was not filled in time. If retention may have
-    /// deleted its delivery, an operator decides.
+    /// Returns the step for a sequence that was not filled in time.
+    ///
+    /// The entity is blocked if TTL may have deleted the delivery there, so that an operator decides.
+    /// Otherwise the sequence gets a tombstone.
     pub fn after_gap(&self, now: Timestamp, retention: Duration) -> Step {
         if self.state.pending_since.is_some_and(|since| now.since(since) > retention / 2) {
             return Step::Block(BlockReason::Expired);
@@ -451,9 +465,11 @@ impl Drain {
         Step::WriteTombstone(self.state.next())
     }
 
-    /// Returns the decision that settles the delivery in front and its group, or the next
-    /// sequence if no delivery is in front. `seen_at` is the time of the row's last read,
-    /// `not_before` the earliest time at which the next handler may start.
+    /// Returns the decision that settles the group in front, or the next sequence if it holds no
+    /// delivery.
+    ///
+    /// `seen_at` is when the row was last read. `not_before` is the earliest time at which the
+    /// entity's next handler may start.
     pub fn decision(&self, request: SettleRequest, seen_at: Timestamp, not_before: Option<Timestamp>) -> Decision {
         let first = self.front().map_or(self.state.next(), |waiting| waiting.unpacked.head().sequence());
         let mut recent = self.state.recent.clone();
@@ -467,7 +483,7 @@ impl Drain {
             {
                 times = times.applied(family, time);
             }
-            // The handler does not get superseded deliveries.
+            // The handler did not get the superseded deliveries of a group.
             let is_started = settlement == request.settlement;
             let receipt = Receipt {
                 sequence: Sequence(first.0 + at as u64),
@@ -489,7 +505,7 @@ impl Drain {
             newest_event_time: times,
             pending_since: newest.map(|newest| match self.page.items.get(request.group.size) {
                 Some(PageItem::Delivery(next)) => next.unpacked.head().appended_at(),
-                // The next delivery will be claimed after the row was read.
+                // No delivery was claimed when the row was read, so the next claim is later.
                 _ if self.state.tail == last => seen_at,
                 _ => newest.appended_at(),
             }),
@@ -499,14 +515,17 @@ impl Drain {
         }
     }
 
-    /// Returns the receipts to write before `decision`: those that it drops from the row and
-    /// that have no separate row yet.
+    /// Returns the receipts that must get rows of their own before `decision` is written.
+    ///
+    /// The decision drops these receipts from the entity's row.
     pub fn to_spill(&self, decision: &Decision) -> Vec<Receipt> {
         self.without_row(decision.dropped.iter())
     }
 
-    /// Returns the receipts to write concurrently with `decision`: those in the row that the
-    /// next decision will drop, if one is sure to follow.
+    /// Returns the receipts that may get rows of their own while `decision` is written.
+    ///
+    /// The next decision will drop these receipts from the entity's row. There are none if no
+    /// delivery waits behind `decision`.
     pub fn to_spill_ahead(&self, decision: &Decision) -> Vec<Receipt> {
         let waiting = self.state.tail.0.saturating_sub(decision.last().0);
         // The next group is likely to be as large as this one.
@@ -523,18 +542,19 @@ impl Drain {
         receipts.filter(has_none).cloned().collect()
     }
 
-    /// Returns whether settling `sequence` announces the hand-over.
+    /// Returns whether settling up to `sequence` marks the hand-over.
     pub fn hands_over(&self, sequence: Sequence, slice_is_over: bool) -> bool {
         slice_is_over && !self.is_last(sequence)
     }
 
-    /// Returns whether `sequence` is the last one claimed.
+    /// Returns whether `sequence` is the last claimed one.
     pub fn is_last(&self, sequence: Sequence) -> bool {
         self.state.tail == sequence
     }
 
-    /// Returns the range to read while the `in_front` deliveries are decided, so that the next
-    /// group of their source can be full.
+    /// Returns the range of sequences to read ahead, so that the next group can be full.
+    ///
+    /// The first `in_front` deliveries are being settled meanwhile.
     pub fn ahead(&self, in_front: usize, source: Option<&Found>) -> Option<(Sequence, Sequence)> {
         let most = match source {
             Some(Found::Source(source)) => source.deliver.most(),
@@ -550,7 +570,7 @@ impl Drain {
         self.page.behind
     }
 
-    /// Replaces the row by a newer one.
+    /// Replaces the drain's copy of the entity's row.
     pub fn seen(&mut self, state: EntityState) {
         self.state = state;
     }
@@ -560,40 +580,40 @@ impl Drain {
         self.page.items.iter().filter_map(PageItem::delivery).find(|delivery| delivery.sequence() == sequence)
     }
 
-    /// Returns whether a page is to be read with its receipts.
+    /// Returns whether pages must be read with their receipt rows.
     pub fn has_spilled(&self) -> bool {
         self.has_spilled
     }
 
-    /// Adds a page that was read from the next sequence on.
+    /// Replaces the items read so far by a page that begins at the next sequence.
     pub fn read(&mut self, page: Page) {
         self.is_at_gap = page.items.is_empty();
         self.page = page;
     }
 
-    /// Adds the page behind the last one.
+    /// Adds a page that was read ahead, behind the items read so far.
     pub fn read_ahead(&mut self, page: Page) {
         self.page.extend(page);
     }
 
-    /// Notes that these receipts have separate rows.
+    /// Records that these receipts have rows of their own.
     pub fn spilled(&mut self, receipts: Vec<Receipt>) {
         self.spilled.extend(receipts.into_iter().map(|receipt| receipt.sequence));
     }
 
-    /// Notes that the next sequence was filled after all.
+    /// Records that the next sequence, which was empty, has been filled, so that it is read again.
     pub fn filled(&mut self) {
         self.page = Page::default();
         self.is_at_gap = false;
     }
 
-    /// Notes that the next sequence has a tombstone.
+    /// Records that the next sequence holds a tombstone.
     pub fn tombstone_written(&mut self) {
         self.page.items.push_front(PageItem::Tombstone(self.state.next()));
         self.is_at_gap = false;
     }
 
-    /// Notes that the items in front were settled as decided; `state` is the row afterwards.
+    /// Records that `decision` was written. `state` is the row afterwards.
     pub fn settled(&mut self, state: EntityState, decision: &Decision) {
         self.state = state;
         self.page.items.drain(..decision.places().min(self.page.items.len()));
@@ -604,31 +624,35 @@ impl Drain {
     }
 }
 
-/// The way in which a drain ends its lease when the store fails.
+/// How a drain ends its lease when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// End the lease: a fresh wake-up is under way. Claims must not rely on that
-    /// wake-up, because it does not carry this lease's token.
+    /// End the lease, since a fresh wake-up was already sent.
+    ///
+    /// The row gets no hand-over mark. Claims must not rely on that wake-up, because it does not
+    /// carry this lease's token.
     Release,
-    /// Announce the hand-over, send a wake-up under the lease's token, hand over.
+    /// Mark the hand-over, send a wake-up with the lease's token, and hand over.
     HandOver,
 }
 
-/// Returns how to stop. `is_replaced` means that a fresh wake-up was sent in place of
-/// the received one.
+/// Returns how a drain ends its lease when the store fails. `is_replaced` says that a fresh
+/// wake-up was sent before the drain began.
 pub fn stop(is_replaced: bool) -> Stop {
     if is_replaced { Stop::Release } else { Stop::HandOver }
 }
 
-/// Returns whether the source skips the delivery because a newer one was applied; redriven
+/// Returns whether the source skips the delivery because a newer one was applied. Redriven
 /// deliveries are never skipped.
 fn is_stale(delivery: &Delivery, applied: &EventTimes, source: &Source) -> bool {
     source.stale == Stale::Skip && delivery.redrive() == 0 && delivery.age_beside(applied) == Age::Older
 }
 
-/// Returns whether a delivery may supersede those in front of it, whose newest event
-/// time is `newest`. A redriven or deferred delivery may not: it was appended after
-/// deliveries that may have been received later.
+/// Returns whether `delivery` may supersede the deliveries in front of it, whose newest event time
+/// is `newest`.
+///
+/// A redriven or deferred delivery may not. It was appended late, so a delivery in front of it may
+/// be newer.
 fn may_supersede(delivery: &Delivery, newest: Option<Timestamp>) -> bool {
     let is_in_order = delivery.redrive() == 0 && delivery.deferred_until().is_none();
     is_in_order && delivery.event_time().is_none_or(|time| Some(time) >= newest)

@@ -1,5 +1,7 @@
-//! Runs suspects one at a time, after the rest of their batch, so that they take no
-//! other drain down with them. A suspect is a delivery whose last holder died with it.
+//! Runs suspects one at a time, after all other drains of their batch.
+//!
+//! A suspect is a delivery whose last holder died while it held the lease. If the suspect crashes
+//! this process too, no other drain is affected.
 
 use std::{
     collections::BTreeSet,
@@ -8,20 +10,20 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Lets one suspect of a batch run at a time.
+/// Lets a batch's suspects run one at a time, after the batch's other drains.
 #[derive(Debug)]
 pub struct SuspectGate(watch::Sender<Batch>);
 
 #[derive(Debug, Default)]
 struct Batch {
-    /// Drains that have neither ended nor wait at the gate.
+    /// The number of drains that have neither ended nor wait at the gate.
     busy: usize,
-    /// The attempts and the numbers of the drains at the gate.
+    /// The drains that wait at the gate: the attempts of each one's suspect, and its number.
     waiting: BTreeSet<(u32, usize)>,
     drains: usize,
 }
 
-/// A drain of the batch. Suspects wait until it is dropped.
+/// A drain's membership in its batch. Suspects wait until the other drains' slots are dropped.
 #[derive(Debug)]
 pub(crate) struct DrainSlot<'a> {
     gate: &'a SuspectGate,
@@ -30,7 +32,7 @@ pub(crate) struct DrainSlot<'a> {
 }
 
 impl SuspectGate {
-    /// Creates a gate for a batch of `drains`, all busy at first.
+    /// Creates a gate for a batch of this many drains.
     pub fn new(drains: usize) -> Self {
         Self(watch::Sender::new(Batch { busy: drains, ..Batch::default() }))
     }
@@ -50,9 +52,11 @@ impl DrainSlot<'_> {
         self.is_isolated.load(Relaxed)
     }
 
-    /// Waits until every other drain of the batch has ended or waits here too; those
-    /// then wait until this slot is dropped. The fewest `attempts` go first: a delivery
-    /// that kills its process each time soon comes after those that were only near it.
+    /// Waits until this drain is the only one of its batch that runs, and then keeps the other
+    /// suspects waiting until this slot is dropped.
+    ///
+    /// The suspect with the fewest `attempts` goes first. So a delivery that crashes its process
+    /// each time soon runs after the deliveries that were suspected by accident.
     pub(crate) async fn isolate(&self, attempts: u32) {
         if self.is_isolated.load(Relaxed) {
             return;
@@ -66,7 +70,7 @@ impl DrainSlot<'_> {
     }
 }
 
-/// A drain at the gate; it counts as busy again once dropped.
+/// A drain that waits at the gate. Dropping this value marks the drain as busy again.
 struct Waiting<'a>(&'a watch::Sender<Batch>, (u32, usize));
 
 impl<'a> Waiting<'a> {

@@ -12,7 +12,7 @@ use crate::protocol::{
 use super::{PATIENCE, Stop, Sweep};
 
 impl Sweep<'_> {
-    /// Gives the waiting deliveries of an entity their whole retention again.
+    /// Extends the TTL of an entity's waiting deliveries to a full retention from now.
     pub(super) async fn keep(&mut self, state: &EntityState) -> Result<(), Stop> {
         let (store, retention) = (&self.sweeper.store, self.sweeper.retention);
         let mut from = state.next();
@@ -41,8 +41,9 @@ impl Sweep<'_> {
     }
 }
 
-/// Returns the keys of the rows of a delivery: its own, its body's parts and its
-/// receipts. Without its receipts, a rewound delivery would look new.
+/// Returns the keys of all rows of a delivery: its own row, its body's parts and its receipts.
+///
+/// Without its receipts, a rewound delivery would look new.
 fn rows_of(state: &EntityState, row: &Row) -> Vec<Key> {
     let mut keys: Vec<_> = key_of(&TableName::Inbox, row).into_iter().collect();
     if let Ok(Item::Delivery(unpacked)) = Item::parse(&state.entity, row) {

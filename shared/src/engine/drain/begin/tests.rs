@@ -17,7 +17,7 @@ fn entity() -> EntityKey {
     EntityKey::parse("shop/order/1").unwrap()
 }
 
-/// A row with two deliveries waiting, held until `expires`.
+/// Returns a row with two waiting deliveries and a lease that runs until `expires`.
 fn held(kind: LeaseKind, expires: Timestamp) -> EntityState {
     let row = Row::new()
         .with(a::ENTITY, entity().as_str())
@@ -76,7 +76,7 @@ fn running_lease_requeues_wake_up_until_expiry() {
     let runs = |kind, left: Duration| answered(Acquired::Held(held(kind, NOW + left)), AMPLE, None);
     assert_eq!(runs(LeaseKind::Drain, 9 * SECOND), AcquireStep::Requeue(9 * SECOND, RequeueReason::Drained));
     assert_eq!(runs(LeaseKind::Exclusive, 9 * SECOND), AcquireStep::Requeue(9 * SECOND, RequeueReason::Held));
-    // At least a short wait.
+    // The delay is at least `SHORT_WAIT`.
     assert_eq!(
         runs(LeaseKind::Drain, Duration::from_millis(1)),
         AcquireStep::Requeue(SHORT_WAIT, RequeueReason::Drained)
@@ -101,7 +101,7 @@ fn exclusive_holder_is_waited_for() {
         looks(exclusive(), enough - Duration::from_millis(1)),
         AcquireStep::Requeue(_, RequeueReason::Held)
     ));
-    // At most until its lease expires.
+    // The wait ends when the lease expires.
     let short = Duration::from_millis(20);
     assert_eq!(looks(held(LeaseKind::Exclusive, NOW + short), AMPLE), AcquireStep::LookWithin(short));
 }

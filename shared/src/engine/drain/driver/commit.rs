@@ -22,8 +22,9 @@ use crate::{
     telemetry::RequeueReason,
 };
 
-/// The greatest age of a row that a drain relies on. A commit does not return the row, which
-/// may hold a new request to yield.
+/// How old the drain's copy of the row may be after a commit before the drain reads the row again.
+///
+/// A commit does not return the row, which may hold a new request to yield.
 const ROW_MAX_AGE: Duration = Duration::from_secs(1);
 
 impl Driver<'_> {
@@ -31,7 +32,7 @@ impl Driver<'_> {
         let store = &self.drainer.store;
         let decision = self.decide(Settlement::Applied, &run, Retries::default()).await;
         let lease = self.renewer.lease().clone();
-        // Repeats only if deliveries have arrived since, or the entity was put on hold.
+        // This loop repeats only if deliveries have arrived or the entity was put on hold meanwhile.
         loop {
             let settling = if self.drain.is_last(decision.last()) {
                 Settling::Releases(self.last_under(&lease, &decision))
@@ -48,7 +49,7 @@ impl Driver<'_> {
             self.drain.spilled(spilled);
             let committed = match answer {
                 Ok(answer) => commit.judge(answer)?,
-                // The handler's writes are invalid.
+                // DynamoDB refuses the handler's own writes as invalid.
                 Err(StoreError::Invalid(reason)) => {
                     let follows = |drain: &Drain, group, source: &Source, answered| {
                         drain.failed(&reason, group, source, answered)

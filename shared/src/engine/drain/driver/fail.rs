@@ -1,5 +1,6 @@
-//! Records a start that did not settle its delivery: retry it, park it, or block the
-//! entity.
+//! Records that a start did not settle its delivery.
+//!
+//! The delivery is then retried or parked, or its entity is blocked.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,11 +22,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long an order waits for a destination before it is reported unavailable, even if no breaker
-/// opens.
+/// How long an entity waits for its destination before the destination is reported as unavailable.
+///
+/// An open breaker reports the destination sooner.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
-/// The row's record of a start that did not settle its delivery.
+/// What the entity's row records of a start that did not settle its delivery.
 pub(super) struct Failure {
     pub(super) attempts: u32,
     pub(super) retries: Retries,
@@ -34,8 +36,9 @@ pub(super) struct Failure {
 }
 
 impl Driver<'_> {
-    /// Sends the wake-up of the next attempt, then records the wait. An empty `run`
-    /// means that a breaker refused the start.
+    /// Sends the wake-up for the next attempt, then records the failure and ends the lease.
+    ///
+    /// `run` is empty if a breaker refused the start.
     pub(super) async fn retry(
         &mut self,
         failure: &Failure,
@@ -63,7 +66,7 @@ impl Driver<'_> {
         Ok(Flow::Break(()))
     }
 
-    /// Counts the attempt and blocks the entity.
+    /// Records the failed attempt, and blocks the entity.
     pub(super) async fn give_up(&mut self, failure: &Failure) -> Result<Flow, DrainError> {
         self.fail(failure, None).await?;
         self.blocked(BlockReason::Attempts, Some(self.head()))
@@ -88,7 +91,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Parks the delivery, then settles it as parked.
+    /// Parks the delivery in front, and settles it as parked.
     pub(super) async fn park(&mut self, attempts: u32, error: &str, carried: Retries) -> Result<Flow, DrainError> {
         let store = &self.drainer.store;
         let waiting = self.drain.front().expect("the step is about a delivery");

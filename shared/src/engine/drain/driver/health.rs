@@ -1,4 +1,4 @@
-//! Asks a source's breaker for a start, and reports how it went.
+//! Asks a source's breaker whether a handler may start, and reports the result of the start.
 
 use super::Driver;
 use crate::{
@@ -47,7 +47,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Reports once per process that the source's destination is unavailable.
+    /// Reports that the source's destination is unavailable, unless this process has reported so
+    /// since the destination's last success.
     pub(super) fn report_unavailable(&self, source: &SourceName, error: &str) {
         if self.drainer.breakers.mark_unavailable(source, self.monotonic()) {
             self.drainer.observer.observe(&Event::DestinationUnavailable { source, error });

@@ -1,4 +1,4 @@
-//! Settles the deliveries in front by one write.
+//! Settles the deliveries in front with one write.
 
 use super::{CONTINUE, Driver, Flow, HandlerRun};
 use crate::{
@@ -15,14 +15,16 @@ use crate::{
 };
 
 impl Driver<'_> {
-    /// Returns when the row was last read, by the wall clock.
+    /// Returns when the entity's row was last read, by the wall clock.
     fn seen_at(&self) -> Timestamp {
         let ago = self.monotonic().saturating_sub(self.seen);
         Timestamp::from_millis(self.now().as_millis().saturating_sub(ago.as_millis() as u64))
     }
 
-    /// Returns the decision about the deliveries of `run`, or about the one in front. The
-    /// receipts that the decision drops from the row are first written to separate rows.
+    /// Returns the decision that settles the deliveries of `run`, or the delivery in front.
+    ///
+    /// Before it returns, it writes the receipts that the decision drops from the row to rows of
+    /// their own.
     pub(super) async fn decide(&mut self, settlement: Settlement, run: &HandlerRun, carried: Retries) -> Decision {
         let request = SettleRequest {
             settlement,
@@ -37,20 +39,21 @@ impl Driver<'_> {
         self.spilled(decision).await
     }
 
-    /// Returns the write that settles and keeps the lease. Once the slice is over, the
-    /// drain keeps the lease only to hand it over.
+    /// Returns the write that settles `decision` and keeps the lease.
+    ///
+    /// Once the drain's slice is over, the write also marks the hand-over that follows.
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
         let hands_over = self.drain.hands_over(decision.last(), self.monotonic() >= self.slice_ends);
         Settle { lease, decision, now: self.now(), length: self.renewer.length(), hands_over }
     }
 
-    /// Returns the write that settles the last deliveries and ends the lease.
+    /// Returns the write that settles the inbox's last deliveries and ends the lease.
     pub(super) fn last_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> SettleAndRelease<'l> {
         SettleAndRelease { lease, decision, purge_at: self.idle_purge_at(&decision.recent) }
     }
 
-    /// Settles the deliveries of `run`, or the one in front. The next delivery begins with
-    /// the retries that are `carried` over.
+    /// Settles the deliveries of `run`, or the delivery in front. The next delivery starts with the
+    /// retries in `carried`.
     pub(super) async fn settle(
         &mut self,
         settlement: Settlement,
@@ -73,7 +76,7 @@ impl Driver<'_> {
         for receipt in decision.receipts() {
             let before = self.drain.read_at(receipt.sequence).and_then(|delivery| self.drain.before(delivery));
             if before.is_some_and(|before| before.settlement == receipt.settlement && run.deliveries.is_empty()) {
-                // The outcome was observed before the rewind and has not changed.
+                // The same outcome was reported before the rewind.
                 continue;
             }
             let handled = run.deliveries.iter().find(|delivery| delivery.sequence() == receipt.sequence);
@@ -96,8 +99,8 @@ impl Driver<'_> {
         self.source = None;
     }
 
-    /// Settles, and returns the row afterwards; `None` if the last deliveries were settled and
-    /// the lease ended.
+    /// Settles `decision`, and returns the row afterwards. Returns `None` if the inbox became empty
+    /// and the lease ended.
     async fn settle_row(&mut self, decision: &Decision) -> Result<Option<EntityState>, DrainError> {
         let store = &self.drainer.store;
         let lease = self.renewer.lease().clone();
@@ -110,7 +113,7 @@ impl Driver<'_> {
         }
         let sent = self.monotonic();
         let settle = self.settle_under(&lease, decision);
-        // Read the next page here too, in case the inbox has grown.
+        // The inbox may have grown during the handler's run, so the next page is read here too.
         let (settled, ahead, spilled) = tokio::join!(
             store.run(&settle, self.patience()),
             self.read_ahead(decision.places()),

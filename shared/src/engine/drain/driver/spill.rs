@@ -1,4 +1,4 @@
-//! Moves receipts from an entity's row to separate rows.
+//! Moves receipts from an entity's row to rows of their own.
 
 use std::time::Duration;
 
@@ -15,15 +15,16 @@ use crate::{
 };
 
 impl Driver<'_> {
-    /// Writes the receipts that `decision` drops from the row. If that fails, the
-    /// receipts stay in the row, so that the handler's work is still settled within the
-    /// function's time.
+    /// Writes the receipts that `decision` would drop from the row to rows of their own.
+    ///
+    /// If that fails, returns a decision that keeps these receipts in the row. So the handler's work
+    /// is still settled within the function's time.
     pub(super) async fn spilled(&mut self, decision: Decision) -> Decision {
         let receipts = self.drain.to_spill(&decision);
         if receipts.is_empty() {
             return decision;
         }
-        // The other half is for the settle.
+        // The other half of the time left is for the settle.
         let left = self.drainer.now_left(self.deadline).saturating_sub(RELEASE_MARGIN);
         match self.spill(receipts, SHORT_WAIT.min(left / 2)).await {
             Some(spilled) => {
@@ -34,14 +35,14 @@ impl Driver<'_> {
         }
     }
 
-    /// Writes the receipts that the next decision will drop, concurrently with the write of
-    /// this one. Returns those written.
+    /// Writes the receipts that the next decision will drop to rows of their own, and returns
+    /// these receipts. The caller settles `decision` concurrently.
     pub(super) fn spill_ahead(&self, decision: &Decision) -> impl Future<Output = Vec<Receipt>> + use<> {
         let spill = self.spill(self.drain.to_spill_ahead(decision), SHORT_WAIT);
         async { spill.await.unwrap_or_default() }
     }
 
-    /// Returns the receipts if all of them were written.
+    /// Writes `receipts` to rows of their own. Returns `None` if one of the writes failed.
     fn spill(&self, receipts: Vec<Receipt>, patience: Duration) -> impl Future<Output = Option<Vec<Receipt>>> + use<> {
         let (store, entity) = (self.drainer.store.clone(), self.drain.state().entity.clone());
         let retention = self.drainer.settings.retention;
@@ -53,7 +54,8 @@ impl Driver<'_> {
 }
 
 async fn write(store: &Store, entity: &EntityKey, receipt: &Receipt, retention: Duration, patience: Duration) -> bool {
-    // Count from now at least: the clock of the worker that settled the delivery may be behind.
+    // The retention counts from now at least, because the clock of the worker that settled the
+    // delivery may have been slow.
     let purge_at = store.env().now().max(receipt.settled_at) + retention;
     match Spill::of(entity, receipt, purge_at) {
         Some(spill) => store.run(&spill, patience).await.is_ok(),

@@ -27,15 +27,15 @@ use crate::{
     telemetry::{Event, RequeueReason},
 };
 
-/// The deliveries of a group, with their bodies.
+/// The deliveries of a group, read with their bodies.
 enum Members {
     Complete(Group, Vec<Delivery>),
-    /// The delivery in front cannot be read.
+    /// The body of the delivery in front cannot be read.
     Corrupt(CorruptRow),
 }
 
 impl<'a> Driver<'a> {
-    /// Runs the handler for the delivery in front, or its group.
+    /// Starts the handler for `group`, and decides the step that follows its answer.
     pub(super) async fn start(&mut self, is_recorded: bool, group: Group) -> Result<Flow, DrainError> {
         let follows = |step| Ok(Flow::Continue(Some(Next::new(step))));
         let Some(Found::Source(source)) = self.source.clone() else {
@@ -76,7 +76,7 @@ impl<'a> Driver<'a> {
         let answer = run(threads, handler.clone(), *isolation, Deliveries(deliveries.clone()), context);
         let answer = self.spans.within(answer);
         let ahead = self.read_ahead(group.size);
-        // An answer does not wait for the page.
+        // Once the handler has answered, the drain does not wait for the page.
         let both = async {
             match select(pin!(answer), pin!(ahead)).await {
                 Either::Left((outcome, _)) => (outcome, None),
@@ -85,9 +85,9 @@ impl<'a> Driver<'a> {
         };
         let (outcome, ahead) = self.renewer.hold(both).await?;
         self.spans.ran(outcome.as_ref());
-        // Cancels a late handler that blocks its thread; receivers refuse its older token.
+        // This cancels a handler that has timed out and still runs.
         drop(canceller);
-        // An error occurs again when the page is needed.
+        // An error is dropped here. It occurs again when the page is needed.
         if let Some(Ok(ahead)) = ahead {
             self.drain.read_ahead(ahead);
         }
@@ -101,8 +101,8 @@ impl<'a> Driver<'a> {
         Ok(Flow::Continue(Some(Next { step, run })))
     }
 
-    /// Sets the deliveries' attempt, earlier run, age and number of superseded
-    /// deliveries.
+    /// Sets the fields of the deliveries that only the drain knows: attempt, earlier run, age and
+    /// number of superseded deliveries.
     fn describe(&self, group: Group, deliveries: &mut [Delivery]) {
         let mut applied = self.drain.state().newest_event_time.clone();
         for delivery in deliveries {
@@ -123,7 +123,7 @@ impl<'a> Driver<'a> {
         AnswerTiming { at: self.now(), took, fraction: self.drainer.store.env().fraction() }
     }
 
-    /// Reads the bodies of a group's deliveries. The group ends before its first corrupt
+    /// Reads the bodies of the deliveries in `group`, and ends the group before the first corrupt
     /// delivery.
     async fn complete(&mut self, mut group: Group) -> Result<Members, DrainError> {
         'shorter: loop {
@@ -150,8 +150,10 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Records a start before it happens. The handler starts even if the store does not confirm the
-    /// record, which may have landed and counts as an attempt.
+    /// Records a suspect's start before the handler starts.
+    ///
+    /// The handler starts even if the store does not answer. The record may have landed all the same.
+    /// It then counts as an attempt if this holder vanishes.
     async fn mark_start(&mut self, sequence: Sequence) -> Result<(), DrainError> {
         let lease = self.renewer.lease().clone();
         let mark = MarkStart { lease: &lease, sequence };
@@ -162,8 +164,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Reads the next page if this one ends soon after the `in_front` deliveries that are
-    /// being decided.
+    /// Reads the next page, if the deliveries already read do not suffice for another group behind
+    /// the first `in_front` ones.
     pub(super) fn read_ahead(
         &self,
         in_front: usize,

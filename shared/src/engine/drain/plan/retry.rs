@@ -1,5 +1,7 @@
-//! Decides what follows a handler's answer: the settle, a wait for the next attempt, or
-//! the end that the source has configured.
+//! Decides what follows a handler's answer.
+//!
+//! The drain settles the delivery, waits for its next attempt, or parks or blocks as the source
+//! configures.
 
 use std::time::Duration;
 
@@ -15,20 +17,21 @@ use crate::{
     time::Timestamp,
 };
 
-/// The clock skew to allow for in a delivery's age.
+/// The clock skew that a delivery's age is corrected by.
 const CLOCKS_APART: Duration = Duration::from_secs(300);
 
-/// The mean wait after [`Outcome::NotNow`] without a requested one; jitter adds or removes up to half.
+/// The mean wait after an [`Outcome::NotNow`] that requests no wait. Jitter adds or removes up to
+/// half.
 const NO_ROOM: Duration = Duration::from_secs(5);
 
-/// The time of a handler's answer.
+/// When a handler answered, how long it took, and the jitter of the wait that follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AnswerTiming {
-    /// The wall-clock time.
+    /// The time of the answer, by the wall clock.
     pub at: Timestamp,
-    /// The duration of the start.
+    /// How long the handler ran.
     pub took: Duration,
-    /// The jitter of the wait that follows, 0.0 to 1.0.
+    /// A random number from 0.0 to 1.0, for the jitter of the wait that follows.
     pub fraction: f64,
 }
 
@@ -48,7 +51,7 @@ impl Drain {
         let (class, asked, error) = match outcome {
             Outcome::Done => return Step::Apply,
             Outcome::Commit(writes) => return Step::Commit(writes),
-            // A rejection does not say which delivery of the group it concerns.
+            // A rejection does not say which delivery of the group it concerns, so each runs by itself.
             Outcome::Reject(error) if group.is_several() => {
                 return self.apart(group, HANDOVER_DELAY, one_line(&error), source, Retries::default());
             }
@@ -66,12 +69,12 @@ impl Drain {
         self.after(class, asked, &error, group, source, answered)
     }
 
-    /// Returns the step after a failed start.
+    /// Returns the step after a start of `group` that failed with `error`.
     pub fn failed(&self, error: &str, group: Group, source: &Source, answered: AnswerTiming) -> Step {
         self.after(FailureClass::Failed, None, error, group, source, answered)
     }
 
-    /// Returns the step after a commit whose conditions did not hold.
+    /// Returns the step after a commit that the handler's own conditions prevented.
     pub fn refused(&self, group: Group, source: &Source, answered: AnswerTiming) -> Step {
         self.failed("a condition of the handler's own writes did not hold", group, source, answered)
     }
@@ -88,12 +91,14 @@ impl Drain {
         let waited = self.retries(at).waited(class);
         let backoff = source.retry.doubled(class, waited, fraction);
         let wait = source.retry.wait(class, backoff, asked, took);
-        // Asking for shorter waits must not give a handler more attempts.
+        // A handler that asks for shorter waits must not get more attempts.
         self.unsettled(Unsettled::of(class, error, group, source, at), wait, wait.max(backoff))
     }
 
-    /// Returns the step for a delivery that a breaker holds back for at least `wait`: it
-    /// backs off like one whose destination is unavailable, up to `longest`.
+    /// Returns the step for a delivery that a breaker holds back for at least `wait`.
+    ///
+    /// The delivery backs off as if its destination were unavailable, but its backoff is at most
+    /// `longest`.
     pub fn held_back(
         &self,
         wait: Duration,
@@ -111,15 +116,17 @@ impl Drain {
         self.unsettled(Unsettled { is_started: false, ..start }, wait, wait)
     }
 
-    /// Plans what follows an unsettled start. `counted` is the part of its class's limit that the
-    /// wait consumes.
+    /// Returns the step after a start that did not settle its delivery.
+    ///
+    /// Of the limit of the failure's class, the wait uses up `counted` or its own length, whichever
+    /// is longer.
     fn unsettled(&self, start: Unsettled<'_>, wait: Duration, counted: Duration) -> Step {
         let Unsettled { class, error, group, source, at, is_started } = start;
         let retries = self.retries(at);
-        // An unavailable destination began nothing: no attempt counts, and the group stays together.
+        // An unavailable destination began nothing. So no attempt counts, and the group stays together.
         let is_charged = class != FailureClass::Unavailable;
         let attempts = if is_charged { self.tried(group) + 1 } else { self.state.attempts };
-        // Retention deletes a delivery that waits for longer.
+        // DynamoDB's TTL could delete a delivery that waits for longer.
         let is_over = retries.waited(class) >= self.memory.retention / 2;
         if is_over || source.retry.gives_up(class, attempts, retries.waited(class)) {
             let carried = if is_charged { Retries::default() } else { self.state.retries.carried() };
@@ -135,7 +142,7 @@ impl Drain {
         let one_by_one = match group.is_several() {
             _ if !is_charged => None,
             true => Some(self.state.head),
-            // From now on the attempts are those of the delivery in front.
+            // From now on the attempts belong to the delivery in front.
             false => self.state.has_attempts_of_latest().then(|| self.state.next()),
         };
         let wait = no_sooner(wait, source);
@@ -143,15 +150,17 @@ impl Drain {
         Step::Retry { is_started, attempts, retries, one_by_one, wait, error }
     }
 
-    /// Returns the waits of the delivery in front. Those carried over from the one before it
-    /// count only since its own arrival.
+    /// Returns the waits of the delivery in front.
+    ///
+    /// Waits carried over from the delivery before it count only up to the delivery's own age.
     fn retries(&self, now: Timestamp) -> Retries {
         let Some(front) = self.front() else { return self.state.retries };
         self.state.retries.at_most(now.since(front.unpacked.head().appended_at()) + CLOCKS_APART)
     }
 
-    /// Tries each delivery of a group by itself from now on, to find the one at fault
-    /// without charging the others.
+    /// Returns the step that splits a group: from now on each of its deliveries starts singly.
+    ///
+    /// So only the delivery that causes the failure uses up its attempts.
     fn apart(&self, group: Group, wait: Duration, error: String, source: &Source, retries: Retries) -> Step {
         let one_by_one = Some(Sequence(self.state.head.0 + group.size as u64));
         Step::Retry { is_started: true, attempts: 0, retries, one_by_one, wait: no_sooner(wait, source), error }
@@ -171,7 +180,7 @@ impl<'a> Unsettled<'a> {
     }
 }
 
-/// Returns `wait`, or longer if the source's rate does not allow a start before.
+/// Returns `wait`, or the interval of the source's rate if that is longer.
 fn no_sooner(wait: Duration, source: &Source) -> Duration {
     source.rate.map_or(wait, |rate| wait.max(rate.interval()))
 }

@@ -37,7 +37,7 @@ fn on_hold() -> Hold {
     Hold::parse(&Row::new().with(a::HOLD, 5_u32)).unwrap()
 }
 
-/// An entity with `head` settled deliveries; those up to `tail` wait.
+/// Returns the row of an entity whose deliveries behind `head` wait, up to `tail`.
 fn row(head: u64, tail: u64) -> EntityState {
     let row = Row::new()
         .with(a::ENTITY, entity().as_str())
@@ -68,13 +68,13 @@ fn stored(incoming: &Incoming, sequence: u64) -> Row {
     memory::evaluate(&put.write(), None).unwrap().unwrap()
 }
 
-/// D8, D9, … from sequence 8 on.
+/// Returns a page with the deliveries D8, D9, … from sequence 8 on.
 fn page(deliveries: u64) -> Page {
     let rows = (8..8 + deliveries).map(|at| stored(&incoming(&format!("D{at}"), at), at)).collect();
     Page::parse(&entity(), Sequence(8), rows).unwrap()
 }
 
-/// A drain that has read this many deliveries.
+/// Returns a drain that has read this many deliveries.
 fn drain(state: EntityState, deliveries: u64) -> Drain {
     let mut drain = Drain::granted(state, MEMORY);
     drain.read(page(deliveries));
@@ -96,7 +96,7 @@ fn next(drain: &Drain, moment: Moment) -> Step {
     drain.next(&moment, found("").as_ref())
 }
 
-/// The next step after `change` to a row with one waiting delivery.
+/// Returns the next step after `change` to a row with one waiting delivery.
 fn after(change: impl FnOnce(&mut EntityState)) -> Step {
     let mut state = row(7, 8);
     change(&mut state);
@@ -118,7 +118,7 @@ fn aside(attempts: u32, error: &str) -> Step {
     Step::Park { attempts, error: error.into(), carried: Retries::default() }
 }
 
-/// The retry after the first answer of a class.
+/// Returns the retry that follows a delivery's first failure of this class.
 fn retry(class: FailureClass, attempts: u32, wait: Duration, error: &str) -> Step {
     let retries = Retries::default().after(class, wait);
     Step::Retry { is_started: true, attempts, retries, one_by_one: None, wait, error: error.into() }
@@ -136,7 +136,7 @@ fn receipt_of(id: &str, sequence: u64, settlement: Settlement) -> Receipt {
     }
 }
 
-/// A row with the receipts of the sequences up to 7.
+/// Returns a row with these receipts, which end at sequence 7.
 fn remembering(receipts: &[(&str, Settlement)], tail: u64) -> EntityState {
     let first = 8 - receipts.len() as u64;
     let receipts = (first..).zip(receipts).map(|(at, (id, settlement))| receipt_of(id, at, *settlement));
@@ -295,14 +295,14 @@ fn delivery_with_a_receipt_row_is_a_repeat() {
     };
     assert_eq!(with("D8", 4, Settlement::Applied), Step::Settle(Settlement::Repeat));
     assert_eq!(with("D4", 4, Settlement::Applied), STARTED);
-    // Rewound: an applied delivery runs again.
+    // A rewound delivery has a receipt for its own sequence. If it was applied, it runs again.
     assert_eq!(with("D8", 8, Settlement::Applied), STARTED);
     for settlement in [Settlement::Parked, Settlement::Superseded] {
         assert_eq!(with("D8", 8, settlement), Step::Settle(settlement));
     }
 }
 
-/// D8, D9 and D10 have pushed three other receipts out of the row.
+/// The receipts of D8, D9 and D10 have pushed three other receipts out of the row.
 #[test]
 fn receipt_dropped_since_the_grant_identifies_repeats() {
     let places = ["D8", "D9", "D10", "D8", "D6"];
@@ -328,7 +328,7 @@ fn dropped_receipts_are_spilled_before_or_ahead() {
     let decision = drain.decision(ended(Settlement::Applied), NOW, None);
     assert_eq!(identities(&decision.dropped), [5]);
     assert_eq!(identities(&drain.to_spill(&decision)), [5]);
-    // A repeat has no separate receipt row.
+    // A repeat gets no receipt row.
     assert_eq!(identities(&drain.to_spill_ahead(&decision)), [0; 0]);
     drain.spilled(decision.dropped.clone());
     assert_eq!(identities(&drain.to_spill(&decision)), [0; 0], "written already");
@@ -343,7 +343,7 @@ fn dropped_receipts_are_spilled_before_or_ahead() {
     assert_eq!((identities(&decision.dropped), identities(&drain.to_spill(&decision))), (vec![7], vec![]));
 }
 
-/// A decision that is not written yet may fail.
+/// The write of the current decision may still fail, so its own receipts stay.
 #[test]
 fn undecided_receipts_are_not_spilled_ahead() {
     let one = Memory { capacity: 1, ..MEMORY };
@@ -418,7 +418,7 @@ fn only_applied_deliveries_move_newest_event_time() {
 #[test]
 fn pending_since_follows_the_next_delivery() {
     let since = |tail, read| drain(row(7, tail), read).decision(ended(Settlement::Applied), NOW, None).pending_since;
-    // The next delivery was read; was not read; does not exist yet.
+    // The next delivery was read, then was not read, then does not exist yet.
     assert_eq!(since(9, 2), Some(Timestamp::from_millis(9)));
     assert_eq!(since(9, 1), Some(Timestamp::from_millis(8)));
     assert_eq!(since(8, 1), Some(NOW));
@@ -468,7 +468,7 @@ fn age_is_compared_within_the_family() {
     assert_eq!(age(applied("refunds", 9)), Age::Newer);
 }
 
-/// A sixth family has dropped the first one's time.
+/// The row keeps five families' times, so a sixth family has dropped the first one's time.
 #[test]
 fn event_of_a_dropped_family_has_unknown_age() {
     let at = Timestamp::from_millis;
@@ -550,7 +550,7 @@ fn paused_source_requeues_without_an_attempt() {
     let paused = Found::Source(source("paused = true\n"));
     let requeue = Step::HandOver(PAUSED, RequeueReason::Paused);
     assert_eq!(drain(row(7, 9), 2).next(&MOMENT, Some(&paused)), requeue);
-    // A delivery with all its attempts used is not parked while paused.
+    // While its source is paused, a delivery that has used all its attempts is not parked.
     assert_eq!(drain(EntityState { attempts: 9, ..row(7, 9) }, 2).next(&MOMENT, Some(&paused)), requeue);
     let again = remembering(&[("D8", Settlement::Applied)], 9);
     let settled = drain(again, 2).next(&MOMENT, Some(&paused));

@@ -40,7 +40,7 @@ fn group_is_as_large_as_source_and_page_allow() {
     assert_eq!(group(&roomy(state.clone(), 9, page(2)), UP_TO_3), several(2));
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), ""), Group::ONE);
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), LATEST), latest(5));
-    // At most as many as the row can remember.
+    // A group has at most as many deliveries as the row holds receipts.
     assert_eq!(group(&roomy(state.clone(), 2, page(5)), UP_TO_3), several(2));
     assert_eq!(group(&roomy(state, 1, page(5)), UP_TO_3), Group::ONE);
 }
@@ -77,7 +77,7 @@ fn latest_supersedes_only_its_own_family() {
     assert_eq!(group(&roomy(row(7, 10), 9, of(rows())), UP_TO_3), several(3));
 }
 
-/// The last delivery may be older than one before it.
+/// A group's last delivery may have an earlier event time than a delivery before it.
 #[test]
 fn latest_supersedes_no_newer_event() {
     let rows = |times: [Option<u64>; 4]| {
@@ -136,7 +136,7 @@ fn failed_or_suspect_delivery_starts_singly() {
         assert_eq!(start(options, &|state| state.one_by_one = Some(Sequence(7))), many);
     }
     assert_eq!(start(UP_TO_3, &|state| state.attempts = 1), 1);
-    // The attempts are those of the whole group.
+    // With `latest`, the attempts belong to the whole group.
     assert_eq!(start(LATEST, &|state| state.attempts = 1), 5);
 }
 
@@ -185,13 +185,13 @@ fn failed_latest_is_retried_one_by_one() {
             step => panic!("{step:?}"),
         }
     };
-    // `one_by_one == head`: the attempts are those of the latest.
+    // `one_by_one == head` says that the attempts belong to the latest delivery.
     assert_eq!(fails(0), (1, Some(Sequence(7))));
     assert_eq!(fails(1), (2, Some(Sequence(7))));
     assert_eq!(fails(2), (0, Some(Sequence(12))));
 }
 
-/// For example after the document allows fewer attempts.
+/// This happens, for example, after the sources document was changed to allow fewer attempts.
 #[test]
 fn attempts_of_latest_delivery_do_not_park_front() {
     let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
@@ -201,7 +201,7 @@ fn attempts_of_latest_delivery_do_not_park_front() {
     assert!(matches!(failed(None).next(&MOMENT, found(options).as_ref()), Step::Park { attempts: 3, .. }));
 }
 
-/// For example after the source is set to deliver each.
+/// This happens, for example, after the source was changed from `latest` to `each`.
 #[test]
 fn front_does_not_inherit_attempts_of_latest_delivery() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
@@ -214,7 +214,7 @@ fn front_does_not_inherit_attempts_of_latest_delivery() {
     };
     assert_eq!((attempts, one_by_one), (1, Some(Sequence(8))));
     assert_eq!(answered(&alone, Outcome::Reject("no".into())), aside(1, "no"));
-    // From now on the attempts are its own.
+    // From now on the attempts belong to the delivery in front.
     let again = roomy(stood_for(8), 9, page(5));
     assert_eq!(again.attempt(Group::ONE), 3);
     assert_eq!(answered(&again, Outcome::retry("no")), aside(3, "no"));

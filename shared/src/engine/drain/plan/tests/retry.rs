@@ -61,7 +61,7 @@ fn delivery_without_room_waits_without_an_attempt() {
     };
     let step = |attempts, wait| retry(FailureClass::Unavailable, attempts, wait, "full");
     assert_eq!(requeue(0, Outcome::not_now("full"), 0.5), step(0, 5 * SECOND));
-    // Even where another failed attempt would be the last.
+    // The answer counts no attempt, even if one more would be the last.
     assert_eq!(requeue(1, Outcome::not_now("full"), 0.0), step(1, 5 * SECOND / 2));
     assert_eq!(requeue(1, Outcome::not_now("full"), 1.0), step(1, 15 * SECOND / 2));
     let asked = |after| Outcome::NotNow { after: Some(after), error: "full".into() };
@@ -121,7 +121,7 @@ fn no_delivery_waits_beyond_half_of_the_retention() {
     assert!(matches!(step(MEMORY.retention / 2), Step::Park { .. }));
 }
 
-/// The delivery in front is an hour old; the one before it was given up.
+/// The delivery in front is an hour old, and the delivery before it was given up.
 #[test]
 fn carried_wait_counts_up_to_the_age() {
     let (minute, hour) = (60 * SECOND, 3_600 * SECOND);
