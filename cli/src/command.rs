@@ -81,7 +81,7 @@ pub(crate) enum Command {
     Restore(restore::Restore),
 }
 
-/// The groups of `--help`.
+/// The groups of subcommands in the help.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Try", &["local", "send", "verify", "sign"]),
     ("Look", &["status", "list", "show", "listen", "console", "audit", "jobs"]),
@@ -93,7 +93,7 @@ const FOOTER: &str = "\
 To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.
 The other commands speak to that with --local, and to a stack in AWS with --stack NAME: docs/operating.md.";
 
-/// Returns the command with its verbs grouped in the help.
+/// Returns the clap command, whose help lists the subcommands in groups.
 fn grouped() -> clap::Command {
     let command = Arguments::command();
     let mut groups = String::new();
@@ -111,20 +111,21 @@ fn grouped() -> clap::Command {
     command.help_template(template)
 }
 
-/// The most threads for handlers. A hanging handler keeps its thread, and each of many workers may have a
-/// batch of hanging handlers.
+/// The largest number of threads for handlers. A handler that hangs keeps its thread, and each of many workers may have
+/// a batch of such handlers.
 const MOST_HANDLERS: usize = 10_000;
 
-/// A user's own project: its functions and samples, for `serializer local`.
+/// The functions and sample events of a user's own project, for `serializer local`.
 ///
-/// Its functions run as Lambda runs them, in separate processes. They are this same program, started as a function.
+/// `serializer local` runs the functions in separate processes, as Lambda does. Each process is this same program,
+/// started as a function.
 #[derive(Debug, Clone, Copy)]
 pub struct Project {
     /// The body of the worker function's `main`.
     pub worker: fn() -> Result<(), worker::Error>,
     /// The body of the scheduler function's `main`.
     pub scheduler: fn() -> Result<(), scheduler::Error>,
-    /// The folder with its sample events, which `local --demo` posts.
+    /// The folder with the project's sample events. `serializer local --demo` posts these events.
     pub events: &'static str,
 }
 
@@ -133,7 +134,7 @@ pub fn run() -> ExitCode {
     on_a_runtime(None)
 }
 
-/// Runs the command with the functions of a user's own project; the whole `main` of its program.
+/// Runs the command with the functions of a user's own project. The project's `main` only calls this function.
 pub fn run_with(project: Project) -> ExitCode {
     // Lambda, or a local run that stands in for it, sets the name of this process's function.
     let function = match std::env::var("AWS_LAMBDA_RUNTIME_API") {

@@ -1,4 +1,4 @@
-//! The verbs, one file each, grouped as `--help` groups them.
+//! The subcommands, one file each, in the groups of the help.
 
 pub mod confirm;
 pub mod interrupt;
@@ -14,7 +14,6 @@ pub mod tryout;
 
 use serializer::say;
 
-/// Prints a value as one line of JSON.
 fn print_json(value: &serde_json::Value) {
     say!("{value}");
 }

@@ -1,5 +1,5 @@
-//! Edits of the sources document: its text, its location, and the difference that an
-//! edit makes; and its reference.
+//! Edits the sources document: its text, its location, and the difference that an edit makes. The reference of the
+//! document is generated here too.
 
 pub mod advice;
 mod change;

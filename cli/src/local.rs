@@ -1,5 +1,5 @@
-//! A deployment on this machine: embedded DynamoDB and queue, the webhook endpoint, and workers. The
-//! functions' own AWS clients reach the engines over loopback. The workers share only tables and queue.
+//! Runs a deployment on this machine: an embedded DynamoDB and queue, the webhook endpoint, and workers. The functions
+//! reach the engines over loopback by their own AWS clients. The workers share only the tables and the queue.
 
 pub mod demo;
 mod endpoint;
@@ -54,9 +54,9 @@ pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not 0");
 
-/// The most batches that a worker in this process runs concurrently. With the default number of workers, 500
-/// orders with hanging handlers still leave slots to others. In Lambda a worker runs one batch, because an
-/// idle slot would cost money.
+/// The largest number of batches that a worker in this process runs concurrently. With the default number of workers,
+/// 500 orders with hanging handlers leave slots to other orders. In Lambda a worker runs one batch, because an idle
+/// slot would cost money.
 pub const SLOTS: usize = 80;
 
 /// The queue's visibility timeout: longer than a function may run.
@@ -75,7 +75,7 @@ pub struct Options {
     pub drain: DrainSettings,
     /// The user's scheduler, instead of the standard one.
     pub scheduler: Option<OwnScheduler>,
-    /// Lets ingest accept the samples' private key, which is public.
+    /// Lets ingest accept webhooks that are signed with the samples' private key. Everybody knows this key.
     pub samples: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Local {
     tasks: JoinSet<Result<()>>,
 }
 
-/// Returns the senders' published keys. With `samples`, they include the samples' key, with which anybody can
+/// Returns the senders' published keys. With `samples`, the result includes the samples' key, with which anybody can
 /// sign.
 fn keys(samples: bool, env: Env) -> PublishedKeys {
     match samples {
@@ -132,8 +132,8 @@ impl Local {
         Ok(local)
     }
 
-    /// Starts engines for functions that run elsewhere: `invoker` reaches them for the
-    /// queue and the schedule. The endpoint serves their environment.
+    /// Starts engines for functions that run elsewhere. `invoker` calls these functions for the queue and the schedule.
+    /// The endpoint serves only the functions' environment.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl Local {
         self
     }
 
-    /// Starts the workers. Each has its own clients, and its own handler from `make`.
+    /// Starts the workers. Each worker has its own clients, and a handler of its own from `make`.
     pub fn work<H: Handler>(&mut self, make: impl Fn(&Parts) -> H) -> Vec<AbortHandle> {
         let one = |number: usize| {
             let env = Env::system();
@@ -198,7 +198,8 @@ impl Local {
         functions.into_iter().map(|function| self.feed(function)).collect()
     }
 
-    /// Feeds `function` from the queue, as an event source mapping does. Aborting the task acts like a crash.
+    /// Feeds `function` from the queue, as an event source mapping does. Aborting the returned task has the effect of a
+    /// crash.
     pub fn feed(&mut self, function: Function) -> AbortHandle {
         let slots = if matches!(function, Function::Here(_)) { self.slots } else { 1 };
         let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT)
@@ -253,7 +254,7 @@ fn sources_variable(file: PathBuf) -> (String, String) {
     (SourcesOrigin::VARIABLE.to_owned(), SourcesOrigin::File(file).to_string())
 }
 
-/// Returns the environment of a function binary, without its sources.
+/// Returns the environment variables of a function in this deployment, except the one that names its sources.
 fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)> {
     let StoreConfig { entities_table, inbox_table, queue_url, retention, .. } = engines.config();
     [

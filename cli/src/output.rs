@@ -14,20 +14,23 @@ pub use webhook_serializer::protocol::format::visible;
 /// The default URL of `serializer local`.
 pub const LOCAL: &str = "http://127.0.0.1:9000";
 
-/// Prints a line, formatted as by `println!`. If nobody reads any more, as in `… | head`, the process ends quietly.
+/// Prints a line, formatted as by `println!`. If the reader of a pipe is gone, as in `…
+/// head`, the process ends quietly.
 #[macro_export]
 macro_rules! say {
     () => { $crate::output::print(format_args!("\n")) };
     ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Prints to standard output, escaped by [`visible`]. Ends the process if nobody reads any more, and with code 1 on
-/// other errors, such as a full disk.
+/// Prints a text to standard output, escaped by [`visible`].
+///
+/// If the reader of a pipe is gone, the process ends quietly. On any other error, such as a full disk, the process ends
+/// with code 1.
 pub fn print(text: impl std::fmt::Display) {
     write(escaped(&text.to_string()).as_bytes());
 }
 
-/// Prints bytes unchanged to a file or a pipe. A terminal gets them as text,
+/// Prints bytes to standard output. A file or a pipe gets the bytes unchanged. A terminal gets the bytes as text,
 /// escaped by [`visible`].
 pub fn print_raw(bytes: &[u8]) {
     match io::stdout().is_terminal() {
@@ -36,7 +39,7 @@ pub fn print_raw(bytes: &[u8]) {
     }
 }
 
-/// Writes in one call, so that threads do not mix their lines.
+/// Writes all bytes in one call, so that threads do not mix their lines.
 fn write(bytes: &[u8]) {
     let mut output = io::stdout().lock();
     match io::Write::write_all(&mut output, bytes).and_then(|()| io::Write::flush(&mut output)) {
@@ -54,7 +57,7 @@ pub fn complain(line: impl std::fmt::Display) {
     let _ = io::Write::write_all(&mut io::stderr(), escaped(&format!("{line}\n")).as_bytes());
 }
 
-/// A log's writer to standard error; see [`complain`].
+/// A writer for logs that prints to standard error, as [`complain`] does.
 #[derive(Debug, Clone, Copy)]
 pub struct Complaints;
 
@@ -82,7 +85,7 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     AnsiCodeIterator::new(text).map(shown).collect::<String>().into()
 }
 
-/// Escapes a sender's text, by [`visible`], for use within a line.
+/// Escapes a text by [`visible`], and replaces its line breaks and tabs by spaces.
 pub fn one_line(text: &str) -> String {
     visible(&text.replace(['\n', '\r', '\t'], " ")).into_owned()
 }
@@ -95,7 +98,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table with these columns; those that start with `>` align right.
+    /// Creates a table with these columns. A column whose name starts with `>` is aligned to the right.
     pub fn new(columns: &[&str]) -> Self {
         let column = |name: &&str| match name.strip_prefix('>') {
             Some(name) => (name.to_owned(), Alignment::Right),
@@ -140,7 +143,7 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// Returns the line that runs a command of this binary; `option` names the deployment.
+/// Returns the command line that runs a command of this program. `option` is the option that names the deployment.
 pub fn command_line(command: &str, option: &str, arguments: &[&str]) -> String {
     let arguments: String = arguments.iter().map(|argument| format!(" {}", quoted(argument))).collect();
     format!("{} {command}{option}{arguments}", this_command())
@@ -151,25 +154,25 @@ pub fn local_option(url: &str) -> String {
     if url == LOCAL { " --local".to_owned() } else { format!(" --local={url}") }
 }
 
-/// Returns how to call this command: by its name, or as `./serializer` if it was called like that, because it
-/// is then on nobody's PATH.
+/// Returns the name by which a user calls this program. A program that was called as `./serializer` is not on the PATH,
+/// so the name keeps the `./`.
 pub fn this_command() -> String {
     called(std::env::args_os().next().and_then(|first| first.into_string().ok()))
 }
 
-/// Returns the name to call this program by. Cargo starts a program that it built by another path,
-/// without `./`.
+/// Returns the name to type for a program that was started as `first`. A path without `./` comes from the PATH or from
+/// Cargo, so the name is then `serializer`.
 fn called(first: Option<String>) -> String {
     first.filter(|first| first.starts_with("./")).map_or("serializer".to_owned(), |first| quoted(&first))
 }
 
-/// Quotes a word for a shell, where that is needed.
+/// Quotes a word for a shell if the word needs quotes.
 pub fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_.:@%+,-".contains(&byte);
     if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Returns `1 delivery` or `300 deliveries`.
+/// Formats a count with its noun, such as `1 delivery` or `300 deliveries`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }

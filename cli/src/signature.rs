@@ -1,8 +1,7 @@
-//! Verifies a single webhook against its provider's rules: what its signature covers, or
-//! a diagnosis of why it is invalid.
+//! Verifies one webhook against its provider's rules. The result tells what the signature covers, or why the webhook is
+//! invalid.
 //!
-//! The diagnosis is here and not beside the providers' rules, so that no function
-//! contains it.
+//! The diagnosis belongs to the command and not to the providers' rules, so that no function contains it.
 
 mod bodies;
 mod covered;
@@ -31,12 +30,12 @@ pub struct Claim {
     pub provider: String,
     /// Secrets, in the form of a sources document.
     pub secrets: Vec<String>,
-    /// Fields of the sources document; a repeated field is a list.
+    /// Fields of the sources document, as names and values. A name that occurs several times makes a list.
     pub options: Vec<(String, String)>,
-    /// Files instead of the keys that the sender publishes, named `cert_file`, `jwks_file`
-    /// or `public_key_file`. Several files of one name are tried in turn.
+    /// Files to use instead of the keys that the sender publishes. Each file is named `cert_file`, `jwks_file` or
+    /// `public_key_file`. Several files of one name are tried in turn.
     pub files: Vec<(String, Vec<u8>)>,
-    /// The sender's published keys, as far as fetched.
+    /// The sender's published keys that have been fetched so far.
     pub keys: PublishedKeys,
     /// The URL that the sender calls.
     pub url: Option<String>,
@@ -61,7 +60,7 @@ pub enum Unusable {
 /// The timeout of fetching a key.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The most keys that are fetched: one more than a webhook may need.
+/// The largest number of keys that are fetched: one more than a webhook may need.
 const MAX_FETCHES: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +69,7 @@ pub struct Verification {
     pub described: Described,
     /// The entity, by the provider's rule or the option `entity`.
     pub entity: Option<String>,
-    /// Those of `topic`, `id`, `time` and `body` that the signature covers.
+    /// The parts of the webhook that the signature covers: `topic`, `id`, `time` or `body`.
     pub signed: Vec<&'static str>,
     /// The number of the matching secret, counted from 1; `None` if the provider needs no secret.
     pub secret: Option<usize>,
@@ -79,11 +78,11 @@ pub struct Verification {
 }
 
 impl Claim {
-    /// Parses the secrets and options as a source.
+    /// Parses the secrets and options as a source of the sources document.
     ///
     /// # Errors
     ///
-    /// A sources document with them would be refused.
+    /// The functions would refuse a sources document with these secrets and options.
     pub fn source(&self) -> Result<Arc<Source>, Unusable> {
         // The parser's errors contain nothing of the document.
         let document = json!({ "sources": { self.provider.as_str(): self.entry() } }).to_string();
@@ -194,7 +193,7 @@ impl Claim {
         matches!(self.verified_by(&source), Ok(Verified::Delivery) | Err(Unverified::Stale(_)))
     }
 
-    /// Verifies the webhook; the inner error is a diagnosis for people.
+    /// Verifies the webhook. For an invalid webhook, the inner error is a diagnosis to show.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A CloudFormation stack of the template.
+//! Reads CloudFormation stacks that were made from this project's template.
 
 pub mod api;
 
@@ -11,7 +11,7 @@ use crate::stack::api::{Refusal, Service, Services, xml::Element};
 /// The version of CloudFormation's API.
 pub const VERSION: &str = "2010-05-15";
 
-/// The output for a shell's `eval`.
+/// The stack output that a shell evaluates to set the command's variables.
 const COMMAND_LINE: &str = "CommandLine";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

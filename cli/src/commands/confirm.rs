@@ -1,4 +1,4 @@
-//! Questions at the terminal.
+//! Asks questions at the terminal.
 
 use std::io::IsTerminal;
 

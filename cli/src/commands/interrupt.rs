@@ -1,4 +1,4 @@
-//! Ctrl-C: work in progress is finished first.
+//! Handles Ctrl-C: the command finishes the work in progress before it stops.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,8 @@ use super::confirm::ask;
 /// A shell's exit code for Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// Listens for Ctrl-C. The first asks to stop; the second, or the first during a question, ends the process.
+/// Listens for Ctrl-C. The first Ctrl-C asks the command to stop. A second one, or one during a question, ends the
+/// process.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     came: Arc<AtomicBool>,
@@ -37,11 +38,11 @@ impl Interrupt {
         self.came.load(Relaxed)
     }
 
-    /// States a fact and asks a yes-or-no question; Enter means no.
+    /// Prints a fact and asks a yes-or-no question; Enter means no.
     ///
     /// # Errors
     ///
-    /// Standard input is not a terminal; the error repeats `said`.
+    /// Standard error is not a terminal, or no terminal can be read. The error repeats `said`.
     pub fn ask(&self, said: &str, question: &str) -> Result<bool> {
         self.asking.store(true, Relaxed);
         let answer = ask(&format!("{said}. {question}"));

@@ -11,11 +11,11 @@ use webhook_serializer::{
 
 use super::target::Deployment;
 
-/// The most keys that are named.
+/// The largest number of similar keys that a message names.
 const SHOWN: usize = 3;
 
-/// Returns the stored keys that are similar to `order`, the most similar first. Reads one page of the orders'
-/// table: at most 500 rows or 1 MB, at most 128 read units. A larger table may hold other similar keys.
+/// Returns the stored keys that are similar to `order`, the most similar first. The function reads only one page of the
+/// orders' table: at most 500 rows or 1 MB, for at most 128 read units. A larger table may hold other similar keys.
 pub async fn keys(order: &EntityKey, deployment: &Deployment) -> Vec<String> {
     let operator = deployment.operator().in_one_part();
     // A failed read only loses the hint, so it is not reported.
@@ -24,7 +24,7 @@ pub async fn keys(order: &EntityKey, deployment: &Deployment) -> Vec<String> {
     nearest::ranked(order.as_str(), keys).into_iter().take(SHOWN).map(str::to_owned).collect()
 }
 
-/// Explains that `order` is unknown: names similar keys, or the command that lists all.
+/// Returns a message that `order` is unknown. The message names similar keys, or the command that lists all orders.
 pub async fn unknown(order: &EntityKey, deployment: &Deployment) -> String {
     let keys = keys(order, deployment).await;
     let next = match keys.as_slice() {

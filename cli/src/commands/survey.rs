@@ -1,4 +1,5 @@
-//! Reads all orders and deliveries. Says what that costs, asks before it costs much, and stops at Ctrl-C.
+//! Reads the tables of orders and deliveries. The survey shows what the reading costs, asks before it costs much, and
+//! stops at Ctrl-C.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -17,16 +18,16 @@ use webhook_serializer::{
 
 use super::{interrupt::Interrupt, target::Deployment};
 
-/// Read units that are spent without asking.
+/// The read units that a survey spends without asking.
 const FREE: u64 = 1000;
 
 /// The units reserved for the second table, whose cost is unknown until its first page is read.
 const FOR_THE_SECOND: u64 = 2 * Read::PAGE_UNITS;
 
-/// Deliveries per request: with the largest bodies, as many as a response holds.
+/// The number of deliveries per request. A response can hold this many deliveries with the largest bodies.
 const AT_ONCE: usize = 25;
 
-/// An eventually consistent read costs half a unit for 4 KB.
+/// The bytes that one read unit pays for. An eventually consistent read costs half a unit for 4 KB.
 const BYTES_OF_A_UNIT: u64 = 8192;
 
 #[derive(Debug, Clone, Copy, Args)]
@@ -52,7 +53,7 @@ pub enum ReadScope {
 #[derive(Debug, Default)]
 pub struct Survey {
     pub overview: Overview,
-    /// Approximate read units.
+    /// The approximate number of read units spent.
     pub units: u64,
     /// The names of the tables that were not read to the end.
     pub unread: Vec<&'static str>,
@@ -63,9 +64,9 @@ pub struct Surveyor<'a> {
     operator: Operator,
     interrupt: Interrupt,
     cost: Cost,
-    /// Read units spent without asking.
+    /// The read units that were spent without asking.
     unasked: u64,
-    /// The operator declined to read on; this holds for later tables too.
+    /// True once the operator has declined to read on. The answer holds for later tables too.
     declined: bool,
     pub survey: Survey,
 }
@@ -129,8 +130,8 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
-    /// Returns the read units of the complete table; only a local run knows them. AWS updates a table's size
-    /// only every six hours.
+    /// Returns the read units that the complete table costs. Only a local run knows this number, because AWS updates a
+    /// table's size only every six hours.
     async fn whole_table(&self, is_orders: bool) -> Option<u64> {
         if !self.deployment.is_local() {
             return None;
@@ -142,7 +143,7 @@ impl<'a> Surveyor<'a> {
         Some(u64::try_from(described.table_size_bytes?).ok()? / BYTES_OF_A_UNIT)
     }
 
-    /// Reads the next delivery of the lanes that `lane` accepts and whose source is unknown.
+    /// Reads the next delivery of each lane that `lane` accepts and whose source is unknown.
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
-    /// Prints which tables were not read to the end, and returns the survey.
+    /// Warns about tables that were not read to the end and about unreadable rows, and returns the survey.
     pub fn finish(self) -> Survey {
         if !self.survey.unread.is_empty() {
             output::complain(format_args!(
@@ -212,7 +213,7 @@ fn cost_of(name: &str, read: Read, complete: Option<u64>) -> String {
     format!("reading {name} takes {all}; so far {} rows took {} of them", read.rows, read.units())
 }
 
-/// Returns a progress bar on standard error, hidden unless that is a terminal.
+/// Returns a progress bar on standard error. The bar is hidden if standard error is not a terminal.
 pub fn bar(of: u64, name: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(of).with_prefix(name);
     let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg} (Ctrl-C stops)");

@@ -217,7 +217,7 @@ pub async fn account_of(who: &AwsOptions) -> Result<Account> {
     Ok(Account { variant, ..Account::of(region.clone(), credentials, roots) })
 }
 
-/// Reads the environment of the functions of the `serializer local` at `url`.
+/// Reads the functions' environment variables from the `serializer local` at `url`.
 pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     ensure!(
         url.starts_with("http://"),
@@ -230,7 +230,7 @@ pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     serde_json::from_str(&answer.body).with_context(|| format!("{url} is not a `serializer local`"))
 }
 
-/// The longest read of an order's row.
+/// The timeout of reading an order's row.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Deployment {
@@ -238,12 +238,12 @@ impl Deployment {
         self.is_local
     }
 
-    /// Returns the line that runs a command about an order or key.
+    /// Returns the command line that runs `command` for an order or another key.
     pub fn command(&self, command: &str, key: &str) -> String {
         command_line(command, &self.option, &[key])
     }
 
-    /// Returns the line that runs a command with these arguments.
+    /// Returns the command line that runs `command` with these arguments.
     pub fn line(&self, command: &str, arguments: &[&str]) -> String {
         command_line(command, &self.option, arguments)
     }
@@ -256,7 +256,7 @@ impl Deployment {
         }
     }
 
-    /// Returns the sequence of the delivery that is named. For a position it reads the order's row.
+    /// Returns the sequence of the named delivery. If the operator typed only the last digits, the order's row is read.
     pub async fn sequence(&self, order: &EntityKey, named: Named) -> Result<Sequence> {
         if let Some(sequence) = named.sequence() {
             return Ok(sequence);

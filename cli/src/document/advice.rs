@@ -15,17 +15,16 @@ use webhook_serializer::{
 
 use crate::output::Table;
 
-/// A piece of advice about a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
     pub weight: Weight,
-    /// What is wrong, and what to write instead; may have several lines.
+    /// The text names the problem and what to write instead. The text may have several lines.
     pub text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
-    /// The source may be intended so.
+    /// The source may be intended as it is.
     Note,
     /// The source is probably a mistake.
     Warning,
@@ -90,14 +89,14 @@ fn without(source: &Source, field: &str) -> String {
     )
 }
 
-/// A provider's example, as `source` routes it.
+/// A provider's example, and the delivery that a source makes of the example.
 struct Routed {
     example: &'static Example,
     delivery: Incoming,
 }
 
-/// Returns advice if the source's templates group or separate other deliveries than the provider's own rule
-/// does. `None` too if the source has only one entity.
+/// Returns advice if the source's `entity` templates group deliveries differently from the provider's own rule. A
+/// source that puts all examples into one order gets no advice.
 fn entities(source: &Source) -> Option<String> {
     let rule = providers::rule_of(&source.provider_name)?;
     let routed: Vec<Routed> = rule.examples.iter().map(|example| route(source, example)).collect();
@@ -310,7 +309,7 @@ mod tests {
         assert!(with_examples >= 11, "{with_examples}");
     }
 
-    /// A block on a page is a document only if it begins with a table header.
+    /// Only blocks that begin with a `[sources.…]` header are checked as documents.
     #[test]
     fn sources_in_the_pages_cause_no_warning() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,4 +1,4 @@
-//! A change to a document: read, edit, confirm, write.
+//! Changes a sources document: reads, edits, asks for agreement, and writes.
 
 use anyhow::{Context, Result, bail};
 use webhook_serializer::{config::WorkerConfig, sources::Sources};
@@ -8,7 +8,6 @@ use super::{Found, Place, Text, Written, difference};
 /// A change that is ready to write.
 #[derive(Debug)]
 pub struct Change {
-    /// The changed document.
     pub text: String,
     pub sources: Sources,
     /// The lines that differ, without secrets.
@@ -17,21 +16,21 @@ pub struct Change {
 
 #[derive(Debug)]
 pub enum Changed {
-    /// The change was written. For a parameter or secret, with the version's name.
+    /// The change was written. A parameter or secret also has the name of its new version.
     Done(Change, Option<String>),
     Declined,
 }
 
-/// The most attempts while others change the document.
+/// The largest number of attempts if others change the document at the same time.
 const ATTEMPTS: u32 = 5;
 
-/// Edits the document at `location` once `agree` has accepted the difference. If somebody writes a newer
-/// version in between, edits that version instead.
+/// Edits the document at `place`, and writes it once `agree` has accepted the difference. If somebody else writes a
+/// newer version in the meantime, that version is edited instead.
 ///
 /// # Errors
 ///
-/// The document cannot be read or written, the functions would refuse it before or after the edit, or `edit`
-/// fails. Then nothing was written, unless the error says otherwise.
+/// The document cannot be read or written, the functions would refuse it before or after the edit, or `edit` fails. The
+/// document is then unchanged, unless the error says otherwise.
 pub async fn apply(
     place: &Place,
     worker_timeout: u64,
@@ -63,7 +62,7 @@ pub async fn apply(
     bail!("{place} keeps changing: another process or person writes it. Stop that, then run this again")
 }
 
-/// Restores another writer's document that was replaced before the edit failed.
+/// Restores the document of another writer, which this command had replaced before the edit failed.
 async fn restore(place: &Place, found: Option<&Found>, error: anyhow::Error) -> anyhow::Error {
     let Some((theirs, version)) = found.and_then(|found| Some((found, found.replaced_by()?))) else { return error };
     match place.write(Some(theirs), &theirs.text).await {

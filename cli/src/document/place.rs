@@ -1,4 +1,4 @@
-//! Locations of a document: a file, a parameter, a secret.
+//! The locations of a sources document: a file, a parameter, or a secret.
 
 use std::{
     fs::{File, Permissions},
@@ -32,7 +32,7 @@ pub struct Found {
 
 #[derive(Debug)]
 pub enum Written {
-    /// The document was written. For a parameter or secret, with the version's name.
+    /// The document was written. A parameter or secret also has the name of its new version.
     Done(Option<String>),
     /// The document was not written: somebody else wrote this version first.
     Overtaken(Found),
@@ -65,7 +65,7 @@ impl Place {
         }
     }
 
-    /// Replaces the document if it is still `found`.
+    /// Replaces the document if it has not changed since it was read as `found`.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl std::fmt::Display for Place {
 }
 
 impl Found {
-    /// Returns the version that has already replaced this document, if any.
+    /// Returns the version that has replaced this document in the meantime, if any.
     pub(super) fn replaced_by(&self) -> Option<String> {
         self.held.as_ref().filter(|held| held.is_replaced).map(|held| held.version.clone())
     }
@@ -130,11 +130,11 @@ fn read(path: &Path) -> Result<Option<Found>> {
     }
 }
 
-/// New files contain secrets, so only their owner reads them.
+/// The mode of new files. The files contain secrets, so only their owner may read them.
 const OWNER_ONLY: u32 = 0o600;
 
-/// Replaces a file atomically if it is still `found`. A lock excludes other calls, but not an editor that
-/// saves between check and rename.
+/// Replaces a file atomically if its content is still `found`. A lock excludes other calls of this function, but not an
+/// editor that saves between the check and the rename.
 fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     let cannot = || format!("{} cannot be written", path.display());
     // Follows a link, so that the link itself is not replaced.
@@ -165,7 +165,7 @@ fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     Ok(Written::Done(None))
 }
 
-/// Locks the file that has this name now. A file that was replaced in the meantime is not locked.
+/// Locks the file that has this path now. If the file is replaced before it is locked, the new file is locked instead.
 fn lock(path: &Path) -> std::io::Result<File> {
     loop {
         let file = File::open(path)?;

@@ -1,8 +1,8 @@
-//! The reference of the sources document. Generates `docs/sources-reference.md`, the JSON
-//! Schema for editors, and `docs/providers.md`.
+//! Generates the reference of the sources document: `docs/sources-reference.md`, the JSON Schema for editors, and
+//! `docs/providers.md`.
 //!
-//! The reference is here and not beside the parser, so that the functions do not contain it. Tests compare it
-//! with the parser: both have the same fields and the same limits.
+//! The reference belongs to the command and not to the parser, so that the functions do not contain it. Tests check
+//! that reference and parser have the same fields and the same limits.
 
 mod fields;
 mod page;
@@ -45,9 +45,10 @@ enum Form {
     /// One text that matches a pattern, or a list of such texts.
     OneOrMore(Pattern),
     Word(&'static [&'static str]),
-    /// One of these words, or a table with one field that has a maximum.
+    /// One of these words, or a table with one field. The second value names the field, and the third is its largest
+    /// value.
     WordOrMost(&'static [&'static str], &'static str, u8),
-    /// A whole number from 1.
+    /// A whole number of at least 1.
     Count,
     Flag,
     Table(&'static Table),
@@ -65,7 +66,7 @@ struct Pattern {
 #[derive(Debug, Clone, Copy)]
 enum Absent {
     Required,
-    /// The field then has this value, as TOML.
+    /// An omitted field has this value, written as TOML.
     Is(&'static str),
     Means(&'static str),
 }

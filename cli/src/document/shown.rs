@@ -1,5 +1,5 @@
-//! The difference between two documents, without secrets. Comments are hidden too:
-//! they may hold an old secret.
+//! Shows the difference between two documents without secrets. Comments are hidden too, because a comment may contain
+//! an old secret.
 
 use toml_edit::{Item, TableLike, Value};
 
@@ -7,7 +7,7 @@ use super::Text;
 
 const HIDDEN: &str = "…";
 
-/// Returns the lines that differ: lines only in `before` after a `-`, lines only in `after` after a `+`.
+/// Returns the lines that differ. A `-` marks lines of `before`, and a `+` marks lines of `after`.
 pub fn difference(before: &Text, after: &Text) -> Vec<String> {
     let (before, after) = (lines(before), lines(after));
     let same = before.iter().zip(&after).take_while(|(left, right)| left == right).count();
@@ -33,7 +33,7 @@ fn is_secret(field: &str) -> bool {
     matches!(field, "secrets" | "secret")
 }
 
-/// Hides a destination's path and query, which can be secrets.
+/// Hides the path and query of a destination's URL, which can be secrets.
 fn address(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();

@@ -10,11 +10,11 @@ const SOURCES: &str = "sources";
 pub struct Text(pub(super) DocumentMut);
 
 impl Text {
-    /// Parses a document; it may be empty.
+    /// Parses a TOML document, which may be empty.
     ///
     /// # Errors
     ///
-    /// The text is not TOML. The message quotes none of it.
+    /// The text is not TOML. The message contains no part of the text.
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') {
             bail!("the document is JSON, and only TOML is edited: change it by hand, then `serializer check` it");
@@ -22,7 +22,6 @@ impl Text {
         text.parse().map(Self).map_err(|_| anyhow!("the document is not TOML"))
     }
 
-    /// Returns whether there is a source of this name.
     pub fn has(&self, source: &str) -> bool {
         let sources = self.0.get(SOURCES).and_then(Item::as_table_like);
         sources.is_some_and(|sources| sources.contains_key(source))
@@ -57,7 +56,7 @@ impl Text {
         Ok(())
     }
 
-    /// Removes a source and the comments above it; the file's header stays.
+    /// Removes a source and the comments above the source. The file's header stays.
     ///
     /// # Errors
     ///

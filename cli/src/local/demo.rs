@@ -1,5 +1,5 @@
-//! The demonstration: a few acts on the embedded engines, with signed sample webhooks and
-//! the functions' own clients, judged by the handlers' own log.
+//! Runs the demonstration, a series of acts. An act posts signed sample webhooks to a local deployment, and the
+//! handlers' own log decides whether the act went well.
 
 mod acts;
 mod deployment;
@@ -43,7 +43,7 @@ use deployment::{DemoDeployment, Script};
 pub struct DemoOptions {
     /// Prints plain lines instead of lanes.
     pub plain: bool,
-    /// The file for an act's picture. If several acts run, it shows the act `five`.
+    /// The file for the picture of an act. If several acts run, the picture shows the act `five`.
     pub svg: Option<PathBuf>,
     /// The names of the acts to run; all if empty.
     pub acts: Vec<String>,
@@ -54,7 +54,7 @@ pub struct DemoOptions {
 struct Act {
     name: &'static str,
     about: &'static str,
-    /// The plain output: each event or a summary.
+    /// The content of the plain output: each event, or a summary.
     lines: Lines,
 }
 
@@ -98,7 +98,7 @@ pub fn act_names() -> impl Iterator<Item = &'static str> {
     ACTS.iter().map(|act| act.name)
 }
 
-/// A Shopify source that delivers several at once.
+/// A Shopify source whose handler gets several deliveries at once.
 const GROUPED: &str = "
 [sources.grouped]
 provider = 'shopify'
@@ -113,9 +113,11 @@ const LEASE: Duration = Duration::from_secs(2);
 
 const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
-/// The samples' sources and one more. On a busy machine, hundreds of concurrent webhooks may exceed a
-/// sender's timeout. The sources have such webhooks sent again instead of deferred, because the acts are
-/// about order.
+/// Returns the samples' sources and the source `grouped`.
+///
+/// On a busy machine, hundreds of concurrent webhooks may exceed a sender's timeout. The WooCommerce source refuses
+/// such webhooks, so that its sender sends them again. Deferred webhooks would not suit the acts, which are about
+/// order.
 fn document() -> String {
     let (name, refuses) = ("[sources.woocommerce]\n", "on_outage = \"refuse\"\n");
     format!("{}{GROUPED}", samples::SOURCES.replace(name, &format!("{name}{refuses}")))
@@ -123,11 +125,11 @@ fn document() -> String {
 
 pub(crate) struct RunningAct<'a> {
     deployment: &'a mut DemoDeployment,
-    /// The act's first event in the recording.
+    /// The index of the act's first event in the recording.
     from: usize,
     sources: &'a Sources,
     sent: Vec<Sent>,
-    /// Deliveries that stay parked.
+    /// The ids of the deliveries that stay parked.
     excused: BTreeSet<String>,
     /// The names of each order's deliveries, in order of arrival.
     orders: BTreeMap<String, Vec<String>>,
@@ -175,8 +177,8 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
     Ok(clean)
 }
 
-/// Returns what to do after the demonstration. The commands begin with `cargo run` if Cargo started this
-/// program, as a variable shows.
+/// Returns the commands to try after the demonstration. The commands begin with `cargo run` if Cargo started this
+/// program: Cargo sets the variable `CARGO`.
 fn next_steps() -> String {
     let command = if std::env::var_os("CARGO").is_some() { "cargo run --".to_owned() } else { this_command() };
     let steps = [
@@ -264,7 +266,8 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
     }
 }
 
-/// Holds back a delivery's start until its acceptance is reported: a worker may be quicker than ingest.
+/// Holds back the events of a delivery until its acceptance is reported. A worker may report a start before ingest
+/// reports the acceptance.
 #[derive(Default)]
 struct Arrivals {
     accepted: BTreeSet<(EntityKey, Sequence)>,
@@ -272,7 +275,7 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    /// Takes an event and returns those to show now.
+    /// Takes an event and returns the events to show now.
     fn after(&mut self, mut happening: OrderEvent) -> Vec<OrderEvent> {
         let Some(sequence) = happening.sequence else { return vec![happening] };
         let place = (happening.entity.clone(), sequence);

@@ -1,4 +1,4 @@
-//! The webhook endpoint: the ingest function behind plain HTTP, as behind a Function URL.
+//! Serves the ingest function over plain HTTP, as a Lambda Function URL does.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use webhook_serializer::functions::ingest::{Http, Ingest, Request, RequestContext};
 use webhook_serializer::protocol::delivery::LARGEST_BODY;
 
-/// Serves webhooks and the environment until `until` completes.
+/// Serves webhooks and the functions' environment until `until` completes.
 pub(super) async fn serve(
     listener: TcpListener,
     ingest: Ingest,
@@ -30,7 +30,7 @@ pub(super) async fn serve(
     Ok(axum::serve(listener, router).with_graceful_shutdown(until).await?)
 }
 
-/// Serves only the environment until `until` completes.
+/// Serves only the functions' environment until `until` completes.
 pub(super) async fn serve_environment(
     listener: TcpListener,
     environment: Vec<(String, String)>,
@@ -39,8 +39,8 @@ pub(super) async fn serve_environment(
     Ok(axum::serve(listener, environment_route(environment)).with_graceful_shutdown(until).await?)
 }
 
-/// Serves the deployment's environment variables, for `serializer … --local` and for functions
-/// started by hand.
+/// Serves the deployment's environment variables. Commands with `--local`, and functions that were started by hand, use
+/// these variables.
 fn environment_route<S: Clone + Send + Sync + 'static>(environment: Vec<(String, String)>) -> Router<S> {
     let environment: BTreeMap<String, String> = environment.into_iter().collect();
     Router::new().route("/local", get(async move || Json(environment)))

@@ -36,10 +36,11 @@ pub const QUEUE: &str = "wake-ups";
 
 const DEAD_LETTERS: &str = "dead-letters";
 
-/// The most receives of a message, as in the template. Workers replace a wake-up much earlier.
+/// The number of receives after which a message moves to the dead-letter queue, as in the template. Workers replace a
+/// wake-up much earlier.
 pub const MAX_RECEIVES: u32 = 100;
 
-/// Ports and timeout of the engines.
+/// The ports of the engines, and the queue's visibility timeout.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
     /// The store's port; 0 for any.
@@ -67,7 +68,7 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Starts both on free ports, in the folder `data` or in memory.
+    /// Starts the store and the queue on free ports. The data is in the folder `data` or, without one, in memory.
     ///
     /// # Errors
     ///
@@ -144,7 +145,7 @@ impl Engines {
         &self.queues
     }
 
-    /// Returns the number of wake-ups: waiting, delayed and in flight.
+    /// Returns the number of wake-ups in the queue. Delayed wake-ups and those in flight are included.
     pub fn wake_ups(&self) -> u64 {
         self.queues.counts(QUEUE).map(|counts| counts.total()).unwrap_or(0)
     }
@@ -169,7 +170,7 @@ impl Engines {
         Parts::connect(&self.account(), &self.config(), env, meter)
     }
 
-    /// Stops both.
+    /// Stops the store and the queue.
     ///
     /// # Errors
     ///

@@ -22,11 +22,11 @@ use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
 /// The largest batch, as in the template.
 pub const BATCH: i32 = 10;
 
-/// The delay before a further slot is used while others are busy. It keeps load off busy engines and lets
+/// The delay before another slot is used while some slots are busy. The delay keeps load off busy engines and lets
 /// batches fill up.
 pub const GROWTH: Duration = Duration::from_millis(50);
 
-/// How long a receive waits, in seconds: less than the clients' timeout for a request.
+/// The time that a receive waits, in seconds. The wait is shorter than the clients' timeout for a request.
 const POLL_SECONDS: i32 = 1;
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Function {
 #[derive(Debug, Clone, Default)]
 pub struct AtWork(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// The orders of a running batch; removed when dropped.
+/// The orders of a running batch. Dropping the batch removes its orders from the list.
 struct Batch<'a>(&'a AtWork, Vec<String>);
 
 impl AtWork {
@@ -134,12 +134,11 @@ impl EventSource {
         self.function.clone()
     }
 
-    /// Runs until `stopping` is set, then finishes the running batches. Aborting this task
-    /// aborts them.
+    /// Runs until `stopping` is set, then finishes the running batches. Aborting this task aborts the batches.
     ///
     /// # Errors
     ///
-    /// Currently none: an unreachable queue is retried.
+    /// The function returns no error at present. Requests to an unreachable queue are repeated.
     pub async fn run(self, mut stopping: watch::Receiver<bool>) -> Result<()> {
         let mut at_work = JoinSet::new();
         while !*stopping.borrow() {
@@ -176,7 +175,7 @@ impl EventSource {
         Ok(())
     }
 
-    /// Connects before the first message.
+    /// Opens the connection to the queue before the first message arrives.
     ///
     /// # Errors
     ///

@@ -20,39 +20,39 @@ use super::runtime_api::{Abandoned, InvokeError, RuntimeApi};
 
 #[derive(Debug, Clone)]
 pub struct FunctionSettings {
-    /// The name, in its ARN and its environment.
+    /// The function's name, which appears in its ARN and its environment.
     pub name: String,
     pub program: PathBuf,
     pub timeout: Duration,
-    /// The memory size in its environment; not enforced.
+    /// The memory size that the function's environment states. The size is not enforced.
     pub memory_mb: u32,
-    /// The environment variables. Of this process's own variables the function gets only `PATH`, so that a
+    /// The function's environment variables. Of this process's variables the function gets only `PATH`, so that a
     /// developer's AWS credentials stay out.
     pub environment: Vec<(String, String)>,
     pub logs: Logs,
 }
 
-/// The longest wait for an ended process's last output.
+/// The longest wait for the last output of a process that has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Default)]
 pub enum Logs {
-    /// To this process's own output.
+    /// The logs go to this process's own output.
     #[default]
     Inherited,
-    /// To a channel, line by line.
+    /// The logs go to a channel, line by line.
     Lines(mpsc::UnboundedSender<String>),
     Discarded,
 }
 
-/// The ids of the live processes, for tests that kill or freeze them.
+/// The ids of the live processes. Tests use the ids to kill or freeze processes.
 ///
-/// A borrow holds a lock that starting and ending processes need: copy the ids.
+/// A borrow holds a lock that starting and ending processes need, so copy the ids.
 pub type ProcessIds = watch::Receiver<BTreeSet<u32>>;
 
-/// A function with one process at a time, which is killed when this is dropped.
+/// A function with one process at a time. Dropping the value kills the process.
 ///
-/// If this process itself is killed, its functions end at their next poll.
+/// If this program itself is killed, the function's process ends at its next poll.
 #[derive(Debug)]
 pub struct FunctionProcess {
     settings: Arc<FunctionSettings>,
@@ -64,7 +64,8 @@ pub struct FunctionProcess {
 struct Running {
     api: RuntimeApi,
     child: Child,
-    /// The process has responded before. If it then ends while idle, the next event did not cause that.
+    /// True once the process has responded to an event. If such a process ends while idle, the next event is not the
+    /// cause.
     has_answered: bool,
     readers: JoinSet<()>,
     _listed: Listed,
@@ -88,9 +89,8 @@ impl FunctionProcess {
 
     /// Invokes the function with an event.
     ///
-    /// The process survives [`InvokeError::Function`]; after any other error the next
-    /// invocation starts another. If this future is dropped, the process is killed, and
-    /// the event may or may not have been handled.
+    /// The process survives [`InvokeError::Function`]. After any other error, the next invocation starts a new process.
+    /// Dropping this future kills the process; the event may or may not have been handled.
     pub async fn invoke(&mut self, payload: Vec<u8>) -> Result<Vec<u8>, InvokeError> {
         loop {
             // Taken out of `self`, so that dropping this future drops the process with its unfinished event.
@@ -109,8 +109,8 @@ impl FunctionProcess {
         }
     }
 
-    /// Starts the process and waits for its first poll. Fails for a binary that is not a function or that
-    /// rejects its environment, after all output of the process was read.
+    /// Starts the process and waits for its first poll. The start fails if the program is not a function or rejects its
+    /// environment. All output of the process has then been read.
     pub async fn start(&mut self) -> Result<(), InvokeError> {
         let mut running = self.idle_process().await?;
         let ended = tokio::select! {
@@ -206,7 +206,7 @@ impl Running {
     }
 }
 
-/// An entry in the list of live processes; removed when dropped.
+/// An entry in the list of live processes. Dropping the entry removes it from the list.
 #[derive(Debug)]
 struct Listed {
     list: Arc<watch::Sender<BTreeSet<u32>>>,

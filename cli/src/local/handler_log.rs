@@ -53,7 +53,6 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Returns an empty log on the clock of `env`.
     pub fn new(env: Env) -> Self {
         Self { starts: watch::Sender::default(), runs: Arc::default(), applied: watch::Sender::new(0), env }
     }
@@ -74,17 +73,16 @@ impl Journal {
         self.runs.lock().expect("no one panics while holding this").clone()
     }
 
-    /// Returns the log's time.
     pub fn now(&self) -> Duration {
         self.env.monotonic()
     }
 
-    /// Returns the number of applied starts, as a channel.
+    /// Returns a channel that holds the number of starts that ended as applied.
     pub fn applied(&self) -> watch::Receiver<usize> {
         self.applied.subscribe()
     }
 
-    /// Waits for `count` applied starts.
+    /// Waits until `count` starts have ended as applied.
     pub async fn until_applied(&self, count: usize) {
         let mut applied = self.applied.subscribe();
         // `self` owns the sender, so the channel is open.
@@ -100,7 +98,7 @@ impl Journal {
     }
 }
 
-/// Wraps a handler and logs its starts.
+/// A handler that logs the starts of another handler.
 #[derive(Debug, Clone)]
 pub struct Journaled<H> {
     handler: H,
@@ -108,7 +106,6 @@ pub struct Journaled<H> {
 }
 
 impl<H> Journaled<H> {
-    /// Logs the starts of `handler` in `journal`.
     pub fn new(handler: H, journal: Journal) -> Self {
         Self { handler, journal }
     }
@@ -139,7 +136,7 @@ impl<H> Journaled<H> {
     }
 }
 
-/// Logs the end even if the handler is dropped.
+/// An open entry of the log. Dropping the entry records its end, even if the handler was dropped.
 struct Line<'a> {
     journal: &'a Journal,
     run: Option<Run>,

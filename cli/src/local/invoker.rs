@@ -27,7 +27,7 @@ impl Invoker {
     ///
     /// # Errors
     ///
-    /// The function failed or did not answer in time. It may have taken effect.
+    /// The function failed or did not answer in time. The invocation may have taken effect.
     pub async fn invoke(&self, function: &str, event: &impl serde::Serialize, timeout: Duration) -> Result<String> {
         let path = format!("/2015-03-31/functions/{function}/invocations");
         let headers = [("content-type".to_owned(), "application/json".to_owned())];

@@ -1,9 +1,9 @@
-//! An embedded Lambda Runtime API, which a function's process polls for events.
+//! Serves the Lambda Runtime API, which a function's process polls for events.
 //!
-//! Each [`RuntimeApi`] serves one process at an address of its own. So requests of a replaced process fail,
-//! and no event goes to a dead process.
+//! Each [`RuntimeApi`] serves one process at an address of its own. So requests of a replaced process fail, and no
+//! event goes to a dead process.
 //!
-//! Left out: response streaming (a streamed response is collected), extensions, SnapStart.
+//! The API has no response streaming (a streamed response is collected), no extensions and no SnapStart.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 
 /// The longest time from a process's start to its first poll, as in Lambda.
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest response, as in Lambda.
+/// The longest response in bytes, as in Lambda.
 const RESPONSE_BYTES: usize = 6 * 1024 * 1024;
 
 /// The reason why an invocation has no response.
@@ -49,7 +49,7 @@ pub enum InvokeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abandoned {
     Idle,
-    /// The process had not taken the event; another may get it.
+    /// The process had not taken the event, so another process may get the event.
     Untouched,
     /// The process had the event and may have acted on it.
     InProgress,
@@ -60,7 +60,7 @@ pub enum Abandoned {
 pub struct RuntimeApi {
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// Held during an invocation: a process has one at a time.
+    /// Locked during an invocation, because a process handles one event at a time.
     turn: tokio::sync::Mutex<()>,
     server: AbortHandle,
 }
@@ -70,7 +70,7 @@ struct Shared {
     function_arn: HeaderValue,
     state: Mutex<State>,
     offered: Notify,
-    /// Set by the first poll.
+    /// True from the process's first poll on.
     has_polled: watch::Sender<bool>,
 }
 
@@ -78,7 +78,7 @@ struct Shared {
 enum State {
     #[default]
     Idle,
-    /// Waits for the process to poll.
+    /// An event waits for the process to poll.
     Offered(PendingEvent),
     /// The process has the event.
     Running { id: String, outcome: oneshot::Sender<Result<Bytes, InvokeError>> },
@@ -96,7 +96,7 @@ struct PendingEvent {
 }
 
 impl RuntimeApi {
-    /// Serves the API for a function until dropped.
+    /// Serves the API for a function until the returned value is dropped.
     pub fn start(listener: TcpListener, function: &str) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let function_arn = format!("arn:aws:lambda:us-east-1:000000000000:function:{function}");
@@ -117,16 +117,16 @@ impl RuntimeApi {
         Ok(Self { address, shared, turn: tokio::sync::Mutex::default(), server })
     }
 
-    /// Returns the value of `AWS_LAMBDA_RUNTIME_API`.
+    /// Returns the API's address, which is the value of the function's variable `AWS_LAMBDA_RUNTIME_API`.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Sends the process an event, after earlier ones.
+    /// Sends an event to the process, after earlier events, and returns the response.
     ///
-    /// The timeout starts when the process takes the event. Before that, a process that has never polled has
-    /// ten seconds, as in Lambda; any other process has the timeout. Dropping this future withdraws an event
-    /// that the process has not taken.
+    /// The timeout starts when the process takes the event. Until then, a process that has never polled has ten
+    /// seconds, as in Lambda; any other process has the timeout. Dropping this future withdraws an event that the
+    /// process has not taken.
     pub async fn invoke(&self, payload: Vec<u8>, timeout: Duration) -> Result<Vec<u8>, InvokeError> {
         let _turn = self.turn.lock().await;
         let (taken, was_taken) = oneshot::channel();
@@ -217,7 +217,7 @@ impl Shared {
         }
     }
 
-    /// Completes the invocation with this id. Returns false if another one or none is running.
+    /// Completes the invocation with this id. Returns false if this invocation is not running.
     fn settle(&self, id: &str, result: Result<Bytes, InvokeError>) -> bool {
         let mut state = self.lock();
         match std::mem::take(&mut *state) {
@@ -233,7 +233,7 @@ impl Shared {
     }
 }
 
-/// Answers a poll once there is an event. A process that polls before it responds breaks the protocol.
+/// Answers a poll as soon as an event is offered. A process that polls before it responds breaks the protocol.
 async fn next(Served(shared): Served<Arc<Shared>>) -> Response<Body> {
     shared.has_polled.send_replace(true);
     loop {
@@ -291,7 +291,7 @@ struct Reported {
 }
 
 impl Reported {
-    /// Parses a function's error; a body of another form becomes the message.
+    /// Parses the error that a function reported. A body of any other form becomes the message.
     fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_else(|_| Self {
             kind: "Runtime.Unknown".to_owned(),

@@ -21,7 +21,7 @@ pub struct Sample {
     event: &'static str,
     /// The text in the event that names the order.
     order: &'static str,
-    /// The source to send the sample to, if not its own.
+    /// The source to send the sample to, if it is not the source that the event names.
     source: Option<&'static str>,
 }
 
@@ -122,7 +122,7 @@ pub const WOOCOMMERCE: [Sample; 2] =
 #[derive(Debug, Clone)]
 pub struct Webhook {
     pub source: String,
-    /// The query, if the sender is authenticated by one.
+    /// The query of the URL, if the query authenticates the sender.
     pub query: Option<String>,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -131,7 +131,7 @@ pub struct Webhook {
 }
 
 impl Sample {
-    /// Sends the sample to another source of the same provider.
+    /// Returns this sample for another source of the same provider.
     #[must_use]
     pub fn to(self, source: &'static str) -> Self {
         Self { source: Some(source), ..self }
@@ -172,12 +172,12 @@ pub fn is_webhook(event: &str) -> bool {
     serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
 }
 
-/// Returns the webhook of a Function URL event, signed again at `now` unless its sender
-/// signs with a private key.
+/// Returns the webhook of a Function URL event. The webhook is signed again at `now` unless its sender signs with a
+/// private key.
 ///
 /// # Errors
 ///
-/// The text is not such an event, or its source is not configured.
+/// The text is not a Function URL event, or the event's source is not configured.
 pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<Webhook> {
     sign(&serde_json::from_str(event)?, sources, now)
 }
@@ -229,8 +229,8 @@ pub const CURL_ENTITY: &str = "shopify/order/1001";
 
 const CURL_BODY: &str = r##"{"id":1001,"name":"#1001","currency":"USD","total_price":"48.20","financial_status":"paid","fulfillment_status":null,"cancelled_at":null,"updated_at":"2026-01-05T09:00:00Z"}"##;
 
-/// Returns a curl command that posts an order to `url`. It can be used repeatedly, because
-/// Shopify's signature covers only the body.
+/// Returns a curl command that posts an order to `url`. The command stays valid, because Shopify's signature covers
+/// only the body.
 pub fn curl(url: &str) -> String {
     let sources = Sources::parse(SOURCES).expect("the samples' own");
     let source = sources.get("shopify").expect("the samples' own");

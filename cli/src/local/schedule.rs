@@ -23,7 +23,7 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct OwnScheduler {
     pub program: PathBuf,
-    /// The value of its variable `JOBS`.
+    /// The value of the scheduler's variable `JOBS`.
     pub jobs: Option<String>,
     pub logs: Logs,
 }
@@ -37,12 +37,12 @@ pub(super) enum ScheduledFunction {
     Invoked(Invoker),
 }
 
-/// The most overlapping invocations of a user's scheduler; one may take longer than a
+/// The largest number of overlapping invocations of a user's scheduler. Invocations overlap if one takes longer than a
 /// minute.
 const AT_ONCE: usize = 4;
 
 impl ScheduledFunction {
-    /// Returns the standard scheduler, which has only the sweep.
+    /// Returns the standard scheduler, which runs only the sweep.
     pub(super) fn here(
         store: Store,
         waker: Waker,

@@ -12,7 +12,7 @@ use webhook_serializer::tls::Roots;
 
 use crate::local::samples::Webhook;
 
-/// A client with a pool of connections.
+/// An HTTP client for one server.
 #[derive(Debug, Clone)]
 pub struct Sender {
     client: Posting,

@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::de::IgnoredAny;
 use webhook_serializer::functions::ingest;
 
-/// Larger bodies are not tried in every form.
+/// The size in bytes above which a body is not tried in every form.
 const LARGE: usize = 1 << 18;
 
 /// Returns the bodies that may have been signed instead of `body`, each with its
@@ -102,19 +102,19 @@ impl Spacing {
     }
 }
 
-/// The escapes in strings.
+/// The choice of escapes in JSON strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Escapes {
-    /// `/` as `\/`, as PHP writes it; `None` leaves it.
+    /// Whether `/` is written as `\/`, as PHP does. `None` leaves each `/` as it is.
     slash: Option<bool>,
-    /// Characters outside ASCII as `\u…`; `None` leaves them as they are.
+    /// Whether characters outside ASCII are written as `\u…`. `None` leaves them as they are.
     unicode: Option<bool>,
-    /// `&`, `<` and `>` as `\u…`, as Go and Rails write them; `None` leaves them as they are.
+    /// Whether `&`, `<` and `>` are written as `\u…`, as Go and Rails do. `None` leaves them as they are.
     html: Option<bool>,
 }
 
 impl Escapes {
-    /// Returns all combinations; for a large body only one, because each takes time.
+    /// Returns all combinations of escapes. A large body gets only one, because each combination takes time.
     fn all(is_large: bool) -> Vec<Self> {
         let ways: &[Option<bool>] = if is_large { &[None] } else { &[None, Some(true), Some(false)] };
         let mut all = Vec::new();
@@ -189,7 +189,7 @@ fn rewrite(text: &str, spacing: Spacing, escapes: Escapes) -> String {
     out
 }
 
-/// Returns the end of the string that `json` begins with.
+/// Returns the index behind the string literal with which `json` begins.
 fn end_of_text(json: &str) -> usize {
     let mut is_escaped = false;
     for (at, byte) in json.bytes().enumerate().skip(1) {
@@ -203,7 +203,7 @@ fn end_of_text(json: &str) -> usize {
     json.len()
 }
 
-/// Writes a string literal.
+/// Writes a string literal with these escapes. `inside` is the literal's source text without its quotes.
 fn write_text(out: &mut String, inside: &str, escapes: Escapes) {
     out.push('"');
     let mut rest = inside;
@@ -233,8 +233,8 @@ fn write_text(out: &mut String, inside: &str, escapes: Escapes) {
     out.push('"');
 }
 
-/// Returns the source text of the first character, and that character; `None` instead of the character if its
-/// form must not change.
+/// Returns the source text of the first character in a string literal, and the character that the text means. The
+/// character is `None` if its form must not change.
 fn token(inside: &str) -> (&str, Option<char>) {
     let first = inside.chars().next().unwrap_or_default();
     if first != '\\' {

@@ -1,4 +1,4 @@
-//! Diagnoses of invalid webhooks: tries common mistakes one at a time, and reports the first one that
+//! Diagnoses invalid webhooks. The diagnosis tries common mistakes one at a time, and reports the first mistake that
 //! explains the signature.
 
 use webhook_serializer::{
@@ -135,7 +135,7 @@ fn lost(body: &[u8]) -> &'static str {
     }
 }
 
-/// Reports a mistake, and whether the signature has also expired.
+/// Describes a mistake, and adds whether the signature has expired too.
 fn report(claim: &Claim, mistake: &str) -> String {
     let refusal = claim.source().ok().and_then(|source| claim.verified_by(&source).err());
     match refusal {

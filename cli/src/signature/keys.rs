@@ -1,4 +1,4 @@
-//! Published keys, from files or fetched.
+//! Finds published keys, either in files or among the fetched ones.
 
 use axum::body::Bytes;
 use webhook_serializer::{
@@ -9,7 +9,7 @@ use webhook_serializer::{
 
 pub(super) struct Held<'a> {
     pub(super) files: &'a [(String, Vec<u8>)],
-    /// The index of the file to use among several of one name. A larger index means the last file.
+    /// The index of the file to use among the files of one name. An index beyond the last file means the last file.
     pub(super) number: usize,
     pub(super) fetched: &'a PublishedKeys,
 }

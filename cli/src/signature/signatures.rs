@@ -8,7 +8,8 @@ const SHORTEST: usize = 27;
 /// The lengths of HMACs in bytes.
 const HMACS: [usize; 3] = [20, 32, 64];
 
-/// Returns `value` with one of its signatures in another encoding, each with the mistake.
+/// Returns variants of a header's value. In each variant one signature has another encoding; the text names the
+/// mistake.
 pub(super) fn variants(value: &str) -> Vec<(String, &'static str)> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/_-".contains(c);
     let mut found = Vec::new();

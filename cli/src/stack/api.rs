@@ -1,4 +1,4 @@
-//! Signed requests to AWS services that do not need a whole SDK client.
+//! Sends signed requests to AWS services for which the command has no SDK client.
 
 pub mod xml;
 
@@ -17,7 +17,7 @@ use webhook_serializer::{
 
 use xml::Element;
 
-/// A service's name in signatures and endpoints, and the suffix of the variable that overrides its endpoint.
+/// A service: its name in signatures and endpoints, and the suffix of the variable that overrides its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service(&'static str, &'static str);
 
@@ -31,7 +31,7 @@ impl Service {
     pub const KMS: Self = Self("kms", "KMS");
 }
 
-/// The time limit of a request; a person waits for its answer.
+/// The timeout of a request. The timeout is short because a person waits for the answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
 const TRIES: u32 = 3;
@@ -61,11 +61,11 @@ pub enum Refusal {
     Other { code: String, message: String },
 }
 
-/// An answer, and when the server sent it.
+/// An answer, and the time at which the server sent it.
 #[derive(Debug, Clone)]
 pub struct Reply<T> {
     pub what: T,
-    /// The server's clock, as HTTP formats it.
+    /// The value of the answer's header `Date`.
     pub date: Option<String>,
 }
 
@@ -88,7 +88,7 @@ impl Services {
     ///
     /// # Errors
     ///
-    /// [`Refusal`].
+    /// The service refused the request or did not answer.
     pub async fn query(
         &self,
         service: Service,
@@ -108,11 +108,11 @@ impl Services {
         Ok(Reply { what, date: answer.date })
     }
 
-    /// Calls a JSON operation; `target` follows the service's prefix.
+    /// Calls an operation of a service that uses JSON. `target` is the value of the header `X-Amz-Target`.
     ///
     /// # Errors
     ///
-    /// [`Refusal`].
+    /// The service refused the request or did not answer.
     pub async fn json(&self, service: Service, target: &str, question: &Value) -> Result<Value, Refusal> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
         let body = question.to_string();
@@ -122,17 +122,18 @@ impl Services {
         parsed(service, &answer)
     }
 
-    /// Gets a path's answer as JSON; `action` is the name of the permission.
+    /// Sends a GET request and returns the JSON answer. `action` is the operation's name in IAM permissions.
     ///
     /// # Errors
     ///
-    /// [`Refusal`].
+    /// The service refused the request or did not answer.
     pub async fn get(&self, service: Service, action: &str, path: &str) -> Result<Value, Refusal> {
         let asked = Call { method: "GET", path, headers: &[], body: "" };
         parsed(service, &self.ask(service, asked, &permission(service, action)).await?)
     }
 
-    /// Repeats a request until the service answers; only for idempotent requests.
+    /// Sends a request, and repeats it up to [`TRIES`] times in all while the service fails or does not answer. The
+    /// request must be idempotent.
     async fn ask(&self, service: Service, asked: Call<'_>, needed: &str) -> Result<Answer, Refusal> {
         let signed = self.signed(service);
         for tries_left in (0..TRIES).rev() {

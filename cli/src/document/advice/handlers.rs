@@ -6,7 +6,7 @@ use webhook_serializer::{nearest, sources::Sources};
 
 use super::{Advice, Weight};
 
-/// The handlers that every worker has, unless its owner removed them.
+/// The handlers that every worker has by default.
 const READY_MADE: [&str; 3] = ["log", "forward", "invoke"];
 
 /// Returns advice about the handlers of all sources: names that are spelt almost like another one, and names that

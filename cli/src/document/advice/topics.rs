@@ -52,7 +52,8 @@ pub(super) fn of(source: &Source) -> Vec<Advice> {
     advice
 }
 
-/// Returns the provider's topics in samples and examples; empty if each sender has its own.
+/// Returns the topics in the provider's samples and examples. The set is empty if each sender of the provider has
+/// topics of its own.
 fn known_topics(source: &Source) -> BTreeSet<String> {
     let examples = providers::rule_of(&source.provider_name).map(|rule| rule.examples).unwrap_or_default();
     if examples.is_empty() {

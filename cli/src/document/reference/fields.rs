@@ -462,5 +462,5 @@ pub(super) const ORIGIN: Table = Table {
     }],
 };
 
-/// All tables, in the page's order.
+/// All tables, in the order of the page `docs/sources-reference.md`.
 pub(super) const TABLES: [&Table; 7] = [&SOURCE, &TOPICS, &RETRY, &GENERIC, &FORWARD, &INVOKE, &ORIGIN];

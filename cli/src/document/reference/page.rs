@@ -1,10 +1,9 @@
-//! The page `docs/sources-reference.md`.
+//! Generates the page `docs/sources-reference.md`.
 
 use std::fmt::Write;
 
 use super::{Absent, Field, Form, Table, fields::TABLES};
 
-/// Returns the page in Markdown.
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
     for table in TABLES {

@@ -1,10 +1,9 @@
-//! The page `docs/providers.md`: facts about each provider.
+//! Generates the page `docs/providers.md`, which lists facts about each provider.
 
 use std::{fmt::Write, time::Duration};
 
 use webhook_serializer::providers::{self, Facts, IdPart, Kind, Line, Payload, Reads, Resolution, Rule, Signed};
 
-/// Returns the page in Markdown.
 pub fn providers() -> String {
     let known = || providers::NAMES.into_iter().filter_map(|name| Some((name, providers::rule_of(name)?)));
     let mut page = HEAD.to_owned();
@@ -123,8 +122,8 @@ fn signed_marks(reads: &Reads, signed: &Signed) -> String {
     if marks.is_empty() { "**none**".to_owned() } else { format!("{by_checksum}{}", marks.join(", ")) }
 }
 
-/// Lists places in the order in which they are tried. A place is marked if it differs from the one before in
-/// its kind, or in whether the signature covers it.
+/// Lists the places of a value in a request, in the order in which the places are tried. The words `header`, `signed`
+/// and `unsigned` are added only where they change from one place to the next.
 fn places(places: &[&str], signed: &Signed) -> String {
     let mut shown = Vec::new();
     let mut before = (true, false);
@@ -204,7 +203,7 @@ fn length(time: Duration) -> String {
     }
 }
 
-/// Lists the rules; several rules get a line each.
+/// Lists the rules by which a provider's orders are found. Several rules get a line each.
 fn entities(lines: &[Line]) -> String {
     match lines {
         [one] => line(one),

@@ -41,7 +41,7 @@ pub fn schema() -> String {
     text
 }
 
-/// Requires the table `named` exactly if `field` is `value`.
+/// Returns a condition of the schema: the table `named` is required if `field` is `value`, and forbidden otherwise.
 fn goes_with(field: &str, value: &str, named: &str) -> Value {
     json!({
         "if": { "properties": { field: { "const": value } }, "required": [field] },

@@ -69,8 +69,8 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
 
 const FORWARDED: &str = "{ url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }";
 
-/// Returns a document with the required fields of `table`, the fields that `field` needs, and `field` itself
-/// set to `value`.
+/// Returns a document with the required fields of `table`, the fields that `field` needs, and `field` itself set to
+/// `value`. Without `value`, the document omits `field`.
 fn document(table: &Table, field: &str, value: Option<&str>) -> String {
     let line = |name: &str, value: &str| format!("{name} = {value}\n");
     let needed: &[(&str, &str)] = match (table.path, field) {
@@ -131,7 +131,7 @@ impl Table {
     }
 }
 
-/// Parses a document in TOML or JSON.
+/// Parses a TOML document.
 fn value(document: &str) -> Value {
     toml::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"))
 }
@@ -145,7 +145,7 @@ fn every_field() -> impl Iterator<Item = (&'static Table, &'static Field)> {
     TABLES.into_iter().flat_map(|table| table.fields.iter().map(move |field| (table, field)))
 }
 
-/// Returns the words in backquotes after `expected`.
+/// Returns the names in backquotes that follow the word `expected` in an error.
 fn expected(error: &str) -> BTreeSet<String> {
     let (_, list) = error.split_once("expected").unwrap_or_else(|| panic!("{error}"));
     list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
@@ -250,7 +250,6 @@ fn schema_rejects_inconsistent_documents() {
     assert_eq!(unknown, ["sources.shop: unknown field `on_failures`"]);
 }
 
-/// The schema must accept every spelling of durations and rates.
 #[test]
 fn schema_accepts_every_spelling_the_parser_accepts() {
     let schema = Validator::new(&schema());

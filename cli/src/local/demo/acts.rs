@@ -1,4 +1,4 @@
-//! The acts themselves.
+//! The acts of the demonstration.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -100,7 +100,7 @@ async fn parked(act: &mut RunningAct<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends a burst to a source with groups. Its first delivery runs alone while the others arrive.
+/// Sends webhooks to a source that groups deliveries. The first delivery runs alone while the others arrive.
 async fn group(act: &mut RunningAct<'_>) -> Result<()> {
     let journal = act.deployment.journal.clone();
     let before = journal.starts().len();
@@ -112,7 +112,7 @@ async fn group(act: &mut RunningAct<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The wait until a dead worker's lease has expired.
+/// The time after which a dead worker's lease has expired.
 const LEASE_EXPIRES: Duration = Duration::from_millis(2200);
 
 async fn killed(act: &mut RunningAct<'_>) -> Result<()> {
@@ -129,7 +129,7 @@ async fn killed(act: &mut RunningAct<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The most resends after a 503, which a busy machine may answer.
+/// The largest number of times that a webhook is sent again after a 503. A busy machine may answer 503.
 const RESENDS: u32 = 20;
 
 impl RunningAct<'_> {
@@ -189,8 +189,8 @@ impl RunningAct<'_> {
         Ok(())
     }
 
-    /// Waits until each delivery is settled. A delivery may have several sequences, because a webhook
-    /// answered 503 and sent again may have been stored the first time too.
+    /// Waits until each delivery of the act is settled. A delivery may have several sequences: a webhook that was
+    /// answered 503 may have been stored nevertheless, and is stored once more when it is sent again.
     async fn until_each_is_settled(&self) {
         let settled = |happening: &&OrderEvent| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
         let count = self.orders.values().map(Vec::len).sum();

@@ -34,12 +34,12 @@ use crate::{
 pub(crate) struct Script {
     /// The duration of a handler start.
     pub(crate) takes: Duration,
-    /// How often each of these deliveries fails before it succeeds.
+    /// The number of failures before success, by the name of the delivery.
     pub(crate) fails: HashMap<&'static str, u32>,
     pub(crate) rejects: Vec<&'static str>,
 }
 
-/// Follows the script and commits the number of the order's handled deliveries.
+/// A handler that follows the script and commits the number of handled deliveries of the order.
 #[derive(Debug, Clone)]
 struct Scripted {
     script: Arc<Mutex<Script>>,
@@ -115,7 +115,7 @@ impl DemoDeployment {
         *self.script.lock().expect("no one panics while holding this") = script.clone();
     }
 
-    /// Aborts all workers, as a crash does, and starts as many others.
+    /// Aborts all workers, which has the effect of a crash, and starts as many new ones.
     pub(crate) fn replace_workers(&mut self) {
         for worker in self.workers.drain(..) {
             worker.abort();

@@ -11,7 +11,7 @@ use crate::{
     view::{audit::Verdict, recording::EventRecorder},
 };
 
-/// The most orders shown.
+/// The largest number of orders in the report.
 const SHOWN: usize = 6;
 
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub struct OrderReport {
     pub waited: Duration,
     /// The total time in handlers.
     pub handled: Duration,
-    /// The deliveries counted by the handler's commits; `None` if not read.
+    /// The number of deliveries that the handler's commits have counted; `None` if the row was not read.
     pub committed: Option<u64>,
 }
 

@@ -21,13 +21,13 @@ pub(super) struct Summary {
     orders: usize,
     accepted: usize,
     started: usize,
-    /// The most handlers that ran at the same time.
+    /// The largest number of handlers that ran at the same time.
     most_at_once: usize,
     applied: usize,
-    /// Orders whose deliveries were applied in sequence.
+    /// The number of orders whose deliveries were applied in sequence.
     in_order: usize,
     took: Duration,
-    /// Other events, in singular and plural.
+    /// The counts of other events, by the events' names in singular and plural.
     others: BTreeMap<(&'static str, &'static str), usize>,
 }
 

@@ -1,5 +1,5 @@
-//! The queues' clock. Visibility and delay are points in time, so a test that owns
-//! the clock need not wait.
+//! The clock of the queues. Visibility and delays depend on this clock alone, so a test with a manual clock need not
+//! wait.
 
 use std::{
     fmt::Debug,
@@ -55,7 +55,7 @@ impl ManualClock {
         Self { now: watch::Sender::new(start), waiting: watch::Sender::new(0) }
     }
 
-    /// Moves the time forward and wakes waits that are over.
+    /// Moves the time forward and completes the waits that are over.
     pub fn advance(&self, by: Duration) {
         self.now.send_modify(|now| *now += by);
     }

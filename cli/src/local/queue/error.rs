@@ -1,8 +1,8 @@
-//! SQS's refusals.
+//! The errors of SQS.
 
 use std::fmt::{self, Display, Formatter};
 
-/// The refusals of SQS that occur here.
+/// The error codes of SQS that the stand-in returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "SQS's own names")]
 pub enum Code {
@@ -59,8 +59,8 @@ impl Code {
     }
 }
 
-/// A refused request. The queue is unchanged, except that after [`Code::InternalFailure`] it may have
-/// changed.
+/// The error of a refused request. A refused request changes nothing; only [`Code::InternalFailure`] may come after a
+/// change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueError {
     /// The code, for clients.

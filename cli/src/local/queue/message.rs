@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::error::{Code, QueueError};
 
-/// The longest body that SQS takes.
+/// The longest message body that SQS accepts, in bytes.
 const LONGEST_BODY: usize = 1_048_576;
 
 #[derive(Debug, Clone, Default)]
 pub struct NewMessage {
-    /// Must not be empty, longer than 1 MiB, or contain characters outside XML 1.0.
+    /// The message's text. The text must not be empty, longer than 1 MiB, or contain characters outside XML 1.0.
     pub body: String,
     /// The delay before the message becomes visible.
     pub delay: Duration,
@@ -47,7 +47,7 @@ fn is_xml_character(character: char) -> bool {
 pub struct Message {
     /// The message's id; kept through every receive and move.
     pub message_id: String,
-    /// New for each receive.
+    /// The receipt handle, which is new for each receive.
     pub receipt_handle: String,
     pub body: String,
     /// The time of the send, since the Unix epoch; kept when the message moves.
@@ -56,7 +56,7 @@ pub struct Message {
     pub receive_count: u32,
 }
 
-/// Returns SQS's digest of a body, which SDKs compare.
+/// Returns the MD5 digest of a body. SQS answers with this digest, and SDKs compare it.
 pub(super) fn md5(body: &str) -> String {
     format!("{:x}", md5::compute(body))
 }
@@ -74,7 +74,7 @@ impl Receipt {
         format!("{:016x}{:08x}{queue}", self.row, self.receive)
     }
 
-    /// Parses a handle of this queue.
+    /// Parses a receipt handle of the queue `queue`.
     pub(super) fn parse(handle: &str, queue: &str) -> Result<Self, QueueError> {
         let digits = handle.strip_suffix(queue).filter(|digits| digits.len() == 24 && digits.is_ascii());
         let parsed = digits.and_then(|digits| {

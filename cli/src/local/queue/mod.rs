@@ -1,11 +1,9 @@
-//! A stand-in for Amazon SQS: standard queues in SQLite, served over loopback in
-//! SQS's own JSON protocol.
+//! A stand-in for Amazon SQS: standard queues in SQLite, served over loopback in SQS's own JSON protocol.
 //!
-//! It has the actions that functions and command use: `SendMessage`,
-//! `ReceiveMessage`, `DeleteMessageBatch`, `ChangeMessageVisibilityBatch` and
-//! `GetQueueAttributes`. Where SQS leaves an outcome open, it takes the one that a
-//! consumer must be ready for: an older receipt handle does not delete. Unlike in
-//! SQS, messages never expire.
+//! The stand-in has the actions that functions and command use: `SendMessage`, `ReceiveMessage`, `DeleteMessageBatch`,
+//! `ChangeMessageVisibilityBatch` and `GetQueueAttributes`. Where SQS leaves an outcome open, the stand-in chooses the
+//! one that a consumer must be ready for: an older receipt handle does not delete the message. Unlike in SQS, messages
+//! never expire.
 
 pub mod clock;
 mod error;

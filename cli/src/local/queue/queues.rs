@@ -30,7 +30,7 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// Returns SQS's defaults: a timeout of 30 s and no dead-letter queue.
+    /// Returns the settings of a queue with SQS's defaults: a visibility timeout of 30 s and no dead-letter queue.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), visibility_timeout: Duration::from_secs(30), redrive: None }
     }
@@ -39,14 +39,14 @@ impl QueueSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redrive {
     pub dead_letters: String,
-    /// A message moves instead of being received once more than this.
+    /// The largest number of receives. The next receive moves the message to the dead-letter queue instead of returning
+    /// it.
     pub max_receives: u32,
 }
 
 /// Named queues in one store.
 ///
-/// Each call is one step under one lock, and is stored when it returns. Dropping a
-/// waiting receive takes no message.
+/// Each call is atomic, and its changes are stored when it returns. Dropping a receive that waits takes no message.
 pub struct Queues {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
@@ -61,7 +61,7 @@ struct State {
 
 struct Queue {
     settings: QueueSettings,
-    /// Wakes waiting receives: a message may be visible now, or become visible sooner than they expect.
+    /// Wakes the receives that wait. A message is visible now, or will be visible sooner than the receives expect.
     arrivals: Arc<Notify>,
     /// Notifies of a change that may have changed a count.
     changes: Arc<Notify>,
@@ -114,11 +114,11 @@ impl Queues {
         Ok(this)
     }
 
-    /// Creates a queue or replaces its settings; its messages stay.
+    /// Creates a queue, or replaces the settings of an existing queue and keeps its messages.
     ///
     /// # Errors
     ///
-    /// The dead-letter queue does not exist: put it first.
+    /// The dead-letter queue does not exist. Create the dead-letter queue first.
     pub fn put(&self, settings: QueueSettings) -> Result<(), QueueError> {
         let mut state = self.lock();
         if let Some(Redrive { dead_letters, .. }) = &settings.redrive
@@ -153,10 +153,11 @@ impl Queues {
         Ok(id)
     }
 
-    /// Receives visible messages, or waits for some. Returns none once the wait is over.
+    /// Receives visible messages. If no message is visible, waits for one; at the end of the wait, returns an empty
+    /// list.
     ///
-    /// A message that was received as often as the redrive policy allows moves to
-    /// the dead-letter queue instead. As in SQS, this happens only during a receive.
+    /// A message that was received as often as the redrive policy allows moves to the dead-letter queue instead. As in
+    /// SQS, this happens only during a receive.
     pub async fn receive(&self, queue: &str, receive: Receive) -> Result<Vec<Message>, QueueError> {
         let arrivals = self.lock().queue(queue)?.arrivals.clone();
         let deadline = self.clock.now() + receive.wait;
@@ -176,7 +177,8 @@ impl Queues {
         }
     }
 
-    /// Returns visible messages. If all are hidden, returns the time until the next one is visible.
+    /// Receives the visible messages. If there are none, also returns the time at which the next hidden message becomes
+    /// visible.
     fn take(&self, name: &str, receive: Receive) -> Result<(Vec<Message>, Option<Duration>), QueueError> {
         let now = self.clock.now();
         let mut guard = self.lock();
@@ -229,8 +231,8 @@ impl Queues {
 
     /// Deletes the message of a receipt handle.
     ///
-    /// Succeeds without deleting if the message is gone, or was received again since; SQS leaves the second
-    /// case open. The latest handle deletes even after the visibility timeout.
+    /// The call also succeeds if the message is gone, or was received again since; nothing is then deleted. SQS leaves
+    /// the second case open. The latest handle deletes the message even after the visibility timeout.
     pub fn delete(&self, queue: &str, receipt_handle: &str) -> Result<(), QueueError> {
         let state = self.lock();
         let found = state.queue(queue)?;
@@ -291,7 +293,7 @@ impl Queues {
         }
     }
 
-    /// Ignores poisoning: a panic under the lock leaves the state of the last commit.
+    /// Locks the state. Poisoning is ignored, because a panic under the lock leaves the state of the last commit.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -19,15 +19,15 @@ use super::{
     queues::{Queues, Receive},
 };
 
-/// The account in every queue's URL.
+/// The account id in the URL of every queue.
 const ACCOUNT: &str = "000000000000";
 
-/// Room for the longest body with each byte escaped in JSON.
+/// The largest request in bytes, with room for the longest body if JSON escapes each of its bytes.
 const REQUEST_BYTES: usize = 8 * 1024 * 1024;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 
-/// The most entries of a batch, and the most messages of a receive.
+/// The largest number of entries in a batch, and of messages in a receive.
 const BATCH: usize = 10;
 
 pub fn queue_url(address: SocketAddr, name: &str) -> String {
@@ -94,8 +94,8 @@ struct Server {
     closing: watch::Receiver<bool>,
 }
 
-/// Serves the queues until `shutdown` completes. It then answers waiting receives without messages, and
-/// finishes the requests under way.
+/// Serves the queues until `shutdown` completes. The server then answers waiting receives without messages, and
+/// finishes the requests that are running.
 pub async fn serve(
     listener: TcpListener,
     queues: Arc<Queues>,
@@ -244,7 +244,7 @@ impl Server {
     }
 }
 
-/// Returns the attributes that `names` asks for, as texts.
+/// Returns the attributes that `names` lists, with their values as texts.
 fn requested(names: &[String], attributes: &[(&str, u128)]) -> Value {
     let is_requested = |name: &str| names.iter().any(|requested| requested == "All" || requested == name);
     let requested = attributes.iter().filter(|(name, _)| is_requested(name));

@@ -1,8 +1,8 @@
-//! Messages in SQLite; the only file with SQL.
+//! Stores messages in SQLite. No other file contains SQL.
 //!
-//! The file is in WAL mode without a sync for each commit: answered requests survive the end of the process,
-//! but not a power cut. The file is locked exclusively, because another process's sends would not wake this
-//! one's receives.
+//! The database is in WAL mode without a sync for each commit: answered requests survive the end of the process, but
+//! not a power cut. The database is locked exclusively, because a send from another process would not wake the receives
+//! of this process.
 
 use std::{path::Path, time::Duration};
 
@@ -10,9 +10,11 @@ use rusqlite::{Connection, Row, Transaction, named_params};
 
 use super::message::{Message, Receipt};
 
-/// A message is *in flight* while a receive hides it, *delayed* until it is first visible, and otherwise
-/// *visible*. All three follow from `visible_at` and `receives`. With `AUTOINCREMENT` a row's number, and so
-/// a receipt handle, is never used again.
+/// The table of messages.
+///
+/// A message is *in flight* while a receive hides it, *delayed* until it is first visible, and otherwise *visible*. All
+/// three states follow from `visible_at` and `receives`. With `AUTOINCREMENT` a row's number, and so a receipt handle,
+/// is never used again.
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS messages (
         row INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -27,7 +29,7 @@ const SCHEMA: &str = "
     CREATE INDEX IF NOT EXISTS messages_by_visibility ON messages (queue, visible_at, receives);
 ";
 
-/// A random UUID (version 4), made of SQLite's own random bytes.
+/// An SQL expression for a random UUID (version 4), made of SQLite's own random bytes.
 const MESSAGE_ID: &str =
     "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2)
     || '-a' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
@@ -39,14 +41,14 @@ pub(super) struct Visible {
     pub(super) message: Message,
 }
 
-/// A queue's messages, by state.
+/// The number of a queue's messages in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Ready to be received.
+    /// Messages that a receive can return.
     pub visible: u64,
-    /// Received and hidden.
+    /// Messages that were received and are hidden.
     pub in_flight: u64,
-    /// Not yet visible for the first time.
+    /// Messages that are not yet visible for the first time.
     pub delayed: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The private key of the samples whose senders publish their public keys. Everybody knows it, so only a
-//! local ingest accepts it.
+//! The keys with which the samples of some providers are signed. Everybody knows the private key, so only a local
+//! ingest accepts it.
 
 use axum::body::Bytes;
 use webhook_serializer::{
@@ -8,13 +8,13 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-/// Finds the public keys as the samples' senders publish them.
+/// Finds the samples' public keys at the URLs that the samples name.
 #[derive(Debug, Clone, Copy)]
 pub struct DevelopmentKeys;
 
 const CERTIFICATE: &[u8] = include_bytes!("../../../events/keys/certificate.pem");
 
-/// The key URLs that the samples name, and the keys found there.
+/// The key URLs that the samples name, each with its key.
 const PUBLISHED: [(&str, &[u8]); 3] = [
     ("https://api.sandbox.paypal.com/v1/notifications/certs/CERT-development", CERTIFICATE),
     (

@@ -1,4 +1,4 @@
-//! The XML of CloudFormation, SNS and STS: elements and text only.
+//! Parses the XML of CloudFormation, SNS and STS: elements and texts, without attributes.
 
 use anyhow::{Context, Result, bail, ensure};
 use xmlparser::{ElementEnd, Token, Tokenizer};
@@ -10,7 +10,7 @@ pub struct Element {
     children: Vec<Element>,
 }
 
-/// The deepest nesting that is read; the services' answers are not nested deeper.
+/// The deepest nesting that is read. Answers of the services are not nested deeper.
 const DEEPEST: usize = 64;
 
 impl Element {

@@ -1,5 +1,5 @@
-//! The part of JSON Schema that the schemas in `docs/` use. An unknown keyword panics, so
-//! that none is ignored. A crate for all of JSON Schema would add some fifty more.
+//! Validates the part of JSON Schema that the schemas in `docs/` use. An unknown keyword panics, so that no keyword is
+//! ignored. A crate for all of JSON Schema would add about fifty other crates.
 
 use regex_lite::Regex;
 use serde_json::{Map, Value};
