@@ -1,4 +1,4 @@
-//! The Lambda functions. Their environment configures them.
+//! The Lambda functions, which are configured by environment variables.
 
 #[cfg(feature = "ingest")]
 pub mod ingest;
@@ -18,7 +18,7 @@ use crate::{
     traces,
 };
 
-/// Runs a function and logs an error that ends it.
+/// Runs a function. Logs the error if one ends it.
 fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
     telemetry::init_log();
     // A small function's share of a processor keeps no second thread busy.
@@ -26,19 +26,19 @@ fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error>
     telemetry::ended(runtime.block_on(function))
 }
 
-/// Creates the log with the environment's level, metrics and namespace.
+/// Creates the log. The environment sets its level and its metrics.
 fn log(env: &Env) -> Arc<JsonLog> {
     let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
     let log = JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), env.clone());
     Arc::new(log.detailed(config::detailed_metrics(&Environment)))
 }
 
-/// Starts tracing if the environment names a collector.
+/// Starts tracing if the environment names a trace collector.
 fn trace(env: &Env) {
     traces::begin(&|name| Environment.value(name), env);
 }
 
-/// Runs one invocation. Its log lines carry the request id.
+/// Runs one invocation, so that its log lines carry its request id.
 async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: impl Future<Output = T>) -> T {
     log.begin(&context.request_id);
     traces::invoked(context.deadline);
@@ -47,8 +47,8 @@ async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: imp
     answer
 }
 
-/// Runs a function. Sends the traces of each invocation after its answer and before the
-/// next event is requested.
+/// Runs a function. Sends the traces of each invocation after its answer, before the function
+/// requests the next event.
 async fn traced<S>(runtime: lambda_runtime::Runtime<S>) -> Result<(), Error>
 where
     S: lambda_runtime::tower::Service<lambda_runtime::LambdaInvocation, Response = (), Error = Error>,

@@ -1,6 +1,6 @@
 //! Built-in handlers, and a registry of handlers by name.
 //!
-//! A source chooses one by name (`handler = "printer"` in the sources document):
+//! A source chooses its handler by name (`handler = "printer"` in the sources document):
 //!
 #![cfg_attr(feature = "worker", doc = "```no_run")]
 #![cfg_attr(not(feature = "worker"), doc = "```ignore")]
@@ -42,7 +42,7 @@ impl Handlers {
         Self::default()
     }
 
-    /// Adds a handler.
+    /// Adds a handler, or replaces the one with this name.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
         self.0.insert(name.into(), Arc::new(handler));
@@ -78,15 +78,15 @@ impl Handler for Handlers {
     }
 }
 
-/// Returns the timeout of a call to a destination. It ends shortly before the
-/// handler's, so that the error names the destination.
+/// Returns the timeout of a call to a destination. It ends shortly before the handler's
+/// timeout, so that the error names the destination.
 #[cfg(any(feature = "forward", feature = "invoke"))]
 fn call_timeout(context: &Context) -> std::time::Duration {
     let time = context.time_left();
     time.saturating_sub(std::time::Duration::from_millis(100).min(time / 10))
 }
 
-/// Returns the error for a handler name that a worker does not have.
+/// Returns the error for a source's handler name that this worker does not have.
 pub(crate) fn unknown(name: &str, names: &[&str]) -> String {
     let hint = nearest::hint(name, names.iter().copied());
     let list = if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) };

@@ -1,10 +1,10 @@
-//! Events: one for each decision, sent to the log and to other observers.
+//! Events, which report each decision to the log and to other observers.
 //!
-//! `line.rs` renders an event; `log.rs` writes the functions' JSON log, `plain.rs` passes
+//! `line.rs` renders an event. `log.rs` writes the functions' JSON log. `plain.rs` passes
 //! events to `tracing` in other programs.
 //!
-//! An event's own text never holds a body, signature or secret; observers must not take
-//! them from a delivery either.
+//! An event's own text never holds a body, signature or secret. An observer must not copy them
+//! from an event's delivery either.
 
 mod event;
 mod json;
@@ -25,11 +25,11 @@ pub use plain::Log;
 
 /// A receiver of events.
 pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
-    /// Receives an event, in the middle of the work: it must return quickly.
+    /// Receives an event. It must return quickly, because the work waits for it.
     fn observe(&self, event: &Event<'_>);
 }
 
-/// Ignores every event.
+/// An observer that ignores every event.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Quiet;
 
@@ -50,22 +50,22 @@ impl Observer for std::sync::Arc<dyn Observer> {
     }
 }
 
-/// Logs why a function cannot start or continue. Text that it prints otherwise is not JSON,
-/// and filters of the log do not match it.
+/// Logs the error that keeps a function from starting or continuing. An error that `main`
+/// returns is printed, but not as JSON, so filters of the log do not match it.
 pub fn ended<T, E: std::fmt::Display>(ended: Result<T, E>) -> Result<T, E> {
     ended.inspect_err(|error| tracing::error!(reason = %error, "cannot start"))
 }
 
-/// Parses a level; `INFO` if the text names none. `DEBUG` is the lowest: below it the AWS
-/// clients log requests and replies, which hold webhooks' bodies.
+/// Parses a log level. Returns `INFO` if the text names none. The most detailed level is
+/// `DEBUG`: below it, the AWS clients log requests and replies, which hold webhooks' bodies.
 pub fn log_level(text: Option<&str>) -> LevelFilter {
     text.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO).min(LevelFilter::DEBUG)
 }
 
-/// Writes `tracing`'s events to standard output as JSON lines, from the level in
+/// Starts writing `tracing`'s events to standard output as JSON lines, from the level in
 /// `AWS_LAMBDA_LOG_LEVEL` on.
 pub fn init_log() {
-    // The default hook prints the panic's text, which may quote a body.
+    // The default panic hook prints the panic's text, which may quote a body.
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(at, "panicked");

@@ -48,7 +48,7 @@ pub use verdict::{Finding, Verdict};
 
 use crate::{handler::Handler, protocol::entity::EntityKey, time::Timestamp};
 
-/// An event of an order, as a sender reports it.
+/// An event of an order, as a sender would report it.
 #[derive(Debug, Clone)]
 pub struct Event {
     topic: String,
@@ -58,9 +58,9 @@ pub struct Event {
 }
 
 impl Event {
-    /// Creates an event with this topic. Unless [`Event::at`] is called, the events
-    /// of a scenario happened a minute apart, in the order in which they are given.
-    /// The topic up to its first `/` is the family within which times are compared.
+    /// Creates an event with this topic and body. The part of the topic before its first `/`
+    /// is the family, within which event times are compared. Unless [`Event::at`] is called,
+    /// the events of a scenario happened a minute apart, in the order in which they are given.
     pub fn new(topic: impl Into<String>, body: impl Into<Bytes>) -> Self {
         Self { topic: topic.into(), body: body.into(), at: None, provider: None }
     }
@@ -107,30 +107,30 @@ impl Scenario {
         self
     }
 
-    /// Repeats the delivery at this index, from 0, after all others.
+    /// Delivers the event at this index, from 0, a second time after all others.
     #[must_use]
     pub fn twice(self, index: usize) -> Self {
         self.with(Fault::Twice(index))
     }
 
-    /// Kills the worker after the handler has finished the delivery at this index
-    /// and before it is settled, so that the handler is started again.
+    /// Crashes the worker after the handler has finished the delivery at this index, from 0,
+    /// and before the delivery is settled. So the handler is started again.
     #[must_use]
     pub fn crash_after(self, index: usize) -> Self {
         self.with(Fault::CrashAfter(index))
     }
 
-    /// Freezes the worker in the handler of the delivery at this index, right
-    /// before its first write to an external system. Another worker takes over and handles the
-    /// delivery; then the first one continues under a token that is no longer the
+    /// Freezes the worker in the handler of the delivery at this index, from 0, right before
+    /// the handler's first write to an external system. Another worker takes over and handles
+    /// the delivery. Then the first worker continues under a token that is no longer the
     /// newest.
     #[must_use]
     pub fn stale_token(self, index: usize) -> Self {
         self.with(Fault::StaleToken(index))
     }
 
-    /// Delivers the events in another order than they happened, chosen by
-    /// [`seed`](Self::seed).
+    /// Delivers the events in another order than they happened. [`seed`](Self::seed)
+    /// determines that order.
     #[must_use]
     pub fn out_of_order(self) -> Self {
         self.with(Fault::OutOfOrder)
@@ -143,7 +143,7 @@ impl Scenario {
         Self { up_to: most.max(1), ..self }
     }
 
-    /// Seeds the random choices. Equal seeds repeat a run.
+    /// Sets the seed of the random choices. The same seed repeats a run.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
@@ -157,8 +157,8 @@ impl Scenario {
         self
     }
 
-    /// Runs the handler that `handler` creates, once without faults and once with
-    /// each fault. Each run has its own [`ExternalSystem`].
+    /// Runs the handler that `handler` creates, once without faults and then once with each
+    /// fault. Each run has its own [`ExternalSystem`].
     pub fn run<H: Handler>(&self, handler: impl Fn(&ExternalSystem) -> H) -> Verdict {
         let in_order: Vec<usize> = (0..self.events.len()).collect();
         let first = run(self, &in_order, None, &handler);

@@ -1,4 +1,4 @@
-//! TLS by rustls on ring, and the trusted certificate authorities.
+//! TLS with rustls and ring, and the certificate authorities to trust.
 
 #[cfg(test)]
 pub(crate) mod endpoint;
@@ -12,9 +12,9 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-/// The roots of Amazon Trust Services, which sign every AWS endpoint outside China
-/// and the isolated partitions (<https://www.amazontrust.com/repository/>). They
-/// are in DER, because decoding PEM takes longer than using them.
+/// The root certificates of Amazon Trust Services. They sign every AWS endpoint outside China
+/// and the isolated partitions (<https://www.amazontrust.com/repository/>). They are in DER,
+/// because decoding PEM would take longer than using them.
 const AMAZON: [&[u8]; 5] = [
     include_bytes!("tls/amazon/amazon-root-ca-1.der"),
     include_bytes!("tls/amazon/amazon-root-ca-2.der"),
@@ -23,21 +23,21 @@ const AMAZON: [&[u8]; 5] = [
     include_bytes!("tls/amazon/starfield-services-root-ca-g2.der"),
 ];
 
-/// Trusted certificate authorities.
+/// A set of trusted certificate authorities.
 #[derive(Debug, Clone)]
 pub struct Roots {
     store: RootCertStore,
-    /// A function pointer, so that a program contains only the variants it uses.
+    /// Creates the TLS configuration. It is a function pointer, so that a program contains
+    /// only the variants it uses.
     trusting: fn(RootCertStore) -> ClientConfig,
 }
 
 impl Roots {
-    /// Trusts only the authorities in `store`.
     fn of(store: RootCertStore) -> Self {
         Self { store, trusting }
     }
 
-    /// Trusts Amazon's authorities.
+    /// Returns Amazon's authorities.
     pub fn amazon() -> Self {
         let mut roots = RootCertStore::empty();
         for certificate in AMAZON {
@@ -46,30 +46,31 @@ impl Roots {
         Self::of(roots)
     }
 
-    /// Trusts Amazon's authorities. Certificates of other issuers are checked against the
-    /// operating system's, with a warning.
+    /// Returns Amazon's authorities. The operating system's authorities are used for
+    /// certificates of other issuers, with a warning.
     #[cfg(feature = "aws")]
     pub fn amazon_or_machine() -> Self {
         Self { trusting: |first| fallback::trusting(first, || Self::machine().store), ..Self::amazon() }
     }
 
-    /// Trusts Amazon's authorities and the operating system's. These are often more than a
-    /// hundred, and loading them takes longer than the rest of a start.
+    /// Returns Amazon's authorities and the operating system's. The latter are often more than
+    /// a hundred, and loading them takes longer than the rest of a start.
     #[cfg(feature = "aws")]
     pub fn machine() -> Self {
         let mut roots = Self::amazon();
-        // A certificate that cannot be parsed shows up in the first connection that needs it.
+        // A certificate that cannot be parsed is missing in the first connection that needs
+        // it.
         roots.store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots
     }
 
-    /// Trusts Mozilla's authorities, as compiled in.
+    /// Returns Mozilla's authorities, which are compiled in.
     #[cfg(any(feature = "forward", feature = "ingest", feature = "otel"))]
     pub fn mozilla() -> Self {
         Self::of(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
     }
 
-    /// Trusts the authorities in `pem`.
+    /// Returns the authorities in `pem`.
     ///
     /// # Errors
     ///
@@ -95,7 +96,7 @@ impl Roots {
         if found == 0 { Err("holds no certificate".into()) } else { Ok(()) }
     }
 
-    /// Returns the authorities, for certificates of other uses than connections.
+    /// Returns the authorities, for verifying certificates outside of TLS connections.
     pub(crate) fn store(&self) -> &RootCertStore {
         &self.store
     }

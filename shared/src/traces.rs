@@ -39,14 +39,14 @@ pub use off::*;
 #[cfg(feature = "otel")]
 pub use span::{Door, append_deferred, current, in_current_context};
 
-/// The result of writing a decision.
+/// The result of writing a drain's decision to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     Stands,
-    /// The store refused it, or it was not written.
+    /// The store refused the write, or the write was not sent.
     Refused,
     /// Another holder has the lease.
     Lost,
-    /// The result is unknown.
+    /// The store's reply was lost, so the write may have landed.
     InDoubt,
 }

@@ -1,9 +1,10 @@
-//! The ingest function: verifies a webhook, finds its entity, appends it to the inbox,
+//! The ingest function. It verifies a webhook, finds its entity, appends it to the inbox,
 //! wakes a worker and answers.
 //!
-//! A webhook that is answered 200 is durable in its inbox; one that is answered 202 is
-//! durable in the queue. A webhook that fails verification is answered 4xx and not
-//! stored. A verified webhook is never refused for its content.
+//! A delivery that is answered 200 is durable in its inbox, unless its source ignores its
+//! topic. One that is answered 202 is durable in the queue. A webhook that fails verification
+//! is answered 4xx, or 503 if it cannot be verified now, and is not stored. A verified webhook
+//! is never refused for its content.
 
 mod http;
 pub mod keys;
@@ -31,7 +32,6 @@ use crate::{
 pub use http::{Http, Request, RequestContext, Response};
 use keys::PublishedKeys;
 
-/// The ingest function.
 #[derive(Debug, Clone)]
 pub struct Ingest {
     sources: LiveSources,
@@ -40,28 +40,29 @@ pub struct Ingest {
     env: Env,
 }
 
-/// The longest time to an answer, in addition to fetching a key ([`keys::PATIENCE`]).
-/// Senders give up after five seconds at the earliest.
+/// The longest time to an answer, besides the time to fetch a key ([`keys::PATIENCE`]). The
+/// most impatient senders give up after five seconds.
 const ANSWER: Duration = Duration::from_millis(2500);
 
-/// The decision about a request, under one version of the sources.
+/// The decision about a request, under one version of the sources document.
 enum Judged {
-    /// Append it. The text is the body of the answer that some senders require.
+    /// Append the delivery. The text is the answer's body that some senders require.
     Delivery(Box<Incoming>, Option<&'static str>),
-    /// Answer it without storing it: its topic is ignored. The text is that of [`Judged::Delivery`].
+    /// Answer the delivery without storing it, because its source ignores its topic. The text
+    /// is the answer's body that some senders require.
     Ignored(Box<Incoming>, Option<&'static str>),
-    /// A valid request that carries no delivery.
+    /// Give this answer. The request is valid, but carries no delivery.
     Answer(Response),
-    /// Refused, whatever a newer document says.
+    /// Refuse the request, whatever a newer sources document says.
     Refused(Refused),
-    /// Refused, unless a newer document accepts the request: its sources, secrets or providers
-    /// may have changed.
+    /// Refuse the request, unless a newer sources document accepts it. Its sources, secrets or
+    /// providers may have changed.
     Unless(Refused),
 }
 
 struct Refused {
     refusal: Refusal,
-    /// Logged as a sentence.
+    /// The reason, as a sentence for the log.
     reason: String,
     response: Response,
 }
@@ -72,8 +73,8 @@ impl Refused {
         Self { refusal, reason: reason.to_owned(), response: Response::refused(status_code, reason) }
     }
 
-    /// Logs the name if it is a valid source name, together with the nearest configured
-    /// name.
+    /// Creates a refusal for an unknown source. The logged reason quotes the name if it is a
+    /// valid source name, and adds the nearest configured name.
     fn unknown(name: Option<&str>, sources: &Sources) -> Self {
         let name = name.filter(|name| SourceName::parse(name).is_ok());
         let reason = name.map_or("the URL names no source".to_owned(), |name| {
@@ -85,7 +86,7 @@ impl Refused {
         Self { refusal: Refusal::UnknownSource, reason, response }
     }
 
-    /// Asks the sender to try again.
+    /// Creates a refusal that asks the sender to try again.
     fn retry_later(refusal: Refusal, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::unavailable(reason) }
     }
@@ -97,7 +98,7 @@ impl Ingest {
         Self { sources: sources.into(), inbox, keys, env }
     }
 
-    /// Takes the keys that senders publish from `keys`.
+    /// Replaces the set of published keys.
     pub fn with_keys(self, keys: PublishedKeys) -> Self {
         Self { keys, ..self }
     }
@@ -156,8 +157,8 @@ impl Ingest {
         refused.response
     }
 
-    /// Reads the newest document and judges a request again that was `refused` under the document
-    /// `known`.
+    /// Reads the newest sources document. If it differs from `known`, judges the refused
+    /// request again under it.
     async fn judge_by_newest(
         &self,
         known: &Arc<Sources>,
@@ -238,7 +239,7 @@ impl Ingest {
                 }
             }
             Ok(Verified::Ping) => Judged::Answer(Response::fine()),
-            // The secret may be on its way to this instance.
+            // The source's secret may not have reached this instance yet.
             Err(Unverified::Mismatch) if !source.has_secret() => {
                 let reason = "this source has no secret yet; send it again";
                 Judged::Unless(Refused::retry_later(Refusal::NoSecret, reason))

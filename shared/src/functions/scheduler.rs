@@ -1,5 +1,5 @@
-//! The scheduler function: invoked once a minute, it runs the jobs' ticks that are due.
-//! The sweep is one of these jobs.
+//! The scheduler function. Invoked once a minute, it runs the jobs' ticks that are due. The
+//! sweep is one of the jobs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,16 +18,16 @@ use crate::{
 use lambda_runtime::Error;
 use serde::{Deserialize, Serialize};
 
-/// EventBridge's event.
+/// The event that EventBridge sends for a schedule.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 pub struct ScheduledEvent {
-    /// The due time, as RFC 3339.
+    /// The scheduled time, in RFC 3339.
     #[serde(default)]
     pub time: String,
 }
 
 impl ScheduledEvent {
-    /// Returns the due time, if the event has a valid one.
+    /// Returns the scheduled time, if the event has a valid one.
     pub fn scheduled(&self) -> Option<Timestamp> {
         let time = humantime::parse_rfc3339(&self.time).ok()?;
         let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
@@ -35,17 +35,18 @@ impl ScheduledEvent {
     }
 }
 
-/// The name of the job that every scheduler has.
+/// The name of the sweep's job, which every scheduler has.
 pub const SWEEP: &str = "sweep";
 
-/// The longest sweep of one tick. It is so short that the sweep ends before the next
-/// tick, whatever the sweep waits for last.
+/// The longest sweep of one tick. The sweep must end before the next tick, whatever its last
+/// request waits for.
 pub const SWEEP_TIME: Duration = Duration::from_secs(50);
 
-/// Function time that is left to store the sweep's position.
+/// The function time that is kept for storing the sweep's position.
 const TIME_TO_END: Duration = Duration::from_secs(5);
 
-/// Creates the job that sweeps each minute. Later ticks make up for a missed or short one.
+/// Creates the job that sweeps each minute. A later tick sweeps what a missed or short one
+/// left out.
 pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
     let sweep = move |context: Context| {
         let (sweeper, observer) = (sweeper.clone(), observer.clone());
@@ -61,7 +62,6 @@ pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
     Job::new(SWEEP, "every minute", sweep).missed(Missed::Skip).always_on()
 }
 
-/// The scheduler function.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     ticker: Ticker,
@@ -70,21 +70,20 @@ pub struct Scheduler {
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The longest invocation.
+    /// The function's timeout.
     pub function_time: Duration,
-    /// The most rows that one tick sweeps.
     pub sweep_rows: u64,
     pub switch: Switch,
-    /// The holder's name, for people.
+    /// The name of this process as a lease's holder, for people.
     pub info: HolderInfo,
 }
 
 impl Settings {
-    /// Reads `FUNCTION_TIMEOUT_SECONDS` and `JOBS`.
+    /// Reads the settings from environment variables.
     ///
     /// # Errors
     ///
-    /// Names the variable that is invalid.
+    /// The error names the invalid variable.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Ok(Self {
             function_time: scheduler_time(variables)?,
@@ -96,9 +95,11 @@ impl Settings {
 }
 
 impl Scheduler {
+    /// Creates the function with `jobs` and the sweep.
+    ///
     /// # Errors
     ///
-    /// Names the first invalid job.
+    /// The error names the first invalid job.
     pub fn new(
         store: Store,
         sweeper: Sweeper,
@@ -117,8 +118,8 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// The store could not be reached, for all jobs or one: a repeated call does what is left.
-    /// Or the event's time is far in the future.
+    /// The store could not be reached for at least one job. Calling it again with the same
+    /// event runs the ticks that are left. Or the event's time is far in the future.
     pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.env.now());
         let time = deadline.since(self.env.now());
@@ -139,7 +140,8 @@ pub fn run(jobs: Jobs) -> Result<(), Error> {
     run_with(|_| Ok(jobs))
 }
 
-/// Like [`run`], with jobs that `make` creates from the connected deployment.
+/// Runs the function in Lambda with the jobs that `make` creates from the connected
+/// deployment. See [`run`].
 ///
 /// # Errors
 ///

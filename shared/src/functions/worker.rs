@@ -1,6 +1,6 @@
-//! The worker function: receives a batch of wake-ups, drains the inboxes of their orders in
-//! parallel, and returns the messages to receive again. Several wake-ups of one order are
-//! one job. Deferred deliveries come in the same batches and are appended.
+//! The worker function. It receives a batch of wake-ups, drains the inboxes of their orders in
+//! parallel, and returns the messages that SQS is to deliver again. All wake-ups of one order
+//! are one job. The same batches contain deferred deliveries, which the worker appends.
 
 pub mod batch;
 mod deferred;
@@ -39,7 +39,6 @@ use lambda_runtime::{Error, Runtime, tower::util::ThenLayer};
 
 pub use sqs::{Attributes, BatchResponse, Failure, Record, SqsEvent};
 
-/// The worker function.
 #[derive(Clone)]
 pub struct Worker {
     drainer: Drainer,
@@ -63,14 +62,16 @@ impl Worker {
         self.drainer.sources().beside(self.drain(event, deadline)).await
     }
 
-    /// Starts no more handlers: waiting deliveries are handed over without counting an attempt.
+    /// Starts no more handlers. Waiting deliveries are handed over to other workers, and no
+    /// attempt is counted.
     pub fn close(&self) {
         self.drainer.threads().close();
     }
 
     /// Returns whether this process should end before the next batch, so that a fresh one
-    /// replaces it: it was closed, or abandoned handlers block too many of its threads. Until
-    /// it ends, it hands over every delivery without counting an attempt.
+    /// replaces it. It should if it was closed, or if abandoned handlers block too many of its
+    /// threads. Until the process ends, it hands over every delivery without counting an
+    /// attempt.
     pub async fn is_spent(&self) -> bool {
         let threads = self.drainer.threads();
         if threads.are_closed() {
@@ -102,7 +103,8 @@ impl Worker {
         }
         let jobs = batch.jobs();
         let gate = SuspectGate::new(jobs.len());
-        // Messages of a drain that does not return in time are kept; the answer for the others does not wait.
+        // Messages of a drain that does not return in time are kept, so that the answer for
+        // the other messages does not wait.
         let limit = time.saturating_sub(LAST_WORD);
         let attended = jobs.iter().map(async |job| {
             let token = batch.token(&job.entity);
@@ -136,19 +138,20 @@ impl Worker {
     }
 }
 
-/// Time to answer before Lambda stops the function and SQS delivers the whole batch again.
+/// The time left to answer before Lambda stops the function and SQS delivers the whole batch
+/// again.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 #[error("handlers block too many threads for good")]
 struct ThreadsExhausted;
 
-/// Checks that `handler` answers to the handler name of every source, and takes as many
-/// deliveries at once as the source asks for.
+/// Checks that `handler` answers to the handler name of every source. It must also take
+/// several deliveries at once if the source asks for groups.
 ///
 /// # Errors
 ///
-/// Names the first source and handler that do not fit.
+/// The message names the first source that the handler does not fit.
 pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), String> {
     for source in sources.iter() {
         let (source, name) = (&source, &source.handler);
@@ -168,8 +171,8 @@ pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), S
 
 /// Runs the function in Lambda with `handler`.
 ///
-/// Returns without an error when handlers block too many threads for good. Return from
-/// `main`, and Lambda starts a fresh process.
+/// Returns without an error if handlers have blocked too many threads for good. `main` should
+/// then return, so that Lambda starts a fresh process.
 ///
 /// # Errors
 ///
@@ -178,7 +181,7 @@ pub fn run(handler: impl Handler) -> Result<(), Error> {
     run_with(|_| Ok(handler))
 }
 
-/// A connected worker before its handler is created.
+/// The connected parts of a worker, from which [`run_with`] lets you create the handler.
 #[derive(Debug)]
 pub struct Setup {
     deployment: Deployment,
@@ -189,16 +192,17 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Returns the deployment that this worker is connected to.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
-    /// Returns the ready-made handlers `log`, `forward` and `invoke`;
-    /// [`Handlers::with`] adds yours.
+    /// Returns the built-in handlers `log`, `forward` and `invoke`. [`Handlers::with`] adds
+    /// your own.
     ///
     /// # Errors
     ///
-    /// `FORWARD_CA_BUNDLE` is wrong.
+    /// `FORWARD_CA_BUNDLE` does not name a file of valid certificates.
     pub fn handlers(&self) -> Result<Handlers, InvalidConfig> {
         let Self { sources, account, http, env, .. } = self;
         Ok(Handlers::new()
@@ -208,7 +212,7 @@ impl Setup {
     }
 }
 
-/// Like [`run`], with a handler that `make` creates from the connected deployment.
+/// Runs the function in Lambda with the handler that `make` creates. See [`run`].
 ///
 /// # Errors
 ///
@@ -226,7 +230,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
         let handler = Arc::new(make(&setup)?);
         let Setup { deployment: Deployment { parts, .. }, sources, .. } = setup;
         let handlers = handler.clone();
-        // Later versions of the sources must fit this worker too.
+        // A newer version of the sources must fit this worker too.
         sources.demand(move |sources| {
             WorkerConfig::read(&Environment, sources).map_err(|error| error.to_string())?;
             check_handlers(sources, &handlers)
@@ -250,8 +254,9 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
                 Ok::<_, Error>(response)
             }
         }));
-        // Between the answer to a batch and the request for the next one: a batch that was received
-        // and then lost would stay hidden until its visibility timeout.
+        // This runs between the answer to a batch and the request for the next one. If the
+        // process ended with an unanswered batch, its messages would stay invisible until
+        // their visibility timeout.
         let runtime = answered.layer(ThenLayer::new(|posted: Result<(), Error>| async {
             posted?;
             traces::flush().await;
@@ -272,7 +277,8 @@ mod tests {
         protocol::delivery::Delivery,
     };
 
-    /// Answers to `one` and `many`, and takes several deliveries at once as `many`.
+    /// A handler with the names `one` and `many`, which takes several deliveries at once only
+    /// as `many`.
     struct Either;
 
     impl Handler for Either {
@@ -315,7 +321,7 @@ mod tests {
         );
     }
 
-    /// A setup for a deployment that does not exist.
+    /// Returns the setup of a worker whose deployment does not exist.
     fn setup(handler: &str) -> Setup {
         let variables: &[(&str, &str)] = &[
             ("AWS_REGION", "us-east-1"),

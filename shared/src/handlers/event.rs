@@ -1,5 +1,6 @@
-//! The JSON document of one or several deliveries: the event of `invoke`, and the
-//! body that `forward` posts for groups. Its schema is `docs/invoke.schema.json`.
+//! The JSON document for one or several deliveries. It is the event of a function that
+//! `invoke` calls, and the body that `forward` posts for groups. Its schema is
+//! `docs/invoke.schema.json`.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Serialize;
@@ -9,10 +10,11 @@ use crate::protocol::{
     entity::{FencingToken, Identity},
 };
 
-/// Grows when a field is removed or changes its meaning.
+/// The version of the document's form. It grows when a field is removed or changes its
+/// meaning.
 const VERSION: u32 = 1;
 
-/// The deliveries of one handler start: of one source and one entity.
+/// The document for one handler start. Its deliveries have the same source and entity.
 #[derive(Serialize)]
 struct Event<'a> {
     version: u32,
@@ -40,13 +42,13 @@ struct EventDelivery<'a> {
     content_type: Option<&'a str>,
     body: String,
     body_is_base64: bool,
-    // Absent, not null, in builds without traces.
+    // Without the feature `otel` the field is absent instead of null.
     #[cfg(feature = "otel")]
     #[serde(skip_serializing_if = "Option::is_none")]
     traceparent: Option<String>,
 }
 
-/// Returns the document for `deliveries`: at least one, oldest first.
+/// Returns the JSON document for at least one delivery, oldest first.
 #[doc(hidden)]
 pub fn json(deliveries: &[&Delivery], token: FencingToken) -> String {
     let first = deliveries.first().expect("a start has a delivery");
@@ -89,10 +91,10 @@ impl<'a> EventDelivery<'a> {
     }
 }
 
-/// Returns the id that lets a receiver recognise repeats. It is a hash, because
-/// senders' ids are unique within a source only and may contain any character. A
-/// redrive keeps it: the delivery may have been applied although its answers were
-/// lost. A rewind changes it, so that the delivery has its effect again.
+/// Returns the id by which a receiver recognises repeats. It is a hash, because senders' ids
+/// are unique only within a source and may contain any character. A redrive keeps the id,
+/// because the delivery may have been applied although its answers were lost. A rewind changes
+/// the id, so that the delivery has its effect again.
 pub(super) fn id(delivery: &Delivery) -> String {
     let name = Identity { redrive: 0, ..delivery.identity().clone() }.name();
     match delivery.run_before() {

@@ -1,6 +1,6 @@
-//! Excerpts of an error text from outside, for logs and pages.
+//! Excerpts of error texts that come from outside, for logs and pages.
 
-/// The longest excerpt, in bytes.
+/// The length of the longest excerpt, in bytes.
 pub(super) const LONGEST: usize = 200;
 
 /// Returns the beginning of `text` on one line of visible characters.

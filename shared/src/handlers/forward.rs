@@ -1,27 +1,26 @@
 //! The handler that posts each delivery or group to an HTTP endpoint, in order.
 //!
-//! The request has the original body, a Standard Webhooks signature, and the
-//! delivery's other fields in `serializer-…` headers ([`headers`]). The answer
-//! decides:
+//! The request has the original body, a Standard Webhooks signature, and the delivery's other
+//! fields in `serializer-…` headers ([`headers`]). The answer decides the outcome:
 //!
 //! | answer | outcome |
 //! |---|---|
 //! | 2xx | done |
 //! | 410 | reject |
 //! | cannot connect, 429, 503 | unavailable: the endpoint has begun nothing |
-//! | no answer in time, connection lost, 502, 504 | unanswered: it may have begun |
+//! | no answer in time, connection lost, 502, 504 | unanswered: the endpoint may have begun |
 //! | anything else | retry: this delivery failed |
 //!
-//! The wait before the next attempt is `Retry-After`, or else the source's policy.
+//! The wait before the next attempt is that of `Retry-After`, or else of the source's policy.
 //! The status and the beginning of the answer become the delivery's error.
 //!
-//! An attempt may repeat one whose answer was lost. Therefore an endpoint applies
-//! each `webhook-id` once, and refuses a fencing token below the newest one that it
-//! has seen for the entity. `examples/receivers/` shows both.
+//! An attempt may repeat one whose answer was lost. Therefore an endpoint must apply each
+//! `webhook-id` once, and refuse a fencing token below the newest one that it has seen for the
+//! entity. `examples/receivers/` shows both.
 //!
-//! The signature covers id, time and body, as Standard Webhooks specifies. The
-//! other headers are only as trustworthy as the connection, which uses TLS unless
-//! the source allows private addresses.
+//! The signature covers id, time and body, as Standard Webhooks specifies. The other headers
+//! are only as trustworthy as the connection, which uses TLS unless the source allows private
+//! addresses.
 
 mod answer;
 mod client;
@@ -47,18 +46,18 @@ use crate::{
 };
 use client::Client;
 
-/// The most of an answer's body that is read, for an excerpt and so that the
-/// connection can be reused. Beyond that, a new connection is cheaper.
+/// The most bytes of an answer's body that are read. They serve for an excerpt, and reading
+/// the body to its end lets the connection be reused. For a longer body, a new connection is
+/// cheaper.
 const ANSWER_BYTES: usize = 16 * 1024;
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 
-/// Posts deliveries to the destinations of their sources, as currently configured.
-/// Its name in sources is `forward`.
+/// The handler `forward`, which posts deliveries to the destinations that the sources name.
 #[derive(Clone)]
 pub struct Forward {
     sources: LiveSources,
-    /// Separate from `anywhere`, so that no connection to a private address is reused
-    /// for a destination that must be public.
+    /// The client for destinations that must be public. It shares no connections with
+    /// `anywhere`, so none of its connections leads to a private address.
     public: Client,
     anywhere: Client,
 }
@@ -70,8 +69,8 @@ impl Forward {
         Self::with(sources, Roots::mozilla())
     }
 
-    /// Like [`Forward::new`], but also trusts the certificates in the PEM file named
-    /// by `FORWARD_CA_BUNDLE`.
+    /// Creates a handler that trusts Mozilla's certificate authorities, and those in the PEM
+    /// file that `FORWARD_CA_BUNDLE` names.
     #[doc(hidden)]
     pub fn configured(sources: impl Into<LiveSources>, variables: &impl Variables) -> Result<Self, InvalidConfig> {
         const VARIABLE: &str = "FORWARD_CA_BUNDLE";
@@ -93,7 +92,7 @@ impl Forward {
         }
     }
 
-    /// Posts at least one delivery, and waits for the answer within the start's time.
+    /// Posts at least one delivery, and waits for the answer within the handler's time.
     async fn post(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {
         let first = deliveries[0];
         let sources = self.sources.current();
@@ -107,7 +106,8 @@ impl Forward {
         };
         let env = context.env();
         let limit = call_timeout(context);
-        // An endpoint of groups gets single deliveries as lists too, so that it reads one form.
+        // An endpoint that gets groups also gets a single delivery as a list, so that it reads
+        // only one form.
         let request = if deliveries.len() > 1 || matches!(source.deliver, Deliver::UpTo(_)) {
             headers::together(destination, deliveries, context.token(), env.now())
         } else {
@@ -155,8 +155,8 @@ impl Handler for Forward {
     }
 }
 
-/// Reads a body up to [`ANSWER_BYTES`] and [`ANSWER_TIME`]. If it is longer, the
-/// connection is closed.
+/// Reads a body within [`ANSWER_BYTES`] and [`ANSWER_TIME`]. If the body is longer or slower,
+/// the connection is closed.
 async fn read_out(mut body: Incoming, env: &Env) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = async {

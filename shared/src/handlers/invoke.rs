@@ -1,13 +1,13 @@
 //! The handler that calls a Lambda function with each delivery or group, in order.
 //!
-//! The function is called synchronously with a JSON document (`event.rs`), and its
-//! answer decides (`answer.rs`). Each start makes one call; retries follow the
+//! The function is called synchronously with a JSON document (`event.rs`), and its answer
+//! decides the outcome (`answer.rs`). Each handler start makes one call; retries follow the
 //! source's policy.
 //!
-//! A call may repeat one whose answer was lost, or one that is still running after
-//! its timeout. Therefore a function applies each `id` once, and refuses a fencing
-//! token below the newest one that it has seen for the entity.
-//! `examples/receivers/` shows both.
+//! A call may repeat an earlier one, whose answer was lost or whose timeout passed while the
+//! function was still running. Therefore a function must apply each `id` once, and refuse a
+//! fencing token below the newest one that it has seen for the entity. `examples/receivers/`
+//! shows both.
 
 mod answer;
 #[cfg(test)]
@@ -28,11 +28,10 @@ use crate::{
     time::Env,
 };
 
-/// Lambda's limit for the event of a synchronous call, in bytes (exclusive).
+/// The size in bytes from which Lambda refuses the event of a synchronous call.
 const LIMIT: usize = 6 * 1024 * 1024;
 
-/// Calls the functions of the sources, as currently configured. Its name in sources
-/// is `invoke`.
+/// The handler `invoke`, which calls the functions that the sources name.
 #[derive(Clone)]
 pub struct Invoke {
     sources: LiveSources,
@@ -55,7 +54,7 @@ impl Invoke {
         };
         let event = event::json(deliveries, context.token());
         if event.len() >= LIMIT {
-            // After a rejected group, each delivery is tried alone.
+            // After a rejected group, each of its deliveries is tried alone.
             return Outcome::Reject(format!("the event has {} bytes; Lambda accepts less than {LIMIT}", event.len()));
         }
         let limit = call_timeout(context);
@@ -81,15 +80,16 @@ impl Invoke {
         }
     }
 
-    /// Returns the endpoint and the function, for messages.
+    /// Returns the endpoint and the function, for error messages.
     fn destination(&self, function: &Function) -> String {
         let endpoint =
             self.lambda.endpoint().parse::<http::Uri>().map(|url| destination::shown(&url)).unwrap_or_default();
         format!("{endpoint}, function {function}")
     }
 
-    /// Returns the path of a call. An emulator has one version of a function, and SAM's
-    /// refuses a qualifier. Only emulators are called without TLS.
+    /// Returns the URL path of a call. For an emulator, the path has no qualifier: an emulator
+    /// has one version of a function, and SAM's emulator refuses a qualifier. Only emulators
+    /// are called without TLS.
     fn path(&self, function: &Function) -> String {
         match self.lambda.endpoint().starts_with("http://") {
             true => function.unqualified().path("invocations"),

@@ -1,11 +1,11 @@
-//! The handler `log`: what a deployment starts with.
+//! The handler `log`, with which a new deployment starts.
 
 use crate::{
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::delivery::Delivery,
 };
 
-/// Logs each delivery and settles it. Bodies are not logged.
+/// A handler that logs each delivery without its body and settles it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Log;
 

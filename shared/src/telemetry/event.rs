@@ -1,4 +1,4 @@
-//! The events.
+//! The events that the functions report.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// A decision to report.
+/// An event to report to observers. Each decision is one event.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -21,10 +21,10 @@ pub enum Event<'a> {
     Accepted {
         incoming: &'a Incoming,
         sequence: Sequence,
-        /// A wake-up was due and could not be sent.
+        /// A wake-up was owed and could not be sent.
         is_wake_up_lost: bool,
     },
-    /// A delivery was deferred to the queue, because the store did not take it.
+    /// A delivery was deferred to the queue, because the store did not accept it.
     Deferred { incoming: &'a Incoming, reason: &'a str },
     /// A deferred delivery is durable in its inbox.
     TakenUp {
@@ -32,10 +32,11 @@ pub enum Event<'a> {
         sequence: Sequence,
         /// The time since the delivery's arrival.
         after: Duration,
-        /// A wake-up was due and could not be sent.
+        /// A wake-up was owed and could not be sent.
         is_wake_up_lost: bool,
     },
-    /// A deferred delivery cannot be read. Its message is kept and ends among the dead letters.
+    /// A deferred delivery cannot be read. Its message is kept, so it ends in the dead-letter
+    /// queue.
     UnreadableDelivery {
         message_id: &'a str,
         /// The reason, without quoting the message.
@@ -45,25 +46,26 @@ pub enum Event<'a> {
     Ignored { incoming: &'a Incoming },
     /// A request was refused and not stored.
     Refused {
-        /// `None`: its URL names no configured source.
+        /// The source that the request's URL names. `None` if it is not configured.
         source: Option<&'a SourceName>,
         refusal: Refusal,
-        /// A sentence that quotes neither body nor signature.
+        /// The reason, as a sentence that quotes neither body nor signature.
         reason: &'a str,
-        /// The number of consecutive failures at which the provider disables the source, if
+        /// The number of consecutive failures at which the provider disables the endpoint, if
         /// known.
         limit: Option<u32>,
     },
-    /// A handler starts. Each delivery of a group has its own event, under the same token.
+    /// A handler starts. Each delivery of a group has its own event with the same token.
     Started { delivery: &'a Delivery, token: FencingToken },
     /// A sequence was settled.
     Settled {
         entity: &'a EntityKey,
         sequence: Sequence,
         settlement: Settlement,
-        /// `None` for a tombstone.
+        /// The settled delivery. `None` for a tombstone.
         delivery: Option<&'a Delivery>,
-        /// The handler's run time, if it ran; of a group, in the last delivery's event.
+        /// The handler's run time, if the handler ran. For a group, only the last delivery's
+        /// event has it.
         took: Option<Duration>,
     },
     /// An attempt failed and will be retried.
@@ -72,16 +74,16 @@ pub enum Event<'a> {
     Blocked {
         entity: &'a EntityKey,
         reason: BlockReason,
-        /// The delivery in front, if it is known.
+        /// The delivery at which the order is blocked, if it is known.
         delivery: Option<&'a Delivery>,
     },
     /// A wake-up was replaced by a later one.
     Requeued { entity: &'a EntityKey, delay: Duration, reason: RequeueReason },
-    /// A drain waited for an exclusive lease.
+    /// A drain waited until an exclusive lease was released.
     Waited {
         entity: &'a EntityKey,
         waited: Duration,
-        /// Reads of the lease during the wait.
+        /// The number of times that the lease was read during the wait.
         polls: u32,
     },
     /// An expired lease was taken over.
@@ -93,58 +95,59 @@ pub enum Event<'a> {
         entity: &'a EntityKey,
         token: FencingToken,
         waited: Duration,
-        /// Reads of the lease during the wait.
+        /// The number of times that the lease was read during the wait.
         polls: u32,
     },
     /// An exclusive lease was released.
     LeaseEnded { entity: &'a EntityKey, token: FencingToken, held: Duration },
     /// An exclusive lease was dropped without a release. It will expire.
     LeaseDropped { entity: &'a EntityKey, token: FencingToken },
-    /// The release of a lease had no reply: it may have landed.
+    /// A lease was released without a reply, so the release may have landed.
     LeaseInDoubt { entity: &'a EntityKey, token: FencingToken },
-    /// A wake-up that was due could not be sent. SQS's redelivery or the sweep finds the order.
+    /// A wake-up that was owed could not be sent. SQS's redelivery or the sweep finds the
+    /// order.
     WakeUpFailed { entity: &'a EntityKey },
-    /// A breaker opened: several orders of its source failed in a row because of their handler.
-    /// This process starts none of the source's deliveries for a while.
+    /// A source's breaker opened, because handlers failed for several orders in a row. This
+    /// process starts none of the source's deliveries for a while.
     BreakerOpened { source: &'a SourceName, wait: Duration },
-    /// A start of a source with an open breaker succeeded, and the breaker closed.
+    /// A source's breaker closed, because a handler start succeeded.
     BreakerClosed { source: &'a SourceName },
-    /// A source's destination is unavailable: its breaker opened, or an order has waited for it
-    /// for a minute. Reported once by each process.
+    /// A source's destination is unavailable. Its breaker opened, or an order has waited for
+    /// it for a minute. Each process reports this once.
     DestinationUnavailable { source: &'a SourceName, error: &'a str },
-    /// A start of a source whose destination was unavailable succeeded.
+    /// A source's destination is available again, because a handler start succeeded.
     DestinationAvailable {
         source: &'a SourceName,
         /// The time since the destination was reported unavailable.
         after: Duration,
     },
-    /// A foreign message was deleted.
+    /// A message of an unknown form was deleted.
     NoWakeUp { message_id: &'a str },
-    /// A delivery's event is older than one applied before it.
+    /// A delivery's event is older than an event that was applied before.
     Inversion { delivery: &'a Delivery },
-    /// A segment of the entities was swept.
+    /// The sweep has visited rows.
     Swept { swept: &'a Swept },
-    /// A job's tick was recorded.
+    /// The result of a job's tick was recorded.
     JobEnded {
         job: &'a str,
         tick: Timestamp,
         ending: TickOutcome,
-        /// `None` for a crashed tick.
+        /// The tick's run time. `None` if the tick crashed.
         took: Option<Duration>,
     },
-    /// Abandoned handlers block threads at a batch's end.
+    /// Handlers that were abandoned still block threads at the end of a batch.
     ThreadsLost {
         lost: usize,
-        /// The process ends because of them.
+        /// The process ends because of the blocked threads.
         is_end: bool,
     },
-    /// The sources document has changed.
+    /// A changed sources document was read.
     SourcesChanged { count: usize },
-    /// The sources document could not be read, or is invalid. The last valid one stays in use.
+    /// The sources document is invalid or could not be read. The last valid one stays in use.
     SourcesKept {
         /// The reason, without quoting a value of the document.
         reason: &'a str,
-        /// The reason differs from the last one reported.
+        /// Whether the reason differs from the last one reported.
         is_news: bool,
     },
 }
@@ -152,30 +155,29 @@ pub enum Event<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No configured secret or key fits its signature, or it is too old.
+    /// No configured secret or key made the signature, or the signature is too old.
     NotVerified,
-    /// Its source has no secret yet.
+    /// The source has no secret yet.
     NoSecret,
-    /// The key that its sender publishes is not available.
+    /// The key that the sender publishes cannot be fetched or used.
     NoKey,
-    /// The last good sources document refuses the webhook, and a newer one cannot be read.
+    /// The last valid sources document refuses the webhook, and a newer document cannot be
+    /// read.
     SourcesUnread,
-    /// There is no such source.
+    /// The URL names no configured source.
     UnknownSource,
-    /// Its method is not `POST`.
+    /// The request's method is not `POST`.
     NotPosted,
-    /// Its body is invalid base64.
+    /// The body is invalid base64.
     Damaged,
-    /// Its body is too large.
     TooLarge,
-    /// Its body is compressed.
     Compressed,
-    /// It bypassed the proxy in front of the function.
+    /// The request bypassed the proxy in front of the function.
     PastOrigin,
 }
 
 impl Refusal {
-    /// Returns the text used as the line's message and the metrics' outcome.
+    /// Returns the message of the log line, which is also the outcome in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotVerified => "not verified",
@@ -191,38 +193,40 @@ impl Refusal {
         }
     }
 
-    /// Returns whether the sender counts it as a failed delivery; a `GET` does not count.
+    /// Returns whether the sender counts this refusal as a failed delivery. A refused `GET`
+    /// does not count.
     pub(super) fn is_failure(self) -> bool {
         self != Self::NotPosted
     }
 }
 
-/// The reason for requeueing a wake-up.
+/// The reason why a wake-up was requeued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequeueReason {
     /// Another worker drains the order.
     Drained,
     /// Another holder has an exclusive lease.
     Held,
-    /// The delivery waits for its next attempt.
+    /// The order's next delivery waits for its retry.
     Retry,
-    /// A lease request has precedence.
+    /// An exclusive lease was requested, and the request has precedence.
     Yielding,
-    /// The function's time is up.
+    /// The function has too little time left.
     OutOfTime,
-    /// The drain's time slice is over; other orders wait for a slot.
+    /// The drain's time slice is over, and other orders wait for their turn.
     Slice,
-    /// The message may have become visible before, and another worker may have deleted it.
+    /// The message may have become visible again, and another worker may have deleted it.
     MayBeBack,
     /// The store does not answer.
     StoreOut,
-    /// The lease was lost, and its new holder may not know of waiting deliveries.
+    /// The lease was lost. Its new holder may not know that deliveries wait.
     Lost,
-    /// The next row is damaged, or was written by a newer version.
+    /// The order's next row is damaged, or a newer version wrote it.
     Unreadable,
-    /// The delivery's source may be in a newer sources document, which cannot be read now.
+    /// The delivery's source is unknown. A newer sources document may contain it, but cannot
+    /// be read now.
     UnknownSource,
-    /// No thread was free for its handler: too many are blocked for good.
+    /// No thread is free for the handler, because abandoned handlers block too many threads.
     NoThread,
     /// The breaker of the delivery's source is open. No attempt is counted.
     BreakerOpen,
@@ -233,20 +237,22 @@ pub enum RequeueReason {
 /// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// Segments swept to their end.
+    /// The number of segments that were swept to their end.
     pub segments: u64,
-    /// Rows read.
+    /// The number of rows that were read.
     pub seen: u64,
-    /// Wake-ups sent.
+    /// The number of wake-ups that were sent.
     pub woken: u64,
-    /// Waiting rows whose retention was extended.
+    /// The number of waiting deliveries' rows whose retention was extended.
     pub kept: u64,
-    /// Unreadable rows, left unchanged.
+    /// The number of rows that could not be read and were left unchanged.
     pub unreadable: u64,
-    /// Readable rows whose wake-up could not be sent or whose retention not extended.
+    /// The number of readable rows whose wake-up could not be sent or whose retention could
+    /// not be extended.
     pub unserved: u64,
-    /// Wake-ups were withheld because the queue lags.
+    /// Whether wake-ups were withheld because too many wait in the queue.
     pub lagging: bool,
-    /// The age of the oldest delivery that waits for a worker, not for an operator.
+    /// The age of the oldest delivery that waits for a worker. Deliveries that wait for an
+    /// operator do not count.
     pub oldest: Duration,
 }

@@ -2,9 +2,9 @@
 //!
 //! Metrics are in CloudWatch's embedded metric format
 //! (<https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>).
-//! Members that are declared neither metric nor dimension are for people. With detailed
-//! metrics each is counted twice, overall and by source and outcome; without, only those
-//! that an alarm uses are counted, once ([`Scope`]).
+//! The object's other members are for people. With detailed metrics, CloudWatch counts each
+//! metric twice, overall and by source and outcome. Otherwise it counts only the metrics that
+//! an alarm uses, once each ([`Scope`]).
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use tracing::Level;
 use super::metric::{Dimensions, Metric, Scope};
 use crate::{protocol::format::visible, time::Timestamp};
 
-/// The metrics that CloudWatch counts, and their namespace.
+/// The choice of metrics that CloudWatch counts, and their namespace.
 #[derive(Debug)]
 pub(super) struct Counting {
     pub(super) namespace: String,
@@ -26,13 +26,13 @@ impl Counting {
     }
 }
 
-/// An unfinished line.
+/// A log line under construction.
 #[derive(Debug)]
 pub(super) struct Json(String);
 
 impl Json {
-    /// CloudWatch stamps a line with its time. A warning carries its own `timestamp` as well:
-    /// Lambda takes a line without one for `INFO`
+    /// Begins a line. CloudWatch stamps each line with its time. From the level WARN on, a
+    /// line also has its own `timestamp`, because Lambda treats a line without one as `INFO`
     /// (<https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html>).
     pub(super) fn new(level: Level, message: &str, at: Timestamp) -> Self {
         let mut line = Self("{".to_owned());
@@ -51,7 +51,7 @@ impl Json {
         let _ = write!(self.0, "{value}");
         if self.0.as_bytes().iter().skip(from).any(|byte| matches!(byte, b'"' | b'\\' | 0..0x20)) {
             let quoted = serde_json::Value::from(self.0.split_off(from)).to_string();
-            // Both quotation marks are written elsewhere.
+            // The quotation marks around the text are written elsewhere.
             self.0.push_str(quoted.get(1..quoted.len() - 1).unwrap_or_default());
         }
         if !self.0[from..].is_ascii() || self.0[from..].contains('\u{7f}') {
@@ -67,7 +67,7 @@ impl Json {
         let _ = write!(self.0, "{value}");
     }
 
-    /// Adds the metrics, and the declaration of those that CloudWatch counts.
+    /// Adds the metrics to the line, and declares those that CloudWatch counts.
     pub(super) fn metrics(
         &mut self,
         counting: &Counting,

@@ -30,8 +30,8 @@ pub(super) struct Line<'a> {
 /// The message of a line that holds only measurements.
 pub(super) const MEASURED: &str = "measured";
 
-/// The source in lines about requests that name no configured one. No source can have this
-/// name.
+/// The name of the source in lines about requests that name no configured source. No source
+/// can have this name.
 const NO_SOURCE: &str = "(none)";
 
 #[derive(Debug)]
@@ -40,14 +40,14 @@ pub(super) enum Field<'a> {
     Number(u64),
 }
 
-/// The line that reports a line's metrics.
+/// The choice of measurements that a line reports.
 #[derive(Debug)]
 pub(super) enum Measures<'a> {
-    /// The line's own measurements.
+    /// Only those of its own event.
     Own,
-    /// The line's own and the entity's earlier measurements.
+    /// Those of its own event, and the entity's pending ones.
     WithThoseOf(&'a EntityKey),
-    /// The entity's next line. This one is not written.
+    /// None. This line is not written, and its measurements wait for the entity's next line.
     WithTheNextOf(&'a EntityKey),
 }
 
@@ -55,7 +55,8 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The level of a requeued wake-up: the reasons logged at DEBUG are frequent, and other lines report the same.
+/// Returns the level of a line about a requeued wake-up. It is DEBUG for frequent reasons,
+/// which other lines report as well.
 fn level_of(reason: RequeueReason) -> Level {
     use RequeueReason::{BreakerOpen, Drained, Paused, Retry};
     if matches!(reason, Drained | Retry | BreakerOpen | Paused) { Level::DEBUG } else { Level::INFO }
@@ -113,14 +114,15 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// Creates a line for measurements that no event's line reported.
+    /// Creates a line for measurements that no other line reported.
     pub(super) fn measured_besides(metrics: Vec<(Metric, u64)>) -> Self {
         Self { metrics, ..Self::new(Level::INFO, MEASURED) }
     }
 
-    /// Creates a line for `count` refusals of one kind.
+    /// Creates a line about `count` refusals of one kind.
     pub(super) fn of_refusals(source: Option<&'a str>, refusal: Refusal, count: u64) -> Self {
-        // Anybody can make up names, or look with a browser.
+        // Anybody can invent a source's name or open the URL in a browser, so these are no
+        // warnings.
         let is_failure = source.is_some() && refusal.is_failure();
         let level = if is_failure { Level::WARN } else { Level::INFO };
         let line = Self::new(level, refusal.as_str()).counted(Metric::Refused, count);
@@ -172,7 +174,7 @@ impl<'a> Line<'a> {
     fn job_ended(job: &'a str, tick: Timestamp, ending: TickOutcome, took: Option<Duration>) -> Self {
         let (level, message) = match ending {
             TickOutcome::Done => (Level::INFO, "job done"),
-            // Without the error, which may quote anything. The row holds it.
+            // The error is left out, because it may quote anything. The row holds the error.
             TickOutcome::Failed => (Level::ERROR, "job failed"),
             TickOutcome::Crashed => (Level::ERROR, "job crashed"),
         };
@@ -227,7 +229,7 @@ impl<'a> Line<'a> {
                 let line = Self::new(level, "settled").of_entity(entity).number("sequence", sequence.0);
                 line.settled_as(settlement, delivery, took).measured(Measures::WithThoseOf(entity))
             }
-            // Without the error, which may quote the body. The row holds it.
+            // The error is left out, because it may quote the body. The row holds the error.
             Event::Failed { delivery, retry_in, error: _ } => Self::new(L::WARN, "attempt failed")
                 .of_entity(delivery.entity())
                 .of_delivery(delivery)
@@ -284,7 +286,7 @@ impl<'a> Line<'a> {
                 .counted(Metric::BreakersOpened, 1)
                 .by(source.as_str(), "breaker opened"),
             Event::BreakerClosed { source } => Self::new(L::INFO, "breaker closed").text("source", source.as_str()),
-            // Without the error, which may quote anything.
+            // The error is left out, because it may quote anything.
             Event::DestinationUnavailable { source, error: _ } => Self::new(L::WARN, "destination unavailable")
                 .counted(Metric::UnavailableSeconds, 0)
                 .by(source.as_str(), "unavailable"),
@@ -301,7 +303,7 @@ impl<'a> Line<'a> {
                 .measured(Measures::WithTheNextOf(delivery.entity())),
             Event::Swept { swept } => Self::swept(swept),
             Event::JobEnded { job, tick, ending, took } => Self::job_ended(job, tick, ending, took),
-            // Already counted at its batch's end.
+            // The end of the batch has counted these threads already.
             Event::ThreadsLost { lost, is_end: true } => {
                 Self::new(L::ERROR, "process ends: abandoned handlers block its threads").number("lost", lost as u64)
             }

@@ -1,8 +1,8 @@
-//! The functions' log: a line for each decision, with its metrics.
+//! The functions' log: a line for each event, with its metrics.
 //!
-//! A delivery that succeeds has two lines, accepted and settled. Measurements on the way,
-//! such as its lag, go into the line that settles it. Metrics do not depend on the log's
-//! level: a line below the level holds only its metrics.
+//! A delivery that succeeds has two lines, accepted and settled. Measurements that are taken
+//! in between, such as its lag, go into the line that reports it settled. Metrics do not
+//! depend on the log's level: a line below the level holds only its metrics.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ use crate::{
     time::Env,
 };
 
-/// Writes one JSON object per line.
+/// A log that writes one JSON object per line.
 pub struct JsonLog {
     env: Env,
     level: LevelFilter,
@@ -42,18 +42,18 @@ struct State {
     refusals: Refusals,
 }
 
-/// An entity's measurements in this invocation.
+/// An entity's measurements in the current invocation.
 #[derive(Default)]
 struct EntityMetrics {
-    /// The time of its last settle.
+    /// The monotonic time at which a delivery of this entity was last settled.
     settled: Option<Duration>,
     /// Measurements that no line has reported yet.
     metrics: Vec<(Metric, u64)>,
 }
 
 impl JsonLog {
-    /// Writes to standard output, from `level` on, with metrics in `namespace` or
-    /// [`NAMESPACE`].
+    /// Creates a log on standard output that writes events from `level` on. Its metrics are in
+    /// `namespace`, or else in [`NAMESPACE`].
     pub fn new(level: LevelFilter, namespace: Option<String>, env: Env) -> Self {
         let log = Self::to(std::io::stdout(), level, env);
         match namespace {
@@ -77,23 +77,24 @@ impl JsonLog {
         }
     }
 
-    /// Replaces the metrics' namespace. It is written into a JSON string unquoted.
+    /// Replaces the metrics' namespace. The namespace is written into a JSON string without
+    /// escaping.
     #[must_use]
     pub fn measuring(mut self, namespace: impl Into<String>) -> Self {
         self.counting.namespace = namespace.into();
         self
     }
 
-    /// Chooses the metrics. With `detailed`, the log counts every metric overall and by source and
-    /// outcome, instead of only those that alarms use.
+    /// Sets the metrics that the log counts. With `detailed`, these are all metrics, overall
+    /// and by source and outcome; otherwise only those that alarms use.
     #[must_use]
     pub fn detailed(mut self, detailed: bool) -> Self {
         self.counting.detailed = detailed;
         self
     }
 
-    /// Begins the invocation with the id `request`. Writes the previous one's remaining
-    /// measurements.
+    /// Begins the invocation with the id `request`. First writes what is left of the previous
+    /// invocation's measurements.
     pub fn begin(&self, request: &str) {
         self.end();
         self.report_overdue();
@@ -101,7 +102,7 @@ impl JsonLog {
     }
 
     /// Reports refusals that no line has reported for too long. The lines name no request,
-    /// because the refusals belong to many.
+    /// because the refusals belong to several.
     fn report_overdue(&self) {
         let overdue = {
             let mut state = self.state();
@@ -113,7 +114,7 @@ impl JsonLog {
         }
     }
 
-    /// Ends the invocation.
+    /// Ends the invocation. Writes the measurements that no line has reported.
     pub fn end(&self) {
         let entities = std::mem::take(&mut self.state().entities);
         let mut left: Vec<_> = entities.into_values().flat_map(|one| one.metrics).collect();
@@ -132,16 +133,17 @@ impl JsonLog {
         }
     }
 
-    /// Writes a line, or below the level only its metrics.
+    /// Writes a line. A line below the log's level is reduced to its metrics.
     fn write(&self, line: &Line<'_>) {
         let is_counted = line.metrics.iter().any(|(metric, _)| self.counting.counts(*metric));
-        // A line that only measures has no other content.
+        // A line for measurements has no other content, so it is not written if none is
+        // counted.
         let is_said = line.level <= self.level && (is_counted || line.message != MEASURED);
         if !is_said && !is_counted {
             return;
         }
         let at = self.env.now();
-        // Lambda filters lines by the level that they name.
+        // Lambda drops lines whose level is below its own, so a line with metrics names INFO.
         let mut json = Json::new(if is_said { line.level } else { Level::INFO }, line.message, at);
         let mut state = self.state();
         if is_said {
@@ -156,7 +158,7 @@ impl JsonLog {
             }
         }
         json.metrics(&self.counting, at, &line.metrics, line.dimensions);
-        // There is nowhere to report that the log cannot be written.
+        // An error cannot be reported anywhere, because the log itself failed.
         let _ = state.sink.write_all(json.end().as_bytes());
     }
 
@@ -164,13 +166,13 @@ impl JsonLog {
         self.state.lock().expect("no one panics while holding this")
     }
 
-    /// Leaves a measurement to the entity's next line.
+    /// Keeps a measurement for the next line about the entity.
     fn measure(&self, entity: &EntityKey, metric: Metric, value: u64) {
         self.state().entities.entry(entity.clone()).or_default().metrics.push((metric, value));
     }
 
-    /// Adds the entity's pending measurements to `own`, one of each metric, because a line has
-    /// room for one. Those of a group's other deliveries wait for their own lines.
+    /// Adds the entity's pending measurements to `own`. A line has room for one value of each
+    /// metric, so the values of a group's other deliveries wait for their own lines.
     fn measured(&self, entity: &EntityKey, own: Vec<(Metric, u64)>) -> Vec<(Metric, u64)> {
         let mut metrics = own;
         if let Some(entities) = self.state().entities.get_mut(entity) {
@@ -184,7 +186,7 @@ impl JsonLog {
     }
 
     /// Returns the line, or `None` for a refusal that is only counted. A later line reports
-    /// the number of those.
+    /// the count.
     fn sampled<'a>(&self, event: &Event<'_>, line: Line<'a>) -> Option<Line<'a>> {
         match *event {
             Event::Accepted { incoming, .. } | Event::Deferred { incoming, .. } | Event::Ignored { incoming } => {

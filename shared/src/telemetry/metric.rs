@@ -1,18 +1,18 @@
 //! Metrics and their dimensions.
 
-/// The default of `METRICS_NAMESPACE`. Each deployment in an account has its own.
+/// The default metrics namespace. Each deployment in an account should have its own.
 pub const NAMESPACE: &str = "WebhookSerializer";
 
-/// The dimensions of a metric. CloudWatch bills each combination as a metric, 30 cents a
-/// month; the first ten of an account are free.
+/// The dimensions under which a metric is counted. CloudWatch bills 30 cents a month for each
+/// combination of metric and dimensions. The first ten of an account are free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Overall, for an alarm.
+    /// Counted once overall, for an alarm.
     Overall,
-    /// By source, for an alarm on each.
+    /// Counted for each source, for an alarm on each source.
     BySource,
-    /// Overall, and by source and outcome, only with detailed metrics. Otherwise the log line
-    /// holds the value for people.
+    /// Counted overall, and by source and outcome, but only with detailed metrics. Otherwise
+    /// the value is only a field of the log line, for people.
     Detailed,
 }
 
@@ -24,8 +24,8 @@ macro_rules! metrics {
         impl Metric {
             pub const ALL: &'static [Metric] = &[$(Metric::$name,)*];
 
-            /// Returns the name in CloudWatch. It ends in the unit, except for counts: a separate
-            /// unit field would be a tenth of each line.
+            /// Returns the metric's name in CloudWatch. The name ends in the unit, except for
+            /// counts. A separate field for the unit would be a tenth of each line.
             pub fn name(self) -> &'static str {
                 match self { $(Metric::$name => stringify!($name),)* }
             }
@@ -39,19 +39,20 @@ macro_rules! metrics {
 
 metrics! {
     /// Verified deliveries that were answered 2xx. A refused request of a configured source
-    /// emits a zero: if the maximum is zero, all requests of the source were refused.
+    /// counts as zero. So a maximum of zero means that all requests of the source were
+    /// refused.
     Accepted: BySource,
-    /// Deliveries that were deferred to the queue. Counted only while the store is down, so it
-    /// costs nothing otherwise.
+    /// Deliveries that were deferred to the queue. The metric exists only while the store is
+    /// down, so it costs nothing otherwise.
     Deferred: Overall,
     /// Refused requests.
     Refused: Overall,
-    /// Times that a source's consecutive refusals reached half of the number at which its
-    /// provider disables it.
+    /// The number of times that a source's consecutive refusals reached half of the number at
+    /// which its provider disables the endpoint.
     RefusedInARow: Overall,
     /// Applied deliveries.
     Delivered: Detailed,
-    /// Repeats.
+    /// Deliveries that were recognised as repeats.
     Repeated: Detailed,
     /// Parked deliveries.
     Parked: Overall,
@@ -59,42 +60,42 @@ metrics! {
     Ignored: Detailed,
     /// Orders that were blocked.
     Blocked: Overall,
-    /// Failed attempts that are retried.
+    /// Failed attempts that will be retried.
     Retries: Detailed,
-    /// Times that a source's breaker opened.
+    /// The number of times that a source's breaker opened.
     BreakersOpened: Detailed,
-    /// The time during which a source's destination was unavailable: zero at the beginning,
-    /// the whole time at the end.
+    /// The time during which a source's destination was unavailable. It is zero in the event
+    /// at the beginning, and the whole time in the event at the end.
     UnavailableSeconds: Detailed,
-    /// Deliveries whose event is older than one applied before.
+    /// Deliveries whose event is older than an event that was applied before.
     Inversions: Overall,
     /// The time from a delivery's arrival to its handler's first start.
     LagMs: Detailed,
-    /// A handler's run time.
+    /// The run time of a handler.
     HandlerMs: Detailed,
-    /// The time from one delivery's settle to the next one's start.
+    /// The time from settling one delivery to starting the handler of the order's next one.
     HandoverMs: Detailed,
-    /// The wait for a lease that another holder has.
+    /// The time spent waiting for a lease that another holder has.
     WaitMs: Detailed,
-    /// Reads of such a lease while waiting.
+    /// The number of times that a lease was read while waiting for it.
     Polls: Detailed,
     /// The time during which an exclusive lease was held.
     HoldMs: Detailed,
-    /// Releases of an exclusive lease without a reply.
+    /// Releases of an exclusive lease whose reply was lost.
     InDoubt: Detailed,
-    /// Leases lost by their holder.
+    /// Leases that their holder lost.
     Lost: Detailed,
-    /// Expired leases taken over.
+    /// Expired leases that were taken over.
     TakenOver: Detailed,
     /// Wake-ups that could not be sent.
     FailedWakeUps: Overall,
-    /// Threads that handlers still blocked at their batch's end.
+    /// Threads that abandoned handlers still blocked at the end of a batch.
     LostThreads: Detailed,
-    /// Ticks of jobs that failed or finally crashed.
+    /// Ticks of jobs that failed, or that crashed for the last time.
     JobsFailed: Overall,
-    /// Failed or invalid reads of the sources document.
+    /// The number of times that the sources document was invalid or could not be read.
     SourcesNotRead: Overall,
-    /// The age of the oldest waiting delivery in a swept segment.
+    /// The age of the oldest waiting delivery that a sweep saw.
     OldestWaitingSeconds: Overall,
 }
 

@@ -1,4 +1,4 @@
-//! The log of programs that are not functions, through `tracing`.
+//! The log of programs that are not Lambda functions.
 
 use tracing::Level;
 
@@ -14,7 +14,8 @@ use super::{
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Log;
 
-/// `tracing` needs the field names at compile time: these are all that any line has.
+/// Calls `tracing` with all fields that any line has, because it needs their names at compile
+/// time.
 macro_rules! event {
     ($line:ident at $level:expr) => {
         event!($line at $level, texts: entity delivery topic wake_up reason queue job tick message_id,

@@ -1,46 +1,46 @@
-//! Counts refusals. Anybody can cause them, so they must not cost a line each: the first of a
-//! kind is logged at once, later ones together every ten seconds.
+//! Counts refusals. Anybody can cause refusals, so a line for each would cost too much. The
+//! first of a kind is logged at once, and later ones together every ten seconds.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::event::Refusal;
 use crate::protocol::entity::SourceName;
 
-/// The time between two lines about one kind of refusal. What a process counted after its
-/// last line is never logged.
+/// The time between two lines about one kind of refusal. If the process ends, the refusals
+/// since its last line are not logged.
 pub(super) const SPACING: Duration = Duration::from_secs(10);
 
-/// A configured source, or `None`, and a reason. Made-up source names count as `None`, so
-/// a flood of them adds no kinds.
+/// A kind of refusal: a configured source and a reason. The source is `None` if the request
+/// names no configured one, so a flood of invented names adds no kinds.
 type Kind = (Option<SourceName>, Refusal);
 
-/// The refusals in this process.
+/// The refusals that this process has counted.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     kinds: BTreeMap<Kind, Unreported>,
-    /// For each source, consecutive failures since its last accepted delivery.
+    /// The consecutive failures of each source since its last accepted delivery.
     in_a_row: BTreeMap<SourceName, u32>,
 }
 
 #[derive(Debug, Default)]
 struct Unreported {
     count: u64,
-    /// The time of the last line about this kind.
+    /// The monotonic time of the last line about this kind.
     reported: Option<Duration>,
 }
 
-/// The effect of one more refusal.
+/// The result of counting one refusal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// The number of refusals for a line to report; zero for no line yet.
+    /// The number of refusals that a line must report now. Zero if no line is due yet.
     pub(super) due: u64,
-    /// This refusal reaches half of the provider's limit of consecutive failures.
+    /// Whether this refusal reaches half of the provider's limit of consecutive failures.
     pub(super) is_near_limit: bool,
 }
 
 impl Refusals {
-    /// Counts a refusal at the monotonic time `now`. At `limit` consecutive failures the
-    /// source's provider disables it.
+    /// Counts a refusal at the monotonic time `now`. `limit` is the number of consecutive
+    /// failures at which the provider disables the endpoint.
     pub(super) fn refused(
         &mut self,
         source: Option<&SourceName>,
@@ -61,12 +61,12 @@ impl Refusals {
         Counted { due, is_near_limit }
     }
 
-    /// Ends the source's consecutive failures.
+    /// Resets the count of the source's consecutive failures.
     pub(super) fn accepted(&mut self, source: &SourceName) {
         self.in_a_row.remove(source);
     }
 
-    /// Takes the kinds that no line has reported for too long, with their counts.
+    /// Takes the kinds that no line has reported for too long. Returns them with their counts.
     pub(super) fn overdue(&mut self, now: Duration) -> Vec<(Kind, u64)> {
         let overdue = self.kinds.iter_mut().filter(|(_, unreported)| {
             unreported.count > 0 && unreported.reported.is_none_or(|reported| now >= reported + SPACING)

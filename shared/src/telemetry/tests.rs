@@ -1,4 +1,4 @@
-//! Every event, as the functions' log and `tracing` render it.
+//! Tests of how the functions' log and `tracing` render every event.
 
 use std::{
     io::Write,
@@ -41,7 +41,7 @@ impl Clock for FrozenClock {
     }
 }
 
-/// A clock that the test advances, in seconds.
+/// A clock that the test sets, in seconds.
 #[derive(Clone, Default)]
 struct TestClock(Arc<std::sync::atomic::AtomicU64>);
 
@@ -199,7 +199,7 @@ fn all_lines() -> String {
     format!("{functions}\n{}", program.text())
 }
 
-/// Filters, dashboards and people depend on these lines.
+/// Filters and dashboards depend on the text of these lines.
 #[test]
 fn log_lines_of_all_events_are_unchanged() {
     let (logged, expected) = (all_lines(), include_str!("lines.txt"));
@@ -209,8 +209,8 @@ fn log_lines_of_all_events_are_unchanged() {
     assert_eq!(logged.lines().count(), expected.lines().count());
 }
 
-/// An account's first ten metrics are free. Each further source adds one; another exists
-/// only while the store is down.
+/// An account's first ten metrics are free. Each source after the first adds one metric, and
+/// the metric `Deferred` exists only while the store is down.
 #[test]
 fn ten_metrics_are_counted_by_default() {
     let mut counted = std::collections::BTreeSet::new();
@@ -252,7 +252,7 @@ fn next_invocation_reports_refusals_after_ten_seconds() {
     assert_eq!(lines[1].get("request"), None, "they are of many requests");
 }
 
-/// CloudWatch takes one value of a name in a line, and JSON one of a key.
+/// CloudWatch accepts one value of a metric in a line, and JSON one value of a key.
 #[test]
 fn each_delivery_of_a_group_logs_its_lag() {
     let (incoming, entity, token) = (incoming(), &incoming().entity, FencingToken(3));
@@ -273,7 +273,7 @@ fn each_delivery_of_a_group_logs_its_lag() {
         "{logged}"
     );
 
-    // A rewound delivery.
+    // A rewound delivery has no lag, because it has not waited since its arrival.
     let mut again = of(12);
     again.run_before = Some(token);
     started(&again);

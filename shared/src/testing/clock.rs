@@ -1,4 +1,4 @@
-//! A clock based on tokio's: with that paused, hours pass at once and every run
+//! A clock based on tokio's. If tokio's clock is paused, hours pass at once and every run
 //! takes the same time.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::time::{Clock, Env, SeededRandom, Timestamp};
 
-/// The start of every paused run.
+/// The time at which every run with a paused clock starts.
 pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);
 
 /// Tokio's clock.
@@ -36,7 +36,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// Returns tokio's clock and a random generator with `seed`.
+/// Returns an environment with tokio's clock, and randomness from `seed`.
 pub fn env(seed: u64) -> Env {
     Env::new(TokioClock::start(), SeededRandom::new(seed))
 }

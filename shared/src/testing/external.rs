@@ -1,4 +1,4 @@
-//! The systems that a handler changes apart from its commits.
+//! A substitute for the systems that a handler changes apart from its commits.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,12 +16,12 @@ use crate::protocol::{
 };
 
 tokio::task_local! {
-    /// The signal that a frozen worker's handler awaits before each write.
+    /// The signal that a frozen worker's handler awaits before each write to a system.
     static FROZEN: watch::Receiver<bool>;
 }
 
-/// A system that the handler writes to: JSON documents by key. It also shows the
-/// committed rows.
+/// A substitute for a system that the handler writes to. It holds JSON documents by key, and
+/// also shows the rows that the handler committed.
 #[derive(Debug, Clone, Default)]
 pub struct ExternalSystem {
     state: Arc<Mutex<State>>,
@@ -32,11 +32,11 @@ pub struct ExternalSystem {
 struct State {
     values: BTreeMap<String, Value>,
     newest: BTreeMap<String, FencingToken>,
-    /// The keys and ids of [`ExternalSystem::add_once`].
+    /// The keys and ids that [`ExternalSystem::add_once`] has added.
     known: BTreeSet<(String, String)>,
 }
 
-/// A write under a fencing token that is no longer the newest.
+/// The refusal of a write, because its key has seen a newer fencing token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("refused: a newer token than {0} was seen")]
 pub struct StaleToken(pub FencingToken);
@@ -46,12 +46,12 @@ impl ExternalSystem {
         self.state.lock().expect("no one panics while holding this")
     }
 
-    /// Returns the committed row with this key in one of the handler's own tables.
+    /// Returns the row with this key that the handler committed to one of its own tables.
     pub async fn row(&self, key: &Key) -> Option<Row> {
         self.memory.get(key).await.ok().flatten()
     }
 
-    /// Returns the table for commits.
+    /// Returns the table that holds committed rows.
     #[doc(hidden)]
     pub fn table(&self) -> Arc<dyn Table> {
         self.memory.clone()
@@ -62,17 +62,17 @@ impl ExternalSystem {
         self.state().values.get(key).cloned()
     }
 
-    /// Writes the document without a check.
+    /// Writes the document at `key` without checking a fencing token.
     pub async fn set(&self, key: &str, value: impl Into<Value>) {
         thawed().await;
         self.state().values.insert(key.to_owned(), value.into());
     }
 
-    /// Writes the document unless this key has seen a newer token.
+    /// Writes the document at `key`, unless this key has seen a newer fencing token.
     ///
     /// # Errors
     ///
-    /// The key has seen a newer token; nothing was written.
+    /// The key has seen a newer token. Nothing was written.
     pub async fn set_fenced(&self, key: &str, token: FencingToken, value: impl Into<Value>) -> Result<(), StaleToken> {
         thawed().await;
         let mut state = self.state();
@@ -84,13 +84,13 @@ impl ExternalSystem {
         Ok(())
     }
 
-    /// Adds to the number at `key` without a check: repeats add again.
+    /// Adds to the number at `key`. A repeated call adds again.
     pub async fn add(&self, key: &str, by: i64) {
         thawed().await;
         self.state().add(key, by);
     }
 
-    /// Adds to the number at `key` once for each `id`. Returns whether it did.
+    /// Adds to the number at `key` once for each `id`. Returns whether this call added.
     pub async fn add_once(&self, key: &str, id: &str, by: i64) -> bool {
         thawed().await;
         let mut state = self.state();
@@ -113,14 +113,14 @@ impl State {
     }
 }
 
-/// Runs `work`, whose writes to external systems wait until `until` is true.
+/// Runs `work` so that its writes to external systems wait until `until` is true.
 pub(super) fn frozen<F: Future>(until: watch::Receiver<bool>, work: F) -> impl Future<Output = F::Output> {
     FROZEN.scope(until, work)
 }
 
 async fn thawed() {
     if let Ok(mut until) = FROZEN.try_with(Clone::clone) {
-        // An error means that the sender is gone, so nothing is frozen any more.
+        // An error means that the sender was dropped, so nothing is frozen any more.
         let _ = until.wait_for(|thawed| *thawed).await;
     }
 }

@@ -1,5 +1,5 @@
-//! One run of a scenario: events are appended, and workers that may crash or freeze
-//! drain the inbox until it is empty.
+//! One run of a scenario. Events are appended, and workers that may crash or freeze drain the
+//! inbox until it is empty.
 
 use std::{
     collections::BTreeMap,
@@ -41,20 +41,20 @@ use crate::{
 
 const RETENTION: Duration = Duration::from_secs(30 * 86_400);
 
-/// The default time of the first event: a day before it arrives.
+/// The time of the first event, unless it is given: a day before the event arrives.
 const HAPPENED: Timestamp = Timestamp::from_millis(START.as_millis() - 86_400_000);
 
-/// The time for a replaced handler to finish.
+/// The time in which a frozen handler must finish after its worker was replaced.
 const FROZEN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The most polls of a run. The kit's retry policy needs fewer, so a handler that
-/// needs more never finishes.
+/// The most polls of a run. The kit's retry policy needs fewer, so a run that needs more would
+/// never end.
 const POLLS: u32 = 500;
 
-/// The shortest time between two polls; a crashed worker's lease expires within it.
+/// The shortest time between two polls. A crashed worker's lease expires within this time.
 const POLL_INTERVAL: Duration = Duration::from_secs(20);
 
-/// A fault to inject.
+/// A fault that a run injects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     Twice(usize),
@@ -64,7 +64,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Returns the index of the delivery that the fault concerns.
+    /// Returns the index of the delivery that the fault concerns, if it concerns one.
     pub(super) fn index(self) -> Option<usize> {
         match self {
             Self::Twice(index) | Self::CrashAfter(index) | Self::StaleToken(index) => Some(index),
@@ -75,7 +75,7 @@ impl Fault {
 
 #[derive(Debug)]
 pub(super) struct RunResult {
-    /// All documents and rows that the handler wrote, as text.
+    /// The documents and rows that the handler wrote, as text by key.
     effects: BTreeMap<String, String>,
     seen: Observations,
     /// The events' indices in the order of arrival.
@@ -83,7 +83,7 @@ pub(super) struct RunResult {
 }
 
 impl RunResult {
-    /// Returns the findings that need no comparison.
+    /// Returns the findings that need no comparison with another run.
     pub(super) fn findings(&self, scenario: &Scenario) -> Vec<Finding> {
         let at = |id: &String| name(scenario, id);
         let mut findings = Vec::new();
@@ -97,7 +97,7 @@ impl RunResult {
         findings
     }
 
-    /// Returns the findings of a run with `fault`, compared with `first`.
+    /// Returns the findings of a run with `fault`. `first` is the run without faults.
     pub(super) fn compare(&self, first: &Self, scenario: &Scenario, fault: Fault) -> Vec<Finding> {
         let findings = self.findings(scenario);
         if !findings.is_empty() {
@@ -118,7 +118,7 @@ impl RunResult {
         }]
     }
 
-    /// Describes the first effect that differs from `first`.
+    /// Describes an effect that differs from the run `first`, if any does.
     fn differs(&self, first: &Self) -> Option<String> {
         let nothing = || "nothing".to_owned();
         let keys = self.effects.keys().chain(first.effects.keys());
@@ -134,7 +134,7 @@ fn name(scenario: &Scenario, id: &str) -> String {
     format!("delivery {index} ({})", scenario.events[index].topic)
 }
 
-/// Runs the scenario with its events in the order of `arrive`.
+/// Runs the scenario. `arrive` gives the events' order of arrival.
 pub(super) fn run<H: Handler>(
     scenario: &Scenario,
     arrive: &[usize],
@@ -208,7 +208,8 @@ impl<'a, H: Handler> Run<'a, H> {
         self.drain(&Arc::new(HandlerUnderTest::new(&self.handler, &self.seen, None))).await;
         if let Some((thaw, task)) = frozen {
             thaw.send_replace(true);
-            // Its lease has expired, so a commit would be refused: only its writes to external systems matter.
+            // The frozen worker's lease has expired, so its commits would be refused. Only its
+            // writes to external systems matter.
             let aborts = task.abort_handle();
             if self.env.within(FROZEN_TIMEOUT, task).await.is_none() {
                 aborts.abort();
@@ -224,8 +225,8 @@ impl<'a, H: Handler> Run<'a, H> {
         RunResult { effects, seen, arrived: self.arrive.to_vec() }
     }
 
-    /// Runs a first worker until it crashes or freezes, if the fault says so. Returns the
-    /// signal that unfreezes its handler, and the handler's task.
+    /// Runs a first worker until it crashes or freezes, if the fault asks for that. Returns
+    /// the signal that unfreezes its handler, and the handler's task.
     async fn crash_first_worker(&self) -> Option<(watch::Sender<bool>, JoinHandle<()>)> {
         let (index, freezes) = match self.fault? {
             Fault::CrashAfter(index) => (index, false),
@@ -266,7 +267,7 @@ impl<'a, H: Handler> Run<'a, H> {
         seen.not_applied = seen.not_applied.take().or_else(|| seen.failed.clone());
     }
 
-    /// Returns the time until the next poll; `None` if nothing waits.
+    /// Returns the time until the next poll. `None` if no delivery waits and no lease is held.
     async fn next_poll(&self) -> Option<Duration> {
         let store = self.store(self.memory.clone());
         let state = store.entity(&self.scenario.entity, Duration::from_secs(1)).await.expect("memory answers")?;
@@ -314,7 +315,7 @@ impl<'a, H: Handler> Run<'a, H> {
     }
 }
 
-/// A queue that drops messages: the kit polls instead.
+/// A queue that drops messages. The kit polls the table instead.
 struct NoQueue;
 
 impl Queue for NoQueue {

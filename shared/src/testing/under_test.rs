@@ -1,5 +1,4 @@
-//! The handler under test, in a worker that is observed and that may crash or
-//! freeze.
+//! Wraps the handler under test, so that it is observed and its worker may crash or freeze.
 
 use std::{
     future::Future,
@@ -21,7 +20,7 @@ use crate::{
     time::Env,
 };
 
-/// The longest poll, by the machine's clock, that does not count as blocking. A busy
+/// The longest poll, by the machine's clock, that does not count as blocking. Even a busy
 /// machine suspends a process for less.
 const LONGEST_POLL: Duration = Duration::from_secs(1);
 
@@ -31,13 +30,13 @@ pub(super) struct Observations {
     pub(super) blocks: Option<String>,
     /// The id of a delivery that was parked or never finished.
     pub(super) not_applied: Option<String>,
-    /// The id of the delivery that failed last.
+    /// The id of the delivery whose handler failed last.
     pub(super) failed: Option<String>,
     pub(super) error: String,
     pub(super) frozen_handler_hangs: bool,
 }
 
-/// Records failed and parked deliveries.
+/// An observer that records failed and parked deliveries.
 #[derive(Debug)]
 pub(super) struct Recorder(pub(super) Arc<Mutex<Observations>>);
 
@@ -63,13 +62,13 @@ pub(super) struct HandlerUnderTest<H> {
     crash: Option<Crash>,
 }
 
-/// A planned crash of the handler's worker.
+/// A planned crash of the worker.
 pub(super) struct Crash {
     /// The id of the delivery at which the worker crashes.
     pub(super) at: String,
     pub(super) table: Arc<WorkerTable>,
-    /// For a worker that freezes and continues later: the signal to continue, and
-    /// where to store the handler's task.
+    /// The signal to continue, and the place where the handler's task is stored. `None` if the
+    /// worker does not freeze but only crashes.
     pub(super) freeze: Option<(watch::Receiver<bool>, FrozenTask)>,
     pub(super) env: Env,
 }
@@ -90,7 +89,7 @@ impl<H: Handler> HandlerUnderTest<H> {
         let ended = PollTimer { work: pin!(AssertUnwindSafe(work).catch_unwind()), longest: &mut longest }.await;
         let mut seen = lock(&self.seen);
         match ended {
-            // The time for unwinding does not count as blocking.
+            // A poll that panicked does not count as blocking, because unwinding takes time.
             Err(_) => {
                 seen.panics.get_or_insert_with(|| id.to_owned());
                 Ok(Outcome::retry("the handler panicked"))
@@ -104,7 +103,7 @@ impl<H: Handler> HandlerUnderTest<H> {
         }
     }
 
-    /// Runs `work` in a worker that crashes as planned.
+    /// Runs `work`, and crashes the worker as planned.
     async fn run(
         &self,
         deliveries: &Deliveries,
@@ -113,14 +112,15 @@ impl<H: Handler> HandlerUnderTest<H> {
     ) -> Result<Outcome, HandlerError> {
         let last = deliveries.last().delivery_id().to_string();
         let is_here = |crash: &&Crash| deliveries.iter().any(|delivery| delivery.delivery_id().as_str() == crash.at);
-        // The deliveries of a group that the handler refuses are retried alone; the crash waits for that.
+        // A group that the handler does not take is retried one by one. The crash waits for
+        // such a single delivery.
         let accepts = deliveries.len() == 1 || Handler::handles_all(&*self.handler, context.handler());
         let Some(crash) = self.crash.as_ref().filter(is_here).filter(|_| accepts) else {
             return self.observed(&last, work).await;
         };
         if let Some((thawed, task)) = &crash.freeze {
             let (handler, deliveries) = (self.handler.clone(), deliveries.clone());
-            // A frozen process has a frozen clock, so nothing cancels its handler.
+            // The clock of a frozen process is frozen too, so nothing cancels its handler.
             let context = Context::detached(context.token(), context.time_left(), crash.env.clone());
             let work = async move {
                 let work = async {

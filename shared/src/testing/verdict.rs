@@ -1,47 +1,47 @@
-//! The findings about a handler, as text.
+//! The mistakes of a handler that a scenario found, as text.
 
 use std::fmt;
 
-/// A mistake of a handler.
+/// A mistake of the handler under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finding {
     /// The handler panicked.
     Panics {
-        /// The delivery's topic.
+        /// The topic of the delivery.
         at: String,
     },
     /// The handler blocked its thread for too long between two awaits.
     Blocks {
-        /// The delivery's topic.
+        /// The topic of the delivery.
         at: String,
     },
     /// A delivery used up its attempts, or was retried without end.
     NotApplied {
-        /// The delivery's topic.
+        /// The topic of the delivery.
         at: String,
         /// The handler's last error.
         error: String,
     },
-    /// After a repeated start, an effect happened twice or differs otherwise.
+    /// A repeated start of the handler changed an effect.
     AppliedTwice {
         /// The topic of the delivery that was started again.
         at: String,
-        /// The effects that differ.
+        /// A description of the effect that differs.
         differs: String,
     },
-    /// A replaced worker's effect was accepted.
+    /// A system accepted a write of a worker that had been replaced.
     NotFenced {
-        /// The topic of the delivery in which it froze.
+        /// The topic of the delivery during which the worker was frozen.
         at: String,
-        /// The effects that differ.
+        /// A description of the effect that differs.
         differs: String,
     },
-    /// The result depends on the order of arrival.
+    /// The effects depend on the order in which the deliveries arrived.
     DependsOnOrder {
-        /// The topics in the order of arrival.
+        /// The topics of the deliveries in their order of arrival.
         arrived: Vec<String>,
-        /// The effects that differ.
+        /// A description of the effect that differs.
         differs: String,
     },
 }
@@ -76,27 +76,27 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings of all runs.
+/// The findings of all runs of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Verdict {
-    /// The findings; empty if the handler is right.
+    /// The findings. Empty if the handler made no mistake.
     pub findings: Vec<Finding>,
-    /// The seed that repeats the runs.
+    /// The seed of the random choices. The same seed repeats the runs.
     pub seed: u64,
 }
 
 impl Verdict {
-    /// Returns whether nothing was found.
+    /// Returns whether the handler made no mistake.
     pub fn is_right(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// Asserts that nothing was found.
+    /// Asserts that the handler made no mistake.
     ///
     /// # Panics
     ///
-    /// Something was found; the message describes it.
+    /// There are findings; the message describes them.
     #[track_caller]
     pub fn assert_right(&self) {
         assert!(self.is_right(), "{self}");

@@ -1,4 +1,4 @@
-//! A worker's connection to the table, which ends when the worker crashes.
+//! A worker's connection to the table, which stops answering when the worker crashes.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,7 @@ use crate::protocol::{
     table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
 };
 
-/// A table that never answers again after its worker has crashed.
+/// The table as one worker sees it. It never answers after the worker has crashed.
 pub(super) struct WorkerTable {
     inner: Arc<MemoryTable>,
     has_crashed: AtomicBool,

@@ -15,11 +15,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) enum Reply {
-    /// Sends these bytes and closes the connection if they are incomplete.
+    /// These bytes. If they are an incomplete answer, the connection is closed after them.
     Raw(Vec<u8>),
-    /// Sends these bytes and keeps the connection.
+    /// These bytes. The connection is kept.
     Whole(Vec<u8>),
-    /// Keeps the connection and sends nothing.
+    /// No answer. The connection is kept.
     Never,
 }
 
@@ -33,7 +33,7 @@ impl Reply {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// Answers 200 with `body`.
+    /// Creates a reply with status 200 and `body`.
     pub(crate) fn of(body: &[u8]) -> Self {
         let head = format!("HTTP/1.1 200 \r\nContent-Length: {}\r\n\r\n", body.len());
         Self::Whole([head.as_bytes(), body].concat())
@@ -84,12 +84,13 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Answers the nth request, counted from 0, with `reply(n)`.
+    /// Starts an endpoint that answers the nth request, counted from 0, with `reply(n)`.
     pub(crate) async fn start(reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::listen(None, reply).await
     }
 
-    /// Like [`Endpoint::start`], over TLS.
+    /// Starts an endpoint with TLS that answers the nth request, counted from 0, with
+    /// `reply(n)`.
     pub(crate) async fn start_tls(
         certificate: &rcgen::CertifiedKey<rcgen::KeyPair>,
         reply: impl Fn(usize) -> Reply + Send + Sync + 'static,
@@ -141,17 +142,15 @@ impl Endpoint {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
     }
 
-    /// Returns the number of accepted connections.
+    /// Returns the number of connections that clients have opened.
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of requests.
     pub(crate) fn posts(&self) -> usize {
         self.served.posts.load(Ordering::SeqCst)
     }
 
-    /// Waits for the next request.
     pub(crate) async fn posted(&mut self) -> Posted {
         match self.seen.recv().await {
             Some(EndpointEvent::Posted(posted)) => posted,
@@ -159,7 +158,6 @@ impl Endpoint {
         }
     }
 
-    /// Waits until the client closes a connection.
     pub(crate) async fn hung_up(&mut self) {
         while !matches!(self.seen.recv().await.unwrap(), EndpointEvent::HungUp) {}
     }
@@ -179,7 +177,7 @@ struct Served {
 impl Served {
     async fn serve(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
         while let Some(posted) = read(&mut stream).await {
-            // The receiver is gone when the test has ended.
+            // Sending fails if the test has ended.
             let _ = self.sender.send(EndpointEvent::Posted(posted));
             match (self.reply)(self.posts.fetch_add(1, Ordering::SeqCst)) {
                 Reply::Whole(bytes) => {

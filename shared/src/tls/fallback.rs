@@ -1,5 +1,5 @@
-//! Trusts further authorities for issuers that the first ones do not know: only a
-//! company's own machines know the authority of its proxy.
+//! Certificate authorities that are loaded only if the first ones did not issue a certificate.
+//! Only a company's own machines, for example, know the authority of its proxy.
 
 use std::{
     fmt,
@@ -16,9 +16,8 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// Returns a TLS configuration that trusts `first` and, for issuers that these do
-/// not know, `others`. Those are loaded at the first such connection, which is
-/// logged as a warning.
+/// Returns a TLS configuration that trusts `first`. For certificates of other issuers, it
+/// trusts `others`; it loads them at the first such connection, and logs a warning.
 pub(super) fn trusting(
     first: RootCertStore,
     others: impl Fn() -> RootCertStore + Send + Sync + 'static,
@@ -33,7 +32,7 @@ pub(super) fn trusting(
         .with_no_client_auth()
 }
 
-/// Returns `None` if `roots` is empty.
+/// Returns a verifier that trusts `roots`, or `None` if they are empty.
 fn verifier(roots: RootCertStore) -> Option<Arc<WebPkiServerVerifier>> {
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider())).build().ok()
 }
@@ -124,7 +123,6 @@ mod tests {
         Roots::in_pem(certificate.cert.pem().as_bytes()).unwrap().store
     }
 
-    /// Returns whether a client with `config` trusts `server`.
     async fn believes(config: &Arc<ClientConfig>, server: &Endpoint) -> bool {
         let stream = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();

@@ -1,4 +1,4 @@
-//! The spans of a drain and of its deliveries.
+//! The trace spans of a drain and of the deliveries in it.
 
 use opentelemetry::{
     Context, KeyValue,
@@ -19,17 +19,17 @@ use crate::{
     },
 };
 
-/// A drain's spans. Dropping it ends those that are open.
+/// The trace spans of one drain. Dropping this ends those that are open.
 #[derive(Debug)]
 pub struct DrainSpans {
     drain: Context,
     open: Vec<DeliverySpans>,
-    /// The current context while the handler runs.
+    /// The OpenTelemetry context of the handler's run.
     run: Context,
     has_failed: bool,
 }
 
-/// A delivery that was started and not decided.
+/// The open spans of a delivery whose handler was started.
 #[derive(Debug)]
 struct DeliverySpans {
     sequence: Sequence,
@@ -38,7 +38,7 @@ struct DeliverySpans {
     settle: Option<SettleSpan>,
 }
 
-/// A decision that is being written. Its outcome is recorded once it has landed.
+/// The span of a decision that is being written. Its outcome is set once the write has landed.
 #[derive(Debug)]
 struct SettleSpan {
     span: Context,
@@ -55,7 +55,8 @@ impl DrainSpans {
         Self { drain, open: Vec::new(), run: Context::new(), has_failed: false }
     }
 
-    /// Starts the runs of `deliveries`, at least one. Each delivery gets its run's trace.
+    /// Starts the spans of a handler start with `deliveries`, at least one. Stores each
+    /// delivery's run span in the delivery, so that the handler passes the trace on.
     pub fn starts(&mut self, handler: &str, token: FencingToken, deliveries: &mut [Delivery]) {
         self.ends();
         let run = || SpanBuilder::from_name(format!("run {handler}"));
@@ -79,12 +80,12 @@ impl DrainSpans {
         };
     }
 
-    /// Runs a future in the context of the handler's run.
+    /// Runs a future with the handler's run as current OpenTelemetry context.
     pub fn within<F: Future>(&self, run: F) -> impl Future<Output = F::Output> + use<F> {
         run.with_context(self.run.clone())
     }
 
-    /// Ends the handler's run; `None`: no handler was started.
+    /// Ends the span of the handler's run. `None` means that no handler was started.
     pub fn ran(&mut self, outcome: Option<&Outcome>) {
         let (outcome, is_error) = match outcome {
             Some(Outcome::Done) => ("done", false),
@@ -96,7 +97,7 @@ impl DrainSpans {
             Some(Outcome::Reject(_)) => ("reject", true),
             None => ("no thread", true),
         };
-        // A single delivery's own run is the current context.
+        // If there is only one delivery, `self.run` is its own run.
         let together = (self.open.len() > 1).then_some(&self.run);
         for run in self.open.iter().map(|one| &one.run).chain(together) {
             set_outcome(run, outcome, is_error);
@@ -106,7 +107,7 @@ impl DrainSpans {
         self.has_failed = is_error;
     }
 
-    /// Begins the span of a write that settles or retries.
+    /// Begins the span of a write that settles the deliveries or schedules a retry.
     pub fn decides(&mut self, outcome: &'static str) {
         let is_error = match outcome {
             "parked" | "blocked" => true,
@@ -134,7 +135,7 @@ impl DrainSpans {
         }
     }
 
-    /// Records a settled sequence: one that ran, or one that needed no run.
+    /// Records a delivery as settled, whether its handler ran or not.
     pub fn settled(&mut self, delivery: &Delivery, settlement: Settlement) {
         let ran = self.open.iter_mut().find(|one| one.sequence == delivery.sequence());
         if let Some(settle) = ran.map(|one| &mut one.settle) {
@@ -146,7 +147,6 @@ impl DrainSpans {
         }
     }
 
-    /// Ends every open span.
     pub fn ends(&mut self) {
         // Time ran out during the write.
         self.decided(Written::InDoubt);
@@ -157,7 +157,7 @@ impl DrainSpans {
         self.run.span().end();
     }
 
-    /// Starts the span of a delivery in the delivery's own trace.
+    /// Starts the span of a delivery, as part of the trace stored with the delivery.
     fn process(&self, delivery: &Delivery) -> Context {
         let source = delivery.source();
         let mut attributes = attributes_of(source, delivery.topic(), delivery.entity(), delivery.delivery_id());

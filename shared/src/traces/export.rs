@@ -1,10 +1,12 @@
 //! Sends spans to a collector, once for each invocation and after its answer.
 //!
-//! The SDK's processors send from a separate thread, which Lambda freezes between
-//! invocations, and their `force_flush` blocks the function's only thread, which the export
-//! needs. So [`flush`] awaits the SDK's exporter between an answer and the request for the
-//! next event. A collector costs the sender of a webhook no time. One that does not answer
-//! costs the function its timeout once and is then left alone for a while.
+//! The SDK's own processors do not fit Lambda. They send from a separate thread, which Lambda
+//! freezes between invocations. Their `force_flush` blocks the function's only thread, which
+//! the export needs. So [`flush`] awaits the SDK's exporter after an answer and before the
+//! request for the next event.
+//!
+//! The sender of a webhook never waits for the collector. If the collector does not answer,
+//! the function waits once until the timeout, and then sends nothing for a while.
 
 mod client;
 mod outbox;
@@ -35,8 +37,8 @@ struct Tracing {
     outbox: Outbox<SpanExporter>,
 }
 
-/// Starts tracing if `variables` name a collector. Invalid variables are logged and disable
-/// tracing: no delivery waits for it.
+/// Starts tracing if `variables` name a collector. If they are invalid, this is logged and
+/// tracing stays off, so that deliveries are handled all the same.
 pub fn begin(variables: Variables<'_>, env: &Env) {
     match Tracing::configured(variables, env) {
         Ok(Some(tracing)) => drop(TRACING.set(tracing)),
@@ -49,14 +51,14 @@ pub(super) fn tracer() -> Option<&'static SdkTracer> {
     TRACING.get().map(|tracing| &tracing.tracer)
 }
 
-/// Notes the deadline of an invocation, in milliseconds since the epoch.
+/// Stores the deadline of an invocation, in milliseconds since the epoch.
 pub fn invoked(deadline: u64) {
     if let Some(tracing) = TRACING.get() {
         tracing.outbox.invoked(Timestamp::from_millis(deadline));
     }
 }
 
-/// Sends the spans that have ended. Those that cannot be sent are dropped.
+/// Sends the spans that have ended. Spans that cannot be sent are dropped.
 pub async fn flush() {
     if let Some(tracing) = TRACING.get() {
         tracing.outbox.send().await;
@@ -64,7 +66,7 @@ pub async fn flush() {
 }
 
 impl Tracing {
-    /// Returns `None` if the variables name no collector.
+    /// Creates the exporter. Returns `None` if the variables name no collector.
     fn configured(variables: Variables<'_>, env: &Env) -> Result<Option<Self>, String> {
         let Some(settings) = Settings::read(variables)? else { return Ok(None) };
         let Settings { endpoint, host, patience, resource, roots } = settings;
@@ -87,15 +89,15 @@ impl Tracing {
             .with_id_generator(Ids { random: RandomIdGenerator::default(), env: env.clone() })
             .with_resource(resource)
             .build();
-        // For handlers' own spans.
+        // Spans that handlers create go to the same collector.
         global::set_tracer_provider(provider.clone());
         let tracer = provider.tracer("webhook-serializer");
         Ok(Some(Self { tracer, outbox }))
     }
 }
 
-/// Generates trace ids that begin with the time in seconds: X-Ray requires that of some
-/// senders.
+/// A generator of trace ids that begin with the time in seconds. X-Ray requires such ids from
+/// some senders.
 #[derive(Debug)]
 struct Ids {
     random: RandomIdGenerator,

@@ -1,4 +1,4 @@
-//! The same interface without the feature `otel`.
+//! The functions and types of traces for builds without the feature `otel`: they do nothing.
 
 use std::collections::BTreeMap;
 

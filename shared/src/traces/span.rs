@@ -21,12 +21,12 @@ use crate::{
     time::{Env, Timestamp},
 };
 
-/// Returns the trace to store with a delivery, or to send along with a request.
+/// Returns the current trace, for storing it with a delivery or sending it with a request.
 pub fn current() -> Trace {
     trace_of(&Context::current())
 }
 
-/// Runs `future` in the context that is current now, on whatever thread.
+/// Runs `future` with the OpenTelemetry context of the caller, on whatever thread.
 pub fn in_current_context<F: Future>(future: F) -> impl Future<Output = F::Output> {
     future.with_current_context()
 }
@@ -42,7 +42,7 @@ pub(super) fn trace_of(context: &Context) -> Trace {
     TraceParent { trace: u128::from_be_bytes(trace), span: u64::from_be_bytes(span), flags }.into()
 }
 
-/// Returns a context whose current span is another process's.
+/// Returns an OpenTelemetry context whose current span belongs to another process.
 pub(super) fn remote_context(trace: Trace) -> Context {
     let Some(parent) = trace.parent() else { return Context::new() };
     let (trace, span) = (TraceId::from(parent.trace), SpanId::from(parent.span));
@@ -51,7 +51,8 @@ pub(super) fn remote_context(trace: Trace) -> Context {
     Context::new().with_remote_span_context(SpanContext::new(trace, span, flags, true, TraceState::NONE))
 }
 
-/// Starts a child span of `parent`; an empty context without a collector.
+/// Starts a child span of `parent` and returns its context. Without a collector, returns an
+/// empty context.
 pub(super) fn start_span(span: SpanBuilder, parent: &Context) -> Context {
     match tracer() {
         Some(tracer) => parent.with_span(tracer.build_with_context(span, parent)),
@@ -72,13 +73,14 @@ pub(super) fn number(name: &'static str, number: u64) -> KeyValue {
     KeyValue::new(name, i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// Sets a span's outcome. It is a constant, because an error's text may quote a body.
+/// Sets a span's outcome. The outcome is a constant text, because an error's text may quote a
+/// webhook's body.
 pub(super) fn set_outcome(context: &Context, outcome: &'static str, is_error: bool) {
     context.span().set_attribute(KeyValue::new("serializer.outcome", outcome));
     context.span().set_status(if is_error { Status::error("") } else { Status::Unset });
 }
 
-/// A received request before its verification; it has no span yet.
+/// A received request before its verification. It has no span yet.
 #[derive(Debug)]
 pub struct Door {
     parent: Trace,
@@ -90,7 +92,7 @@ impl Door {
         Self { parent: Trace::parse(headers.get("traceparent").map(String::as_str)), began: env.now() }
     }
 
-    /// Starts the span of a verified request at the time at which the request arrived.
+    /// Starts the span of a verified request, dated back to the request's arrival.
     pub fn verified(self, incoming: &Incoming) -> Entered {
         let Incoming { entity, identity, topic, .. } = incoming;
         let mut attributes = attributes_of(&identity.source, topic, entity, &identity.delivery_id);
@@ -106,12 +108,12 @@ impl Door {
     }
 }
 
-/// The span of a verified request.
+/// The span of a verified request, while the delivery is appended.
 #[derive(Debug)]
 pub struct Entered(Context);
 
 impl Entered {
-    /// Runs `append` in this span, which is stored with the delivery.
+    /// Runs `append` in this span. The delivery is stored with this span's ids.
     pub async fn within<F: Future>(&self, append: F) -> F::Output {
         let span = start_span(SpanBuilder::from_name("append"), &self.0);
         let output = append.with_context(self.0.clone()).await;
@@ -126,7 +128,7 @@ impl Entered {
     }
 }
 
-/// Runs `append` for a deferred delivery as a child of `trace`.
+/// Runs `append` for a deferred delivery in a child span of `trace`.
 pub async fn append_deferred<T, E>(
     incoming: &Incoming,
     trace: Trace,

@@ -1,5 +1,5 @@
-//! Requests and answers of Function URLs and HTTP APIs (payload 2.0), with the few fields
-//! that are used.
+//! The requests and answers of Function URLs and HTTP APIs (payload version 2.0), with the few
+//! fields that ingest uses.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -10,22 +10,22 @@ use crate::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A request. Absent fields count as empty.
+/// A request. A missing field counts as empty.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
     pub raw_path: String,
     #[serde(deserialize_with = "or_empty")]
     pub raw_query_string: String,
-    /// Names in lower case.
+    /// The headers. Their names are in lower case.
     pub headers: BTreeMap<String, String>,
-    /// Text or base64.
+    /// The body, as text or in base64.
     pub body: Option<String>,
     pub is_base64_encoded: bool,
     pub request_context: RequestContext,
 }
 
-/// Deserializes a text or null, which cargo-lambda sends for an absent query.
+/// Deserializes a text. `null`, which cargo-lambda sends for an absent query, becomes empty.
 fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
@@ -43,7 +43,7 @@ pub struct Http {
 }
 
 impl Request {
-    /// Returns the body's bytes as received; `None` if they are invalid base64.
+    /// Returns the body's bytes as received. Returns `None` if the base64 is invalid.
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         let body = self.body.as_deref().unwrap_or_default();
         if self.is_base64_encoded {
@@ -53,10 +53,10 @@ impl Request {
         }
     }
 
-    /// Returns the body's compression, if it has one.
+    /// Returns the name of the body's compression, if the body is compressed.
     pub fn compression(&self) -> Option<&str> {
         let codings = self.headers.get("content-encoding")?.split(',').map(str::trim);
-        // Some senders name a character set there, which changes no byte.
+        // Some senders name a character set in `content-encoding`, which changes no byte.
         codings.into_iter().find(|coding| COMPRESSIONS.iter().any(|known| known.eq_ignore_ascii_case(coding)))
     }
 
@@ -67,13 +67,13 @@ impl Request {
         Some(String::from_utf8_lossy(&unescaped(&value.replace('+', " "))).into_owned())
     }
 
-    /// Returns headers and query, for providers.
+    /// Returns the headers and the query in the form that providers read.
     pub fn headers(&self) -> Headers {
         let headers: Headers = self.headers.iter().map(|(name, value)| (name, value.as_str())).collect();
         headers.with_query(self.raw_query_string.as_str())
     }
 
-    /// Returns `shop` for `…/webhooks/shop`, with any stage in front.
+    /// Returns the source's name: `shop` for `…/webhooks/shop`, whatever precedes `/webhooks`.
     pub fn source(&self) -> Option<&str> {
         let (_, source) = self.raw_path.rsplit_once("/webhooks/")?;
         Some(source.strip_suffix('/').unwrap_or(source)).filter(|source| !source.contains('/'))
@@ -86,7 +86,7 @@ impl Request {
 pub struct Response {
     pub status_code: u16,
     pub headers: BTreeMap<String, String>,
-    /// A JSON object, for people.
+    /// The body: a JSON object that only people read.
     pub body: String,
     pub is_base64_encoded: bool,
     pub cookies: Vec<String>,
@@ -103,14 +103,14 @@ impl Response {
         Self::json(200, serde_json::json!({ "accepted": sequence.0, "entity": entity }))
     }
 
-    /// Answers that the delivery is durable in the queue. A worker appends it once the store is
-    /// back.
+    /// Answers that the delivery is durable in the queue, from which a worker appends it when
+    /// the store is back.
     pub fn deferred(entity: &EntityKey) -> Self {
         Self::json(202, serde_json::json!({ "deferred": true, "entity": entity }))
     }
 
-    /// Replaces the body by the JSON that the sender requires, and the status by 200: such
-    /// senders accept no other status.
+    /// Replaces the answer's body by the JSON `body` that some senders require, and its status
+    /// by 200. Those senders accept no other status.
     #[must_use]
     pub(super) fn with_body(self, body: Option<&str>) -> Self {
         match body {
@@ -129,7 +129,7 @@ impl Response {
         Self::json(200, serde_json::json!({}))
     }
 
-    /// Answers a sender's challenge, under the name of its parameter.
+    /// Answers a sender's challenge: repeats `value` under the name of its parameter.
     pub fn challenged(parameter: &str, value: &str) -> Self {
         Self::json(200, serde_json::json!({ parameter: value }))
     }
@@ -153,7 +153,7 @@ impl Response {
         response
     }
 
-    /// Asks the sender to try again.
+    /// Answers 503 and asks the sender to try again.
     pub fn unavailable(reason: &str) -> Self {
         let mut response = Self::refused(503, reason);
         response.headers.insert("retry-after".into(), RETRY_AFTER_SECONDS.to_string());
@@ -161,10 +161,12 @@ impl Response {
     }
 }
 
-/// Content codings (RFC 9110, section 8.4.1, and its registry).
+/// The names of compressions in `content-encoding` (RFC 9110, section 8.4.1, and its
+/// registry).
 const COMPRESSIONS: [&str; 7] = ["gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"];
 
-/// Long enough for a store to come back, short compared with any sender's patience.
+/// The value of `Retry-After`. A store may be back after this time, and no sender gives up so
+/// soon.
 const RETRY_AFTER_SECONDS: u32 = 5;
 
 #[cfg(test)]

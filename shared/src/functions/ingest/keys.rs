@@ -1,9 +1,11 @@
-//! Fetches the keys that senders publish.
+//! Fetches the public keys that senders publish.
 //!
-//! A copy is used for an hour, or for a day while no newer one can be fetched. A fetch goes
-//! to one of the provider's hosts, over TLS with the public authorities, follows no
-//! redirect, and is limited in time and size. Anybody who posts can cause fetches: at most
-//! one per [`SPACING`] for each address, and at most [`MOST`] addresses are remembered.
+//! A fetched copy is used for an hour, or for up to a day while fetching a newer one fails. A
+//! fetch goes to one of the provider's hosts, over TLS with the public authorities. It follows
+//! no redirect, and is limited in time and size.
+//!
+//! Anybody who posts a webhook can cause fetches. So each address is fetched at most once per
+//! [`SPACING`], and at most [`MOST`] addresses are remembered.
 
 #[cfg(test)]
 mod tests;
@@ -31,36 +33,36 @@ use crate::{
 
 pub use trust::key_in_certificate;
 
-/// The longest wait of one request for all its keys.
+/// The longest time that one request waits for all the keys it needs.
 pub const PATIENCE: Duration = Duration::from_millis(1000);
 
-/// The shortest time between two fetches of one address.
+/// The shortest time between the starts of two fetches of one address.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// The age from which a copy is fetched again before it is used.
+/// The age of a copy from which it is fetched again before it is used.
 pub const REFRESH: Duration = Duration::from_secs(3600);
 
-/// The age from which a copy is not used, even if no newer one can be fetched.
+/// The age of a copy from which it is not used any more, even if no newer one can be fetched.
 pub const STALE: Duration = Duration::from_secs(86_400);
 
-/// The most addresses that are remembered: more than all providers' keys.
+/// The most addresses that are remembered. All providers together have fewer keys.
 pub const MOST: usize = 16;
 
-/// The largest answer in bytes. Certificate chains have a few thousand.
+/// The largest accepted answer, in bytes. Certificate chains have a few thousand.
 pub const LARGEST: usize = 65_536;
 
-/// The most fetches for one request: one more than any provider needs.
+/// The most fetches for one request. No provider needs as many.
 const MOST_FETCHES: usize = 3;
 
-/// Published keys. Clones share their copies.
+/// The keys that senders publish, fetched when needed. Clones share their copies.
 #[derive(Clone)]
 pub struct PublishedKeys(Arc<Cache>);
 
 struct Cache {
     env: Env,
-    /// Replaces every provider's host, in tests.
+    /// The origin that replaces every provider's host, in tests.
     origin: Option<String>,
-    /// Keys that are trusted without a fetch.
+    /// Keys that are used if no copy was fetched.
     known: Option<Arc<dyn Keys>>,
     roots: OnceLock<Roots>,
     client: OnceLock<Client>,
@@ -71,15 +73,15 @@ type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 struct Copy {
     at: Address,
-    /// The published bytes and the time of their fetch.
+    /// The published bytes, and the monotonic time at which their fetch began.
     fetched: Option<(Bytes, Duration)>,
-    /// The start of the last fetch.
+    /// The monotonic time at which the last fetch began.
     tried: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotFetched {
-    /// The last try was less than [`SPACING`] ago.
+    /// The last fetch of this address began less than [`SPACING`] ago.
     #[error("it was tried just now")]
     TooSoon,
     #[error("{0}")]
@@ -87,18 +89,19 @@ pub enum NotFetched {
 }
 
 impl PublishedKeys {
-    /// Creates an empty set. Nothing is prepared, because most functions never need a key.
+    /// Creates an empty set. The TLS client is created at the first fetch, because most
+    /// functions never need a key.
     pub fn new(env: Env) -> Self {
         Self::of(env, None, None, OnceLock::new())
     }
 
-    /// Trusts `known` before fetching anything, for development.
+    /// Creates a set that uses `known` before it fetches a key, for development.
     pub fn beside(env: Env, known: Arc<dyn Keys>) -> Self {
         Self::of(env, Some(known), None, OnceLock::new())
     }
 
-    /// Sends every fetch to `origin`, such as `https://127.0.0.1:9000`, and trusts `roots`, in
-    /// tests.
+    /// Creates a set that sends every fetch to `origin`, such as `https://127.0.0.1:9000`, and
+    /// trusts the authorities in `roots`, for tests.
     pub fn standing_in(env: Env, origin: String, roots: Roots) -> Self {
         Self::of(env, None, Some(origin), OnceLock::from(roots))
     }
@@ -107,9 +110,9 @@ impl PublishedKeys {
         Self(Arc::new(Cache { env, origin, known, roots, client: OnceLock::new(), copies: Mutex::default() }))
     }
 
-    /// Verifies a webhook of `source` and fetches the keys it needs.
-    /// [`Unverified::Unfetched`] and [`Unverified::Unusable`] mean that no result is possible
-    /// now.
+    /// Verifies a webhook of `source`, and fetches the keys that it needs.
+    /// [`Unverified::Unfetched`] and [`Unverified::Unusable`] mean that the webhook cannot be
+    /// judged now.
     pub async fn verify(&self, source: &Source, webhook: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
         let asked = self.0.env.monotonic();
         let mut verified = source.verify_with(webhook, self, now);
@@ -129,11 +132,11 @@ impl PublishedKeys {
         verified
     }
 
-    /// Fetches the key at `at`.
+    /// Fetches the key at `at`, waiting at most `patience`.
     ///
     /// # Errors
     ///
-    /// It was tried just now, or the fetch failed.
+    /// The last fetch of this key began too recently, or the fetch failed.
     pub async fn fetch(&self, at: &Address, patience: Duration) -> Result<(), NotFetched> {
         let begun = self.0.env.monotonic();
         if !self.begin(at, begun) {
@@ -148,7 +151,7 @@ impl PublishedKeys {
         Ok(())
     }
 
-    /// Records the start of a fetch; `false` if one started just now.
+    /// Records that a fetch begins. Returns `false` if the last one began too recently.
     fn begin(&self, at: &Address, now: Duration) -> bool {
         let mut copies = self.0.lock();
         if let Some(copy) = copies.iter_mut().find(|copy| copy.at == *at) {
@@ -159,7 +162,8 @@ impl PublishedKeys {
             return true;
         }
         if copies.len() >= MOST {
-            // Addresses without a key go first: anybody can name such an address.
+            // Addresses without a key are forgotten first, because any request can name such
+            // an address.
             let key = |copy: &Copy| copy.fetched.as_ref().map(|(_, when)| *when);
             let least = (0..copies.len()).min_by_key(|index| (key(&copies[*index]), copies[*index].tried));
             least.map(|index| copies.swap_remove(index));
@@ -182,7 +186,7 @@ impl Cache {
         self.copies.lock().expect("no one panics while holding this")
     }
 
-    /// Sends one request. The error says what failed.
+    /// Sends one request. An error says what failed.
     async fn get(&self, at: &Address) -> Result<Bytes, String> {
         let url = match &self.origin {
             Some(origin) => format!("{origin}{}", at.path()),
@@ -207,12 +211,13 @@ fn client(roots: Roots) -> Client {
     let tls = HttpsConnectorBuilder::new().with_tls_config(roots.trusted());
     legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
-        // The next fetch is an hour away, and the function is frozen in between.
+        // The next fetch is an hour away, and Lambda freezes the function in between, so no
+        // connection is kept.
         .pool_max_idle_per_host(0)
         .build(tls.https_only().enable_http1().wrap_connector(tcp))
 }
 
-/// Returns the innermost cause: the outer ones add nothing.
+/// Returns the innermost cause of an error. The outer errors add nothing.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
@@ -222,7 +227,6 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 impl Cache {
-    /// Returns the copy if it may still be used.
     fn copy(&self, at: &Address) -> Option<Bytes> {
         let now = self.env.monotonic();
         let copies = self.lock();

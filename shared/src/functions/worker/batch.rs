@@ -1,4 +1,4 @@
-//! Sorts a batch of queue messages into jobs. Pure.
+//! Sorts a batch of queue messages into jobs, without I/O.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,13 @@ use crate::{
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The message id.
     pub id: String,
     pub body: String,
-    /// The receive count, including this time.
+    /// How many times SQS has delivered the message, this time included.
     pub times: u32,
 }
 
-/// A batch, sorted by entity: several wake-ups of one entity are one job.
+/// The messages of a batch, sorted. All wake-ups of one entity are one job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
     jobs: BTreeMap<EntityKey, Vec<(String, u32)>>,
@@ -31,8 +30,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Sorts messages. Foreign messages are counted and deleted; they would stay unreadable. An
-    /// unreadable delivery is kept.
+    /// Sorts messages. A message of an unknown form is reported and deleted, because it would
+    /// stay unreadable. A deferred delivery that cannot be read is kept.
     pub fn sort(messages: impl IntoIterator<Item = Message>) -> Self {
         let mut batch = Self::default();
         for message in messages {
@@ -60,7 +59,7 @@ impl Batch {
         self.jobs.iter().map(job).collect()
     }
 
-    /// Returns the token that all messages of `entity` carry.
+    /// Returns the fencing token of `entity`'s wake-ups, if all of them carry the same.
     pub fn token(&self, entity: &EntityKey) -> Option<FencingToken> {
         self.tokens.get(entity).copied().flatten()
     }
@@ -69,22 +68,23 @@ impl Batch {
         self.jobs.get(entity).into_iter().flatten().map(|(id, _)| id)
     }
 
-    /// Returns the deliveries to append, in order of arrival, with their message ids.
+    /// Returns the deferred deliveries with their message ids, in order of arrival.
     pub fn deferred(&self) -> &[(String, Deferred)] {
         &self.deferred
     }
 
-    /// Returns the ids of unreadable deliveries, with reasons.
+    /// Returns the message ids of unreadable deferred deliveries, each with the reason.
     pub fn undeliverable(&self) -> &[(String, String)] {
         &self.undeliverable
     }
 
-    /// Returns the ids of foreign messages.
+    /// Returns the ids of messages of an unknown form.
     pub fn unreadable(&self) -> &[String] {
         &self.unreadable
     }
 
-    /// Returns the ids of the wake-ups to report as failed. A job without a result is kept.
+    /// Returns the ids of the wake-ups that SQS is to deliver again. They include the wake-ups
+    /// of a job that `attended` does not contain.
     pub fn failures(&self, attended: &BTreeMap<EntityKey, Acknowledgement>) -> Vec<String> {
         self.jobs
             .iter()

@@ -18,16 +18,16 @@ use crate::{
     traces,
 };
 
-/// The time limit for reaching the queue while the store is down.
+/// The time limit for sending a delivery to the queue while the store is down.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Appends the deferred deliveries of `batch` within `limit`, and returns the ids of the
-/// messages to keep, including unreadable ones. The other messages may be deleted: each
-/// delivery is durable in its inbox or in a later message.
+/// Appends the deferred deliveries of `batch` within `limit`. Returns the ids of the messages
+/// to keep; unreadable ones are among them. The other messages may be deleted, because each of
+/// their deliveries is durable in its inbox or in a later message.
 ///
-/// Appends one after the other, in order of arrival, so that only one body is unpacked at a
-/// time. If the store does not answer, no further delivery is tried; if an order is
-/// throttled, no further delivery of that order is tried.
+/// Deliveries are appended one after the other, in order of arrival, so that only one body is
+/// unpacked at a time. If the store does not answer, no further delivery is tried. If the
+/// store throttles an order, no further delivery of that order is tried.
 pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -> BTreeSet<String> {
     let mut kept: BTreeSet<String> = batch.undeliverable().iter().map(|(id, _)| id.clone()).collect();
     kept.extend(batch.deferred().iter().map(|(id, _)| id.clone()));
@@ -47,7 +47,7 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
 /// The delays of deliveries that this batch defers again without trying to append them.
 #[derive(Default)]
 struct Pauses<'a> {
-    /// The delay of every delivery, if the store did not answer.
+    /// The delay of every further delivery, set when the store did not answer.
     store: Option<Duration>,
     /// The delay of each order whose row is throttled.
     orders: BTreeMap<&'a EntityKey, Duration>,
@@ -69,7 +69,7 @@ impl<'a> Pauses<'a> {
     }
 }
 
-/// Returns whether the message may be deleted.
+/// Appends or defers a delivery. Returns whether its message may be deleted.
 async fn take_up_one<'a>(
     drainer: &Drainer,
     inbox: &Inbox,

@@ -1,6 +1,6 @@
-//! Extends the visibility timeout of a batch's messages by little more than a lease at a
-//! time while its drains run. If the worker dies, its messages come back soon after its
-//! leases expire, whatever the queue's own visibility timeout.
+//! Extends the visibility timeout of a batch's messages while its drains run, each time by
+//! little more than a lease. If the worker dies, its messages become visible soon after its
+//! leases expire, whatever the queue's own visibility timeout is.
 
 use std::{
     convert::Infallible,
@@ -17,9 +17,8 @@ use crate::{
 pub(super) struct Hiding<'a> {
     pub(super) queue: &'a Arc<dyn Visibility>,
     pub(super) env: &'a Env,
-    /// The worker's lease duration.
     pub(super) lease: Duration,
-    /// The receipt handles to extend.
+    /// The receipt handles of the messages whose visibility timeout is extended.
     pub(super) receipts: Mutex<Vec<String>>,
 }
 
@@ -28,8 +27,8 @@ impl Hiding<'_> {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes messages visible again after one lease, and stops extending them. If the request
-    /// fails, they become visible when their current timeout ends.
+    /// Makes messages visible again after one lease, and stops extending their visibility
+    /// timeout. If the request fails, they become visible when their current timeout ends.
     pub(super) async fn give_back(&self, receipts: &[String]) {
         self.receipts().retain(|receipt| !receipts.contains(receipt));
         if !receipts.is_empty() {
@@ -37,9 +36,10 @@ impl Hiding<'_> {
         }
     }
 
-    /// Extends all messages in one request from the first grant on, again every fifth of a lease,
-    /// until dropped. A dead worker's messages come back at the soonest a second after its
-    /// leases expire, and a fifth of a lease later at the latest.
+    /// Extends the visibility timeout of all messages in one request: after the first grant,
+    /// and then every fifth of a lease. Never returns. If the worker dies, its messages become
+    /// visible at the earliest a second after its leases expire, and at the latest a fifth of
+    /// a lease later.
     pub(super) async fn keep(&self, in_flight: &InFlight) -> Infallible {
         in_flight.first_grant().await;
         let pause = (self.lease / 5).max(Duration::from_secs(1));
@@ -57,8 +57,8 @@ impl Hiding<'_> {
         }
     }
 
-    /// Sets the visibility timeout. Tries once, because callers soon try again. Returns whether SQS
-    /// confirmed it.
+    /// Sets the visibility timeout in one try, because callers soon try again. Returns whether
+    /// SQS confirmed it.
     async fn hide(&self, receipts: &[String], time: Duration) -> bool {
         match self.env.within(ATTEMPT, self.queue.hide(receipts, time)).await {
             Some(Ok(())) => true,

@@ -1,4 +1,5 @@
-//! SQS events and the partial batch response, with the few fields that are used.
+//! The event that SQS sends to a function, and the function's partial batch response. Only the
+//! fields that the worker uses are declared.
 
 use super::batch::Message;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ pub struct SqsEvent {
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     pub message_id: String,
-    /// Identifies this receive of the message.
+    /// The handle for this receive of the message; the next receive has another.
     #[serde(default)]
     pub receipt_handle: String,
     #[serde(default)]
@@ -25,7 +26,7 @@ pub struct Record {
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Attributes {
-    /// The receive count, including this time. A number, as text.
+    /// How many times SQS has delivered the message, this time included. A number, as text.
     pub approximate_receive_count: String,
 }
 
@@ -37,7 +38,7 @@ impl From<Record> for Message {
     }
 }
 
-/// The messages that SQS is to deliver again.
+/// The answer to a batch: the messages that SQS is to deliver again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchResponse {

@@ -1,9 +1,8 @@
-//! The HTTP client of `forward`.
+//! The HTTP client of the handler `forward`.
 //!
-//! A host is resolved once for each connection. Addresses that may not be reached
-//! are removed, and the connection is made to one of the others: no second lookup
-//! could return something else (DNS rebinding). An address in the URL was checked
-//! when the sources were read.
+//! A host is resolved once for each connection. The connection is made to one of the host's
+//! allowed addresses. There is no second lookup, which could return another address (DNS
+//! rebinding). An address in a URL is checked when the sources are read.
 
 use std::{
     error::Error,
@@ -38,8 +37,8 @@ use crate::sources::destination::{AddressScope, address};
 /// The timeout for connecting to one address.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// The lifetime of idle connections: less than the five seconds of Node, uvicorn and
-/// Apache, so that no request meets a connection that is being closed.
+/// The time for which an idle connection is kept. It is shorter than the five seconds of Node,
+/// uvicorn and Apache, so that no request meets a connection that is being closed.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
 /// An HTTP client that connects only to allowed addresses.
@@ -64,26 +63,26 @@ impl Client {
         Self(client)
     }
 
-    /// Sends a request. Redirects are not followed. Dropping the future closes the
+    /// Sends a request, without following redirects. Dropping the future closes the
     /// connection.
     pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unsent> {
         self.0.request(request).await.map_err(Unsent)
     }
 }
 
-/// The reason for a missing answer.
+/// The reason why a request has no answer.
 #[derive(Debug)]
 pub(super) struct Unsent(legacy::Error);
 
 impl Unsent {
-    /// Returns whether connecting failed, so that the request was not sent.
+    /// Returns whether connecting failed. If it did, the request was not sent.
     pub(super) fn is_connect(&self) -> bool {
         self.0.is_connect()
     }
 }
 
 impl fmt::Display for Unsent {
-    /// Writes the innermost cause, because the stored text is short.
+    /// Writes only the innermost cause, because a row stores few bytes of an error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cause: &dyn Error = &self.0;
         while let Some(inner) = cause.source() {
@@ -95,14 +94,14 @@ impl fmt::Display for Unsent {
 
 impl Error for Unsent {}
 
-/// The system's resolver, filtered by the allowed addresses.
+/// The system's resolver, which returns only allowed addresses.
 #[derive(Clone)]
 struct Resolver {
     scope: AddressScope,
     names: GaiResolver,
 }
 
-/// A host has no allowed address; one of the others, if there is one.
+/// The error for a host without an allowed address. It contains a refused one, if any.
 #[derive(Debug, PartialEq, Eq)]
 struct NotPublic(Option<SocketAddr>);
 

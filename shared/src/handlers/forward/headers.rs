@@ -55,10 +55,11 @@ use crate::{
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("webhook-serializer/", env!("CARGO_PKG_VERSION")));
 
-/// The media type of a list of deliveries; its schema is `docs/invoke.schema.json`.
+/// The media type of a list of deliveries. The list's schema is `docs/invoke.schema.json`.
 pub const TOGETHER: &str = "application/vnd.webhook-serializer.deliveries+json";
 
-/// The prefix of a list's id. The ids of deliveries are base64url, without a colon.
+/// The prefix of a list's `webhook-id`. The id of a single delivery is in base64url and
+/// contains no colon.
 const GROUP: &str = "group:";
 
 /// Returns the signed request for one delivery.
@@ -102,13 +103,13 @@ pub fn together(
     request
 }
 
-/// Returns the content type to forward. A sender that uses one of ours could pass its
-/// body off as a list of another source's deliveries. The test is lenient because
-/// receivers lower-case and trim in different ways.
+/// Returns the content type to forward. This project's own types are replaced, because a
+/// sender could pass its body off as a list of another source's deliveries. The test is
+/// lenient, because receivers lower-case and trim the type in different ways.
 fn passed_on(content_type: &str) -> Option<HeaderValue> {
     let is_ours = content_type.to_ascii_lowercase().contains("vnd.webhook-serializer");
     match content_type.is_ascii() && !is_ours {
-        // It arrived in a header, so it fits into one.
+        // The type arrived in a header, so it is a valid header value.
         true => HeaderValue::from_str(content_type).ok(),
         false => Some(HeaderValue::from_static("application/octet-stream")),
     }

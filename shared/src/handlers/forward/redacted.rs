@@ -13,7 +13,7 @@ pub(super) fn excerpt(body: &[u8], destination: &Destination) -> String {
         text = text.replace(whole.strip_prefix(PREFIX).unwrap_or(whole), "…");
     }
     let (url, path) = (destination.url(), destination.url().path());
-    // Routers may omit the first slash, or repeat a single segment.
+    // An answer may name the path without its first slash, or only one of its segments.
     let bare = Some(path.trim_matches('/')).filter(|bare| bare.contains('/'));
     let tokens = path.split('/').filter(|part| part.len() >= TOKEN).map(Some);
     for part in
@@ -23,7 +23,7 @@ pub(super) fn excerpt(body: &[u8], destination: &Destination) -> String {
             text = text.replace(part, "…");
         }
     }
-    // Secrets of others, truncated secrets, signatures.
+    // The answer may contain other secrets, truncated secrets, and signatures.
     for begins in [PREFIX, "v1,"] {
         text = without(&text, begins);
     }
@@ -32,10 +32,11 @@ pub(super) fn excerpt(body: &[u8], destination: &Destination) -> String {
 
 const PREFIX: &str = "whsec_";
 
-/// The shortest path segment, in bytes, that may be a token and is hidden.
+/// The length in bytes from which a segment of the URL's path is hidden, because it may be a
+/// token.
 const TOKEN: usize = 16;
 
-/// Replaces `begins` and the base64 that follows it by `…`.
+/// Replaces each `begins`, and the base64 after it, by `…`.
 fn without(text: &str, begins: &str) -> String {
     let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '-' | '_');
     let mut parts = text.split(begins);

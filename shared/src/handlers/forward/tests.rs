@@ -1,4 +1,4 @@
-//! Deliveries posted to scripted endpoints.
+//! Tests of the handler `forward` with endpoints whose answers are scripted.
 
 use std::sync::Arc;
 
@@ -206,7 +206,7 @@ async fn group_is_posted_as_one_signed_list() {
     let ids: Vec<_> = event["deliveries"].as_array().unwrap().iter().map(|one| &one["delivery_id"]).collect();
     assert_eq!(ids, ["1", "2"]);
 
-    // A list of one has a group's id too.
+    // A list of one delivery has a group's id too.
     assert_eq!(post(&forward).await, Outcome::Done);
     let posted = endpoint.posted().await;
     assert_eq!(posted.header("serializer-deliveries"), "1");

@@ -1,8 +1,8 @@
-//! The outcome of Lambda's answer to a call.
+//! Derives a handler's outcome from Lambda's answer to a call.
 //!
 //! | status | body | outcome |
 //! |---|---|---|
-//! | 200 | `{"outcome": "done" \| "retry" \| "reject"}` | that |
+//! | 200 | `{"outcome": "done" \| "retry" \| "reject"}` | the one in the body |
 //! | 200 | anything else | retry |
 //! | 200, `X-Amz-Function-Error` | the error | retry |
 //! | 200, `X-Amz-Function-Error` | the function's timeout | unanswered |
@@ -34,7 +34,8 @@ enum Verb {
     Reject,
 }
 
-/// A function's error, in any language. The stack trace belongs in its own log.
+/// An error that a function in any language returned. The stack trace is left out, because it
+/// belongs in the function's own log.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct FunctionError {
@@ -42,7 +43,6 @@ struct FunctionError {
     error_message: String,
 }
 
-/// Returns the outcome of a call.
 pub(super) fn judge(answer: &Answer) -> Outcome {
     match (answer.status, &answer.function_error) {
         (200, None) => returned(&answer.body),
@@ -69,8 +69,9 @@ fn returned(body: &[u8]) -> Outcome {
     }
 }
 
-/// Returns the wait of `seconds`, at most [`LONGEST_ASKED`]. `None` leaves it to the
-/// policy, also for a wait of zero, which would use up the attempts at once.
+/// Returns the wait that an answer asks for, at most [`LONGEST_ASKED`]. Returns `None` if the
+/// source's policy decides the wait. A wait of zero is ignored, because it would use up the
+/// attempts at once.
 fn wait(seconds: f64) -> Option<Duration> {
     if seconds.is_nan() || seconds < 0.0 {
         return None;
@@ -79,7 +80,7 @@ fn wait(seconds: f64) -> Option<Duration> {
     Some(wait).filter(|wait| !wait.is_zero())
 }
 
-/// Describes an invalid answer without its content, which may be private.
+/// Describes an invalid answer without quoting it, because it may be private.
 fn problem(body: &[u8]) -> &'static str {
     if body.is_empty() {
         return "it is empty";
@@ -99,7 +100,7 @@ fn failed(body: &[u8]) -> Outcome {
     let FunctionError { error_type, error_message } = serde_json::from_slice(body).unwrap_or_default();
     let parts: Vec<&str> = [error_type.as_str(), &error_message].into_iter().filter(|part| !part.is_empty()).collect();
     let error = excerpt(&parts.join(": "));
-    // Lambda's text for a function that it stopped.
+    // Lambda answers with this text if the function ran into its timeout.
     if error_message.contains("Task timed out after") {
         return Outcome::unanswered(format!("the function timed out: {error}"));
     }
@@ -110,7 +111,7 @@ fn failed(body: &[u8]) -> Outcome {
     })
 }
 
-/// Returns the outcome if Lambda did not run the function.
+/// Returns the outcome of a call for which Lambda did not run the function.
 fn refused(status: u16, answer: &Answer) -> Outcome {
     #[derive(Deserialize, Default)]
     struct Reason {

@@ -1,4 +1,4 @@
-//! Calls to scripted endpoints.
+//! Tests of the handler `invoke` with endpoints whose answers are scripted.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
 
 const TIME: Duration = Duration::from_secs(20);
 
-/// The destination behind the endpoint's URL in errors.
+/// The destination in errors, after the endpoint's URL.
 const ORDERS: &str = "function orders";
 
 const DONE: &[u8] = br#"{"outcome": "done"}"#;

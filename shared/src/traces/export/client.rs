@@ -14,11 +14,11 @@ use opentelemetry_http::{HttpClient, HttpError};
 
 use crate::tls::Roots;
 
-/// How long an idle connection is kept: longer than a busy function's pauses between sends, shorter
-/// than collectors keep it.
+/// The time for which an idle connection is kept. It is longer than a busy function's pauses
+/// between sends, and shorter than collectors keep connections.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// The most bytes of an answer; every valid one is shorter.
+/// The most bytes of an answer that are read. Every valid answer is shorter.
 const ANSWER_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Collects ended spans and sends them.
+//! Collects spans that have ended, and sends them to the collector.
 
 use std::{
     sync::{
@@ -16,17 +16,18 @@ use opentelemetry_sdk::{
 
 use crate::time::{Env, Timestamp};
 
-/// The least time for a send; with less, nothing is sent.
+/// The least time for sending spans. If less is left of the invocation, they are not sent.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// The pause after a collector did not answer within its timeout, or refused twice in a row
-/// (one refusal may have been a closed connection). Spans that end during it are dropped.
+/// The pause in sending after the collector did not answer within its timeout, or refused
+/// twice in a row. (One refusal may have been a closed connection.) Spans that are due during
+/// the pause are dropped.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// The most spans kept for one invocation.
+/// The most spans that are kept for one invocation; further ones are dropped.
 const MOST: usize = 4096;
 
-/// Time that is left of the invocation after the last send.
+/// The time that a send must leave until the invocation's deadline.
 const MARGIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Default)]
@@ -57,7 +58,7 @@ impl SpanProcessor for Ended {
     }
 }
 
-/// Ended spans, and an exporter for them.
+/// Spans that have ended and not been sent, with their exporter.
 pub(super) struct Outbox<E> {
     pub(super) ended: Ended,
     exporter: E,
@@ -71,7 +72,7 @@ pub(super) struct Outbox<E> {
 #[derive(Debug, Default)]
 struct Health {
     has_refused: bool,
-    /// The end of the pause, on the monotonic clock.
+    /// The time on the monotonic clock at which the pause in sending ends.
     paused: Duration,
 }
 
@@ -85,8 +86,8 @@ impl<E: Exporter> Outbox<E> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the invocation's deadline. Ignores one in the past: `cargo lambda watch` gives
-    /// one in 1970.
+    /// Stores the invocation's deadline. A deadline in the past is ignored, because `cargo
+    /// lambda watch` gives one in 1970.
     pub(super) fn invoked(&self, deadline: Timestamp) {
         let told = if deadline > self.env.now() { deadline.as_millis() } else { u64::MAX };
         self.deadline.store(told, Relaxed);
@@ -185,7 +186,7 @@ mod tests {
             Self { outbox, exporter, tracer: provider.build().tracer("test"), env }
         }
 
-        /// Ends a span and sends, with this much of the invocation left.
+        /// Ends a span and sends it, with `left` of the invocation's time left.
         async fn sends(&self, left: Duration) -> (usize, usize) {
             drop(self.tracer.build(SpanBuilder::from_name("one")));
             self.outbox.invoked(self.env.now() + left);

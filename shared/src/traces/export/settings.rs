@@ -7,13 +7,14 @@ use opentelemetry_sdk::Resource;
 
 use crate::tls::Roots;
 
-/// The default timeout of a send.
+/// The default timeout for sending spans.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The longest timeout: the function takes no other event while it exports.
+/// The longest timeout for sending spans, because the function takes no event meanwhile.
 const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Returns the value of a variable that is set and not empty.
+/// A lookup of environment variables. It returns the value if the variable is set and not
+/// empty.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(super) struct Settings {
@@ -47,7 +48,7 @@ impl Settings {
     }
 }
 
-/// A variable for traces, and the one for all signals that it overrides.
+/// The name of a variable for traces, and of the variable for all signals that it overrides.
 type Names = [&'static str; 2];
 
 const ENDPOINT: Names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
@@ -62,7 +63,7 @@ fn first(variables: Variables<'_>, names: Names) -> Option<(&'static str, String
 fn patience(variables: Variables<'_>) -> Result<Duration, String> {
     let Some((name, value)) = first(variables, TIMEOUT) else { return Ok(PATIENCE) };
     match value.parse() {
-        // OpenTelemetry's value for no limit.
+        // In OpenTelemetry, 0 means no limit.
         Ok(0) => Ok(MOST_PATIENCE),
         Ok(millis) => Ok(Duration::from_millis(millis).min(MOST_PATIENCE)),
         Err(_) => Err(format!("{name}: {value:?} is not a number of milliseconds")),
@@ -84,7 +85,8 @@ fn sampler(variables: Variables<'_>) -> Result<(), String> {
     }
 }
 
-/// Checks that each header has a name. Headers may be secret, so the error quotes none.
+/// Checks that each header has a name. The error quotes no header, because headers may be
+/// secret.
 fn headers(variables: Variables<'_>) -> Result<(), String> {
     let Some((name, headers)) = first(variables, HEADERS) else { return Ok(()) };
     let is_one = |header: &str| header.split_once('=').is_some_and(|(name, _)| !name.trim().is_empty());
@@ -96,7 +98,7 @@ fn headers(variables: Variables<'_>) -> Result<(), String> {
     }
 }
 
-/// Returns Mozilla's authorities and those in a configured file.
+/// Returns Mozilla's authorities, and those in the file that a variable names.
 fn roots(variables: Variables<'_>) -> Result<Roots, String> {
     let mut roots = Roots::mozilla();
     if let Some((name, path)) = first(variables, CERTIFICATE) {
@@ -106,8 +108,8 @@ fn roots(variables: Variables<'_>) -> Result<Roots, String> {
     Ok(roots)
 }
 
-/// Returns the resource of all spans: `OTEL_RESOURCE_ATTRIBUTES`, and as service name by
-/// default the function's.
+/// Returns the resource attributes of all spans: those in `OTEL_RESOURCE_ATTRIBUTES`, and the
+/// function's name as service name unless a variable sets another.
 fn resource(variables: Variables<'_>) -> Resource {
     let is_name = |one: &str| one.trim_start().starts_with("service.name=");
     let named = variables("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|all| all.split(',').any(is_name));

@@ -1,4 +1,4 @@
-//! Fetches over real TLS from a test endpoint, with a clock that the test controls.
+//! Tests of fetches over real TLS from a test endpoint. The tests control the clock.
 
 use std::{
     sync::{Arc, Mutex},
@@ -18,12 +18,12 @@ use crate::{
     tls::endpoint::{Endpoint, Reply},
 };
 
-/// 2026-01-05T14:01:40Z
+/// The time of these tests: 2026-01-05T14:01:40Z.
 const NOW: u64 = 1_767_621_700;
 const DAY: u64 = 86_400;
 const BODY: &[u8] = br#"{"id":"WH-1","event_type":"CHECKOUT.ORDER.APPROVED","recipient_client_id":"ours"}"#;
 
-/// Time passes only when the test says so.
+/// A clock that only the test moves.
 #[derive(Clone, Default)]
 struct Stopped {
     passed: Arc<Mutex<Duration>>,
@@ -42,7 +42,7 @@ impl Clock for Stopped {
     }
 
     fn monotonic(&self) -> Duration {
-        // Late enough for timestamps in the past.
+        // A large offset, so that earlier monotonic times exist.
         *self.passed.lock().unwrap() + Duration::from_secs(1_000_000)
     }
 
@@ -52,7 +52,7 @@ impl Clock for Stopped {
     }
 }
 
-/// The private half of the development key.
+/// Returns the private half of the development key pair.
 fn private() -> KeyPair {
     let pem = include_str!("../../../../../events/keys/private.pem");
     KeyPair::from_pkcs8_pem_and_sign_algo(pem, &PKCS_RSA_SHA256).unwrap()
@@ -73,7 +73,8 @@ fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A certificate of the key for `name`, valid between two days from now.
+/// Returns a certificate of the development key for `name`. It is valid between two days,
+/// relative to 2026-01-05.
 fn certificate(issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, from: i32, until: i32) -> Vec<u8> {
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     let start = rcgen::date_time_ymd(2026, 1, 5);
@@ -87,14 +88,14 @@ fn certificate(issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, from: i32
 
 const LIVE: &str = "messageverificationcerts.paypal.com";
 
-/// A sender's host, an instance that fetches from it, and the trusted authorities.
+/// A sender's host, a set of keys that fetches from it, and the clock of that set.
 struct World {
     endpoint: Endpoint,
     keys: PublishedKeys,
     clock: Stopped,
 }
 
-/// The endpoint's certificate and authority.
+/// Returns the endpoint's certificate and its authority.
 fn server() -> rcgen::CertifiedKey<KeyPair> {
     rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap()
 }
@@ -123,7 +124,7 @@ impl World {
 const PAYPAL: &str = "provider = 'paypal'\nwebhook_id = ['former', 'ours']";
 const CERTIFICATE: &str = "https://api.paypal.com/v1/notifications/certs/CERT-1";
 
-/// A PayPal transmission for the webhook `id`.
+/// Returns the headers of a PayPal transmission for the webhook `id`.
 fn transmission(id: &str, body: &[u8]) -> [(&'static str, String); 5] {
     // The CRC-32 as computed by zlib.
     let crc = match body {
@@ -300,7 +301,7 @@ async fn invalid_key_leaves_adobe_webhook_undecided() {
 
 const SHIPSTATION: &str = "provider = 'shipstation-v2'";
 
-/// A JWKS with the test key under `id`.
+/// Returns a key set (JWKS) with the test key under `id`.
 fn set(id: &str) -> Vec<u8> {
     let key = key_in_certificate(&certificate(&authority("any"), LIVE, 0, 1)).unwrap();
     let (modulus, exponent) = key.numbers();

@@ -1,4 +1,4 @@
-//! Verifies certificates with rustls's code.
+//! Verifies the certificates of senders' keys with rustls.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
     ring::default_provider().signature_verification_algorithms
 }
 
-/// Returns the key of the first certificate in `pem` without verifying it, for a
-/// certificate that is already trusted.
+/// Returns the key of the first certificate in `pem`, for a certificate that is already
+/// trusted. The certificate is not verified.
 pub fn key_in_certificate(pem: &[u8]) -> Option<RsaKey> {
     let certificate = CertificateDer::from_pem_slice(pem).ok()?;
     key(&ParsedCertificate::try_from(&certificate).ok()?)
@@ -36,7 +36,8 @@ fn key(certificate: &ParsedCertificate<'_>) -> Option<RsaKey> {
     RsaKey::in_info(certificate.subject_public_key_info().as_ref())
 }
 
-/// See [`Keys::certified`](crate::providers::Keys::certified).
+/// Implements [`Keys::certified`](crate::providers::Keys::certified) with the authorities in
+/// `roots`.
 pub(super) fn certified(
     roots: &Roots,
     pem: &[u8],
@@ -73,7 +74,7 @@ pub(super) fn certified(
 mod tests {
     use super::*;
 
-    /// PayPal's signatures depend on it.
+    /// PayPal's signatures cannot be verified without the bundled certificate.
     #[test]
     fn bundled_paypal_intermediate_has_a_trusted_root() {
         let authority = CertificateDer::from_slice(DIGICERT_EV_G2);
