@@ -1,13 +1,14 @@
-//! The protocol, pure: rows, and operations that make writes and judge replies.
+//! The ordering protocol as pure functions: each operation builds one conditional write and
+//! interprets the store's reply.
 //!
-//! In reading order:
+//! The modules in reading order:
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`entity`] | keys, identities, sequences, tokens |
 //! | [`table`] | rows, writes as values, and the trait that a store implements |
 //! | [`format`], [`keys`] | attributes, the row format's version, row keys |
-//! | [`state`], [`delivery`], [`receipt`] | the rows of entities, deliveries and receipts |
+//! | [`state`], [`hold`], [`delivery`], [`receipt`], [`trace`] | the rows of entities, deliveries and receipts |
 //! | [`operation`], [`lease`], [`inbox`], [`tick`], [`maintain`] | the operations: one conditional write each |
 //! | [`attempt`], [`rate`] | retries and rate limits |
 //! | [`memory`] | the in-memory table |

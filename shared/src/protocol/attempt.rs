@@ -1,18 +1,17 @@
-//! Retries: how long a delivery waits after a start that did not settle it, and
-//! when it is given up.
+//! Retries: how long a delivery waits after a handler start that did not settle it, and when the
+//! delivery is given up.
 //!
-//! Each [`FailureClass`] has its own waits and limit: an unreachable destination is
-//! not the delivery's fault and may be out for days; a delivery that fails is
-//! likely to fail again.
+//! Each [`FailureClass`] has its own waits and its own limit. An unreachable destination is not the
+//! delivery's fault and may be out for days. A delivery that fails is likely to fail again.
 
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The reason why a start did not settle its delivery.
+/// The reason why a handler start did not settle its delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FailureClass {
-    /// The handler reported a failure.
+    /// The handler reported a failure or panicked.
     #[default]
     Failed,
     /// The handler may have begun, but gave no answer.
@@ -22,23 +21,23 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
-    /// All classes, in the order of their numbers in rows.
+    /// All classes. The position of a class is its number in stored rows.
     const ALL: [Self; 3] = [Self::Failed, Self::Unanswered, Self::Unavailable];
 }
 
-/// The scheduled waits of the delivery at `head + 1`, by class.
+/// The retries of the next delivery in an inbox, at `head + 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Retries {
-    /// The waits of each class so far, in milliseconds.
+    /// The total wait scheduled so far for each [`FailureClass`], in milliseconds.
     waited: [u32; 3],
-    /// The number of consecutive holders that vanished after recording a start.
+    /// The number of consecutive lease holders that vanished after they recorded a handler start.
     pub crashes: u8,
     /// The class of the latest failure.
     pub class: FailureClass,
 }
 
-/// The number of consecutive holders that may vanish after recording a start before
-/// the delivery is given up.
+/// The number of consecutive crashes after which a delivery is given up. A crash is a lease holder
+/// that vanished after it recorded a handler start.
 pub const MOST_CRASHES: u8 = 8;
 
 impl Retries {
@@ -50,7 +49,8 @@ impl Retries {
         FailureClass::ALL.iter().map(|class| self.waited(*class)).sum()
     }
 
-    /// Returns the waits after another failure of `class` and its wait.
+    /// Returns the retries after another failure of `class`, which is followed by `wait`. The lease
+    /// holder did not vanish, so the count of crashes restarts.
     #[must_use]
     pub fn after(mut self, class: FailureClass, wait: Duration) -> Self {
         let waited = &mut self.waited[class as usize];
@@ -59,14 +59,15 @@ impl Retries {
         self
     }
 
-    /// Returns the waits after another holder vanished that had recorded a start.
+    /// Returns the retries after another lease holder vanished that had recorded a handler start.
     #[must_use]
     pub fn crashed(self) -> Self {
         Self { crashes: self.crashes.saturating_add(1), ..self }
     }
 
-    /// Returns the waits that the next delivery starts with if this one is given up
-    /// because its destination was unavailable for too long.
+    /// Returns the retries with which the inbox's next delivery begins if this delivery is given up
+    /// because its destination was unavailable for too long. Only the wait for the destination
+    /// remains.
     #[must_use]
     pub fn carried(self) -> Self {
         let mut carried = Self { class: FailureClass::Unavailable, ..Self::default() };
@@ -74,7 +75,7 @@ impl Retries {
         carried
     }
 
-    /// Limits each wait to the age of the delivery.
+    /// Limits the total wait of each class to `age`, the age of the delivery.
     #[must_use]
     pub fn at_most(mut self, age: Duration) -> Self {
         let age = age.as_millis().try_into().unwrap_or(u32::MAX);
@@ -103,28 +104,29 @@ impl Retries {
     }
 }
 
-/// The waits between attempts, and the limits of retrying.
+/// A source's retry policy: the waits between handler starts, and the limits at which a delivery is
+/// given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The limit of failed attempts, at least 1; `None` leaves `failed_for` as the only
-    /// limit.
+    /// The most failed attempts, at least 1. With `None`, only `failed_for` limits them.
     pub attempts: Option<u32>,
-    /// The wait after the first failure of a class; it doubles from then on.
+    /// The wait after the first failure of each class. Each further wait of that class is about
+    /// twice the one before.
     pub first: Duration,
     /// The longest wait after [`FailureClass::Failed`].
     pub longest: Duration,
-    /// The total wait of each class before the delivery is given up.
+    /// The total wait after [`FailureClass::Failed`] at which a delivery is given up. The next two
+    /// fields limit the other classes.
     pub failed_for: Duration,
     pub unanswered_for: Duration,
     pub unavailable_for: Duration,
 }
 
-/// The longest wait that a handler may ask for, unless its source's own waits are
-/// longer. The entity's later deliveries wait too, and operators should notice
-/// within a day.
+/// The longest wait that a handler may ask for, unless its source's `longest` wait is longer. Later
+/// deliveries of the entity wait as well, and operators should notice within a day.
 pub const LONGEST_ASKED: Duration = Duration::from_secs(86_400);
 
-/// The longest wait after a start without an answer: the longest delay of SQS.
+/// The longest wait after a handler start without an answer: the longest message delay of SQS.
 pub const LONGEST_UNANSWERED: Duration = Duration::from_secs(900);
 
 /// The longest wait for an unavailable destination. A retry is cheap, and a short
@@ -132,8 +134,11 @@ pub const LONGEST_UNANSWERED: Duration = Duration::from_secs(900);
 pub const LONGEST_UNAVAILABLE: Duration = Duration::from_secs(300);
 
 impl Default for RetryPolicy {
-    /// An hour of failures is time to fix or roll back a release. A day without an
-    /// answer and three days without a destination are what senders themselves retry.
+    /// Returns the default limits: an hour of failures, a day without an answer, three days without
+    /// a destination.
+    ///
+    /// An hour is enough to fix or roll back a release. Webhook senders themselves retry for one to
+    /// three days.
     fn default() -> Self {
         Self {
             attempts: None,
@@ -146,11 +151,11 @@ impl Default for RetryPolicy {
     }
 }
 
-/// The fate of a delivery that is given up.
+/// The handling of a delivery that is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
-    /// Park it and continue with the next.
+    /// Park the delivery and continue with the next one.
     #[default]
     Park,
     /// Block the entity until an operator decides.
@@ -158,7 +163,7 @@ pub enum OnFailure {
 }
 
 impl RetryPolicy {
-    /// Returns the total wait after which a delivery is given up.
+    /// Returns the total wait after failures of `class` at which a delivery is given up.
     pub fn limit(&self, class: FailureClass) -> Duration {
         match class {
             FailureClass::Failed => self.failed_for,
@@ -167,26 +172,32 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns whether the first failure gives the delivery up.
+    /// Returns whether a delivery is given up at its first failure.
     pub fn is_once(&self) -> bool {
         self.attempts == Some(1) || self.failed_for.is_zero()
     }
 
-    /// Returns the number of consecutive holders that may vanish after recording a start.
+    /// Returns the number of consecutive crashes after which a delivery is given up. A crash is a
+    /// lease holder that vanished after it recorded a handler start.
     pub fn most_crashes(&self) -> u8 {
         self.attempts.map_or(MOST_CRASHES, |attempts| attempts.min(MOST_CRASHES.into()) as u8)
     }
 
-    /// Returns whether a failure of `class` gives the delivery up. `waited` is its total
+    /// Returns whether a delivery is given up after a failure of `class`. `waited` is its total
     /// wait after earlier failures of this class.
     pub fn gives_up(&self, class: FailureClass, attempts: u32, waited: Duration) -> bool {
         let is_last = class == FailureClass::Failed && self.attempts.is_some_and(|most| attempts >= most);
         is_last || waited >= self.limit(class)
     }
 
-    /// Returns the wait before the next start. After a failure it is as long as the
-    /// handler asks, at most [`LONGEST_ASKED`]. Otherwise it is at least `doubled`, and
-    /// after a start without an answer at least as long as that start `took`.
+    /// Returns the wait before the next handler start.
+    ///
+    /// - After a reported failure: `asked`, the wait that the handler requests, or else `doubled`.
+    /// - After other failures: the longer of `doubled` and `asked`.
+    /// - After a start without an answer, the wait is also at least `took`, the start's duration.
+    ///
+    /// `asked` is limited to [`LONGEST_ASKED`], or to the policy's `longest` wait if that is
+    /// longer.
     pub fn wait(&self, class: FailureClass, doubled: Duration, asked: Option<Duration>, took: Duration) -> Duration {
         let asked = asked.map(|asked| asked.min(LONGEST_ASKED.max(self.longest)));
         match class {
@@ -196,8 +207,8 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns the policy's own wait, on average twice the one before. `waited` is the
-    /// total wait after earlier failures of this class; `fraction` is the jitter, 0 to 1.
+    /// Returns the policy's own wait, which is on average twice the previous one. `waited` is the
+    /// total wait after earlier failures of this class. `fraction` is the jitter, from 0 to 1.
     pub fn doubled(&self, class: FailureClass, waited: Duration, fraction: f64) -> Duration {
         let longest = match class {
             FailureClass::Failed => self.longest,
@@ -210,7 +221,7 @@ impl RetryPolicy {
     }
 }
 
-/// Spreads a wait over its upper half; `fraction` is 0 to 1.
+/// Returns a wait between half of `wait` and all of it. `fraction` is the jitter, from 0 to 1.
 pub fn jittered(wait: Duration, fraction: f64) -> Duration {
     wait.mul_f64(0.5 + fraction.clamp(0.0, 1.0) / 2.0)
 }
@@ -223,8 +234,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// Returns the starts and the total wait of a delivery whose failures are all of
-    /// `class`.
+    /// Returns the number of starts and the total wait of a delivery that only fails with `class`.
     fn given_up(policy: &RetryPolicy, class: FailureClass, fraction: f64) -> (u32, Duration) {
         let (mut attempts, mut waited) = (1, Duration::ZERO);
         while !policy.gives_up(class, attempts, waited) {

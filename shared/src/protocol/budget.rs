@@ -1,78 +1,81 @@
-//! The cost of each path in DynamoDB's request units. Tests assert that the formulas
-//! are exact. `b` is the write units of a delivery row.
+//! The cost of each path through the protocol, in DynamoDB's request units. Tests assert that the
+//! formulas are exact. In all formulas, `b` is the number of write units of a delivery's row.
 
-/// Returns the write units of appending one delivery: claim and put.
+/// Returns the write units of appending one delivery: one for the claim, and `b` for the delivery's
+/// row.
 pub const fn append_writes(b: u64) -> u64 {
     b + 1
 }
 
-/// Returns the write units of draining `k` deliveries of one entity: acquire, then one settle
-/// each; the last one releases.
+/// Returns the write units of draining `k` deliveries of one entity: one acquire, and one settle
+/// for each delivery. The last settle also releases the lease.
 pub const fn drain_writes(k: u64) -> u64 {
     k + 1
 }
 
-/// Returns the write units of draining `k` deliveries in groups of `m`: one settle per group.
+/// Returns the write units of draining `k` deliveries in groups of `m`: one acquire, and one settle
+/// for each group.
 pub const fn group_drain_writes(k: u64, m: u64) -> u64 {
     drain_writes(k.div_ceil(m))
 }
 
-/// Additional write units of each receipt that leaves its entity's row.
+/// Additional write units of each receipt that moves from its entity's row to a row of its own.
 pub const SPILL_WRITES: u64 = 1;
 
-/// Returns the read units of draining `k` deliveries whose pages cost `page_units`. If receipts
-/// have left the entity's row, each delivery needs a look-up.
+/// Returns the read units of draining `k` deliveries. `page_units` is the cost of reading the
+/// deliveries. If receipts have left the entity's row, each delivery also needs a look-up.
 pub const fn drain_reads(k: u64, page_units: u64, has_spilled: bool) -> u64 {
     page_units + if has_spilled { k } else { 0 }
 }
 
-/// Write units of a delivery that arrives during the last start of a drain: its
-/// settle, and the refused settle-and-release before it.
+/// Write units of draining a delivery that arrives while the drain's last handler runs. The drain's
+/// settle-and-release is refused, and the new delivery needs its own settle.
 pub const TRICKLE_WRITES: u64 = 2;
 
-/// Returns the write units of settling by `commit` with `w` units of the handler's
-/// writes. A transaction costs twice its writes.
+/// Returns the write units of settling one delivery by `commit`. `w` is the write units of the
+/// handler's own writes. A transaction costs twice its writes.
 pub const fn commit_writes(w: u64) -> u64 {
     2 * (1 + w)
 }
 
-/// Returns the write units of draining `k` deliveries of one entity: one acquire and `k`
-/// commits, each with `w` units of the handler's writes. The last commit releases.
+/// Returns the write units of draining `k` deliveries of one entity by `commit`: one acquire, and
+/// `k` transactions, each with `w` units of the handler's writes. The last one releases the lease.
 pub const fn commit_drain_writes(k: u64, w: u64) -> u64 {
     1 + k * commit_writes(w)
 }
 
-/// Write units of a failed attempt: acquire, then fail.
+/// Write units of a failed attempt: an acquire and a fail.
 pub const FAILED_WRITES: u64 = 2;
 
-/// Returns the write units of draining a delivery that is parked, which writes a copy.
+/// Returns the write units of draining a delivery that is parked. Parking writes a copy of the
+/// delivery's row, which costs `b` units.
 pub const fn park_writes(b: u64) -> u64 {
     drain_writes(1) + b
 }
 
-/// Write units of a wake-up of an empty or held entity: a refused acquire.
+/// Write units of a wake-up for an empty or leased entity: a refused acquire.
 pub const FUTILE_WRITES: u64 = 1;
 
-/// Additional write units of a hand-over: the release, and the next drain's acquire.
+/// Additional write units of a hand-over: the release, and the acquire of the next drain.
 pub const SLICE_WRITES: u64 = 2;
 
-/// Additional write units of draining a suspect: a refused acquire before the
-/// take-over, and the record of the start.
+/// Additional write units of draining a suspected poison delivery: a refused acquire before the
+/// take-over, and the record of the handler start.
 pub const SUSPECT_WRITES: u64 = 2;
 
-/// Write units of delaying a delivery because its source's breaker is open: acquire,
-/// then hand over.
+/// Write units of postponing a delivery because its source's circuit breaker is open: an acquire
+/// and a hand-over.
 pub const BREAKER_WRITES: u64 = 2;
 
-/// Write units of a tick: start and record.
+/// Write units of one tick of a job: its start and its completion.
 pub const TICK_WRITES: u64 = 2;
 
-/// Additional write units of the sweep's tick, for its position, if it takes less
-/// than ten seconds.
+/// Additional write units of a tick of the sweep that takes less than ten seconds: the sweep's
+/// position is stored once.
 pub const SWEEP_WRITES: u64 = 1;
 
-/// Additional read units of the sweep's tick, for its position.
+/// Additional read units of a tick of the sweep: the sweep's position is read once.
 pub const SWEEP_READS: u64 = 1;
 
-/// Read units per job and minute: its row.
+/// Read units per job and minute: the scheduler reads the job's row.
 pub const JOB_MINUTE_READS: u64 = 1;

@@ -1,4 +1,4 @@
-//! Deliveries: what ingest stores and what a handler gets.
+//! Deliveries: [`Incoming`] is appended to an inbox, and [`Delivery`] is passed to a handler.
 
 mod codec;
 mod json;
@@ -25,21 +25,21 @@ use crate::{
 /// A delivery to be appended to an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
-    /// The entity in whose inbox it is stored.
+    /// The entity in whose inbox the delivery is stored.
     pub entity: EntityKey,
-    /// The identity, which is the same for repeats.
+    /// The identity of the delivery. Repeats of the delivery have the same identity.
     pub identity: Identity,
-    /// The provider of its source, such as `shopify`; `None` if it came through no
-    /// source.
+    /// The provider of the delivery's source, such as `shopify`. `None` if an application appended
+    /// the delivery.
     pub provider: Option<String>,
     /// The sender's name for the event, such as `orders/paid`.
     pub topic: String,
-    /// The topic family: events whose times can be compared.
+    /// The topic family. The times of events in one family can be compared.
     pub family: String,
     /// The time of the event by the sender's clock. A time more than five minutes
     /// after `received_at` is not stored.
     pub event_time: Option<Timestamp>,
-    /// The time of receipt by our clock.
+    /// The time of receipt, by the receiver's clock.
     pub received_at: Timestamp,
     /// The body's content type, if the sender gave one.
     pub content_type: Option<String>,
@@ -47,22 +47,25 @@ pub struct Incoming {
     pub body: Bytes,
 }
 
-/// An event's time compared with the newest one applied of its topic family.
+/// The age of a delivery's event, compared with the newest applied event of its topic family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Age {
-    /// It is newer, or the first of its family.
+    /// The event is newer, or it is the first one of its family.
     Newer,
-    /// The times are equal. Some senders' times are whole seconds, so this does not tell
-    /// which event came first.
+    /// Both events have the same time. Some senders give times in whole seconds, so equal times do
+    /// not tell which event came first.
     SameTime,
-    /// A newer event was applied before.
+    /// A newer event of the family was applied before.
     Older,
-    /// The sender gave no time or one too far ahead, the order's row no longer has the
-    /// family's newest time, or a rewind runs the delivery again after later ones.
+    /// The times cannot be compared, for one of these reasons:
+    ///
+    /// - The sender gave no time, or a time too far ahead.
+    /// - The entity's row no longer has the family's newest time.
+    /// - A rewind runs the delivery again, after later deliveries.
     Unknown,
 }
 
-/// One delivery, as a handler gets it.
+/// A delivery as a handler receives it.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     incoming: Incoming,
@@ -72,7 +75,7 @@ pub struct Delivery {
     pub(crate) age: Age,
     pub(crate) superseded: u32,
     pub(crate) run_before: Option<FencingToken>,
-    /// The stored trace; for a handler, that of its run.
+    /// The trace that is stored with the delivery. While a handler runs, the trace of that run.
     pub(crate) trace: Trace,
     parts: Option<Parts>,
     identity_hash: OnceLock<IdentityHash>,
@@ -85,8 +88,9 @@ struct Parts {
 }
 
 impl Delivery {
-    /// Creates a delivery at its first attempt and of unknown age, to call a handler
-    /// directly in its tests, with [`Context::detached`](crate::Context::detached).
+    /// Creates a delivery to call a handler directly in its tests, with
+    /// [`Context::detached`](crate::Context::detached). The delivery is at its first attempt, and
+    /// its age is unknown.
     ///
     /// ```
     /// use webhook_serializer::{Delivery, DeliveryId, EntityKey, Identity, Incoming, Sequence, SourceName, Timestamp};
@@ -124,38 +128,38 @@ impl Delivery {
         }
     }
 
-    /// Returns the entity.
+    /// Returns the entity that the delivery belongs to.
     pub fn entity(&self) -> &EntityKey {
         &self.incoming.entity
     }
 
-    /// Returns the position in the entity's inbox.
+    /// Returns the delivery's position in its entity's inbox.
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
 
-    /// Returns the source that received it.
+    /// Returns the source that received the delivery.
     pub fn source(&self) -> &SourceName {
         &self.incoming.identity.source
     }
 
-    /// Returns the provider of its source, such as `shopify`; `None` if an application
-    /// appended it.
+    /// Returns the provider of the delivery's source, such as `shopify`. `None` if an application
+    /// appended the delivery.
     pub fn provider(&self) -> Option<&str> {
         self.incoming.provider.as_deref()
     }
 
-    /// Returns the sender's delivery id, which is the same for every repeat.
+    /// Returns the sender's delivery id. Repeats of the delivery have the same id.
     pub fn delivery_id(&self) -> &DeliveryId {
         &self.incoming.identity.delivery_id
     }
 
-    /// Returns how many times it was redriven.
+    /// Returns how many times an operator has redriven the delivery.
     pub fn redrive(&self) -> u32 {
         self.incoming.identity.redrive
     }
 
-    /// Returns the identity, which is the same for repeats.
+    /// Returns the delivery's identity. Repeats of the delivery have the same identity.
     pub fn identity(&self) -> &Identity {
         &self.incoming.identity
     }
@@ -164,8 +168,8 @@ impl Delivery {
         *self.identity_hash.get_or_init(|| self.incoming.identity.hash())
     }
 
-    /// Returns the identity hashes that make this delivery a repeat if one of them was
-    /// settled. The delivery's own hash comes first.
+    /// Returns the identity hashes by which this delivery is a repeat: it is one if a delivery with
+    /// one of these hashes was settled. The delivery's own hash comes first.
     pub(crate) fn repeated_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
         std::iter::once(self.identity_hash()).chain(self.incoming.identity.adjacent_hashes())
     }
@@ -175,7 +179,7 @@ impl Delivery {
         &self.incoming.topic
     }
 
-    /// Returns the topic family: events whose times can be compared.
+    /// Returns the topic family. The times of events in one family can be compared.
     pub fn family(&self) -> &str {
         &self.incoming.family
     }
@@ -185,15 +189,17 @@ impl Delivery {
         self.incoming.event_time
     }
 
-    /// Returns the time at which it was accepted, by our clock.
+    /// Returns the time at which the delivery was received, by the receiver's clock.
     pub fn received_at(&self) -> Timestamp {
         self.incoming.received_at
     }
 
-    /// Returns the time at which it was appended, if it was deferred: the tables could
-    /// not be reached when it was accepted, and it waited in the queue. Deliveries that
-    /// were accepted later may have been handled before it. `None` means that it is in
-    /// order of arrival.
+    /// Returns the time at which a deferred delivery was appended to its inbox. `None` if the
+    /// delivery was not deferred.
+    ///
+    /// A delivery is deferred if the tables could not be reached when it was received. It then
+    /// waited in the queue, and deliveries that were received later may have been handled before
+    /// it.
     pub fn deferred_until(&self) -> Option<Timestamp> {
         self.appended_at
     }
@@ -207,13 +213,13 @@ impl Delivery {
         self.incoming.content_type.as_deref()
     }
 
-    /// Returns the number of this attempt, from 1. A worker that vanished with the
-    /// delivery counts as one, because it may have started the handler.
+    /// Returns the number of this attempt, counted from 1. A worker that vanished with the delivery
+    /// counts as an attempt, because it may have started the handler.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Compares its event time with `applied`.
+    /// Returns the age of the delivery's event, compared with the event times in `applied`.
     pub(crate) fn age_beside(&self, applied: &EventTimes) -> Age {
         let Some(time) = self.incoming.event_time.filter(|_| self.run_before.is_none()) else { return Age::Unknown };
         match applied.of(&self.incoming.family).map(|newest| time.cmp(&newest)) {
@@ -224,21 +230,22 @@ impl Delivery {
         }
     }
 
-    /// Returns its event time compared with the newest one applied of its topic family.
+    /// Returns the age of the delivery's event, compared with the newest applied event of its topic
+    /// family.
     pub fn age(&self) -> Age {
         self.age
     }
 
-    /// Returns the number of older deliveries that this one supersedes, if its source
-    /// delivers only the latest of those that wait. They are settled with it, without
-    /// a handler of their own.
+    /// Returns the number of older deliveries that this delivery supersedes. The number is 0 unless
+    /// the source delivers only the latest of the waiting deliveries. The superseded deliveries are
+    /// settled together with this one, and no handler starts for them.
     pub fn superseded(&self) -> u32 {
         self.superseded
     }
 
-    /// Returns the token of its earlier run, if a rewind runs it again.
-    /// It is the same for every attempt of this run and different for every other run.
-    /// A receiver that remembers delivery ids recognises a run by the id and this
+    /// Returns the fencing token of the delivery's earlier run, if a rewind runs the delivery
+    /// again. The token is the same for every attempt of this run, and different for every other
+    /// run. A receiver that remembers delivery ids recognises a run by the delivery id and this
     /// token.
     pub fn run_before(&self) -> Option<FencingToken> {
         self.run_before
@@ -259,13 +266,13 @@ impl Delivery {
     ///
     /// # Errors
     ///
-    /// The body is not JSON, or one of its fields does not fit `T`: the error names it, and
-    /// quotes nothing of the body.
+    /// The body is not JSON, or one of its fields does not fit `T`. The error names the field and
+    /// quotes no value of the body.
     pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T, InvalidBody> {
         json::parse(&self.incoming.body)
     }
 
-    /// Returns the delivery to append for a redrive, with the next redrive number.
+    /// Returns the delivery that a redrive at `now` appends: a copy with the next redrive number.
     pub(crate) fn redriven(&self, now: Timestamp) -> Incoming {
         let identity = Identity { redrive: self.incoming.identity.redrive + 1, ..self.incoming.identity.clone() };
         Incoming { identity, received_at: now, ..self.incoming.clone() }

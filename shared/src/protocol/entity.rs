@@ -1,7 +1,6 @@
-//! Keys and identifiers: entity keys, sources, delivery identities, sequences and
-//! fencing tokens.
+//! Keys and identifiers: entity keys, sources, delivery identities, sequences and fencing tokens.
 //!
-//! They are parsed once, at the edge, and valid by construction.
+//! Text from outside is parsed into these types once, where it enters the program.
 
 use std::{fmt, time::Duration};
 
@@ -12,15 +11,15 @@ use unicode_normalization::{UnicodeNormalization, is_nfc};
 
 use crate::time::Timestamp;
 
-/// The prefix of the keys of jobs, which no source may use.
+/// The prefix of the entity keys of jobs. No source may have this name.
 pub const JOBS: &str = "cron/";
 
-/// The key of one entity: a namespace and a name, such as
-/// `shopify/order/450789469`, `invoice_gen/SUB-1234` or `cron/nightly-report`.
+/// The key of one entity: a namespace and a name, such as `shopify/order/450789469`,
+/// `invoice_gen/SUB-1234` or `cron/nightly-report`.
 ///
-/// Unicode NFC, at most [`EntityKey::MAX_BYTES`] bytes, without control characters
-/// and without U+FFFE and U+FFFF, which SQS does not accept. Two Unicode forms of the
-/// same text are the same key.
+/// A key is Unicode in the form NFC, of at most [`EntityKey::MAX_BYTES`] bytes. Two Unicode forms
+/// of the same text are the same key. A key contains no control characters, and neither U+FFFE nor
+/// U+FFFF, which SQS does not accept.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EntityKey(String);
@@ -28,16 +27,17 @@ pub struct EntityKey(String);
 /// The reason why a text is not an entity key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEntityKey {
-    /// It has no namespace or no name.
+    /// The text has no namespace or no name.
     #[error("a key is a namespace and a name joined by '/', such as `shopify/order/1001` or `invoice_gen/SUB-1234`")]
     Unnamed,
-    /// It is longer than [`EntityKey::MAX_BYTES`] after normalisation.
+    /// The text is longer than [`EntityKey::MAX_BYTES`] after normalisation. Contains its length.
     #[error("a key has at most {max} bytes, this one has {0}", max = EntityKey::MAX_BYTES)]
     TooLong(usize),
-    /// It contains a control character.
+    /// The text contains a control character.
     #[error("a key must not contain control characters")]
     ControlCharacter,
-    /// It contains a character that SQS does not accept, so wake-ups could not name it.
+    /// The text contains U+FFFE or U+FFFF. SQS does not accept them, so no wake-up could name the
+    /// key.
     #[error("a key must not contain U+FFFE or U+FFFF, which the queue cannot carry")]
     Noncharacter,
 }
@@ -47,7 +47,7 @@ impl EntityKey {
     /// key. With a key of up to 256 bytes, the largest entity row costs one write unit.
     pub const MAX_BYTES: usize = 512;
 
-    /// Normalises and validates `text`.
+    /// Normalises `text` to NFC and validates it.
     pub fn parse(text: &str) -> Result<Self, InvalidEntityKey> {
         let text = if is_nfc(text) { text.to_owned() } else { text.nfc().collect::<String>() };
         if text.chars().any(char::is_control) {
@@ -65,7 +65,7 @@ impl EntityKey {
         }
     }
 
-    /// Returns the key for parked deliveries of `source` whose entity could not be
+    /// Returns the key under which deliveries of `source` are parked if their entity cannot be
     /// determined.
     pub fn unrouted(source: &SourceName) -> Self {
         Self(format!("{source}/unrouted"))
@@ -76,7 +76,8 @@ impl EntityKey {
         &self.0
     }
 
-    /// Returns whether the row never expires. A job's last tick is remembered forever.
+    /// Returns whether the entity's row never expires. The last tick of a job is remembered
+    /// forever.
     pub fn is_kept_forever(&self) -> bool {
         self.0.starts_with(JOBS)
     }
@@ -114,8 +115,8 @@ impl fmt::Debug for EntityKey {
     }
 }
 
-/// The name of a source, as in `/webhooks/{source}`: 1 to 64 of `a-z`, `0-9`, `-` and
-/// `_`, except `cron`, which is reserved for jobs.
+/// The name of a source, as in the path `/webhooks/{source}`: 1 to 64 characters of `a-z`, `0-9`,
+/// `-` and `_`. The name `cron` is reserved for jobs.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SourceName(String);
@@ -123,10 +124,10 @@ pub struct SourceName(String);
 /// The reason why a text is not a source name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSourceName {
-    /// It is empty, too long, or has other characters.
+    /// The text is empty, too long, or has a character that is not allowed.
     #[error("a source name is 1 to 64 of a-z, 0-9, '-' and '_', not {0:?}")]
     Form(String),
-    /// It is reserved for jobs.
+    /// The name is reserved for jobs.
     #[error("the source name \"cron\" is reserved: entities under `cron/` are jobs")]
     Reserved,
 }
@@ -172,21 +173,21 @@ impl fmt::Display for SourceName {
 /// The prefix of a delivery id that is a body's hash.
 const HASH: &str = "sha256:";
 
-/// The length of SHA-256 in base64.
+/// The length of a SHA-256 hash in base64.
 const HASH_LETTERS: usize = 43;
 
-/// Separates a body's hash from the number of its period.
+/// Separates a body's hash from the number of the period in which the body was received.
 const PERIOD: char = '~';
 
-/// Separates a body's hash from the millisecond of its receipt.
+/// Separates a body's hash from the time of its receipt in milliseconds.
 const MOMENT: char = '@';
 
 fn ends_with_hash(id: &str) -> bool {
     id.rsplit_once(HASH).is_some_and(|(_, hash)| hash.len() == HASH_LETTERS)
 }
 
-/// The sender's id of a delivery. An id longer than [`DeliveryId::MAX_BYTES`] is
-/// replaced by its SHA-256.
+/// The id that a sender gave to a delivery. An id longer than [`DeliveryId::MAX_BYTES`] is replaced
+/// by its SHA-256 hash.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct DeliveryId(String);
@@ -201,14 +202,17 @@ impl DeliveryId {
         if text.len() <= Self::MAX_BYTES { Self(text) } else { Self::from_body(text.as_bytes()) }
     }
 
-    /// Creates the id from a body's hash, for senders that give none.
+    /// Creates the id from the body's hash, for a sender that gives no id.
     pub fn from_body(body: &[u8]) -> Self {
         Self(format!("{HASH}{}", URL_SAFE_NO_PAD.encode(Sha256::digest(body))))
     }
 
-    /// Distinguishes an id that ends with a body's hash from that of an equal body that
-    /// is not a retry. Appends the number of the period of `retried_for` in which the
-    /// body was received, or the millisecond if the sender never retries.
+    /// Appends the time of receipt to an id that ends with a body's hash. So an equal body that is
+    /// not a retry gets another id.
+    ///
+    /// The time is the number of the period in which the body was received. A period is as long as
+    /// `retried_for`, the time for which the sender retries. If the sender never retries, the time
+    /// is the millisecond.
     #[must_use]
     pub fn received(self, at: Timestamp, retried_for: Duration) -> Self {
         let period = u64::try_from(retried_for.as_millis()).unwrap_or(u64::MAX);
@@ -221,14 +225,14 @@ impl DeliveryId {
         Self(id.0 + &suffix)
     }
 
-    /// Returns the id without the suffix of [`received`](Self::received).
+    /// Returns the id without the suffix that [`received`](Self::received) appended.
     pub fn as_sent(&self) -> &str {
         let mark = [PERIOD, MOMENT];
         let is_marked = |(id, number): &(&str, &str)| ends_with_hash(id) && number.bytes().all(|b| b.is_ascii_digit());
         self.0.rsplit_once(mark).filter(is_marked).map_or(&self.0, |(id, _)| id)
     }
 
-    /// Returns the ids of an equal body received in the period before or after.
+    /// Returns the ids that an equal body has if it is received in the previous or the next period.
     fn in_adjacent_periods(&self) -> Option<[Self; 2]> {
         let (id, number) = self.0.rsplit_once(PERIOD)?;
         let number: u64 = number.parse().ok().filter(|_| ends_with_hash(id))?;
@@ -259,12 +263,12 @@ impl fmt::Display for DeliveryId {
     }
 }
 
-/// The identity of a delivery, the same for all its repeats.
+/// The identity of a delivery. All repeats of the delivery have the same identity.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity {
-    /// The source that received it.
+    /// The source that received the delivery.
     pub source: SourceName,
-    /// The sender's id.
+    /// The sender's id of the delivery.
     pub delivery_id: DeliveryId,
     /// The number of redrives; 0 for the sender's own delivery.
     pub redrive: u32,
@@ -282,31 +286,33 @@ impl Identity {
             .into()
     }
 
-    /// Returns the hash that identifies it within its entity.
+    /// Returns the hash that identifies the delivery within its entity.
     #[doc(hidden)]
     pub fn hash(&self) -> IdentityHash {
         IdentityHash(self.digest()[..8].try_into().expect("eight of thirty-two"))
     }
 
-    /// Returns the hashes of an equal body in the adjacent periods, which make this
-    /// delivery a repeat too. A redriven delivery has none.
+    /// Returns the identity hashes that an equal body has in the previous and the next period. If a
+    /// delivery with such a hash was settled, this delivery is a repeat. A redriven delivery has no
+    /// such hashes.
     pub(crate) fn adjacent_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
         let adjacent = if self.redrive == 0 { self.delivery_id.in_adjacent_periods() } else { None };
         let hash = |delivery_id| Self { delivery_id, source: self.source.clone(), redrive: 0 }.hash();
         adjacent.into_iter().flatten().map(hash).collect::<Vec<_>>().into_iter()
     }
 
-    /// Returns a name that is unique across all entities: 128 bits of the hash as 22
-    /// characters.
+    /// Returns a name of 22 characters that is unique across all entities: 128 bits of the
+    /// identity's hash.
     #[doc(hidden)]
     pub fn name(&self) -> String {
         URL_SAFE_NO_PAD.encode(&self.digest()[..16])
     }
 }
 
-/// 64 bits of SHA-256 over an [`Identity`], unique enough within one entity: among a
-/// million deliveries, two share it in one of 37 million entities. Its text has 11
-/// characters.
+/// The first 64 bits of the SHA-256 hash of an [`Identity`]. As text it has 11 characters.
+///
+/// Within one entity 64 bits are enough: if 37 million entities have a million deliveries each, two
+/// deliveries of one entity are expected to share a hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdentityHash([u8; 8]);
 
@@ -360,10 +366,10 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// A fencing token, which grows with every grant of a lease and with every settle, also
-/// across release, take-over and deletion of the row. One token belongs to one handler
-/// start. A receiver that remembers the greatest token it has seen can refuse a late
-/// holder.
+/// A fencing token: a number that grows with every grant of a lease and with every settle. It also
+/// grows across releases, take-overs and the deletion of the entity's row. One token belongs to one
+/// handler start. A receiver that remembers the greatest token it has seen can refuse late writes
+/// of an earlier holder.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FencingToken(pub u64);

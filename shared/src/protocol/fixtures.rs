@@ -57,7 +57,7 @@ pub fn granted(acquired: Acquired) -> (Lease, EntityState) {
     }
 }
 
-/// Returns a free entity with this many deliveries.
+/// Returns the row of a free entity with `claims` waiting deliveries.
 pub fn claimed(claims: u64) -> Row {
     let (entity, mut row) = (entity(), None);
     for number in 0..claims {
@@ -66,14 +66,14 @@ pub fn claimed(claims: u64) -> Row {
     row.expect("a row")
 }
 
-/// Returns a leased entity with this many deliveries.
+/// Returns a lease, and the row of its entity with `claims` waiting deliveries.
 pub fn held(kind: LeaseKind, claims: u64) -> (Lease, EntityState, Row) {
     let mut row = Some(claimed(claims));
     let (lease, state) = granted(landed(&request(kind, 10, NOW), &mut row));
     (lease, state, row.expect("a row"))
 }
 
-/// Returns the receipt of an applied delivery in front.
+/// Returns a receipt that says that the next delivery was applied.
 pub fn applied(state: &EntityState, lease: &Lease) -> Receipt {
     Receipt {
         sequence: state.next(),

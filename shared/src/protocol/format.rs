@@ -8,7 +8,7 @@ use super::{
     table::{Condition, Row},
 };
 
-/// The names of attributes; docs/protocol.md, section Rows, describes each.
+/// The names of attributes. The section *Rows* of docs/protocol.md describes each of them.
 pub mod attribute {
     macro_rules! names {
         ($($name:ident = $text:literal,)*) => {
@@ -97,16 +97,16 @@ pub const FORMAT: u32 = 2;
 /// The reason why a stored row cannot be used. The row is left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CorruptRow {
-    /// A newer version of this software wrote it.
+    /// A newer version of this software wrote the row.
     #[error("a row has format {0}, and this version reads {FORMAT}: deploy the newer version everywhere")]
     Newer(u64),
-    /// A version before the first release wrote it.
+    /// A version before the first release wrote the row.
     #[error("a row has format {0}, and this version reads {FORMAT}: begin with empty tables or a new data folder")]
     Older(u64),
     /// An attribute is absent or has another type.
     #[error("a row has no readable attribute `{0}`")]
     Attribute(&'static str),
-    /// The entity key is invalid.
+    /// The row's entity key is invalid.
     #[error("a row's entity key is invalid: {0}")]
     Entity(#[from] InvalidEntityKey),
     /// The stored body cannot be decoded.
@@ -114,8 +114,8 @@ pub enum CorruptRow {
     Body,
 }
 
-/// Demands that the row is absent or of this format, so that no write changes the row
-/// of another version.
+/// Returns the condition that the row is absent or has the format [`FORMAT`]. With it, no write
+/// changes a row of another format.
 pub(crate) fn readable() -> Condition {
     Condition::Any(vec![Condition::absent(a::VERSION), Condition::equal(a::VERSION, FORMAT)])
 }
@@ -129,9 +129,9 @@ pub(crate) fn check_format(row: &Row) -> Result<(), CorruptRow> {
     }
 }
 
-/// Escapes control characters except line feed and tab, and characters that change the
-/// direction of writing, as `\uXXXX`. A sender's text then cannot control a terminal or
-/// disguise itself. Within a JSON string the meaning stays the same.
+/// Escapes control characters except line feed and tab, and characters that change the direction of
+/// writing, as `\uXXXX`. So a sender's text can neither control a terminal nor disguise itself.
+/// Within a JSON string, an escaped text keeps its meaning.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let is_hidden = |c: char| match c {
         '\n' | '\t' => false,

@@ -1,5 +1,5 @@
-//! Checks an entity's receipts: were its deliveries decided in order, one at a time,
-//! each once?
+//! Checks from the receipts of an entity that its deliveries were settled in order, one at a time,
+//! each once.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -11,22 +11,22 @@ use crate::protocol::{
     receipt::{Receipt, Settlement},
 };
 
-/// The receipts of one entity, checked.
+/// The result of checking the receipts of one entity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
-    /// The number of receipts.
+    /// The number of receipts that were checked.
     pub receipts: usize,
     pub mistakes: Vec<Mistake>,
 }
 
-/// A violated guarantee.
+/// A violation of the protocol's guarantees, found in the receipts of an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mistake {
     /// Two identities were settled at one sequence.
     SamePlace(Sequence),
-    /// A later sequence was settled under a smaller token.
+    /// The sequence was settled under a smaller token than the one before it.
     TokenWentBack(Sequence),
-    /// A handler was started before the preceding delivery was settled.
+    /// The handler of this sequence started before the preceding delivery was settled.
     Overlap(Sequence),
     /// A delivery was applied at two sequences.
     AppliedAgain { first: Sequence, again: Sequence },
@@ -44,8 +44,8 @@ impl fmt::Display for Mistake {
 }
 
 impl History {
-    /// Checks receipts in any order. Only times of handler starts are compared, with a
-    /// second's tolerance because the clocks of instances differ.
+    /// Checks the receipts of one entity, given in any order. A handler start may seem to be up to
+    /// a second earlier than the settle before it, because the clocks of instances differ.
     pub fn of(mut receipts: Vec<Receipt>) -> Self {
         receipts.retain(|receipt| receipt.spills().is_some());
         receipts.sort_by_key(|receipt| receipt.sequence);
@@ -56,7 +56,8 @@ impl History {
                 history.mistakes.push(Mistake::SamePlace(after.sequence));
                 continue;
             }
-            // Equal tokens are fine: a group, or the rest of a rewind that was ended.
+            // Equal tokens are valid: the deliveries of a group share a token, and so do those that
+            // the end of a rewind settles.
             if after.token < before.token {
                 history.mistakes.push(Mistake::TokenWentBack(after.sequence));
             }

@@ -1,4 +1,4 @@
-//! Holds: an operator keeps drains off an entity.
+//! The hold of an entity, by which an operator keeps drains off it.
 
 use crate::{
     protocol::{
@@ -10,16 +10,16 @@ use crate::{
 
 /// The latest hold of an entity.
 ///
-/// Each hold has a greater number than the one before, and its begin and its end each
-/// demand the number that they saw. So a first try that lands late can neither begin an
-/// ended hold again nor end a later one. The row stores the number, negative once the
-/// hold has ended.
+/// Each hold has a number, which is greater than the number of the hold before. The row stores the
+/// number, negative once the hold has ended. A write that begins or ends a hold demands the number
+/// that its caller has read. So a write that lands late can neither begin an ended hold again nor
+/// end a later hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Hold {
     #[default]
     Never,
-    /// The entity is on hold; the number is the time of its begin, if that is greater
-    /// than the last number.
+    /// The entity is on hold. The number is the begin of the hold in milliseconds, or one more than
+    /// the number of the hold before, whichever is greater.
     On(u64),
     Off(u64),
 }
@@ -34,8 +34,8 @@ impl Hold {
         }
     }
 
-    /// Returns the begin of the hold by its operator's clock, or `None` if the entity is
-    /// not on hold.
+    /// Returns the begin of the hold by the operator's clock, or `None` if the entity is not on
+    /// hold.
     pub fn since(self) -> Option<Timestamp> {
         match self {
             Self::On(number) => Some(Timestamp::from_millis(number)),
@@ -68,7 +68,7 @@ impl Hold {
         Change::set(a::HOLD, self.value())
     }
 
-    /// Demands that the row still has this hold.
+    /// Returns the condition that the row still has this hold.
     pub(super) fn is_unchanged(self) -> Condition {
         match self {
             Self::Never => Condition::absent(a::HOLD),
@@ -77,7 +77,6 @@ impl Hold {
     }
 }
 
-/// Demands that the entity is not on hold.
 pub(crate) fn not_on_hold() -> Condition {
     Condition::absent_or_at_most(a::HOLD, 0_u32)
 }

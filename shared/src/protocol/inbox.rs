@@ -1,9 +1,9 @@
-//! The inbox of an entity, as operations on its rows: claim a sequence, put a
-//! delivery there, write a tombstone, settle, spill a receipt, park.
+//! Operations on the inbox of an entity: claim a sequence, put a delivery there, write a tombstone,
+//! settle, spill a receipt, park.
 //!
-//! A sequence is decided once: ingest fills it or a worker writes a tombstone, both
-//! by put-if-absent. It is settled once, under the newest token, strictly in order.
-//! The operations are pure; `engine/append.rs` and `engine/drain.rs` run them.
+//! A sequence is filled once: ingest puts a delivery there, or a worker a tombstone, both by
+//! put-if-absent. Sequences are settled strictly in order, each under the newest fencing token. The
+//! operations are pure; `engine/append.rs` and `engine/drain.rs` run them.
 
 mod claim;
 mod commit;

@@ -1,6 +1,6 @@
-//! The keys of rows, and ranges of them.
+//! The keys of rows, and ranges of keys.
 //!
-//! There are two tables so that a scan of the entities reads no payloads.
+//! Entities and inboxes have separate tables, so that a scan of the entities reads no payloads.
 
 use super::{
     entity::{EntityKey, IdentityHash, Sequence},
@@ -11,12 +11,12 @@ use crate::time::Nonce;
 
 // The prefixes of sort keys in the inbox table.
 
-/// A delivery or a tombstone.
+/// The sort key prefix of deliveries and tombstones.
 const DELIVERY: &str = "d#";
 const PARKED: &str = "p#";
 const RECEIPT: &str = "r#";
 const PART: &str = "b#";
-/// An entry of the operations log.
+/// The sort key prefix of the operations log.
 const ACT: &str = "o#";
 
 pub fn entity_row(entity: &EntityKey) -> Key {
@@ -42,8 +42,8 @@ fn range(partition: &str, from: String, to: String, limit: u32) -> Range {
     Range { table, partition, sort: a::ITEM.into(), from, to, limit }
 }
 
-/// Returns the range of all rows of an entity's inbox except parts of bodies, at most `limit` after
-/// the sort key `after`.
+/// Returns the range of an entity's inbox rows after the sort key `after`, at most `limit` rows.
+/// Parts of bodies have partitions of their own and are not included.
 pub fn inbox_range(entity: &EntityKey, after: Option<&str>, limit: u32) -> Range {
     range(entity.as_str(), after.map_or_else(|| "!".to_owned(), |after| format!("{after}\u{0}")), "~".to_owned(), limit)
 }
@@ -70,7 +70,7 @@ pub fn receipt_row(entity: &EntityKey, identity: IdentityHash) -> Key {
     inbox_row(entity.as_str().to_owned(), format!("{RECEIPT}{identity}"))
 }
 
-/// Returns the range of an entity's receipts after `after`, at most `limit`.
+/// Returns the range of an entity's receipt rows after the identity `after`, at most `limit`.
 pub fn receipt_range(entity: &EntityKey, after: Option<IdentityHash>, limit: u32) -> Range {
     let from = after.map_or_else(|| RECEIPT.to_owned(), |after| format!("{RECEIPT}{after}\u{0}"));
     range(entity.as_str(), from, format!("{RECEIPT}\u{7f}"), limit)
@@ -80,7 +80,7 @@ pub fn parked_row(entity: &EntityKey, sequence: Sequence) -> Key {
     inbox_row(entity.as_str().to_owned(), parked_item(sequence))
 }
 
-/// Returns the range of an entity's parked deliveries from `from`, at most `limit`.
+/// Returns the range of an entity's parked deliveries from the sequence `from` on, at most `limit`.
 pub fn parked_range(entity: &EntityKey, from: Sequence, limit: u32) -> Range {
     range(entity.as_str(), parked_item(from), parked_item(Sequence(u64::MAX)), limit)
 }
@@ -89,13 +89,14 @@ fn parked_item(sequence: Sequence) -> String {
     numbered(PARKED, sequence)
 }
 
-/// Returns the key of an entry of the operations log. Keys are in the order of their times, as far
-/// as the operators' clocks agree.
+/// Returns the key of an entry of the operations log. The keys sort by time, as far as the
+/// operators' clocks agree.
 pub fn action_row(entity: &EntityKey, nonce: &Nonce) -> Key {
     inbox_row(entity.as_str().to_owned(), format!("{ACT}{nonce}"))
 }
 
-/// Returns the range of an entity's operations log after `after`, at most `limit` entries.
+/// Returns the range of an entity's operations log after the entry `after`, at most `limit`
+/// entries.
 pub fn action_range(entity: &EntityKey, after: Option<&Nonce>, limit: u32) -> Range {
     range(
         entity.as_str(),
@@ -105,32 +106,35 @@ pub fn action_range(entity: &EntityKey, after: Option<&Nonce>, limit: u32) -> Ra
     )
 }
 
-/// Returns the nonce of an entry of the operations log, if the row is one.
+/// Returns the nonce of an entry of the operations log, or `None` for a row of another kind.
 pub fn action_nonce(row: &Row) -> Option<Nonce> {
     row.text(a::ITEM)?.strip_prefix(ACT).map(Nonce::from_stored)
 }
 
-/// Returns the key of a part of a body. Each part has its own partition, which takes a thousand
-/// write units a second; a part costs up to 350. No entity key contains the separator.
+/// Returns the key of a part of a body. Each part has a partition of its own, because DynamoDB
+/// limits a partition to a thousand write units a second, and a part costs up to 350. No entity key
+/// contains the separator.
 pub fn part_row(entity: &EntityKey, nonce: &Nonce, number: u32) -> Key {
     inbox_row(format!("{entity}\u{1f}{nonce}\u{1f}{number}"), format!("{PART}{number:04}"))
 }
 
-/// The partition that lists the jobs. No entity key contains the separator.
+/// The partition that lists the jobs. It cannot be an entity's, because no entity key contains the
+/// control character U+001F.
 const JOBS_LISTED: &str = "cron\u{1f}jobs";
 
-/// Returns the key of a job's entry in the list of jobs. The entities table cannot be queried by
-/// prefix.
+/// Returns the key of a job's entry in the list of jobs. The list exists because the entities table
+/// cannot be queried by prefix.
 pub fn job_listing_row(job: &str) -> Key {
     inbox_row(JOBS_LISTED.to_owned(), job.to_owned())
 }
 
-/// Returns the range of the listed jobs after `after`, at most `limit`.
+/// Returns the range of the listed jobs after the job `after`, at most `limit`.
 pub fn job_listing_range(after: Option<&str>, limit: u32) -> Range {
     range(JOBS_LISTED, after.map_or_else(|| "!".to_owned(), |after| format!("{after}!")), "\u{7f}".to_owned(), limit)
 }
 
-/// The partition of the sweep's position. No entity key contains the separator.
+/// The partition of the sweep's position. It cannot be an entity's, because no entity key contains
+/// the control character U+001F.
 const SWEEP: &str = "cron\u{1f}sweep";
 
 pub fn sweep_position_row() -> Key {
@@ -142,7 +146,8 @@ pub fn sweep_position_range() -> Range {
     range(SWEEP, "position".to_owned(), "position".to_owned(), 1)
 }
 
-/// The partition of the restore row. No entity key contains the separator.
+/// The partition of the restore's record. It cannot be an entity's, because no entity key contains
+/// the control character U+001F.
 const RESTORE: &str = "cron\u{1f}restore";
 
 /// Returns the key of the row that records a restore of the tables and its progress.
@@ -150,15 +155,15 @@ pub fn restore_row() -> Key {
     inbox_row(RESTORE.to_owned(), "restore".to_owned())
 }
 
-/// Returns the sequence of a row, if it is a delivery, a tombstone or a parked
-/// delivery.
+/// Returns the sequence of a delivery, a tombstone or a parked delivery, or `None` for a row of
+/// another kind.
 pub fn sequence_of(row: &Row) -> Option<Sequence> {
     let item = row.text(a::ITEM)?;
     let number = item.strip_prefix(DELIVERY).or_else(|| item.strip_prefix(PARKED))?;
     number.parse().ok().map(Sequence)
 }
 
-/// Returns the identity of a row, if it is a receipt.
+/// Returns the identity hash of a receipt, or `None` for a row of another kind.
 pub fn receipt_identity(row: &Row) -> Option<IdentityHash> {
     row.text(a::ITEM)?.strip_prefix(RECEIPT).and_then(IdentityHash::from_stored)
 }
@@ -167,15 +172,15 @@ pub fn is_parked(row: &Row) -> bool {
     row.text(a::ITEM).is_some_and(|item| item.starts_with(PARKED))
 }
 
-/// Returns the key of a row of our tables.
+/// Returns the key of a row of the protocol's own tables.
 pub fn key_of(table: &TableName, row: &Row) -> Option<Key> {
     let partition = (a::ENTITY.into(), row.get(a::ENTITY)?.clone());
     let sort = row.get(a::ITEM).map(|item| (a::ITEM.into(), item.clone()));
     Some(Key { table: table.clone(), partition, sort })
 }
 
-/// Returns the key after which a scan continues. The key attributes of a handler's own
-/// table are unknown.
+/// Returns the key after which a scan continues, given the last row that it has read. Fails for a
+/// handler's own table, whose key attributes are unknown.
 pub(crate) fn continuation_key(table: &TableName, row: &Row) -> Result<Key, TableError> {
     key_of(table, row)
         .filter(|_| !matches!(table, TableName::Named(_)))

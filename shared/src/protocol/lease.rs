@@ -1,13 +1,12 @@
-//! Leases: time-limited permissions on an entity, as operations on its row.
+//! Leases: time-limited claims on an entity, as operations on the entity's row.
 //!
-//! One acquire call at a time holds a lease. Expiry alone does not stop the
-//! previous holder, which may be paused and not dead. Therefore each grant, and
-//! each settle under it, increases the token, and every write of a holder names the
-//! token that it was made under. *Mine* means that there is a lease and the token
-//! is the holder's.
+//! At most one acquire call holds an entity's lease at a time. Expiry alone does not stop a
+//! previous holder, which may be paused and not dead. Therefore each grant and each settle
+//! increases the fencing token, and each write of a holder demands the holder's token. *Mine* means
+//! that the row shows a lease, and the token is the holder's.
 //!
-//! The operations are pure. `leases/acquire.rs` and `engine/drain/acquire.rs` wait
-//! and poll, `engine/lease_renewer.rs` renews.
+//! The operations are pure. `leases/acquire.rs` and `engine/drain/acquire.rs` wait and poll, and
+//! `engine/lease_renewer.rs` renews.
 
 use std::time::Duration;
 
@@ -34,10 +33,9 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// A granted lease. Its holder's writes name its token.
+/// A lease as it was granted. Each write of the holder demands the lease's fencing token.
 ///
-/// It shows what was granted, not that it is still held; only the condition of a
-/// write shows that.
+/// The value does not show that the lease is still held. Only the condition of a write shows that.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
     pub(crate) entity: EntityKey,
@@ -47,18 +45,18 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Returns the entity.
+    /// Returns the leased entity.
     pub fn entity(&self) -> &EntityKey {
         &self.entity
     }
 
-    /// Returns the fencing token to send along with effects.
+    /// Returns the fencing token, which the holder sends along with its effects elsewhere.
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// Returns the condition that only this holder's writes meet, and only while
-    /// it has the lease.
+    /// Returns the condition that only this holder's writes meet, and only while the holder has the
+    /// lease.
     pub fn mine(&self) -> Condition {
         Condition::All(vec![readable(), Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.token.0)])
     }
@@ -69,34 +67,33 @@ impl Lease {
         Condition::All(vec![self.mine(), Condition::equal(a::HEAD, next.previous().0)])
     }
 
-    /// Returns [`mine`](Self::mine) as a write without a change, for a transaction of the
-    /// holder's own, which then lands only while it has the lease. AWS requires
-    /// `dynamodb:ConditionCheckItem` on the entities table for it.
+    /// Returns a write that changes nothing and has the condition [`mine`](Self::mine). A
+    /// transaction that includes this write lands only while the holder has the lease. AWS requires
+    /// the permission `dynamodb:ConditionCheckItem` on the entities table.
     pub fn check(&self) -> Write {
         Write { key: entity_row(&self.entity), condition: self.mine(), action: Action::Check }
     }
 
-    /// Returns the id to look the lease up.
+    /// Returns the id by which the lease can be looked up.
     #[doc(hidden)]
     pub fn id(&self) -> LeaseId {
         LeaseId { holder: self.holder.clone(), entity: self.entity.clone() }
     }
 
-    /// Returns whether `state` shows this lease in force.
+    /// Returns whether `state` shows that the holder still has this lease.
     #[doc(hidden)]
     pub fn is_mine(&self, state: &EntityState) -> bool {
         state.held.is_some() && state.token == self.token
     }
 
-    /// Returns whether `state` shows that this holder's own write ended the lease
-    /// and left the token unchanged. Anybody else's release comes with a greater
-    /// token.
+    /// Returns whether `state` shows that this holder's own write ended the lease. Such a write
+    /// leaves the token unchanged. If somebody else ended the lease, the token is greater.
     #[doc(hidden)]
     pub fn was_released(&self, state: &EntityState) -> bool {
         state.held.is_none() && state.token == self.token
     }
 
-    /// Returns the lease after a settle.
+    /// Returns the lease after a settle, which has the next token.
     pub(crate) fn settled(&self) -> Self {
         Self { token: self.token.next(), ..self.clone() }
     }
@@ -106,21 +103,20 @@ impl Lease {
     }
 }
 
-/// The id of a lease: the nonce of the acquire call and the entity. As text the
-/// nonce, a colon and the key.
+/// The id of a lease: the nonce of the acquire call, and the entity. Its text is the nonce, a colon
+/// and the entity key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LeaseId {
     pub(crate) holder: Nonce,
     pub(crate) entity: EntityKey,
 }
 
-/// The text is not a lease id.
+/// The error for a text that is not a lease id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a lease id: 26 letters and digits, a colon, and the key of what is leased")]
 pub struct InvalidLeaseId;
 
 impl LeaseId {
-    /// Returns the entity.
     pub fn entity(&self) -> &EntityKey {
         &self.entity
     }
@@ -144,8 +140,8 @@ impl std::fmt::Display for LeaseId {
     }
 }
 
-/// Demands that a time is absent or has passed. A time more than `farthest` ahead
-/// comes from a wrong clock and counts as passed.
+/// Returns the condition that a time is absent or has passed. A time more than `farthest` ahead
+/// comes from a wrong clock, and counts as passed.
 fn passed(time: &'static str, now: Timestamp, farthest: Duration) -> Condition {
     Condition::Any(vec![
         Condition::absent_or_at_most(time, now.as_millis()),
@@ -153,42 +149,42 @@ fn passed(time: &'static str, now: Timestamp, farthest: Duration) -> Condition {
     ])
 }
 
-/// The attributes of a lease.
+/// The attributes of an entity's row that make up a lease.
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 
-/// Returns the changes that end a lease, except for `handover`.
+/// Returns the changes that end a lease and leave `handover` as it is.
 pub(crate) fn lease_ended() -> Vec<Change> {
     LEASE.into_iter().map(Change::remove).collect()
 }
 
-/// Returns the changes that end a lease without a hand-over.
+/// Returns the changes that end a lease and remove `handover`.
 pub(crate) fn lease_removed() -> Vec<Change> {
     LEASE.into_iter().chain([a::HANDOVER]).map(Change::remove).collect()
 }
 
-/// Returns the changes that initialise the format and the numbers of a new row.
-/// They start at the current time, so that a row that was deleted after long
-/// idleness continues above its old numbers.
+/// Returns the changes that initialise the format and the numbers of a new row. The numbers start
+/// at the current time. So an entity whose idle row was deleted continues above its old numbers.
 pub(crate) fn numbers_if_absent(now: Timestamp, names: &[&'static str]) -> Vec<Change> {
     let mut changes: Vec<Change> = names.iter().map(|name| Change::set_if_absent(*name, now.as_millis())).collect();
     changes.push(Change::set_if_absent(a::VERSION, FORMAT));
     changes
 }
 
-/// Returns when the row of an idle entity may be deleted: later than any row of
-/// its inbox that is kept for `retention` from now, and no sooner than its receipts
-/// may be forgotten. `None` for never.
+/// Returns the time from which the row of an idle entity may be deleted; `None` for never. It is
+/// later than the end of any inbox row that is kept for `retention` from now, and no earlier than
+/// the time at which the receipts may be forgotten.
 pub fn idle_purge_at(entity: &EntityKey, recent: &Recent, now: Timestamp, retention: Duration) -> Option<Timestamp> {
     (!entity.is_kept_forever()).then(|| (now + retention.mul_f64(1.1)).max(recent.keep_until()))
 }
 
-/// Returns the condition and the change of a release that leaves the entity idle: a
-/// row that is on hold must not be deleted.
+/// Returns the condition and the change of a release that leaves the entity idle. The change lets
+/// the row be deleted from `purge_at` on. The condition excludes an entity that is on hold, whose
+/// row must stay.
 pub(crate) fn purged_if_idle(purge_at: Option<Timestamp>) -> (Option<Condition>, Option<Change>) {
     (purge_at.map(|_| not_on_hold()), purge_change(purge_at))
 }
 
-/// Returns the change that lets an idle row be deleted; `None` for never.
+/// Returns the change that lets an idle row be deleted from `purge_at` on; `None` for never.
 pub(crate) fn purge_change(purge_at: Option<Timestamp>) -> Option<Change> {
     purge_at.map(|at| Change::set(a::PURGE_AT, at.as_secs_rounded_up()))
 }

@@ -9,11 +9,11 @@ use crate::{
     time::Nonce,
 };
 
-/// One operation of the protocol: one conditional write on one item.
+/// One operation of the protocol: one conditional write of one item.
 ///
-/// A reply may be lost after its write landed, and the write is then sent again. So
-/// `judge` must recognise a refusal that was caused by the operation's own first try;
-/// every implementation documents how.
+/// The reply to a write that landed may be lost, and the write is then sent again. That second try
+/// can be refused because of the first. So `judge` must recognise a refusal that the operation's
+/// own first try has caused. Every implementation documents how.
 pub trait Operation {
     /// The outcome, which includes expected refusals.
     type Outcome;
@@ -29,17 +29,18 @@ pub trait Operation {
     fn judge(&self, reply: Written) -> Result<Self::Outcome, CorruptRow>;
 }
 
-/// Returns whether the refusing row has this nonce, which is new for each operation.
+/// Returns whether the row that refused a write has this nonce. Every write has a new nonce, so the
+/// row with it was written by the operation's own first try.
 pub(crate) fn has_nonce(row: &Option<Row>, nonce: &Nonce) -> bool {
     row.as_ref().is_some_and(|row| row.text(a::NONCE) == Some(nonce.as_str()))
 }
 
-/// Parses the entity row of a reply, if there is one.
+/// Parses the entity row of a reply, if the reply contains a row.
 pub(crate) fn state_of(row: Option<Row>) -> Result<Option<EntityState>, CorruptRow> {
     row.as_ref().map(EntityState::parse).transpose()
 }
 
-/// Parses the entity row of a reply that must have one.
+/// Parses the entity row of a reply that must contain a row.
 pub(crate) fn updated_state(row: Option<Row>) -> Result<EntityState, CorruptRow> {
     state_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))
 }

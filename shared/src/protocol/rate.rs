@@ -1,19 +1,19 @@
 //! Rate limits for the handler starts of one entity: `5/s`, `30/min`, `100/h`.
 //!
-//! The settle of a delivery stores in the entity's row when the next one may start, so
-//! the limit applies to every worker. Nobody polls: a worker waits out a short time and
-//! sends a delayed wake-up for a longer one.
+//! The settle of a delivery stores in the entity's row when the next handler may start, so the
+//! limit applies to every worker. Workers do not poll. A worker waits out a short time, and sends a
+//! delayed wake-up for a longer time.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::Deserialize;
 
-/// A limit of handler starts, evenly spread over time.
+/// A rate limit, as the shortest time between two handler starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Rate(Duration);
 
-/// The text is not a rate.
+/// The error for a text that is not a rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a rate is a whole number from 1 to 1000, a slash, and s, min or h, such as `5/s`")]
 pub struct InvalidRate;

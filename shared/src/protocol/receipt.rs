@@ -1,5 +1,5 @@
-//! Receipts, which remember settled deliveries. The newest are part of their entity's
-//! row; older ones have separate rows.
+//! Receipts: records of settled deliveries. The newest receipts are part of their entity's row.
+//! Older receipts have rows of their own.
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -24,16 +24,17 @@ pub enum Settlement {
     Void,
     /// The delivery was parked for an operator.
     Parked,
-    /// A newer delivery of the entity replaced it, as its source is configured: the newer
-    /// one's handler ran for both, or the newer one had been applied before.
+    /// A newer delivery of the entity replaced this one, as the source's configuration allows.
+    /// Either the newer delivery's handler ran for both, or the newer delivery had been applied
+    /// before.
     Superseded,
 }
 
 impl Settlement {
-    /// All settlements, in the order of their numbers in rows.
+    /// All settlements. The position of a settlement is its number in stored rows.
     const ALL: [Self; 5] = [Self::Applied, Self::Repeat, Self::Void, Self::Parked, Self::Superseded];
 
-    /// Returns the name that is shown, and stored in a receipt's own row.
+    /// Returns the name that users see. A receipt's own row stores it too.
     pub fn as_str(self) -> &'static str {
         match self {
             Settlement::Applied => "applied",
@@ -59,10 +60,11 @@ impl fmt::Display for Settlement {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Receipt {
     pub sequence: Sequence,
-    /// The delivery; `None` for a tombstone.
+    /// The identity of the delivery; `None` for a tombstone.
     pub identity: Option<IdentityHash>,
     pub settlement: Settlement,
-    /// The token of the settle, which is that of the handler's start if there was one.
+    /// The fencing token under which the sequence was settled. If a handler was started, it had the
+    /// same token.
     pub token: FencingToken,
     /// The number of attempts; the entity's row stores at most 255.
     pub attempts: u32,
@@ -72,8 +74,8 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Returns the identity for the receipt's separate row when it leaves the entity's row.
-    /// Repeats and tombstones need no such row.
+    /// Returns the identity under which the receipt gets a row of its own when it leaves the
+    /// entity's row. `None` for repeats and tombstones, which need no such row.
     pub fn spills(&self) -> Option<IdentityHash> {
         self.identity.filter(|_| self.settlement != Settlement::Repeat)
     }
@@ -84,7 +86,7 @@ impl Receipt {
         Some(Timestamp::from_millis(self.settled_at.as_millis().saturating_sub(millis(took))))
     }
 
-    /// Parses an `r#` row.
+    /// Parses a receipt's own row, whose sort key begins with `r#`.
     pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
         check_format(row)?;
         let number = |name| row.number(name).ok_or(CorruptRow::Attribute(name));
@@ -107,8 +109,8 @@ fn millis(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// The receipts in an entity's row: those of the newest sequences up to `head`, without
-/// gaps, oldest first.
+/// The receipts in an entity's row, oldest first: one for each of the newest settled sequences, up
+/// to `head` and without gaps.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Recent {
     receipts: VecDeque<Receipt>,
@@ -121,20 +123,22 @@ impl Default for Recent {
     }
 }
 
-/// Outcome, attempts, identity, token, time, duration.
+/// The size of a stored receipt: outcome, attempts, identity, token, time and duration.
 const RECEIPT_BYTES: usize = 1 + 1 + 8 + 6 + 6 + 3;
 
-/// The last sequence, and `keep_until`.
+/// The size of the header before the stored receipts: the last sequence, and `keep_until`.
 const HEADER_BYTES: usize = 6 + 6;
 
-/// The bytes left for receipts and key in one write unit of the largest entity row.
+/// The bytes available for the receipts and the key if the largest entity row is to cost one write
+/// unit.
 pub(super) const ROOM: usize = 493;
 
-/// The stored value for no duration.
+/// The stored duration of a receipt that has none.
 const NONE: u64 = (1 << 24) - 1;
 
 impl Recent {
-    /// Returns how many receipts fit into an entity's row of one write unit, at least one.
+    /// Returns the number of receipts, at least 1, that an entity's row can hold at a cost of one
+    /// write unit.
     pub fn capacity(entity: &EntityKey) -> usize {
         let room = ROOM.saturating_sub(entity.as_str().len() + HEADER_BYTES);
         (room / RECEIPT_BYTES).max(1)
@@ -145,7 +149,8 @@ impl Recent {
         self.receipts.iter()
     }
 
-    /// Returns the receipt of `head`; `None` if nothing was settled or it was erased.
+    /// Returns the receipt of the last settled sequence, `head`. `None` if nothing was settled, or
+    /// if the receipts were erased.
     pub fn last(&self) -> Option<&Receipt> {
         self.receipts.back()
     }
@@ -154,17 +159,18 @@ impl Recent {
         self.iter().find(|receipt| receipt.sequence == sequence)
     }
 
-    /// Returns whether the delivery was settled here other than as a repeat.
+    /// Returns whether one of these receipts says that the delivery was settled, other than as a
+    /// repeat.
     pub fn holds(&self, identity: IdentityHash) -> bool {
         self.iter().any(|receipt| receipt.spills() == Some(identity))
     }
 
-    /// Returns the time until which repeats must be recognised.
+    /// Returns the time until which the receipts must be kept, to recognise repeats.
     pub fn keep_until(&self) -> Timestamp {
         self.keep_until
     }
 
-    /// Appends a receipt, which is kept for `retention`.
+    /// Returns the receipts with `receipt` appended, which must be kept for `retention`.
     #[must_use]
     pub fn with(&self, receipt: Receipt, retention: Duration) -> Self {
         let mut recent = self.clone();
@@ -179,7 +185,7 @@ impl Recent {
         self.receipts.drain(..beyond).collect()
     }
 
-    /// Returns the receipts up to `last`.
+    /// Returns the receipts of the sequences up to `last`.
     #[must_use]
     pub fn up_to(&self, last: Sequence) -> Self {
         let mut recent = self.clone();
@@ -194,7 +200,8 @@ impl Recent {
         self
     }
 
-    /// Iterates over the receipts that `more` new ones would push out.
+    /// Iterates over the oldest receipts, which would exceed `capacity` after `more` receipts were
+    /// appended.
     pub fn next_beyond(&self, capacity: usize, more: usize) -> impl Iterator<Item = &Receipt> {
         self.iter().take((self.receipts.len() + more).saturating_sub(capacity))
     }
@@ -244,8 +251,8 @@ impl Recent {
     }
 }
 
-/// Limits a number to what `bytes` can hold. Six bytes hold milliseconds for ten
-/// thousand years.
+/// Limits a number to the largest one that `bytes` bytes can hold. Six bytes hold times in
+/// milliseconds beyond the year 10,000.
 fn capped(number: u64, bytes: u32) -> u64 {
     number.min((1 << (8 * bytes)) - 1)
 }

@@ -1,9 +1,8 @@
-//! The rows of deliveries.
+//! Stores deliveries as rows, and reads deliveries from rows.
 //!
-//! A delivery row is written once and never updated, because an update costs the
-//! row's full size again. A body too large for one row is split into parts, which
-//! are written before the sequence is claimed. The delivery row that names them is
-//! what fills the sequence.
+//! A delivery row is written once and never updated, because an update costs the row's full size
+//! again. A body too large for one row is split into parts. The parts are written before the
+//! sequence is claimed. Only the delivery row, which names the parts, fills the sequence.
 
 use std::time::Duration;
 
@@ -22,23 +21,24 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// The largest body in bytes: the limit of a Lambda function's event.
+/// The largest body, in bytes: the limit of a Lambda function's event.
 pub const LARGEST_BODY: usize = 6 * 1024 * 1024;
 
 /// The most bytes of a body in one row. DynamoDB allows 400 KB for the whole item.
 const PART_BYTES: usize = 350 * 1024;
 
-/// Shorter bodies do not shrink enough to be worth compressing.
+/// The length from which bodies are compressed, in bytes. Shorter bodies shrink too little.
 const WORTH_COMPRESSING: usize = 256;
 
-/// The default of zstd. JSON shrinks to about a fifth; higher levels cost more
-/// function time than they save in write units.
+/// The compression level of zstd, which is zstd's default. JSON shrinks to about a fifth. Higher
+/// levels cost more function time than they save in write units.
 const COMPRESSION_LEVEL: i32 = 3;
 
-/// The most bytes kept of a topic and of the sender's other texts.
+/// The most bytes stored of a topic, a topic family, a provider or a content type.
 pub(crate) const TOPIC_BYTES: usize = 128;
 
-/// The longest time from receipt to event time.
+/// The farthest that an event's time may be ahead of its receipt. A time further ahead is not
+/// stored.
 const SENDER_AHEAD: Duration = Duration::from_secs(300);
 
 /// A body in its stored encoding.
@@ -61,11 +61,11 @@ impl StoredBody {
     }
 }
 
-/// Decodes a stored body of `length` bytes.
+/// Decodes a stored body, whose decoded length is `length` bytes.
 ///
 /// # Errors
 ///
-/// The bytes are not those of a stored body of this length.
+/// The bytes cannot be decoded, or the body has another length.
 pub(crate) fn decoded_body(bytes: Bytes, encoding: &str, length: usize) -> Result<Bytes, CorruptRow> {
     let body = match encoding {
         "zstd" if length > LARGEST_BODY => return Err(CorruptRow::Body),
@@ -75,8 +75,8 @@ pub(crate) fn decoded_body(bytes: Bytes, encoding: &str, length: usize) -> Resul
     if body.len() == length { Ok(body) } else { Err(CorruptRow::Body) }
 }
 
-/// The rows of one delivery, ready to be written: first any parts, then, at its
-/// sequence, the delivery row.
+/// The rows of one delivery, ready to be written. The parts of a large body are written first, then
+/// the delivery row at the claimed sequence.
 #[derive(Debug, Clone)]
 pub struct Envelope {
     entity: EntityKey,
@@ -86,12 +86,12 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Packs `incoming` for the claim named by `nonce`. The rows expire at `purge_at`.
+    /// Packs a delivery for the claim with `nonce`. The rows expire at `purge_at`.
     pub fn pack(incoming: &Incoming, nonce: &Nonce, purge_at: Timestamp) -> Self {
         Self::with_body(incoming, StoredBody::new(&incoming.body), nonce, purge_at)
     }
 
-    /// Packs `incoming` with its body already encoded.
+    /// Packs a delivery whose body is already encoded.
     pub(crate) fn with_body(incoming: &Incoming, stored: StoredBody, nonce: &Nonce, purge_at: Timestamp) -> Self {
         let purge_at = purge_at.as_secs_rounded_up();
         let mut row = Row::new()
@@ -136,7 +136,7 @@ impl Envelope {
         Self { entity: incoming.entity.clone(), nonce: nonce.clone(), row, parts }
     }
 
-    /// Records the token of an earlier run at another sequence.
+    /// Records the token of the delivery's earlier run, which had another sequence.
     #[must_use]
     pub(crate) fn run_before(mut self, token: Option<FencingToken>) -> Self {
         if let Some(token) = token {
@@ -145,7 +145,7 @@ impl Envelope {
         self
     }
 
-    /// Records the trace that its run continues.
+    /// Records the trace that the delivery's run continues.
     #[must_use]
     pub(crate) fn traced(mut self, trace: Trace) -> Self {
         trace.put(&mut self.row);
@@ -159,17 +159,15 @@ impl Envelope {
         self
     }
 
-    /// Returns the entity.
     pub fn entity(&self) -> &EntityKey {
         &self.entity
     }
 
-    /// Returns the nonce of the claim.
     pub fn nonce(&self) -> &Nonce {
         &self.nonce
     }
 
-    /// Returns the writes to make before the claim.
+    /// Returns the writes of the body's parts, which must land before the claim.
     pub fn parts(&self) -> &[PutPart] {
         &self.parts
     }
@@ -180,12 +178,11 @@ impl Envelope {
     }
 }
 
-/// Puts one part of a body.
+/// Writes one part of a body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutPart {
-    /// The key of the part's row.
     pub key: Key,
-    /// The row without its key.
+    /// The part's row without its key.
     pub row: Row,
 }
 
@@ -196,14 +193,14 @@ impl Operation for PutPart {
         Write::put(self.key.clone(), self.row.clone())
     }
 
-    /// Accepts every reply: the key contains the append's nonce, so a second try puts
-    /// the same row.
+    /// Treats every reply as success. The key contains the append's nonce, so a second try puts the
+    /// same row.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// The content of a sequence.
+/// The content of one sequence in an inbox.
 #[derive(Debug, Clone)]
 pub enum Item {
     /// A delivery, whose body may still have to be fetched from its parts.
@@ -213,7 +210,6 @@ pub enum Item {
 }
 
 impl Item {
-    /// Returns the sequence.
     pub fn sequence(&self) -> Sequence {
         match self {
             Item::Delivery(unpacked) => unpacked.delivery.sequence,
@@ -221,7 +217,8 @@ impl Item {
         }
     }
 
-    /// Parses a `d#` or `p#` row.
+    /// Parses a row whose key begins with `d#` (a delivery or tombstone) or `p#` (a parked
+    /// delivery).
     pub fn parse(entity: &EntityKey, row: &Row) -> Result<Self, CorruptRow> {
         check_format(row)?;
         let sequence = sequence_of(row).ok_or(CorruptRow::Attribute(a::ITEM))?;
@@ -282,12 +279,13 @@ impl Unpacked {
         })
     }
 
-    /// Returns the delivery without its body, which is enough to decide about it.
+    /// Returns the delivery whose body is not decoded yet. Its other fields are enough to decide
+    /// whether its handler starts.
     pub fn head(&self) -> &Delivery {
         &self.delivery
     }
 
-    /// Returns the length of its decoded body.
+    /// Returns the length of the decoded body in bytes.
     pub fn body_bytes(&self) -> usize {
         self.body_bytes
     }
@@ -309,9 +307,9 @@ impl Unpacked {
     }
 }
 
-/// Returns a delivery row's copy to be stored as parked: the same payload, with the
-/// error. `run_before` is the token of its run before a rewind.
-/// `until` is the end of its retention; `None` keeps it forever.
+/// Returns the row of a parked delivery: a copy of its delivery row, with the error. `run_before`
+/// is the token of the delivery's run before a rewind. `until` is the end of the row's retention;
+/// `None` keeps the row forever.
 pub(crate) fn parked_copy(
     delivery_row: &Row,
     run_before: Option<FencingToken>,

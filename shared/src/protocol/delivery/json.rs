@@ -1,10 +1,10 @@
-//! Typed bodies, with errors that name the field and show nothing of the body.
+//! Parses JSON bodies into types. Errors name the invalid field and quote no value of the body.
 
 use serde_json::error::Category;
 use serde_path_to_error::{Path, Segment};
 
-/// The reason why a body does not have the expected form: the field and what was expected
-/// there. Shows no value of the body.
+/// The reason why a body cannot be parsed. It names the field and what was expected, and quotes no
+/// value of the body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidBody(String);
@@ -40,7 +40,7 @@ fn described(path: &Path, error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns the kind of the value that was found, by serde's words for it.
+/// Returns the kind of the value that was found, given serde's description of it.
 fn kind(text: &str) -> &'static str {
     let kinds = [
         ("invalid type: null", "null"),
@@ -56,7 +56,8 @@ fn kind(text: &str) -> &'static str {
     kinds.into_iter().find(|(begins, _)| text.starts_with(begins)).map_or("another value", |(_, kind)| kind)
 }
 
-/// Returns the path, such as `line_items[2].price`. A key that does not look like a field's name may be data.
+/// Returns the path as text, such as `line_items[2].price`. A key that does not look like a field's
+/// name may be data, and is shown as `…`.
 fn shown(path: &Path) -> String {
     let mut text = String::new();
     for segment in path {
@@ -72,7 +73,7 @@ fn shown(path: &Path) -> String {
     text
 }
 
-/// The longest field's name, in bytes.
+/// The longest key, in bytes, that is shown as a field's name.
 const LONGEST: usize = 40;
 
 fn is_name(key: &str) -> bool {

@@ -1,5 +1,5 @@
-//! Appends to the inbox: claim the next sequence and put the delivery there, or
-//! write a tombstone if it never arrives.
+//! The operations of an append: claim the next sequence, and put the delivery there. If the
+//! delivery never arrives, a worker writes a tombstone.
 
 use crate::{
     protocol::{
@@ -56,9 +56,10 @@ impl Operation for Claim<'_> {
         }
     }
 
-    /// A refusal means that a first try landed and is still the newest claim, so
-    /// its sequence is the tail. If another claim came in between, a second try
-    /// lands, and the first one's sequence remains a gap for a tombstone.
+    /// Treats every reply as success. A refusal means that the first try landed and is still the
+    /// newest claim, so its sequence is the tail. If another claim came in between, the second try
+    /// lands as well. The first try's sequence then remains a gap, which a worker fills with a
+    /// tombstone.
     fn judge(&self, reply: Written) -> Result<Claimed, CorruptRow> {
         let (Written::Landed(row) | Written::Refused(row)) = reply;
         let state = updated_state(row)?;
@@ -66,14 +67,15 @@ impl Operation for Claim<'_> {
     }
 }
 
-/// Returns whether a claim that found `state` must send a wake-up, because no other is
-/// certain to come.
+/// Returns whether the writer of a claim must send a wake-up, given the row after the claim. It
+/// need not if another wake-up is certain or useless:
 ///
-/// No wake-up is needed under a valid drain lease, because a drain must see the inbox
-/// empty before it releases. After a hand-over a wake-up is on its way, and may be lost
-/// only once it is overdue. A retry, a block and a hold have a wake-up or an operator
-/// of their own. A wait for a rate limit alone has no wake-up: the inbox may have been
-/// empty.
+/// - A worker with a valid drain lease releases it only after it has seen the inbox empty.
+/// - After a hand-over, a wake-up is on its way. It counts as lost only once it is long overdue.
+/// - A delivery that waits for a retry has a wake-up of its own.
+/// - Once a blocked or held entity may continue, the operator's command sends a wake-up.
+///
+/// A wait for a rate limit alone excuses no wake-up: if the inbox was empty, none is on its way.
 pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let drained = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain && held.runs(now));
     !(drained || state.was_handed_over(now) || state.is_retried_later(now) || state.is_stopped())
@@ -91,7 +93,7 @@ pub struct Put<'a> {
 pub enum PutOutcome {
     /// The delivery is durable at its sequence.
     Stored,
-    /// A worker wrote a tombstone there in the meantime: claim another sequence.
+    /// A worker wrote a tombstone at the sequence first. The caller must claim another sequence.
     Voided,
 }
 
@@ -106,7 +108,8 @@ impl Operation for Put<'_> {
         }
     }
 
-    /// Recognises a landed first try, which left this claim's nonce in the row.
+    /// Treats a refusal as success if the row has this claim's nonce, because then the first try
+    /// landed.
     fn judge(&self, reply: Written) -> Result<PutOutcome, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PutOutcome::Stored,
@@ -127,9 +130,9 @@ pub struct Void<'a> {
 /// The row at the sequence after an attempt to write a tombstone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Voided {
-    /// A tombstone, by this write or an earlier one.
+    /// A tombstone, written now or earlier.
     Void,
-    /// The delivery arrived after all; this is its row.
+    /// The row of the delivery, which has arrived after all.
     Filled(Row),
 }
 
@@ -148,7 +151,8 @@ impl Operation for Void<'_> {
         }
     }
 
-    /// Accepts every tombstone: whoever wrote it, the sequence is decided.
+    /// Treats any tombstone in the row as success: the sequence is decided, whoever wrote the
+    /// tombstone.
     fn judge(&self, reply: Written) -> Result<Voided, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Voided::Void,

@@ -13,9 +13,9 @@ use crate::protocol::{
 /// The settle inside a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settling<'a> {
-    /// Keeps the lease.
+    /// A settle that keeps the lease.
     GoesOn(Settle<'a>),
-    /// Releases the lease, if nothing is known to wait after this sequence.
+    /// A settle that releases the lease, for use when no later delivery is known to wait.
     Releases(SettleAndRelease<'a>),
 }
 
@@ -25,9 +25,9 @@ pub struct Commit<'a> {
     pub settling: Settling<'a>,
     /// The handler's writes.
     pub writes: &'a [Write],
-    /// The entity is known to be on hold. Otherwise the transaction demands that it is
-    /// not: its reply does not return the row, so the next
-    /// handler would start.
+    /// Set if the entity is known to be on hold. Otherwise the transaction demands that it is not
+    /// on hold: the reply to a transaction does not return the row, so a new hold would go
+    /// unnoticed and the next handler would start.
     pub is_on_hold: bool,
 }
 
@@ -38,12 +38,12 @@ pub enum Committed {
     Landed(Lease),
     /// All writes landed, the inbox is empty and the lease has ended.
     Released,
-    /// The sequence is no longer the last one, or the entity was put on hold:
-    /// nothing was written. Commit again, based on this row.
+    /// Nothing was written, because a later delivery arrived or the entity was put on hold. The
+    /// caller must commit again, based on this row.
     Grown(EntityState),
     /// A condition of the handler's own writes did not hold; nothing was written.
     Refused,
-    /// The lease was lost; this commit decided nothing.
+    /// The lease was lost, so this holder must stop.
     Lost,
 }
 
@@ -61,8 +61,9 @@ impl Commit<'_> {
         std::iter::once(settle).chain(self.writes.iter().cloned()).collect()
     }
 
-    /// Interprets the reply. A first try that landed is recognised by its client
-    /// request token for ten minutes, and afterwards like a settle.
+    /// Interprets the store's reply to the transaction. For ten minutes, DynamoDB recognises a
+    /// first try that landed by its client request token. After that, the judge of the settle
+    /// recognises it.
     ///
     /// # Errors
     ///
@@ -75,7 +76,8 @@ impl Commit<'_> {
                 refused => refused,
             },
         };
-        // Judge the settle's own write first: an earlier try may have landed, or the lease may be lost.
+        // Judge the settle's own write first: an earlier try may have landed, or the lease may be
+        // lost.
         Ok(match &self.settling {
             Settling::GoesOn(settle) => {
                 let seen = match refused {

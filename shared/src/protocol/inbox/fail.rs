@@ -1,4 +1,5 @@
-//! Failed starts: count one or block the entity; and record a start that may fail.
+//! Operations around failed handler starts: record a start, count a failure, block an entity, and
+//! let it continue.
 
 use crate::{
     protocol::{
@@ -14,9 +15,10 @@ use crate::{
     time::Timestamp,
 };
 
-/// Records that the handler of the delivery at `head + 1` starts. Used when an
-/// earlier holder vanished with this delivery, to tell a holder that vanishes
-/// during the handler from one that vanishes before it.
+/// Records that the handler of the delivery at `head + 1` is about to start.
+///
+/// A worker records the start if an earlier lease holder vanished with this delivery. The record
+/// tells whether this holder vanishes during the handler or before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkStart<'a> {
     pub lease: &'a Lease,
@@ -26,9 +28,9 @@ pub struct MarkStart<'a> {
 /// The outcome of recording a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marked {
-    /// The start is recorded: run the handler.
+    /// The start is recorded. The caller may run the handler.
     Marked,
-    /// The lease was lost: do not start the handler.
+    /// The lease was lost. The caller must not start the handler.
     Lost,
 }
 
@@ -36,13 +38,13 @@ impl Operation for MarkStart<'_> {
     type Outcome = Marked;
 
     fn write(&self) -> Write {
-        // Restarts the count of holders that vanished before they could start it.
+        // Restarts the count of holders that vanished before they could start the handler.
         let changes = vec![Change::set(a::STARTED, self.lease.token().0), Change::set(a::SUSPECT, 1_u32)];
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// Needs not recognise a first try: the condition still holds, so a second one lands and
-    /// changes nothing.
+    /// Need not recognise a first try that landed: the condition still holds, so the second try
+    /// lands too and changes nothing.
     fn judge(&self, reply: Written) -> Result<Marked, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Marked::Marked,
@@ -51,27 +53,26 @@ impl Operation for MarkStart<'_> {
     }
 }
 
-/// Records a failed start of the delivery at `head + 1`, which is retried or
-/// blocks the entity, and ends the lease. The wake-up for the retry was sent
-/// before, under the lease's token.
+/// Records a failed handler start of the delivery at `head + 1`, and ends the lease. The delivery
+/// is retried later or blocks the entity. For a retry, the caller has already sent a wake-up that
+/// carries the lease's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fail<'a> {
     pub lease: &'a Lease,
     pub sequence: Sequence,
     /// The number of failed attempts, including this one.
     pub attempts: u32,
-    /// The waits for retries, including the next one.
+    /// The delivery's retries, including the wait that begins now.
     pub retries: Retries,
-    /// An earlier holder vanished with the delivery. This holder did not, so the count
-    /// of vanished holders starts again.
+    /// Set if an earlier lease holder vanished with the delivery. This holder did not vanish, so
+    /// the count of vanished holders restarts.
     pub suspected: bool,
-    /// The sequence up to which deliveries are handled one at a time because a
-    /// group failed. Equal to `head` if the attempts are those of the latest
-    /// delivery and not of the one in front.
+    /// The last sequence of a group that failed; deliveries up to there start one at a time. If
+    /// equal to `head`, `attempts` belong to the latest waiting delivery instead of the next one.
     pub one_by_one: Option<Sequence>,
     /// The time of the retry; `None` blocks the entity.
     pub retry_at: Option<Timestamp>,
-    /// The reason, for people.
+    /// The reason of the failure, shown to operators.
     pub error: &'a str,
 }
 
@@ -80,7 +81,7 @@ pub struct Fail<'a> {
 pub enum Failed {
     /// The failure is recorded and the lease has ended.
     Counted,
-    /// The lease was lost; nothing was recorded.
+    /// The lease was lost, so this holder must stop.
     Lost,
 }
 
@@ -105,15 +106,15 @@ impl Operation for Fail<'_> {
         }
         changes.push(Change::set(a::LAST_ERROR, shortened(self.error, crate::protocol::state::LAST_ERROR_BYTES)));
         changes.extend(match self.retry_at {
-            // The retry's own wake-up is the only one that counts.
+            // Until the next grant, only the retry's own wake-up counts.
             Some(at) => [a::RETRY_AT, a::HANDOVER].map(|name| Change::set(name, at.as_millis())),
             None => [Change::set(a::BLOCKED, BlockReason::Attempts.as_str()), Change::remove(a::HANDOVER)],
         });
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// Recognises a landed first try, which left the entity free under this token, with these
-    /// attempts and waits. No other write under the token ends the lease in this way.
+    /// Treats a refusal as success if the entity is free under this token, with these attempts and
+    /// retries. No other write under the token ends the lease in this way, so the first try landed.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,
@@ -130,8 +131,8 @@ impl Operation for Fail<'_> {
     }
 }
 
-/// Ends a drain at a sequence that a worker cannot decide, and blocks the entity
-/// until an operator looks.
+/// Blocks an entity, and ends the drain's lease. A worker does so at a sequence that only an
+/// operator can decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block<'a> {
     pub lease: &'a Lease,
@@ -148,7 +149,8 @@ impl Operation for Block<'_> {
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// Recognises a landed first try, which left the entity free under this token, and blocked.
+    /// Treats a refusal as success if the entity is free under this token and blocked for this
+    /// reason, because then the first try landed.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,
@@ -160,13 +162,13 @@ impl Operation for Block<'_> {
     }
 }
 
-/// Ends a block. Send a wake-up afterwards.
+/// Ends a block. The caller must send a wake-up afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unblock<'a> {
     pub entity: &'a EntityKey,
-    /// The token of the row that shows the block. A write that lands after its
-    /// caller gave up must not end a later block, because nobody has looked at it and
-    /// nobody would send a wake-up.
+    /// The token of the row that shows the block. With it, a write that lands after its caller gave
+    /// up cannot end a later block. No operator would have looked at that block, and no wake-up
+    /// would follow.
     pub seen: FencingToken,
 }
 
@@ -175,7 +177,8 @@ pub struct Unblock<'a> {
 pub enum Unblocked {
     /// The entity is no longer blocked.
     Unblocked(EntityState),
-    /// The entity was not blocked, or not as seen; `None` if it has no row.
+    /// The entity is not blocked, or not under the token that was seen. `None` if the entity has no
+    /// row.
     NotBlocked(Option<EntityState>),
 }
 
@@ -198,8 +201,8 @@ impl Operation for Unblock<'_> {
         }
     }
 
-    /// A refusal means that the entity is not blocked, perhaps by a first try, or
-    /// was blocked again. Both are harmless: the caller sends the wake-up anyway.
+    /// Need not recognise a first try that landed. After a refusal, the entity is not blocked, or
+    /// it was blocked again. Both are harmless, because the caller sends the wake-up anyway.
     fn judge(&self, reply: Written) -> Result<Unblocked, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Unblocked::Unblocked(updated_state(row)?),
@@ -208,12 +211,12 @@ impl Operation for Unblock<'_> {
     }
 }
 
-/// Ends the wait of the delivery at `head + 1` for its retry. Send a wake-up
-/// afterwards. Its attempts stay counted.
+/// Ends the wait of the delivery at `head + 1` for its retry. The delivery's attempts stay counted.
+/// The caller must send a wake-up afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryNow<'a> {
-    /// The row that shows the wait. A write that lands late must not shorten
-    /// another wait.
+    /// The row that shows the wait. Its token and time are demanded, so a write that lands late
+    /// cannot shorten a later wait.
     pub seen: &'a EntityState,
 }
 
@@ -222,7 +225,7 @@ pub struct RetryNow<'a> {
 pub enum Retrying {
     /// The delivery no longer waits.
     Now(EntityState),
-    /// The delivery was not waiting as seen; `None` if the entity has no row.
+    /// The row no longer shows the wait that was seen. `None` if the entity has no row.
     Changed(Option<EntityState>),
 }
 
@@ -244,8 +247,8 @@ impl Operation for RetryNow<'_> {
         }
     }
 
-    /// Recognises a landed first try, which left the same token and no wait. Another operator's
-    /// retry looks the same and is as good.
+    /// Treats a refusal as success if the row has the same token and no wait. Another operator's
+    /// retry leaves the same row and is as good.
     fn judge(&self, reply: Written) -> Result<Retrying, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Retrying::Now(updated_state(row)?),

@@ -1,4 +1,4 @@
-//! Parks a delivery for a person to decide about.
+//! Parks a delivery, so that an operator can decide about it.
 
 use crate::protocol::{
     entity::{EntityKey, Sequence},
@@ -28,8 +28,8 @@ impl Operation for Park<'_> {
         }
     }
 
-    /// Accepts every reply: the copy exists, by this write or an earlier one, perhaps of a holder
-    /// that died before it settled.
+    /// Treats every reply as success: after a refusal, the copy exists already. The first try wrote
+    /// it, or an earlier holder that vanished before it settled.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Spills receipts that leave the entity's row.
+//! Spills a receipt: gives it a row of its own before it leaves the entity's row.
 
 use crate::{
     protocol::{
@@ -12,7 +12,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// Writes a receipt to a separate row before it leaves the entity's row. The copy is
+/// Writes a receipt to a row of its own before the receipt leaves the entity's row. The copy is
 /// correct no matter when and by which process it is written.
 #[derive(Debug, Clone)]
 pub struct Spill<'a> {
@@ -22,8 +22,8 @@ pub struct Spill<'a> {
 }
 
 impl<'a> Spill<'a> {
-    /// Creates the write for a receipt of `entity`, which may be deleted at
-    /// `purge_at`. Returns `None` for a receipt that needs no separate row.
+    /// Creates the write for a receipt of `entity`. The receipt's row may be deleted at `purge_at`.
+    /// Returns `None` for a receipt that needs no row of its own.
     pub fn of(entity: &'a EntityKey, receipt: &'a Receipt, purge_at: Timestamp) -> Option<Self> {
         receipt.spills().map(|_| Self { entity, receipt, purge_at })
     }
@@ -47,7 +47,8 @@ impl Operation for Spill<'_> {
         }
         Write {
             key: receipt_row(self.entity, receipt.spills().expect("checked when this was made")),
-            // A receipt of purged memory or of an earlier run is replaced.
+            // Replaces an older receipt: of an earlier run, or from before the entity's row was
+            // deleted.
             condition: Condition::Any(vec![
                 Condition::absent(a::ITEM),
                 Condition::compare(a::TOKEN, Comparison::Less, receipt.token.0),
@@ -56,8 +57,8 @@ impl Operation for Spill<'_> {
         }
     }
 
-    /// Accepts every reply: a receipt exists, by this write or an earlier one. One under a later
-    /// token takes precedence.
+    /// Treats every reply as success. After a refusal, the row has this receipt or one under a
+    /// later token, which takes precedence.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Runs settled deliveries again, in order and before the waiting ones.
+//! Rewinds an inbox: settled deliveries run again, in order and before the waiting deliveries.
 
 use crate::{
     protocol::{
@@ -12,29 +12,31 @@ use crate::{
     time::Timestamp,
 };
 
-/// Moves `head` back to just before a sequence, under an exclusive lease, and ends
-/// a block. The receipts from there on must have separate rows before that. A receipt for
-/// the sequence at which its delivery waits records the delivery's earlier run, and does
-/// not make it a repeat.
+/// Moves `head` back to just before the sequence `from`, under an exclusive lease, and ends a
+/// block.
+///
+/// The caller must first copy the receipts from `from` on to rows of their own. Such a receipt
+/// records a delivery's earlier run. It has the delivery's own sequence, so it does not make the
+/// delivery a repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind<'a> {
     pub lease: &'a Lease,
-    /// The row as seen under the lease.
+    /// The entity's row, as read under the lease.
     pub seen: &'a EntityState,
-    /// The first sequence to run again, at most `head`. Every sequence from here to `head`
-    /// must have a row: a missing one would look like a gap.
+    /// The first sequence to run again, at most `head`. Every sequence from `from` to `head` must
+    /// have a row, because a missing row would look like a gap.
     pub from: Sequence,
-    /// The latest time at which that sequence can have been claimed.
+    /// The latest time at which the sequence `from` can have been claimed.
     pub since: Timestamp,
 }
 
 /// The outcome of a rewind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewound {
-    /// `head` is just before the sequence, and the lease continues. Contains the row.
+    /// The inbox is rewound and the lease continues. Contains the entity's new row.
     Rewound(EntityState),
-    /// The lease was lost: nothing was changed, or another holder has already
-    /// continued from there.
+    /// The lease was lost. Either nothing was changed, or another holder has already continued from
+    /// the rewound `head`.
     Lost,
 }
 
@@ -60,7 +62,8 @@ impl Operation for Rewind<'_> {
         self.lease.update(Condition::All(vec![self.lease.mine(), as_seen]), changes)
     }
 
-    /// Recognises a landed first try, which left this holder in the row, and `head` just before the sequence.
+    /// Treats a refusal as success if the holder still has the lease and `head` is just before
+    /// `from`, because then the first try landed.
     fn judge(&self, reply: Written) -> Result<Rewound, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Rewound::Rewound(updated_state(row)?),

@@ -1,5 +1,5 @@
-//! Settles the delivery at `head + 1`, or a group that begins there: with one write
-//! that keeps the lease, or one that releases it.
+//! Settles the delivery at `head + 1`, or a group that begins there. One operation keeps the lease,
+//! another one releases it.
 
 use std::time::Duration;
 
@@ -22,27 +22,27 @@ use crate::{
 pub struct Decision {
     /// The first sequence that is decided.
     pub first: Sequence,
-    /// The receipts in the row afterwards, ending with the decided sequences.
+    /// The receipts that the row has after the settle. The last ones are those of the decided
+    /// sequences.
     pub recent: Recent,
-    /// The receipts that leave the row. Those that must be kept already have separate
-    /// rows.
+    /// The receipts that leave the row. A receipt that must be kept already has a row of its own.
     pub dropped: Vec<Receipt>,
-    /// The newest event times, including this delivery's.
+    /// The newest applied event times, including the time of this delivery's event.
     pub newest_event_time: EventTimes,
     /// A lower bound for the time of all later claims.
     pub pending_since: Option<Timestamp>,
-    /// The earliest next start, if the source has a rate limit.
+    /// The earliest next handler start, if the source has a rate limit.
     pub not_before: Option<Timestamp>,
-    /// Later deliveries may be handled in groups again.
+    /// Set if later deliveries may be handled in groups again.
     pub ends_one_by_one: bool,
-    /// The waits that the next delivery starts with. If this delivery waited in vain
-    /// for an unavailable destination, its wait counts for the next one too, up to the
-    /// next one's own age.
+    /// The retries with which the next delivery begins. If this delivery was given up because its
+    /// destination was unavailable, its wait counts for the next delivery too, up to that
+    /// delivery's age.
     pub carried: Retries,
 }
 
-/// Settles the delivery at `head + 1`, with its group, and keeps the lease under
-/// the next token.
+/// Settles the delivery at `head + 1`, together with its group, and keeps the lease under the next
+/// token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle<'a> {
     pub lease: &'a Lease,
@@ -50,8 +50,8 @@ pub struct Settle<'a> {
     pub now: Timestamp,
     /// The length of the lease from now on.
     pub length: Duration,
-    /// The holder will send a wake-up and release the lease next. Waiters then look again at
-    /// once, and not when the lease would expire.
+    /// Set if the holder will next send a wake-up and release the lease. Workers that wait for the
+    /// lease then look again at once, instead of when the lease would expire.
     pub hands_over: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct Settle<'a> {
 pub enum Settled {
     /// The delivery is settled. The lease continues under its next token.
     Settled(Lease, EntityState),
-    /// The lease was lost; this settle decided nothing.
+    /// The lease was lost, so this holder must stop.
     Lost,
 }
 
@@ -80,8 +80,9 @@ impl Decision {
         self.receipts().count()
     }
 
-    /// Returns the decision with all receipts kept in the row, for when one could not
-    /// be spilled. Until that is done, a write of the row may cost another write unit.
+    /// Returns the decision with all receipts kept in the row, for use if a receipt could not be
+    /// spilled. Until receipts are spilled again, each write of the row may cost another write
+    /// unit.
     #[must_use]
     pub fn dropping_nothing(self) -> Self {
         Self { recent: self.recent.behind(self.dropped), dropped: Vec::new(), ..self }
@@ -91,7 +92,7 @@ impl Decision {
         self.dropped.iter().any(|receipt| receipt.spills().is_some())
     }
 
-    /// Returns the changes of a settle that carries no waits over.
+    /// Returns the changes of a settle that carries no waits over to the next delivery.
     pub(super) fn changes(&self, token: FencingToken) -> Vec<Change> {
         let mut changes = self.changes_but_retries(token);
         changes.extend([a::RETRIES, a::LAST_ERROR].map(Change::remove));
@@ -126,7 +127,8 @@ impl Decision {
 }
 
 impl Settle<'_> {
-    /// Returns whether `state` shows a valid lease and an undecided sequence.
+    /// Returns whether `state` shows that the holder has the lease and that the sequence is not
+    /// settled.
     pub(super) fn is_due(&self, state: &EntityState) -> bool {
         self.lease.is_mine(state) && state.head == self.decision.first.previous()
     }
@@ -135,8 +137,8 @@ impl Settle<'_> {
         self.now + self.length.min(LONGEST_LEASE)
     }
 
-    /// Returns the row after this write, given the row before: for a commit, whose
-    /// reply does not return the row.
+    /// Returns the row after this write, given the row before it. A commit needs this prediction,
+    /// because the reply to a transaction does not return the row.
     #[must_use]
     pub fn applied(&self, before: &EntityState) -> EntityState {
         let decision = self.decision;
@@ -185,7 +187,8 @@ impl Operation for Settle<'_> {
         self.lease.update(self.lease.mine_before(self.decision.first), changes)
     }
 
-    /// Recognises a landed first try, which left this holder in the row, and `head` at this sequence.
+    /// Treats a refusal as success if the row has this holder, and `head` at the last decided
+    /// sequence, because then the first try landed.
     fn judge(&self, reply: Written) -> Result<Settled, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Settled::Settled(self.lease.settled(), updated_state(row)?),
@@ -202,13 +205,14 @@ impl Operation for Settle<'_> {
     }
 }
 
-/// Settles the delivery at `head + 1`, with its group, if none waits after it, and
-/// releases the lease.
+/// Settles the delivery at `head + 1`, together with its group, and releases the lease. Refused if
+/// a later delivery waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettleAndRelease<'a> {
     pub lease: &'a Lease,
     pub decision: &'a Decision,
-    /// The earliest deletion of the idle row; `None` for never, as while on hold.
+    /// The time from which the idle row may be deleted. `None` means never, as while the entity is
+    /// on hold.
     pub purge_at: Option<Timestamp>,
 }
 
@@ -217,10 +221,10 @@ pub struct SettleAndRelease<'a> {
 pub enum SettledAndReleased {
     /// The delivery is settled, the inbox is empty and the lease has ended.
     Released,
-    /// More deliveries wait, or the entity was put on hold so that its row must
-    /// stay: nothing was decided. Settle without a release.
+    /// Nothing was written, because later deliveries wait, or because the entity was put on hold
+    /// and its row must stay. The caller must settle without a release.
     Grown(EntityState),
-    /// The lease was lost; this settle decided nothing.
+    /// The lease was lost, so this holder must stop.
     Lost,
 }
 
@@ -238,12 +242,13 @@ impl Operation for SettleAndRelease<'_> {
         self.lease.update(Condition::All(conditions.collect()), changes)
     }
 
-    /// Recognises a landed first try, which left the entity free, with the next token and this
-    /// delivery settled. The token alone does not prove it: a take-over that was
-    /// released, or a release by force, leaves the same token with the delivery
-    /// unsettled. If anybody has acquired the lease since, the token is greater
-    /// still, and this holder must take the lease for lost; its delivery is
-    /// settled either way.
+    /// Treats a refusal as success if the entity is free under the next token and this delivery is
+    /// settled, because then the first try landed.
+    ///
+    /// The token alone does not prove that. A release by force, or a take-over that was released,
+    /// leaves the same token with the delivery unsettled. If the lease was acquired again after the
+    /// first try, the token is greater still. The outcome is then `Lost`, although the delivery is
+    /// settled.
     fn judge(&self, reply: Written) -> Result<SettledAndReleased, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => SettledAndReleased::Released,

@@ -1,4 +1,4 @@
-//! Settles a delivery by a person's decision.
+//! Settles the next delivery by an operator's decision.
 
 use super::Decision;
 use crate::{
@@ -13,17 +13,16 @@ use crate::{
     time::Timestamp,
 };
 
-/// Settles the delivery at `head + 1` under an exclusive lease, and ends the lease
-/// and a block.
+/// Settles the delivery at `head + 1` under an exclusive lease, and ends the lease and any block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skip<'a> {
     pub lease: &'a Lease,
     pub decision: &'a Decision,
-    /// The row as seen under the lease.
+    /// The entity's row, as read under the lease.
     pub seen: &'a EntityState,
     pub now: Timestamp,
-    /// The earliest deletion of the row if it becomes idle; `None` for never, as while on
-    /// hold.
+    /// The time from which the row may be deleted if the entity becomes idle. `None` means never,
+    /// as while the entity is on hold.
     pub purge_at: Option<Timestamp>,
 }
 
@@ -32,9 +31,9 @@ pub struct Skip<'a> {
 pub enum Skipped {
     /// The delivery is settled and the lease has ended.
     Skipped,
-    /// The row has changed and nothing was decided. Skip again, based on this row.
+    /// The row has changed and nothing was written. The caller must skip again, based on this row.
     Changed(EntityState),
-    /// The lease was lost; this skip decided nothing.
+    /// The lease was lost, so this holder must stop.
     Lost,
 }
 
@@ -70,8 +69,8 @@ impl Operation for Skip<'_> {
         self.lease.update(Condition::All(conditions), changes)
     }
 
-    /// Recognises a landed first try, which left a receipt for this sequence under this token,
-    /// whatever has happened since.
+    /// Treats a refusal as success if the row has a receipt for this sequence under this token. The
+    /// receipt proves that the first try landed, whatever has happened since.
     fn judge(&self, reply: Written) -> Result<Skipped, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Skipped::Skipped,

@@ -1,5 +1,5 @@
-//! Refusals: an operation's own first try whose reply was lost, compared with
-//! similar rows that another writer left.
+//! Tests that an operation tells its own first try, whose reply was lost, from similar rows that
+//! another writer left.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The decision to apply the front.
+/// Returns the decision that the next delivery was applied.
 fn decision(state: &EntityState, lease: &Lease) -> Decision {
     Decision {
         first: state.next(),
@@ -92,7 +92,7 @@ fn fail_restarts_the_count_of_vanished_holders() {
     assert_eq!(state(&after(&Fail { suspected: true, ..fail }, &suspect)).suspect, 1);
 }
 
-/// The exception is a settle that parks for an unavailable destination.
+/// Retries are carried over if a delivery is parked because its destination was unavailable.
 #[test]
 fn settle_clears_the_retries_unless_they_are_carried() {
     let (lease, seen, row) = held(LeaseKind::Drain, 2);
@@ -248,7 +248,7 @@ fn lost_skip_is_recognised_by_its_receipt() {
 }
 
 proptest! {
-    /// A commit relies on it, because its reply does not return the row.
+    /// A commit relies on the prediction, because its reply does not return the row.
     #[test]
     fn settle_predicts_the_row_it_leaves(
         claims in 1_u64..4,

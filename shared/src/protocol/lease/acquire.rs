@@ -1,4 +1,4 @@
-//! Acquires a lease that is free, or takes over an expired one.
+//! Acquires a free lease, or takes over an expired one.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ use crate::{
 pub struct Acquire {
     pub entity: EntityKey,
     pub kind: LeaseKind,
-    /// A new nonce for this call. A request's id would not do, because a request
-    /// may come twice.
+    /// A new nonce for this call. The id of a request is not enough, because a request may come
+    /// twice.
     pub holder: Nonce,
-    /// The description of the holder, for people.
+    /// The description of the holder, shown to operators.
     pub info: HolderInfo,
     pub now: Timestamp,
     /// The length of the lease, at most [`LONGEST_LEASE`].
@@ -38,21 +38,24 @@ pub struct Acquire {
 /// The outcome of a request for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acquired {
-    /// The lease is granted; the row as it is now.
+    /// The lease is granted. Contains the entity's new row.
     Granted(Lease, EntityState),
-    /// Another holder has the lease, or had it and did not release it. Wait, or
-    /// [`TakeOver`] if it has expired.
+    /// Another holder has the lease, or let it expire without a release. The caller can wait, or
+    /// take an expired lease over with [`TakeOver`].
     Held(EntityState),
     /// The inbox is empty, so there is nothing to drain.
     Empty,
-    /// Acquire again at `until`, which is now if a take-over found the lease released.
+    /// The lease is free, but is not granted yet. The caller can acquire it at `until`. That is the
+    /// current time if a take-over found the lease released.
     Waiting {
         /// The end of the wait, by the clock of the process that set it.
         until: Timestamp,
-        /// The token in the wake-up that the last holder sent to continue, if it did.
+        /// The token in the wake-up that the last holder sent for the end of the wait, if it sent
+        /// one.
         awaited: Option<FencingToken>,
     },
-    /// The entity is blocked or on hold: no drain until an operator continues it.
+    /// The entity is blocked or on hold. No drain is granted until an operator lets the entity
+    /// continue.
     Stopped,
 }
 
@@ -80,8 +83,8 @@ impl Acquire {
         changes
     }
 
-    /// Interprets the row that refused this request. A lost reply is recognised by
-    /// the holder's nonce, which no other call has.
+    /// Returns the outcome of this request, given the row that refused it. If the row's holder is
+    /// this call's nonce, the first try landed and the lease is granted.
     fn explain(&self, state: Option<EntityState>) -> Acquired {
         let Some(state) = state else { return Acquired::Empty };
         match &state.held {
@@ -95,7 +98,7 @@ impl Acquire {
     }
 }
 
-/// Returns why a free entity must not be drained, or `None` if it may be.
+/// Returns the reason why a free entity must not be drained now, or `None` if it may be drained.
 fn refusal(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     if state.is_empty() {
         return Some(Acquired::Empty);
@@ -108,8 +111,8 @@ fn refusal(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     (until > now).then_some(Acquired::Waiting { until, awaited })
 }
 
-/// Returns the end of the deliveries' turn, if it is now. A time too far ahead comes
-/// from a wrong clock and counts as passed.
+/// Returns the end of the deliveries' turn, during which only drains are granted. `None` outside a
+/// turn. A time too far ahead comes from a wrong clock, and counts as passed.
 pub fn deliveries_turn(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
     state.turn_until.filter(|until| *until > now && *until <= now + LONGEST_LEASE)
 }
@@ -147,7 +150,7 @@ impl Operation for Acquire {
     }
 }
 
-/// A request for a lease that has expired.
+/// A request to take over an expired lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakeOver {
     pub request: Acquire,
@@ -156,9 +159,9 @@ pub struct TakeOver {
 }
 
 impl TakeOver {
-    /// Returns the changes that count a vanished drain against the delivery at
-    /// `head + 1`. A recorded start counts as an attempt. Without one, the delivery
-    /// becomes a suspect, because the drain may have vanished before the start.
+    /// Returns the changes that count a vanished drain against the delivery at `head + 1`. If the
+    /// drain had recorded a handler start, they count an attempt. Otherwise the delivery becomes a
+    /// suspect, because the drain may have vanished before the start.
     fn charge(&self) -> Vec<Change> {
         let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
         // A holder that marked the hand-over did not vanish: it could not send its wake-up.
@@ -169,14 +172,14 @@ impl TakeOver {
         let counted = if self.seen.is_started() { one_more(a::ATTEMPTS) } else { one_more(a::SUSPECT) };
         let mut changes = vec![counted, Change::set(a::LAST_ERROR, HOLDER_VANISHED)];
         if self.seen.is_started() {
-            // Nobody else writes these while the lease and its token remain.
+            // No other write changes the retries while the lease and its token remain.
             changes.extend(self.seen.retries.crashed().to_stored().map(|retries| Change::set(a::RETRIES, retries)));
         }
-        // It may have vanished with a group, and any delivery of the group may be the cause.
+        // The drain may have vanished with a group, and any delivery of the group may be the cause.
         let group = Sequence(self.seen.head.0 + u64::from(LARGEST_GROUP)).min(self.seen.tail);
         if group > self.seen.next() {
             changes.push(Change::set(a::ONE_BY_ONE, group.0));
-            // The attempts belong to the latest delivery, which was run in its place.
+            // The attempts belong to the latest delivery, which was run in place of the next one.
             if self.seen.has_attempts_of_latest() && !self.seen.is_started() {
                 changes.extend([a::ATTEMPTS, a::RETRIES].map(Change::remove));
             }
@@ -208,8 +211,8 @@ impl Operation for TakeOver {
         Write { key: entity_row(&self.request.entity), condition, action: Action::Update(changes) }
     }
 
-    /// Judges as [`Acquire`] does. If the lease was released in the meantime and can be
-    /// acquired, the outcome is [`Acquired::Waiting`] until now.
+    /// Judges the reply as [`Acquire`] does. If the lease was released in the meantime and can be
+    /// acquired, the outcome is [`Acquired::Waiting`] until the current time.
     fn judge(&self, reply: Written) -> Result<Acquired, CorruptRow> {
         self.request.judge(reply)
     }

@@ -20,23 +20,24 @@ use crate::{
 pub struct RequestYield<'a> {
     pub entity: &'a EntityKey,
     pub now: Timestamp,
-    /// The time until which drains stay away.
+    /// The time until which no drain is granted.
     pub until: Timestamp,
 }
 
-/// The longest yield of drains.
+/// The longest time for which drains yield to an exclusive waiter.
 pub const LONGEST_YIELD: Duration = Duration::from_secs(10);
 
-/// The farthest valid `yield_until`. A later one comes from a wrong clock and counts
-/// as passed.
+/// The farthest that a valid `yield_until` is ahead. A time further ahead comes from a wrong clock,
+/// and counts as passed.
 const FARTHEST_YIELD: Duration = LONGEST_YIELD.saturating_add(CLOCKS_APART);
 
-/// Returns until when drains yield to an exclusive waiter, if they do now.
+/// Returns the time until which drains yield to an exclusive waiter, or `None` if no request to
+/// yield is in force.
 pub fn yields_until(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
     state.yield_until.filter(|until| *until > now && *until <= now + FARTHEST_YIELD)
 }
 
-/// Demands that no request to yield is in force.
+/// Returns the condition that no request to yield is in force.
 pub(super) fn no_yield(now: Timestamp) -> Condition {
     passed(a::YIELD_UNTIL, now, FARTHEST_YIELD)
 }
@@ -57,29 +58,29 @@ impl Operation for RequestYield<'_> {
         }
     }
 
-    /// Accepts every reply: asking twice is harmless, and a refusal means that
-    /// nobody drains or that a request is in force.
+    /// Treats every reply as success: asking twice is harmless. A refusal means that no drain has
+    /// the lease, or that a request is already in force.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Ends a holder's lease by force, for an operator. The holder's later writes are
-/// refused because of their token.
+/// Ends a holder's lease by force, for an operator. The write increases the fencing token, so the
+/// holder's later writes are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForceRelease<'a> {
     /// The row in which the operator saw the lease.
     pub seen: &'a EntityState,
-    /// The operator, the time and the reason; stays on the row until the next grant.
+    /// The operator, the time and the reason. The row keeps them until the next grant.
     pub record: HolderInfo,
 }
 
 /// The outcome of a release by force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Forced {
-    /// The lease has ended; send a wake-up if the inbox is not empty.
+    /// The lease has ended. The caller must send a wake-up if the inbox is not empty.
     Released(EntityState),
-    /// The lease is not the one that was seen; nothing was changed.
+    /// The lease is no longer the one that the operator saw, and nothing was changed.
     Changed(Option<EntityState>),
 }
 
@@ -103,8 +104,8 @@ impl Operation for ForceRelease<'_> {
         }
     }
 
-    /// Recognises a landed first try, which left the entity free, with the next token and this
-    /// record.
+    /// Treats a refusal as success if the entity is free, with the next token and this record,
+    /// because then the first try landed.
     fn judge(&self, reply: Written) -> Result<Forced, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Forced::Released(updated_state(row)?),

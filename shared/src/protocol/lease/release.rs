@@ -17,14 +17,14 @@ use crate::{
 /// The outcome of a write that ends a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// The lease has ended; the row afterwards.
+    /// The lease has ended. Contains the entity's new row.
     Ended(EntityState),
-    /// The lease had been lost.
+    /// The lease was already lost.
     Lost,
 }
 
-/// The write landed, or was refused because a first try landed: the entity is free
-/// and the token is still the holder's.
+/// Judges the reply to a release. Treats a refusal as success if the entity is free and still has
+/// the holder's token, because then the first try landed.
 fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
     Ok(match reply {
         Written::Landed(row) => Ended::Ended(updated_state(row)?),
@@ -39,7 +39,8 @@ fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseEmpty<'a> {
     pub lease: &'a Lease,
-    /// The earliest deletion of the idle row; `None` for never, as while on hold.
+    /// The time from which the idle row may be deleted. `None` means never, as while the entity is
+    /// on hold.
     pub purge_at: Option<Timestamp>,
 }
 
@@ -48,10 +49,10 @@ pub struct ReleaseEmpty<'a> {
 pub enum Released {
     /// The lease has ended and the inbox is empty.
     Released,
-    /// The inbox is not empty, or the entity was put on hold so that its row must
-    /// stay; the lease continues.
+    /// The lease continues, because the inbox is not empty, or because the entity was put on hold
+    /// and its row must stay.
     Grown(EntityState),
-    /// The lease had been lost.
+    /// The lease was already lost.
     Lost,
 }
 
@@ -67,7 +68,8 @@ impl Operation for ReleaseEmpty<'_> {
         self.lease.update(Condition::All([self.lease.mine(), is_empty].into_iter().chain(may_go).collect()), changes)
     }
 
-    /// Recognises a landed first try, which left the entity free under this token.
+    /// Treats a refusal as success if the entity is free under this token, because then the first
+    /// try landed.
     fn judge(&self, reply: Written) -> Result<Released, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Released::Released,
@@ -80,8 +82,8 @@ impl Operation for ReleaseEmpty<'_> {
     }
 }
 
-/// Ends a lease whatever waits in the inbox. An exclusive holder sends a wake-up
-/// afterwards if deliveries wait.
+/// Ends a lease, whether or not deliveries wait. If they do, an exclusive holder must send a
+/// wake-up afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Release<'a> {
     pub lease: &'a Lease,
@@ -99,8 +101,8 @@ impl Operation for Release<'_> {
     }
 }
 
-/// Marks the hand-over of a drain before its release, whether or not its wake-up can be
-/// sent. If it cannot, the lease expires, and the holder does not count as vanished.
+/// Marks that a drain is about to hand over. If the drain then cannot send its wake-up, the lease
+/// expires, and the mark shows that the holder did not vanish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkHandOver<'a> {
     pub lease: &'a Lease,
@@ -113,21 +115,23 @@ impl Operation for MarkHandOver<'_> {
         self.lease.update(self.lease.mine(), vec![Change::set(a::HANDOVER, ABOUT_TO.as_millis())])
     }
 
-    /// Accepts every reply: a second write changes nothing; a refusal means that the lease is gone.
+    /// Treats every reply as success: a second write changes nothing, and a refusal means that the
+    /// lease is gone.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Ends a drain's lease while deliveries wait, after sending a wake-up that names
-/// the lease's token. Until the next grant only that wake-up counts. Claims see that
-/// it is on its way and send none: otherwise each of theirs would find the entity
-/// held and be requeued until the inbox is empty.
+/// Ends a drain's lease while deliveries wait. The drain has already sent a wake-up with the
+/// lease's token. Until the next grant, only that wake-up counts.
+///
+/// Claims see in the row that the wake-up is on its way, and send none of their own. Such wake-ups
+/// would only find the entity leased and be requeued until the inbox is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver<'a> {
     pub lease: &'a Lease,
-    /// The next delivery is suspected. It stays so, but the count of
-    /// vanished holders starts again, because this one did not vanish.
+    /// Set if the next delivery is a suspect. The delivery remains a suspect, but the count of
+    /// vanished holders restarts, because this holder did not vanish.
     pub suspected: bool,
     /// The time at which the wake-up is due.
     pub due: Timestamp,
@@ -150,8 +154,8 @@ impl Operation for HandOver<'_> {
     }
 }
 
-/// Ends an exclusive lease while deliveries wait, and lets them take their turn:
-/// until `turn_until` only a drain is granted a lease. Any grant ends the turn.
+/// Ends an exclusive lease while deliveries wait, and gives the deliveries their turn: until
+/// `turn_until`, only a drain is granted a lease. Any grant ends the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct YieldToDeliveries<'a> {
     pub lease: &'a Lease,
@@ -170,7 +174,6 @@ impl Operation for YieldToDeliveries<'_> {
         self.lease.update(self.lease.mine(), changes)
     }
 
-    /// Like [`Release`].
     fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
         judge_release(self.lease, reply)
     }

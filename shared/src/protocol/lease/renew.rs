@@ -27,7 +27,7 @@ pub struct Renew<'a> {
 pub enum Renewed {
     /// The holder still has the lease.
     Renewed(EntityState),
-    /// The lease was lost: write nothing more.
+    /// The lease was lost. The holder must write nothing more.
     Lost,
 }
 
@@ -41,8 +41,8 @@ impl Operation for Renew<'_> {
         self.lease.update(condition, vec![Change::set(a::EXPIRES_AT, until)])
     }
 
-    /// A refusal under the holder's token means that a first try, or a faster clock,
-    /// has extended the lease as far already.
+    /// Treats a refusal as success if the holder still has the lease. Then the first try, or a
+    /// renewal by a faster clock, has already extended the lease as far.
     fn judge(&self, reply: Written) -> Result<Renewed, CorruptRow> {
         let state = match reply {
             Written::Landed(row) | Written::Refused(row) => state_of(row)?,

@@ -1,5 +1,4 @@
-//! Ends and renewals of a lease, recognised as the holder's own or not; and lease
-//! ids.
+//! Tests that releases and renewals are recognised as the holder's own, and tests of lease ids.
 
 use super::*;
 use crate::{
