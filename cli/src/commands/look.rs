@@ -1,4 +1,4 @@
-//! Look at orders, deliveries and jobs.
+//! The commands that show orders, deliveries and jobs.
 
 pub mod audit;
 pub mod console;

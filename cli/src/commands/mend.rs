@@ -1,4 +1,4 @@
-//! Stop, continue, repeat or remove.
+//! The commands that stop, continue, repeat or remove orders and deliveries.
 
 mod choice;
 pub mod discard;

@@ -1,4 +1,4 @@
-//! Sources, and checks of a deployment.
+//! The commands that change sources and check deployments.
 
 pub mod check;
 pub mod doctor;

@@ -1,4 +1,4 @@
-//! Try the serializer on this machine, and check signatures.
+//! The commands that try the serializer on this machine, and check signatures.
 
 pub mod local;
 pub mod send;

@@ -1,4 +1,4 @@
-//! `serializer audit`: checks the receipts.
+//! `serializer audit`: checks by the receipts that each order was applied in order and each delivery once.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,3 @@
-//! `serializer jobs`.
-
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};

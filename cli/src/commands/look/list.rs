@@ -1,4 +1,4 @@
-//! `serializer list`: orders, and why they do not move.
+//! `serializer list`: lists orders, and why they do not progress.
 
 use std::{cmp::Reverse, collections::BTreeMap, process::ExitCode};
 

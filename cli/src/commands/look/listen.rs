@@ -164,7 +164,6 @@ impl Listen {
         }
     }
 
-    /// Prints events.
     async fn watch(&self, mut reader: Reader, deployment: &Deployment) -> Result<ExitCode> {
         let (filter, mut left) = (self.filter(), self.limit.unwrap_or(u64::MAX));
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());

@@ -1,4 +1,4 @@
-//! `serializer status`: orders that do not move, and the rates of the others.
+//! `serializer status`: shows orders that do not progress, and the rates of deliveries.
 
 mod pace;
 

@@ -1,5 +1,3 @@
-//! `serializer discard`.
-
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,5 +1,3 @@
-//! `serializer erase`.
-
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};

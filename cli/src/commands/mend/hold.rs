@@ -1,5 +1,3 @@
-//! `serializer hold`.
-
 use std::process::ExitCode;
 
 use anyhow::Result;

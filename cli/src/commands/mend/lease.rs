@@ -101,7 +101,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Returns how keys and holders are printed. They may name customers, so only a local run prints them
+    /// Returns how keys and holders are printed. Keys and holders may name customers, so only a local run prints them
     /// unhashed by default.
     fn how(&self, deployment: &Deployment) -> Show {
         if self.raw || deployment.is_local() { Show::Raw } else { Show::Hashed }
@@ -172,7 +172,7 @@ async fn find(leases: &Leases, name: &str) -> Result<Option<LeaseView>> {
     }
 }
 
-/// Keys in one request.
+/// The number of keys that one request reads.
 const PAGE: u32 = 1000;
 
 fn leases(deployment: &Deployment) -> Leases {

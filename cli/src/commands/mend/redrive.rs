@@ -1,5 +1,3 @@
-//! `serializer redrive`.
-
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -46,7 +44,7 @@ impl Redrive {
         }
     }
 
-    /// Appends to another order's inbox.
+    /// Appends the selected parked deliveries to the inbox of the order `to`.
     async fn redirect(&self, to: &EntityKey) -> Result<ExitCode> {
         let Deliveries { order, sequence, many } = &self.deliveries;
         let deployment = many.target.connect().await?;

@@ -30,7 +30,7 @@ use crate::commands::{
 };
 use report::Report;
 
-/// The most orders that a refusal names.
+/// The largest number of orders that a message names.
 const NAMED: usize = 10;
 
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ struct Found {
     waiting: u64,
     waiting_of: usize,
     blocked: usize,
-    /// Orders with claims after the backup that were not restored.
+    /// The keys of orders that accepted deliveries on the restored tables after the backup.
     in_use: Vec<String>,
     unreadable: usize,
 }

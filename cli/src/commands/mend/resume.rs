@@ -1,5 +1,3 @@
-//! `serializer resume`.
-
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,5 +1,3 @@
-//! `serializer retry`.
-
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,5 +1,3 @@
-//! `serializer rewind`.
-
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};

@@ -24,7 +24,7 @@ use crate::commands::{
     target::Deployment,
 };
 
-/// The most targets listed before the question.
+/// The largest number of targets that are listed before the question.
 const LISTED: usize = 50;
 
 /// A verb and the targets that the arguments choose.
@@ -36,7 +36,7 @@ pub struct Request<'a> {
     pub reason: Reason,
 }
 
-/// The targets, and how they are listed.
+/// The targets of a verb, and the table that lists them.
 struct Plan {
     targets: Vec<Target>,
     columns: &'static [&'static str],
@@ -70,7 +70,7 @@ impl Request<'_> {
         self.act(&plan.targets, &deployment, &interrupt).await
     }
 
-    /// Returns whether the operator chose targets by properties, and so may not know all that match.
+    /// Returns whether the operator chose targets by their properties, and so may not know each target.
     fn is_many(&self) -> bool {
         self.order.is_none() || !self.many.selection.is_empty()
     }
@@ -225,7 +225,7 @@ impl Request<'_> {
         Plan { columns: &["order", "state", ">waiting", ">since", "why"], rows, notes, targets }
     }
 
-    /// Plans to skip the delivery in front of an order, if the operator named that delivery.
+    /// Plans to skip the next delivery of an order. The operator must have named this delivery.
     async fn plan_of_skip(&self, order: &EntityKey, deployment: &Deployment) -> Result<Plan> {
         let Some(named) = self.sequence else {
             bail!("which delivery of {order}? `{}` shows the next", deployment.command("show", order.as_str()));
@@ -317,8 +317,8 @@ fn with_reason(outcome: &Outcome, reason: &Reason) -> Value {
     value
 }
 
-/// Ends a verb for one target after its sentence was printed. Prints the next commands to type, or fails if
-/// the verb was refused.
+/// Ends a verb for one target, after its outcome was printed. Prints the commands to run next, or fails if the verb was
+/// refused.
 async fn finish(outcome: &Outcome, order: &EntityKey, json: bool, deployment: &Deployment) -> Result<ExitCode> {
     if outcome.effect == Effect::Refused {
         bail!("{}", refused_text(outcome, order, deployment).await);

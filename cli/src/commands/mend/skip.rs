@@ -1,5 +1,3 @@
-//! `serializer skip`.
-
 use std::process::ExitCode;
 
 use anyhow::Result;

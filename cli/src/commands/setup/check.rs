@@ -1,5 +1,3 @@
-//! `serializer check`.
-
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,

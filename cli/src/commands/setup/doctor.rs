@@ -51,11 +51,11 @@ pub struct Doctor {
 /// The width of the column with the checks' names. Sources' names may be longer.
 const WIDEST: usize = 22;
 
-/// Checks that need AWS.
+/// The names of the checks that need AWS.
 const OF_AWS: &str =
     "credentials, clock, stack, door, drift, concurrency, functions, Parameter Store, alarm topic, permissions";
 
-/// Checks that need the stack's outputs and parameters.
+/// The names of the checks that need the stack's outputs and parameters.
 const OF_STACK: &str = "stack, door, drift, concurrency, functions, Parameter Store, alarm topic";
 
 struct Report {
@@ -101,7 +101,7 @@ impl Doctor {
         Ok(report.end())
     }
 
-    /// Returns whether AWS answers.
+    /// Makes the checks that need AWS, and returns whether AWS answers.
     async fn of_aws(&self, deployment: &Deployment, report: &mut Report) -> bool {
         let (services, env) = (Services::of(&deployment.account), &deployment.env);
         let (findings, answers) = stack::caller(&services, env).await;

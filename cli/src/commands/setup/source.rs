@@ -83,7 +83,7 @@ struct Written {
 }
 
 impl ChangeOptions {
-    /// Changes a source in the document; returns `None` if the operator declined.
+    /// Changes a source in the document. Returns `None` if the operator declined.
     async fn apply(
         &self,
         place: &Place,
@@ -168,12 +168,12 @@ fn known_by(source: &Source) -> Result<&'static str> {
     })
 }
 
-/// Says how soon functions use a document.
+/// Describes how soon functions use a new document.
 fn soon() -> String {
     format!("running functions read it within {}", output::duration(REFRESH))
 }
 
-/// Says how long functions may still use the previous document.
+/// Describes how long functions may still use the previous document.
 fn late() -> String {
     output::duration(STALE)
 }

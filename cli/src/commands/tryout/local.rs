@@ -122,7 +122,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Runs the local deployment; `own` holds the functions of a user's own project.
+    /// Runs the local deployment. `own` names the functions and samples of a user's own project.
     pub async fn run(mut self, own: Option<OwnProject>) -> Result<ExitCode> {
         if let Some(own) = own
             && !self.no_functions
@@ -143,7 +143,7 @@ impl Local {
         self.serve(None).await
     }
 
-    /// Serves until Ctrl-C, or plays the samples in a folder and ends.
+    /// Serves until Ctrl-C. With `samples_in`, posts the samples of that folder and ends.
     async fn serve(self, samples_in: Option<&Path>) -> Result<ExitCode> {
         // The embedded DynamoDB logs a warning for every failed condition.
         let levels = Targets::new().with_default(Level::WARN).with_target("dynoxide", Level::ERROR);
@@ -295,7 +295,7 @@ impl Local {
         }
     }
 
-    /// Opens the sources in `file`, which is read again as the functions do.
+    /// Opens the sources document in `file`. The file is read again at intervals, as functions do.
     async fn open(&self, file: &Path) -> Result<LiveSources> {
         let document = Box::new(FileDocument(file.to_owned()));
         let opened = LiveSources::open(document, Env::system(), Arc::new(SourcesPrinter { json: self.json })).await;
@@ -309,7 +309,7 @@ impl Local {
         environment
     }
 
-    /// Returns the handler that invokes functions on this machine. Real credentials are never sent there.
+    /// Returns the handler that invokes functions on this machine. The handler never sends real credentials.
     fn invoke_handler(&self, deployment: &Deployment, sources: &LiveSources) -> Invoke {
         let engines = &deployment.engines;
         let account = Account {
@@ -410,7 +410,8 @@ fn send_line(url: &str, file: &Path, samples: &str) -> String {
     format!("{} send --sources {}{to} {samples}", this_command(), quoted(&file.to_string_lossy()))
 }
 
-/// Names samples to send: files of the folder if it exists, otherwise the command's own.
+/// Returns the arguments that select samples to send: the files in `folder` if the folder exists, otherwise the samples
+/// of a provider.
 fn at_hand(folder: &str, sources: &Sources) -> String {
     match sources.iter().next() {
         Some(source) if !Path::new(folder).is_dir() => format!("--provider {}", source.provider_name),
@@ -418,8 +419,8 @@ fn at_hand(folder: &str, sources: &Sources) -> String {
     }
 }
 
-/// Formats a line of an environment file that shells and dotenv readers read alike: with quotation marks and
-/// without escapes.
+/// Formats a line of an environment file. Shells and dotenv readers read the line alike, because its value has
+/// quotation marks where needed and no escapes.
 fn assignment(name: &str, value: &str) -> Result<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:@%+,-=".contains(c);
     let quotation_mark = match () {
@@ -470,8 +471,8 @@ fn watched(deployment: &Deployment, story: EventRecorder) -> Watched {
 /// The longest wait for killed processes to end.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Listeners for Ctrl-C and SIGTERM. Create them before the run prints that it serves: from then on, callers
-/// may stop it.
+/// Listeners for Ctrl-C and SIGTERM. Create the listeners before the command prints that it serves: callers may stop
+/// the command from then on.
 struct Stops {
     interrupted: Signal,
     terminated: Signal,
@@ -483,7 +484,7 @@ impl Stops {
     }
 }
 
-/// Waits for Ctrl-C, then for the work in progress. The next Ctrl-C stops at once.
+/// Waits for Ctrl-C or SIGTERM, then for the running handlers. The next Ctrl-C stops at once.
 async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option<ProcessIds>) -> Result<ExitCode> {
     let Stops { mut interrupted, mut terminated } = stops;
     tokio::select! {
@@ -508,7 +509,7 @@ async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option
     Ok(ExitCode::from(130))
 }
 
-/// Says what a stop waits for.
+/// Returns a message that names the orders for which a stop waits.
 fn stopping(at_work: &[String]) -> String {
     const SHOWN: usize = 3;
     if at_work.is_empty() {

@@ -44,7 +44,7 @@ pub struct Send {
     json: bool,
 }
 
-/// An endpoint's answer to an accepted delivery.
+/// The endpoint's answer to a webhook.
 #[derive(Debug, Default, Deserialize)]
 pub(in crate::commands) struct Accepted {
     pub(in crate::commands) accepted: Option<u64>,
@@ -54,7 +54,7 @@ pub(in crate::commands) struct Accepted {
 }
 
 impl Accepted {
-    /// Parses a body; other servers' bodies give an empty answer.
+    /// Parses the body of an answer. A body from another server gives an empty answer.
     pub(in crate::commands) fn of(body: &str) -> Self {
         serde_json::from_str(body).unwrap_or_default()
     }
@@ -121,7 +121,7 @@ impl Send {
         self.events.iter().map(read).chain(brought).collect()
     }
 
-    /// Says what to do if the server accepts none of the signatures.
+    /// Returns advice for the case that the server accepts none of the signatures.
     fn other_secrets(&self) -> String {
         let signed = match &self.sources {
             Some(path) => format!("the secrets in {}", path.display()),
@@ -130,8 +130,7 @@ impl Send {
         format!("It was signed with {signed}; name the server's document with --sources FILE.")
     }
 
-    /// Prints the answer. For a refusal, names the document: the server may use other sources than this
-    /// command.
+    /// Prints the server's answer to a sample.
     fn print(&self, path: &Path, answer: &Answer) {
         let said: Accepted = Accepted::of(&answer.body);
         if self.json {

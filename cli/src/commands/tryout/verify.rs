@@ -28,7 +28,7 @@ pub struct Verify {
     json: bool,
 }
 
-/// Exit code: the signature could not be checked.
+/// The exit code if the signature could not be checked.
 const CANNOT_TELL: u8 = 2;
 
 impl Verify {

@@ -17,18 +17,19 @@ use serializer::{
 };
 use webhook_serializer::time::Timestamp;
 
-/// The poll interval. CloudWatch Logs answers at least five such requests a second, and each poll reads two
-/// log groups.
+/// The poll interval. CloudWatch Logs answers at least five requests of this kind a second, and each poll reads two log
+/// groups.
 pub const EVERY: Duration = Duration::from_secs(2);
 
-/// The longest delay, in milliseconds, with which a line may appear behind newer lines.
+/// The longest delay in milliseconds after which CloudWatch Logs still shows a line behind newer lines.
 const LATE: u64 = 20_000;
 
-/// The most pages that one poll reads of a log group, and the lines of a page. The next poll continues there.
+/// The largest number of pages that one poll reads of a log group; a page has `LINES` lines. The next poll reads the
+/// pages that remain.
 const PAGES: u32 = 5;
 const LINES: u32 = 1000;
 
-/// The most deliveries whose topics are remembered.
+/// The largest number of deliveries whose topics are remembered.
 const REMEMBERED: usize = 10_000;
 
 pub struct Logs {
@@ -42,7 +43,7 @@ pub struct Logs {
 
 struct Group {
     name: String,
-    /// Lines before this time are left out.
+    /// Lines before this time, in epoch milliseconds, are left out.
     begin: u64,
     from: u64,
     newest: u64,
@@ -100,7 +101,7 @@ impl Logs {
         Ok(told.into_iter().map(|one| self.with_topic(one)).collect())
     }
 
-    /// Adds the topic to a worker's line. The topic comes from ingest's line about the same delivery.
+    /// Adds the topic to the event of a worker's line. The topic comes from ingest's line about the same delivery.
     fn with_topic(&mut self, mut one: OrderEvent) -> OrderEvent {
         let Some(place) = one.entity.clone().zip(one.sequence) else { return one };
         match &one.topic {
@@ -121,7 +122,7 @@ impl Logs {
 }
 
 impl Group {
-    /// Adds new lines to `told`. Lines that were read before a failure stay in it.
+    /// Adds new lines to `told`. Lines that were read before a failure stay in `told`.
     async fn look(&mut self, services: &Services, pattern: &str, told: &mut Vec<OrderEvent>) -> Result<(), Refusal> {
         for _ in 0..PAGES {
             let mut question = json!({
@@ -146,7 +147,7 @@ impl Group {
         Ok(())
     }
 
-    /// Returns a line's event, the first time it is seen.
+    /// Returns the event of a line, unless the line was seen before.
     fn take(&mut self, event: &Value) -> Option<OrderEvent> {
         let at = event["timestamp"].as_u64()?;
         self.newest = self.newest.max(at);

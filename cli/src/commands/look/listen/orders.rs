@@ -15,7 +15,7 @@ pub struct Orders {
 
 #[derive(Debug, Default)]
 struct Order {
-    /// `None` until the order's first sequence is known.
+    /// The next sequence to post; `None` until the order's first sequence is known.
     next: Option<Sequence>,
     through: Option<Sequence>,
     /// The newest sequence that was accepted before the command started.
@@ -27,8 +27,8 @@ struct Order {
 /// The next thing to post for an order.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// The delivery at `from`, at most the one at `through`. Without `from`, the order's first delivery since
-    /// the command's beginning.
+    /// The delivery at `from`; `through` is the last sequence to post. Without `from`, the first delivery of the order
+    /// since the time at which the command begins.
     Next {
         from: Option<Sequence>,
         through: Sequence,
@@ -37,8 +37,8 @@ pub enum Work {
 }
 
 impl Orders {
-    /// Adds an accepted delivery, together with earlier deliveries of its order that were not posted. `from`
-    /// is the order's first sequence, if known.
+    /// Adds an accepted delivery, and the earlier deliveries of its order that were not posted. `from` is the first
+    /// sequence of the order to post, if known.
     pub fn accepted(&mut self, entity: &EntityKey, from: Option<Sequence>, through: Sequence, is_past: bool) {
         let order = self.orders.entry(entity.clone()).or_default();
         order.next = order.next.or(from);
@@ -49,14 +49,14 @@ impl Orders {
         self.list(entity);
     }
 
-    /// Adds a delivery to post once more, before the order's waiting deliveries.
+    /// Adds a delivery to post once more, before other deliveries of its order.
     pub fn again(&mut self, delivery: Delivery) {
         let entity = delivery.entity().clone();
         self.orders.entry(entity.clone()).or_default().repeats.push_back(delivery);
         self.list(&entity);
     }
 
-    /// Returns one order's next work. The order gets no further work until [`done`](Self::done).
+    /// Returns the next work of one order. The order gets no further work until [`done`](Self::done).
     pub fn take(&mut self) -> Option<(EntityKey, Work)> {
         let entity = self.ready.pop_front()?;
         let order = self.orders.get_mut(&entity)?;
@@ -67,7 +67,7 @@ impl Orders {
         Some((entity, work))
     }
 
-    /// Ends an order's work. `next` is the order's next sequence, if the work posted from a sequence.
+    /// Ends the work of an order. `next` is the next sequence to post, if the work has determined one.
     pub fn done(&mut self, entity: &EntityKey, next: Option<Sequence>) {
         if let Some(order) = self.orders.get_mut(entity) {
             order.next = next.or(order.next);
@@ -76,8 +76,8 @@ impl Orders {
         self.list(entity);
     }
 
-    /// Counts the deliveries from before the command started. An order whose first sequence is unknown counts
-    /// as one.
+    /// Returns the number of deliveries that were accepted before the command started and remain to be posted. An order
+    /// whose first sequence is unknown counts as one.
     pub fn past(&self) -> u64 {
         let past = |order: &Order| match (order.past, order.next) {
             (None, _) => 0,

@@ -1,4 +1,5 @@
-//! Posts accepted deliveries to the receiver: several orders at a time, each in its sequence.
+//! Posts accepted deliveries to the receiver. Several orders are posted concurrently, the deliveries of each order in
+//! sequence.
 
 use std::{collections::HashSet, io::IsTerminal, process::ExitCode, sync::Mutex, time::Duration};
 
@@ -32,7 +33,7 @@ use crate::commands::{print_json, target::Deployment};
 /// The number of orders posted concurrently.
 const AT_ONCE: usize = 8;
 
-/// The read units for a delivery of at most 4 KB and its order.
+/// The read units that one delivery costs, if the delivery has at most 4 KB. Reading its order is included.
 pub const READS: u64 = 5;
 
 /// The pause before an unwritten delivery is read again. A claimed delivery is written soon or never; in the
@@ -40,13 +41,14 @@ pub const READS: u64 = 5;
 const GAP_PAUSE: Duration = Duration::from_millis(500);
 const GAP_LOOKS: u32 = 40;
 
-/// The most deliveries read in one request while the order's first one is searched.
+/// The largest number of deliveries that one request reads while an order's first delivery is searched.
 const PAGE: u64 = 25;
 
-/// The most characters shown of an answer.
+/// The largest number of characters that is shown of an answer.
 const SHOWN: usize = 200;
 
-/// The messages of accepted deliveries: ingest's, and that of a worker that appends a deferred delivery.
+/// The log messages of accepted deliveries: the message of ingest, and the message of a worker that appends a deferred
+/// delivery.
 const ACCEPTED: [&str; 2] = ["accepted", "deferred delivery appended"];
 
 struct Posting<'a> {
@@ -64,9 +66,9 @@ struct Posting<'a> {
 /// The result of an order's work.
 struct Done {
     order: EntityKey,
-    /// The order's next sequence.
+    /// The next sequence of the order to post.
     next: Option<Sequence>,
-    /// The delivery, and whether it got a 2xx; `None` if nothing was posted.
+    /// The posted delivery, and whether the answer was 2xx; `None` if nothing was posted.
     posted: Option<(Delivery, bool)>,
 }
 
@@ -204,7 +206,8 @@ impl Posting<'_> {
         Ok((next, Some(self.send(delivery, token).await?)))
     }
 
-    /// Finds the order's first sequence since the command's beginning; at most `through`.
+    /// Finds the first sequence of an order since the time at which the command begins. The result is at most
+    /// `through`.
     async fn first(&self, order: &EntityKey, through: Sequence) -> Result<Sequence> {
         let least = self.from.unwrap_or(Sequence(0));
         let is_older = |delivery: &&Delivery| match self.from {
@@ -306,8 +309,8 @@ fn accepted(delivery: &Delivery) -> OrderEvent {
     one.about(delivery)
 }
 
-/// Returns a channel with a message for each `r` and Enter. A process in the background must not read from the
-/// terminal: it would be stopped.
+/// Returns a channel that gets a message whenever the user types `r` and Enter. A background process does not read from
+/// the terminal, because the read would stop the process.
 fn keys() -> UnboundedReceiver<()> {
     let (pressed, keys) = unbounded_channel();
     let input = std::io::stdin();

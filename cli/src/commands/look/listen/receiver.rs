@@ -34,10 +34,10 @@ use crate::commands::{
     target::Deployment,
 };
 
-/// Marks a request that no worker sent.
+/// The header that tells requests of this command from requests of workers.
 const MARK: HeaderName = HeaderName::from_static("serializer-listen");
 
-/// The most requests without an answer for one delivery.
+/// The largest number of requests without an answer for one delivery.
 const TRIES: u32 = 3;
 
 /// The pauses between tries.
@@ -61,7 +61,7 @@ pub fn permit(to: &str, yes: bool) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a URL certainly leads to this machine; other names are not resolved.
+/// Returns whether a URL certainly leads to this machine. Names other than `localhost` are not resolved.
 fn is_loopback(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default();
     match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
@@ -74,15 +74,16 @@ fn is_loopback(url: &Uri) -> bool {
 pub struct Receiver {
     to: String,
     sender: Sender,
-    /// The secret of sources that do not forward, or with `--secret` of all.
+    /// The signing secret of sources that do not use the handler `forward`. With `--secret`, it is the signing secret
+    /// of all sources.
     secret: Secret,
     is_secret_given: bool,
-    /// `None` if the document cannot be read.
+    /// The sources document; `None` if it cannot be read.
     sources: Option<Sources>,
     limit: Duration,
     env: Env,
     is_away: AtomicBool,
-    /// The progress of past deliveries.
+    /// The progress bar of the deliveries that were accepted before the command started.
     pub bar: ProgressBar,
 }
 
@@ -99,7 +100,8 @@ impl Sent {
 }
 
 impl Receiver {
-    /// Prepares requests to `to`, and prints the secret to verify them with.
+    /// Creates a receiver that posts to `to`. A secret that this function generates is printed, so that the user can
+    /// verify the requests.
     pub async fn new(to: &str, is_secret_given: bool, limit: Duration, deployment: &Deployment) -> Result<Self> {
         let text = if is_secret_given { secret::read("the secret to sign with")? } else { secret::random() };
         let secret = Secret::new(text.clone());
@@ -139,8 +141,8 @@ impl Receiver {
         &self.to
     }
 
-    /// Posts a delivery until the receiver answers, or until [`TRIES`] requests got no answer. Each request
-    /// without an answer, except the last, is passed to `unanswered`.
+    /// Posts a delivery until the receiver answers, or until [`TRIES`] requests got no answer. `unanswered` gets each
+    /// request without an answer, except the last one.
     pub async fn post(&self, delivery: &Delivery, token: FencingToken, unanswered: impl Fn(&Sent)) -> Result<Sent> {
         let (mut tries, mut pause) = (0, SHORTEST_PAUSE);
         loop {

@@ -1,4 +1,4 @@
-//! Polls the rows of a local run and compares them.
+//! Polls the orders' rows of a local run, and derives events from their changes.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -19,10 +19,10 @@ pub const EVERY: Duration = Duration::from_millis(500);
 /// The number of polls after which an unwritten sequence counts as abandoned.
 const LOOKS: u32 = 40;
 
-/// Deliveries in one request.
+/// The number of deliveries that one request reads.
 const AT_ONCE: usize = 25;
 
-/// The orders' rows at the last poll.
+/// Reads the orders' rows, and keeps those of the last poll for comparison.
 pub struct Rows {
     operator: Operator,
     env: Env,
@@ -37,7 +37,7 @@ impl Rows {
         Self { operator, env, begin, known: None, claimed: Vec::new() }
     }
 
-    /// Returns the events since the last poll. The first poll returns those since `begin`.
+    /// Returns the events since the last poll. The first poll returns the events since `begin`.
     pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
         let now = self.env.now();
         let (mut rows, mut told) = (HashMap::new(), Vec::new());

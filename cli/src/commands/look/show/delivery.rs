@@ -63,7 +63,7 @@ impl Show {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Explains why there is no such delivery.
+    /// Fails with an explanation if the delivery does not exist.
     async fn check(&self, sequence: Sequence, single: &Single, deployment: &Deployment) -> Result<()> {
         let order = &self.order;
         if !matches!(single.content, Content::Nothing) {
@@ -203,10 +203,10 @@ fn parts(redacted: Redacted) -> (Node, Vec<String>) {
     (redacted.node, redacted.pointers)
 }
 
-/// The most hidden places that are named.
+/// The largest number of hidden values that the output names.
 const NAMED: usize = 8;
 
-/// The most characters of a value on one line.
+/// The largest number of characters that is shown of a value on one line.
 const LONGEST: usize = 200;
 
 fn hidden(pointers: &[String]) -> String {

@@ -1,4 +1,4 @@
-//! An order's operations log.
+//! Prints the operations log of an order.
 
 use std::process::ExitCode;
 

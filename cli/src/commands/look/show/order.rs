@@ -32,14 +32,14 @@ use crate::commands::{print_json, setup::source::whereabouts, similar, target::D
 /// A source that the sources document pauses.
 struct PausedSource {
     name: SourceName,
-    /// The time at which a worker looks again, if a worker has found the source paused.
+    /// The time at which a worker tries again, if a worker has found the source paused.
     looked_at_again: Option<Timestamp>,
 }
 
 /// A wake-up that is delayed for longer than this was delayed by a pause.
 const PAUSED_FOR: Duration = Duration::from_secs(120);
 
-/// Returns the next delivery's source if that source is paused. Also `None` if the sources document cannot be
+/// Returns the next delivery's source if that source is paused. Returns `None` too if the sources document cannot be
 /// read.
 async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<PausedSource> {
     let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
@@ -182,7 +182,7 @@ fn print_waiting(waiting: &[Item], again: &BTreeMap<Sequence, Settlement>, now: 
     }
 }
 
-/// Prints the settled deliveries, except those in the list of parked ones.
+/// Prints the settled deliveries, without those that are parked: parked deliveries have a list of their own.
 fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
     let mut table = Table::new(&["settled", "outcome", "topic", "delivery", ">attempts", ">waited", ">token"]);
     for (sequence, past) in settled.iter().filter(|(sequence, _)| parked.iter().all(|one| one.sequence != **sequence)) {

@@ -36,7 +36,7 @@ fn figures(survey: &Survey) -> Vec<(Option<SourceName>, SourceFigures)> {
     figures
 }
 
-/// Prints the figures, if there are any. `deliveries` says whether the rows of deliveries were read.
+/// Prints rates and lag by source, if there are any. `deliveries` says whether the rows of deliveries were read.
 pub fn print(survey: &Survey, deliveries: bool, now: Timestamp) {
     let pace = &survey.overview.pace;
     let window = duration(WINDOW);

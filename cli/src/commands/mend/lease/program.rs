@@ -12,10 +12,10 @@ use tokio::{
     signal::unix::{Signal as Arrivals, SignalKind, signal},
 };
 
-/// A program in a separate process group. Dropping this before the program has ended kills the group.
+/// A program in a separate process group. Dropping the value before the program has ended kills the group.
 ///
-/// In a terminal, that group runs in the background. A program that reads from the terminal is stopped by
-/// SIGTTIN; it then gets the foreground, and this process takes the foreground back at the end.
+/// In a terminal, the group runs in the background. SIGTTIN stops a program that reads from the terminal. The program
+/// then gets the foreground, and this process takes the foreground back at the end.
 pub(super) struct Program {
     child: Child,
     group: Pid,
@@ -23,13 +23,13 @@ pub(super) struct Program {
     terminal: Option<File>,
 }
 
-/// Signals that are passed on to the program.
+/// Listeners for the signals that this process gets. Most signals are passed on to the program.
 pub(super) struct PassedOn {
     interrupted: Arrivals,
     terminated: Arrivals,
     hung_up: Arrivals,
     continued: Arrivals,
-    /// The terminal's Ctrl-Z, which is not passed on: a suspended program loses its lease.
+    /// Ctrl-Z in the terminal. This signal is not passed on, because a suspended program would lose its lease.
     suspended: Arrivals,
     child: Arrivals,
 }

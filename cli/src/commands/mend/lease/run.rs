@@ -21,13 +21,13 @@ use super::{
 };
 use crate::commands::target::Target;
 
-/// Exit code: somebody else has the lease, and the program was not started.
+/// The exit code if another holder has the lease. The program was not started.
 const HELD: u8 = 75;
 
-/// Exit code: the lease was lost, and the program and all its processes were killed.
+/// The exit code if the lease was lost. The program and all its processes were killed.
 const LOST: u8 = 76;
 
-/// A shell's exit code for a program that cannot be started.
+/// The exit code with which shells report a program that cannot be started.
 const NO_PROGRAM: u8 = 127;
 
 #[derive(Debug, Args)]

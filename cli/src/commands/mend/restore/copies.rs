@@ -6,10 +6,10 @@ use webhook_serializer::time::Timestamp;
 
 use crate::commands::target::Deployment;
 
-/// The largest difference, in milliseconds, between equal times: a typed time has whole seconds.
+/// The difference in milliseconds up to which two times count as equal. A typed time has whole seconds.
 const ALIKE: u64 = 1_000;
 
-/// Returns the time of the backup: the given one, or the one that the tables know.
+/// Returns the time of the backup: the given time, or the time that AWS has recorded for the restored tables.
 ///
 /// # Errors
 ///

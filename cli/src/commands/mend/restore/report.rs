@@ -19,17 +19,18 @@ use webhook_serializer::{
 use super::{NAMED, set_aside};
 use crate::commands::target::Deployment;
 
-/// Senders are asked for deliveries from this long before the backup on: some were in transit then.
+/// How long before the backup the operator has to look for deliveries at the senders. Some deliveries were in transit
+/// at the time of the backup.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
-/// Orders in one request.
+/// The number of orders that are read concurrently.
 const AT_ONCE: usize = 32;
 
 /// The results of all runs of a restore.
 #[derive(Debug, Default)]
 pub struct Report {
     orders: u64,
-    /// Restored by an earlier run.
+    /// Orders that an earlier run restored.
     already: Vec<EntityKey>,
     set_aside: u64,
     set_aside_of: u64,

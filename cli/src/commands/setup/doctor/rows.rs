@@ -1,4 +1,4 @@
-//! Checks of the rows: formats, silent sources, late jobs, orders in trouble.
+//! Checks of the rows: formats, sources without deliveries, late jobs, and orders that need attention.
 
 use std::time::Duration;
 

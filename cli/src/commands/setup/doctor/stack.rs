@@ -17,13 +17,13 @@ use webhook_serializer::{
 
 use super::finding::Finding;
 
-/// A larger clock offset makes the printed ages wrong.
+/// The largest accepted offset of this machine's clock. A larger offset makes the printed ages wrong.
 const OFF: Duration = Duration::from_secs(30);
 
 /// Parameter Store's default quota, in reads a second.
 const READS: u64 = 40;
 
-/// The most workers that the advice suggests.
+/// The largest number of workers that the advice suggests.
 const MOST_WORKERS: u64 = 100;
 /// Parameter Store throttles when more functions than this start at once.
 const MANY: u64 = 500;
@@ -36,7 +36,7 @@ const BETWEEN: Duration = Duration::from_secs(5);
 const FUNCTIONS: [(&str, &str); 3] =
     [("ingest", "IngestFunction"), ("worker", "WorkerFunction"), ("scheduler", "SchedulerFunction")];
 
-/// Checks the credentials and the clock. Also returns whether AWS can be asked at all.
+/// Checks the credentials and the clock. Also returns whether AWS accepts further requests.
 pub async fn caller(services: &Services, env: &Env) -> (Vec<Finding>, bool) {
     const CHECK: &str = "credentials";
     match services.query(Service::STS, "2011-06-15", "GetCallerIdentity", &[]).await {
@@ -100,7 +100,8 @@ pub fn status(stack: &Stack) -> Finding {
     }
 }
 
-/// Checks for changes by hand; without `detect`, reports the last detection.
+/// Checks whether the stack's resources were changed by hand. Without `detect`, the check reports the last drift
+/// detection.
 pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) -> Finding {
     const CHECK: &str = "drift";
     let (mut status, mut at) = stack.drift.clone();
@@ -197,8 +198,8 @@ pub async fn concurrency(services: &Services, stack: &Stack) -> (Finding, Option
     (enough(all, unreserved, workers, ingest), Some(all))
 }
 
-/// Returns a suitable number of workers for an account: half of the unreserved concurrency, or nine tenths of
-/// it if ingest has its own. At most `MOST_WORKERS`.
+/// Returns a suitable number of workers for an account: half of the unreserved concurrency, or nine tenths if ingest
+/// has reserved concurrency. The result is at least 2 and at most [`MOST_WORKERS`].
 fn suitable(unreserved: u64, ingest: u64) -> u64 {
     let share = if ingest == 0 { unreserved / 2 } else { unreserved - unreserved / 10 };
     share.clamp(2, MOST_WORKERS)
@@ -333,7 +334,7 @@ pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u
     }
 }
 
-/// Returns how many functions that read the sources run at once at most.
+/// Returns the largest number of functions that run at the same time and read the sources.
 fn concurrent_functions(stack: &Stack, limit: u64) -> u64 {
     let ingest = stack.number("IngestConcurrency").filter(|reserved| *reserved > 0).unwrap_or(limit);
     limit.min(ingest + stack.number("WorkerConcurrency").unwrap_or(0))
@@ -377,7 +378,7 @@ const WITHOUT_FUNCTION_URLS: [&str; 8] = [
     "me-central-1",
 ];
 
-/// Checks that the region offers the front door that the stack is deployed with.
+/// Checks that the region offers the stack's front door, which is a Function URL or an HTTP API.
 pub fn door(region: &str, stack: &Stack) -> Finding {
     const CHECK: &str = "door";
     let door = stack.parameters.get("FrontDoor").map_or("function-url", String::as_str);
@@ -388,8 +389,8 @@ pub fn door(region: &str, stack: &Stack) -> Finding {
     Finding::ok(CHECK, door)
 }
 
-/// Checks that alarms reach somebody through the topic of the observability stack. That stack is searched
-/// under the name that samconfig.toml gives it.
+/// Checks that alarms reach somebody through the topic of the observability stack. The check finds that stack by the
+/// name that samconfig.toml gives it.
 pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     const CHECK: &str = "alarm topic";
     let name = format!("{}-observability", stack.name);

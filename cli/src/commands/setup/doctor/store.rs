@@ -12,7 +12,7 @@ use webhook_serializer::protocol::format::attribute as a;
 use super::finding::Finding;
 use crate::commands::target::Deployment;
 
-/// An unused key. Requests for it, under a condition that never holds, change nothing.
+/// A key that no order has. Write requests for this key carry the condition [`NEVER`], so they change nothing.
 const NOBODY: &str = "serializer-doctor/nobody";
 const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
 
@@ -94,8 +94,8 @@ impl<'a> Parts<'a> {
         findings
     }
 
-    /// Compares a table's KMS key with the stack's parameter `TableKeyArn`, if that is set. The parameter has
-    /// no effect on existing tables that the stack uses.
+    /// Compares a table's KMS key with the stack's parameter `TableKeyArn`, if the parameter is set. The parameter has
+    /// no effect on a table that existed before the stack.
     fn encryption(&self, what: &str, name: &str, table: &TableDescription) -> Option<Finding> {
         let check = format!("encryption of {what}");
         let wanted = self.deployment.stack.as_ref()?.parameters.get("TableKeyArn").filter(|key| !key.is_empty())?;
@@ -109,7 +109,7 @@ impl<'a> Parts<'a> {
         Some(Finding::warning(&check, says, advice))
     }
 
-    /// Checks point-in-time recovery and deletion protection. A restored table has neither, and the template
+    /// Checks point-in-time recovery and deletion protection. A restored table has neither setting, and the template
     /// leaves deletion protection to the operator.
     async fn recovery(&self, what: &str, name: &str, is_protected: bool) -> Finding {
         let check = format!("recovery of {what}");
@@ -137,7 +137,8 @@ impl<'a> Parts<'a> {
         Finding::ok(&check, format!("{name} is protected, and can be restored to any second of 35 days"))
     }
 
-    /// Checks the queue's visibility timeout against `worker`, a worker's timeout in seconds.
+    /// Checks the queue's visibility timeout against the timeout of a worker, `worker`, in seconds. Also checks the
+    /// dead-letter queue.
     pub async fn queue_is_well(&self, worker: Option<u64>, dead_letters: Option<&str>) -> Vec<Finding> {
         const CHECK: &str = "queue";
         let attributes = [QueueAttributeName::VisibilityTimeout, QueueAttributeName::ApproximateNumberOfMessages];
@@ -180,8 +181,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Tries each permission that operators need, by requests that change nothing. Reports missing
-    /// permissions.
+    /// Tries each permission that operators need, by requests that change nothing, and reports missing permissions.
     pub async fn permissions(&self) -> Vec<Finding> {
         const CHECK: &str = "permissions";
         let (mut tried, mut findings) = (0, Vec::new());
@@ -287,7 +287,7 @@ fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str])
     ))
 }
 
-/// Returns the verbs that need a permission.
+/// Returns the commands that need a permission.
 fn used_for(action: &str) -> &'static str {
     match action {
         "GetItem" => "show, and all others",
@@ -306,7 +306,7 @@ enum Answer {
     Unknown(String),
 }
 
-/// Classifies a reply. A failed condition proves the permission: DynamoDB evaluates it only for
+/// Classifies a reply. A failed condition proves the permission, because DynamoDB evaluates conditions only for
 /// permitted callers.
 fn answered<T, E, R>(result: &Result<T, SdkError<E, R>>) -> Answer
 where

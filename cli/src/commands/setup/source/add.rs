@@ -1,5 +1,3 @@
-//! `serializer source add`.
-
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -177,7 +175,8 @@ fn set(fields: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> 
     }
 }
 
-/// Returns the table `invoke` of a function. A seventh colon in an ARN begins the qualifier.
+/// Returns the value of the field `invoke`. The qualifier follows the seventh colon of an ARN, or the first colon of a
+/// name.
 fn invoke(function: &str) -> Value {
     let own = if function.starts_with("arn:") { 6 } else { 0 };
     match function.match_indices(':').nth(own) {

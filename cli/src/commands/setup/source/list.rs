@@ -1,5 +1,3 @@
-//! `serializer source list`.
-
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,5 +1,3 @@
-//! `serializer source pause` and `serializer source resume`.
-
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Result, ensure};
@@ -48,7 +46,7 @@ struct PauseOptions {
     target: Target,
 }
 
-/// Running functions have read the new document after the refresh interval and this time.
+/// The time after the refresh interval by which all running functions have read the new document.
 const A_MOMENT: Duration = Duration::from_secs(10);
 
 impl Pause {

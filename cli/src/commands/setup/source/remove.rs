@@ -1,5 +1,3 @@
-//! `serializer source remove`.
-
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
@@ -30,7 +28,7 @@ pub(super) struct Remove {
     target: Target,
 }
 
-/// The most orders that are named.
+/// The largest number of orders that a message names.
 const SHOWN: usize = 3;
 
 impl Remove {
@@ -57,7 +55,7 @@ impl Remove {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns how many of the source's deliveries wait; `None` if the deployment cannot be read from here.
+    /// Returns the number of the source's deliveries that wait. Returns `None` if the options name no deployment.
     async fn waiting(&self) -> Result<Option<usize>> {
         if !self.target.is_named() {
             output::complain("waiting deliveries were not checked; give --local or --stack to check them");

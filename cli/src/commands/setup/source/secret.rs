@@ -1,5 +1,5 @@
-//! Secrets come from a prompt or a pipe, never from the command line: shells remember it, and every user of
-//! the machine sees it.
+//! Reads secrets from a prompt or a pipe, never from the command line. Shells remember command lines, and every user of
+//! the machine can see them.
 
 use std::io::{IsTerminal, Read};
 
@@ -8,7 +8,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use console::Term;
 use webhook_serializer::time::{Random, SystemRandom};
 
-/// Asks for `what` at a terminal, without showing it; otherwise reads standard input, without the newline at its end.
+/// Reads a secret. A terminal shows the prompt `what` and hides the input. Otherwise the secret is standard input
+/// without its final newline.
 ///
 /// # Errors
 ///

@@ -1,5 +1,3 @@
-//! `serializer source test`.
-
 use std::{cmp::Reverse, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};

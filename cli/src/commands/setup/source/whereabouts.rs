@@ -89,7 +89,7 @@ impl DocumentLocation {
 }
 
 impl Document {
-    /// Finds the document; options take precedence over the environment.
+    /// Finds the document. Options take precedence over the environment.
     pub(super) async fn place(&self, deployment_name: DeploymentName<'_>) -> Result<Place> {
         let origin = match (&self.sources, &self.sources_parameter, &self.sources_secret) {
             (Some(path), _, _) => SourcesOrigin::File(path.clone()),
@@ -153,7 +153,6 @@ pub async fn configured(deployment: &Deployment) -> Result<Sources> {
     Ok(sources(&Place::at(origin, Some(&deployment.account))?).await?.1)
 }
 
-/// A deployment's variables.
 struct DeploymentVariables<'a>(&'a BTreeMap<String, String>);
 
 impl Variables for DeploymentVariables<'_> {

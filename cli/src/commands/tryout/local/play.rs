@@ -1,4 +1,4 @@
-//! `serializer local --demo` in a user's own project: posts its samples, each twice, and judges the results.
+//! `serializer local --demo` in a user's own project: posts the project's samples, each twice, and checks the results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,12 +36,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 type Place = (EntityKey, Sequence);
 
-/// A sample that was sent until an answer named its sequence. If it was sent more than once, an earlier copy
+/// A sample that was sent until an answer named its sequence. If the sample was sent more than once, an earlier copy
 /// may be stored under a sequence that no answer named.
 #[derive(Debug, Clone)]
 struct Sent {
     place: Place,
-    /// The delivery's name in the recording, at each of its sequences.
+    /// The delivery's name in the recording, which all sequences of the delivery share.
     name: String,
 }
 
@@ -82,8 +82,8 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Ev
     Ok(judge(&told, &rounds, in_time))
 }
 
-/// Sends a sample until an answer names its sequence, at most until `give_up` on the monotonic clock. A busy
-/// machine may answer 503 or 202; the sample is then sent again, as senders do.
+/// Sends a sample until an answer names its sequence, or until `give_up` on the monotonic clock. A busy machine may
+/// answer 503 or 202; the sample is then sent again, as senders do.
 async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration) -> Result<Place> {
     let env = Env::system();
     loop {
@@ -102,8 +102,8 @@ async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration)
     }
 }
 
-/// Reads and signs the samples in a folder, by name. Each must be a different delivery, or results would be
-/// mixed up.
+/// Reads and signs the samples in a folder, sorted by name. Each sample must be a different delivery, because the
+/// results are told apart by delivery.
 fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> {
     let shown = folder.display();
     let files = std::fs::read_dir(folder).with_context(|| format!("{shown} cannot be read"))?;
@@ -137,8 +137,8 @@ fn settlement(told: &[OrderEvent], (entity, sequence): &Place) -> Option<Settlem
     })
 }
 
-/// Returns the outcomes of a delivery at all its sequences, except repeats. A repeat says only that another
-/// copy was settled, and that copy may have been parked.
+/// Returns the outcomes of a delivery at all its sequences, except repeats. A repeat says only that another copy of the
+/// delivery was settled, and that copy may have been parked.
 fn outcomes(told: &[OrderEvent], sent: &Sent) -> impl Iterator<Item = Settlement> {
     let of_it = told.iter().filter(|happening| happening.entity == sent.place.0 && happening.name == sent.name);
     of_it.filter_map(|happening| match happening.what {
@@ -257,7 +257,8 @@ mod tests {
         assert!(nowhere.says.contains("a/1 #2: repeat"), "{}", nowhere.says);
     }
 
-    /// Serves these answers in turn, then repeats the last; counts the requests.
+    /// Starts a server that gives these answers in turn and then repeats the last one. Also returns a counter of the
+    /// requests.
     async fn endpoint(answers: &'static [(u16, &'static str)]) -> (Sender, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();

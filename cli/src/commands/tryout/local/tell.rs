@@ -1,4 +1,4 @@
-//! Prints a local run's events, a line each, wherever the worker runs.
+//! Prints the events of a local run, one line each, whether the workers run in this process or in others.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Observer for SourcesPrinter {
     }
 }
 
-/// Prints refused webhooks, of which no rows exist.
+/// Prints refused webhooks. No row records a refused webhook.
 #[derive(Debug)]
 pub(super) struct RefusalsPrinter {
     pub(super) json: bool,
@@ -104,8 +104,8 @@ impl EventPrinter {
         }
     }
 
-    /// Returns the error of a failed attempt. It is read from the rows: logs omit errors, which may quote a
-    /// body.
+    /// Returns the error of a failed attempt. The error is read from the rows, because logs omit errors, which may
+    /// quote a body.
     async fn error(&self, happening: &OrderEvent) -> Option<String> {
         match &happening.what {
             EventKind::Failed { error, .. } if !error.is_empty() => Some(error.clone()),
@@ -121,7 +121,7 @@ impl EventPrinter {
         }
     }
 
-    /// Returns further lines for people: the error, and the command that helps.
+    /// Returns the text behind the line of an event: the error, and the command that helps.
     fn besides(&self, happening: &OrderEvent, error: Option<&str>) -> String {
         let is_told = matches!(&happening.what, EventKind::Failed { error, .. } if !error.is_empty());
         let error = error.filter(|_| !is_told).map(|error| format!(": {error}")).unwrap_or_default();
