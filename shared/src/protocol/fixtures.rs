@@ -40,7 +40,6 @@ pub fn landed<O: Operation>(operation: &O, row: &mut Option<Row>) -> O::Outcome 
     operation.judge(Written::Landed(row.clone())).expect("a sound row")
 }
 
-/// Returns the row after an operation.
 pub fn after(operation: &impl Operation, row: &Row) -> Row {
     evaluate(&operation.write(), Some(row)).expect("it lands").expect("a row")
 }

@@ -1,5 +1,5 @@
-//! Maintenance of the tables, as operations on their rows: holds, the operations log,
-//! erasure, retention, the sweep's position, the list of jobs, and restores.
+//! Maintenance operations on the tables: holds, the operations log, erasure, retention, the sweep's
+//! position, the list of jobs, and restores.
 
 mod act;
 mod erase;
@@ -50,7 +50,8 @@ mod tests {
         (operation.judge(reply.clone()).expect("it can be read"), reply)
     }
 
-    /// Runs an operation twice and returns the second reply; both have the same outcome.
+    /// Runs an operation twice, asserts that both runs have the same outcome, and returns the
+    /// second reply.
     fn twice<O: Operation<Outcome: Debug + PartialEq>>(table: &MemoryTable, operation: &O) -> Written {
         let (first, _) = done(table, operation);
         let (second, reply) = done(table, operation);

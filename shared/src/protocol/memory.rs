@@ -1,5 +1,5 @@
-//! Tables in memory, for models, simulations and tests. The conformance tests compare
-//! them with DynamoDB.
+//! Tables in memory, for models, simulations and tests. The conformance tests check that they
+//! behave as DynamoDB does.
 
 use std::{
     cmp::Ordering,
@@ -17,7 +17,7 @@ use super::{
     },
 };
 
-/// Applies `write` to `row`, the item at its key. Returns the row afterwards, or `Err` if
+/// Applies `write` to `row`, the item at the write's key. Returns the row afterwards, or `Err` if
 /// the condition fails.
 #[expect(clippy::result_unit_err, reason = "a refusal carries no data")]
 pub fn evaluate(write: &Write, row: Option<&Row>) -> Result<Option<Row>, ()> {
@@ -147,12 +147,12 @@ impl Scaled {
     }
 }
 
-/// Requests that DynamoDB rejects as invalid.
+/// The limits of DynamoDB: rejects requests that DynamoDB rejects as invalid.
 mod limits {
     use super::{Action, Change, Comparison, Condition, Key, Operand, Row, Scaled, TableError, Value, Write};
 
     const ITEM_BYTES: usize = 400 * 1024;
-    /// The most writes of a transaction, and the most keys of a batch.
+    /// The most writes in a transaction, and the most keys in a batch.
     const MOST: usize = 100;
     const TOKEN_CHARS: usize = 36;
 
@@ -208,7 +208,7 @@ mod limits {
         }
     }
 
-    /// Checks a write whose condition holds.
+    /// Checks the effect of a write whose condition holds, as DynamoDB does.
     pub(super) fn check_landing(write: &Write, before: Option<&Row>, after: Option<&Row>) -> Result<(), TableError> {
         if let Action::Update(changes) = &write.action {
             let is_no_number = |change: &Change| match change {
@@ -261,7 +261,7 @@ mod limits {
     }
 }
 
-/// The texts of partition and sort key, in the order of a table's rows.
+/// The partition key and the sort key as texts, which sort as a table's rows do.
 type RowKey = (String, String);
 
 #[derive(Debug, Default)]
@@ -270,7 +270,6 @@ struct State {
     transactions: HashMap<String, Vec<Write>>,
 }
 
-/// Tables in memory, created on first use.
 #[derive(Debug, Default)]
 pub struct MemoryTable(Mutex<State>);
 
@@ -279,13 +278,14 @@ impl MemoryTable {
         Self::default()
     }
 
-    /// Returns all rows of a table in the order of their keys.
+    /// Returns all rows of a table, sorted by key.
     pub fn rows(&self, table: &TableName) -> Vec<Row> {
         let state = self.0.lock().expect("no one panics while holding this");
         state.tables.get(table).map(|rows| rows.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Returns all rows of handlers' own tables, named by table and key.
+    /// Returns all rows of handlers' own tables. The name of a row consists of its key and its
+    /// table.
     #[cfg(feature = "testing")]
     pub(crate) fn named(&self) -> BTreeMap<String, Row> {
         let state = self.0.lock().expect("no one panics while holding this");
@@ -299,7 +299,7 @@ impl MemoryTable {
         named.flatten().collect()
     }
 
-    /// Deletes expired rows, as DynamoDB's TTL does, and returns their number.
+    /// Deletes expired rows, as DynamoDB's TTL does, and returns the number of deleted rows.
     pub fn purge(&self, table: &TableName, is_expired: impl Fn(&Row) -> bool) -> usize {
         let mut state = self.0.lock().expect("no one panics while holding this");
         let Some(rows) = state.tables.get_mut(table) else { return 0 };
@@ -340,7 +340,7 @@ impl State {
         };
     }
 
-    /// Returns the row after `write`, or the inner `Err` if its condition fails.
+    /// Returns the row after `write`, or the inner `Err` if the write's condition fails.
     fn outcome(&self, write: &Write) -> Result<Result<Option<Row>, ()>, TableError> {
         let before = self.row(&write.key);
         let outcome = evaluate(write, before);

@@ -1,4 +1,4 @@
-//! The entity's row.
+//! The entity's row, parsed into [`EntityState`].
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -15,17 +15,15 @@ use super::{
 };
 use crate::time::{CLOCKS_APART, Nonce, Timestamp};
 
-/// The kind of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaseKind {
-    /// Held by a worker, which must empty the inbox.
+    /// The lease of a worker, which must empty the inbox.
     Drain,
-    /// Held by anybody else, such as a job or a script.
+    /// The lease of any other holder, such as a request, a job or a script.
     Exclusive,
 }
 
 impl LeaseKind {
-    /// Returns the stored form.
     pub fn as_str(self) -> &'static str {
         match self {
             LeaseKind::Drain => "drain",
@@ -34,8 +32,8 @@ impl LeaseKind {
     }
 }
 
-/// A description of a holder for people: function, instance, request. Cut to
-/// [`HolderInfo::MAX_BYTES`].
+/// A description of a lease's holder for operators: function, instance, request. The text is cut to
+/// [`HolderInfo::MAX_BYTES`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HolderInfo(String);
 
@@ -54,28 +52,27 @@ impl HolderInfo {
 /// The lease in an entity's row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Held {
-    /// The nonce of the acquire call.
+    /// The nonce of the acquire call that was granted the lease.
     pub holder: Nonce,
     pub kind: LeaseKind,
     /// The end of the lease, by the holder's clock.
     pub expires_at: Timestamp,
 }
 
-/// The reason why an entity is blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockReason {
     /// The delivery at `head + 1` was given up, and its source is configured to block.
     Attempts,
-    /// The row at `head + 1` is missing and was claimed so long ago that its retention
-    /// may have ended.
+    /// The delivery at `head + 1` is missing. It was claimed so long ago that its retention may
+    /// have ended.
     Expired,
-    /// [`VANISHED_BEFORE_START`] consecutive workers vanished with the delivery at
-    /// `head + 1` before they could start its handler.
+    /// [`VANISHED_BEFORE_START`] consecutive lease holders vanished with the delivery at `head + 1`
+    /// before they could start its handler.
     Vanished,
 }
 
 impl BlockReason {
-    /// Returns the stored and shown form.
+    /// Returns the name of the reason, which is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             BlockReason::Attempts => "attempts",
@@ -97,19 +94,20 @@ impl fmt::Display for BlockReason {
     }
 }
 
-/// The newest applied event time of each topic family, for the
-/// [`EventTimes::FAMILIES`] newest families. A family is identified by 22 bits of its
-/// hash; a collision can only make an event look older.
+/// The newest applied event time of each topic family, for up to [`EventTimes::FAMILIES`] families.
+///
+/// If there are more families, the one with the oldest time is dropped. A family is identified by
+/// 22 bits of its name's hash. If two families collide, an event can only look older than it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct EventTimes(BTreeMap<u32, Timestamp>);
 
 impl EventTimes {
     pub const FAMILIES: usize = 5;
 
-    /// A tag and a time in milliseconds.
+    /// The size of a stored entry: a family's tag and a time in milliseconds.
     const ENTRY_BYTES: usize = 8;
 
-    /// Milliseconds until the year 2109.
+    /// The bits of a stored time, which are enough until the year 2109.
     const TIME_BITS: u32 = 42;
 
     const TAG_BITS: u32 = 64 - Self::TIME_BITS;
@@ -123,14 +121,13 @@ impl EventTimes {
         self.0.get(&Self::tag(family)).copied()
     }
 
-    /// Returns whether an event at `time` may be older than an applied event of a dropped
-    /// family. A dropped family's newest time is at most the oldest of the times that are
-    /// kept.
+    /// Returns whether an event at `time` may be older than an applied event of a family that was
+    /// dropped. The newest time of a dropped family is at most the oldest time that is kept.
     pub fn may_have_dropped_since(&self, time: Timestamp) -> bool {
         self.0.len() >= Self::FAMILIES && self.0.values().min().is_some_and(|oldest| time <= *oldest)
     }
 
-    /// Returns the times after an event of `family` at `time` is applied.
+    /// Returns the event times after an event of `family` at `time` is applied.
     #[must_use]
     pub fn applied(&self, family: &str, time: Timestamp) -> Self {
         let mut times = self.0.clone();
@@ -144,7 +141,7 @@ impl EventTimes {
         Self(times)
     }
 
-    /// Returns the stored form; `None` without times.
+    /// Returns the stored form, or `None` if there are no times.
     pub fn to_stored(&self) -> Option<Bytes> {
         let entry =
             |(tag, time): (&u32, &Timestamp)| (u64::from(*tag) << Self::TIME_BITS | time.as_millis()).to_be_bytes();
@@ -162,7 +159,7 @@ impl EventTimes {
     }
 }
 
-/// One entity's row. *The front* is the delivery at `head + 1`.
+/// The row of one entity. *The front* means the delivery at `head + 1`, the next one to be settled.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EntityState {
     pub entity: EntityKey,
@@ -173,66 +170,69 @@ pub struct EntityState {
     /// The newest fencing token.
     pub token: FencingToken,
     pub held: Option<Held>,
-    /// The holder of the lease, or the operator who released it by force.
+    /// The description of the lease's holder, or of the operator who released the lease by force.
     pub holder_info: Option<HolderInfo>,
     /// The nonce of the newest claim.
     pub last_claim: Option<Nonce>,
-    /// The newest receipts, up to `head`.
+    /// The receipts of the newest settled sequences, up to `head`.
     pub recent: Recent,
-    /// Receipts have left the row.
+    /// Set if receipts have left the row and have rows of their own.
     pub spilled: bool,
-    /// The failed attempts of the front, or of the latest delivery started in its place
-    /// (`has_attempts_of_latest`).
+    /// The number of failed attempts of the delivery at `head + 1`. If `has_attempts_of_latest`
+    /// returns true, they are attempts of the latest waiting delivery, which was started in place
+    /// of all before it.
     pub attempts: u32,
-    /// The number of consecutive holders that vanished with the front without a recorded
-    /// start.
+    /// The number of consecutive lease holders that vanished with the delivery at `head + 1`
+    /// without a recorded handler start.
     pub suspect: u32,
-    /// The token of the newest recorded start.
+    /// The fencing token of the newest recorded handler start.
     pub started: Option<FencingToken>,
-    /// Deliveries up to this sequence are handled one at a time, because a group with them
-    /// failed or its holder vanished. Equal to `head`, it means `has_attempts_of_latest`.
+    /// The sequence up to which deliveries are started one at a time, because a group failed or its
+    /// holder vanished. If equal to `head`, it has another meaning: see `has_attempts_of_latest`.
     pub one_by_one: Option<Sequence>,
-    /// The earliest next start of the front.
+    /// The earliest next handler start of the delivery at `head + 1`.
     pub retry_at: Option<Timestamp>,
     pub last_error: Option<String>,
-    /// The waits of the front; valid only with `last_error`.
+    /// The retries of the delivery at `head + 1`; valid only with `last_error`.
     pub retries: Retries,
-    /// A lower bound for the times of all unsettled claims.
+    /// A lower bound for the claim times of all sequences that are not settled.
     pub pending_since: Option<Timestamp>,
     pub blocked: Option<BlockReason>,
     pub hold: Hold,
     /// The time until which drains yield to an exclusive waiter.
     pub yield_until: Option<Timestamp>,
-    /// The end of the deliveries' turn after an exclusive lease.
+    /// The time until which only drains are granted, so that deliveries get their turn after an
+    /// exclusive lease.
     pub turn_until: Option<Timestamp>,
-    /// While held: `ABOUT_TO` if the drain will hand over. While free: the due time of the
-    /// last holder's wake-up, which has the row's token.
+    /// The hand-over, if there is one. While a drain has the lease, the value `ABOUT_TO` means that
+    /// the drain will hand over. While the entity is free, the value is the time at which the last
+    /// holder's wake-up is due. That wake-up carries the row's token.
     pub handover: Option<Timestamp>,
     pub newest_event_time: EventTimes,
 }
 
 pub const LAST_ERROR_BYTES: usize = 64;
 
-/// The `last_error` of a delivery whose holder died with it.
+/// The `last_error` of a delivery whose lease holder vanished with it.
 pub const HOLDER_VANISHED: &str = "holder vanished";
 
 /// The most deliveries in one handler start.
 pub const LARGEST_GROUP: u8 = 25;
 
-/// The number of consecutive holders that may vanish with a delivery before they start
-/// it. Then the entity is blocked.
+/// The number of consecutive lease holders that may vanish with a delivery before they start its
+/// handler. Then the entity is blocked.
 pub const VANISHED_BEFORE_START: u32 = 10;
 
-/// The value of `handover` while the lease is held.
+/// The value of `handover` while a drain that will hand over still has the lease.
 pub(crate) const ABOUT_TO: Timestamp = Timestamp::from_millis(1);
 
-/// The delay from which a hand-over's wake-up may be lost, so that claims send one
-/// again.
+/// The delay after which a hand-over's wake-up counts as lost, so that claims send wake-ups again.
 pub const OVERDUE: Duration = Duration::from_secs(300);
 
 pub const LONGEST_LEASE: Duration = Duration::from_secs(900);
 
-/// A lease that ends further ahead comes from a wrong clock and counts as expired.
+/// The farthest that a lease's end may be ahead. A lease that ends later comes from a wrong clock,
+/// and counts as expired.
 pub(crate) const FARTHEST_EXPIRY: Duration = LONGEST_LEASE.saturating_add(CLOCKS_APART);
 
 impl EntityState {
@@ -308,52 +308,51 @@ impl EntityState {
         self.hold.since().is_some()
     }
 
-    /// Returns whether the entity is blocked or on hold.
     pub fn is_stopped(&self) -> bool {
         self.blocked.is_some() || self.is_on_hold()
     }
 
-    /// Returns the sequence of the front.
+    /// Returns the next sequence to be settled.
     pub fn next(&self) -> Sequence {
         self.head.next()
     }
 
-    /// Returns whether the front must be handled alone.
+    /// Returns whether the delivery at `head + 1` must be started alone and not in a group.
     pub fn is_one_by_one(&self) -> bool {
         self.is_suspect() || self.one_by_one.is_some_and(|last| self.head < last)
     }
 
-    /// Returns whether `attempts` are those of the latest waiting delivery, which was
-    /// started in place of all before it.
+    /// Returns whether `attempts` count for the latest waiting delivery, which was started in place
+    /// of all before it.
     pub fn has_attempts_of_latest(&self) -> bool {
         self.one_by_one == Some(self.head)
     }
 
-    /// Returns whether a holder vanished with the front.
+    /// Returns whether a lease holder vanished with the delivery at `head + 1`.
     pub fn is_suspect(&self) -> bool {
         self.suspect > 0
     }
 
-    /// Returns whether the newest holder recorded a start of the front.
+    /// Returns whether the newest lease holder recorded a handler start of the delivery at `head +
+    /// 1`.
     pub fn is_started(&self) -> bool {
         self.started == Some(self.token)
     }
 
-    /// Returns whether the last holder handed over, and its wake-up is still to come and
-    /// not overdue.
+    /// Returns whether the last holder handed over, and its wake-up is not overdue by [`OVERDUE`].
     pub fn was_handed_over(&self, now: Timestamp) -> bool {
         self.held.is_none() && self.handover.is_some_and(|due| now < due + OVERDUE)
     }
 
-    /// Returns whether the front waits for a retry.
+    /// Returns whether the delivery at `head + 1` waits for a retry.
     pub fn is_retried_later(&self, now: Timestamp) -> bool {
         self.last_error.is_some() && self.retry_at.is_some_and(|at| at > now)
     }
 }
 
 impl Held {
-    /// Returns whether the lease is valid at `now`. An expired lease may be taken over, but
-    /// is not free.
+    /// Returns whether the lease is valid at `now`. A lease that is not valid can be taken over,
+    /// but the entity is not free.
     pub fn runs(&self, now: Timestamp) -> bool {
         self.expires_at > now && self.expires_at <= now + FARTHEST_EXPIRY
     }
@@ -371,7 +370,7 @@ mod tests {
         *,
     };
 
-    /// The most receipts that the entity's row can hold, up to sequence `at`.
+    /// Returns as many receipts as the entity's row can hold, the last one for sequence `at`.
     fn remembered(entity: &EntityKey, at: u64) -> Recent {
         let receipt = |sequence| Receipt {
             sequence: Sequence(sequence),
@@ -412,7 +411,7 @@ mod tests {
             .with(a::RETRY_AT, 1_799_999_999_999_u64)
             .with(a::SUSPECT, VANISHED_BEFORE_START)
             .with(a::STARTED, 1_799_999_999_999_u64)
-            // A free row has a time here, which is shorter than its missing lease.
+            // A free row has a time here, which is shorter than the lease that it lacks.
             .with(a::HANDOVER, 1_u32)
             .with(a::LAST_ERROR, "x".repeat(LAST_ERROR_BYTES))
             .with(a::PENDING_SINCE, 1_799_999_999_999_u64)

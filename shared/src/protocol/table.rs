@@ -1,9 +1,9 @@
 //! Rows, writes as values, and the trait of a table.
 //!
-//! The protocol is a set of pure functions that turn a row, an input and a time into
-//! a [`Write`]: one item, one condition, one action. `aws/dynamo/expression.rs` renders
-//! it as DynamoDB expressions and `memory.rs` evaluates it in memory. So the same writes
-//! are model-checked, simulated under faults and compared with the real store.
+//! The protocol is a set of pure functions that turn a row, an input and a time into a [`Write`]:
+//! one item, one condition, one action. `aws/dynamo/expression.rs` renders a write as DynamoDB
+//! expressions, and `memory.rs` evaluates it in memory. So the same writes are model-checked,
+//! simulated under faults and compared with the real store.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -35,8 +35,8 @@ pub enum Value {
 }
 
 impl Value {
-    /// Returns the size in bytes that DynamoDB counts (developer guide, "item sizes and
-    /// formats"). A number takes a byte for two significant digits, and one more.
+    /// Returns the size in bytes as DynamoDB counts it (developer guide, "item sizes and formats").
+    /// A number takes one byte for every two significant digits, and one more.
     pub fn size(&self) -> usize {
         match self {
             Value::S(text) => text.len(),
@@ -154,7 +154,7 @@ impl Row {
         }
     }
 
-    /// Returns the bytes in an attribute, if it holds some.
+    /// Returns the bytes in an attribute, if it holds bytes.
     pub fn bytes(&self, name: &str) -> Option<&Bytes> {
         match self.get(name) {
             Some(Value::B(bytes)) => Some(bytes),
@@ -167,7 +167,7 @@ impl Row {
         self.0.iter()
     }
 
-    /// Returns the size in bytes that DynamoDB counts.
+    /// Returns the size in bytes as DynamoDB counts it.
     pub fn size(&self) -> usize {
         self.iter().map(|(name, value)| name.len() + value.size()).sum()
     }
@@ -197,7 +197,7 @@ impl IntoIterator for Row {
     }
 }
 
-/// A table of ours, or a handler's own table.
+/// A table of the protocol, or a handler's own table.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TableName {
     /// One small row for each entity.
@@ -220,12 +220,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// Creates the key of an item in a handler's own table with a partition key only.
+    /// Creates the key of an item in a handler's own table, without a sort key.
     pub fn named(table: impl Into<Arc<str>>, attribute: impl Into<Attribute>, value: impl Into<Value>) -> Self {
         Self { table: TableName::Named(table.into()), partition: (attribute.into(), value.into()), sort: None }
     }
 
-    /// Returns the key with a sort key.
+    /// Returns the key with a sort key added.
     #[must_use]
     pub fn and(mut self, attribute: impl Into<Attribute>, value: impl Into<Value>) -> Self {
         self.sort = Some((attribute.into(), value.into()));
@@ -238,9 +238,11 @@ impl Key {
     }
 }
 
-/// A comparison of two values. As in DynamoDB, values of different types and absent
-/// attributes make `NotEqual` true and every other comparison false. Only strings,
-/// numbers and bytes have an order; DynamoDB rejects an ordering of other values.
+/// A comparison of two values, as in DynamoDB.
+///
+/// If the values have different types, or an attribute is absent, `NotEqual` is true and every
+/// other comparison is false. Only strings, numbers and bytes have an order. DynamoDB rejects an
+/// ordering of other values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     /// `=`
@@ -266,7 +268,7 @@ pub enum Operand {
     Attribute(Attribute),
 }
 
-/// The condition of a write on its item.
+/// The condition that an item must meet for a write to land.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Condition {
     /// No condition.
@@ -275,42 +277,42 @@ pub enum Condition {
     Exists(Attribute),
     /// The attribute, or the whole item, is absent.
     Absent(Attribute),
-    /// A comparison with an attribute.
+    /// A comparison of an attribute with a value or with another attribute.
     Compare(Attribute, Comparison, Operand),
-    /// All of these hold.
+    /// All of the conditions hold.
     All(Vec<Condition>),
-    /// At least one of these holds; an empty list never does.
+    /// At least one of the conditions holds. An empty list never holds.
     Any(Vec<Condition>),
 }
 
 impl Condition {
-    /// `attribute = value`
+    /// Creates the condition `attribute = value`.
     pub fn equal(attribute: impl Into<Attribute>, value: impl Into<Value>) -> Self {
         Self::compare(attribute, Comparison::Equal, value)
     }
 
-    /// `attribute <comparison> value`
+    /// Creates a comparison of an attribute with a value.
     pub fn compare(attribute: impl Into<Attribute>, comparison: Comparison, value: impl Into<Value>) -> Self {
         Self::Compare(attribute.into(), comparison, Operand::Value(value.into()))
     }
 
-    /// `attribute <comparison> other attribute`
+    /// Creates a comparison of an attribute with another attribute of the same item.
     pub fn compare_with(attribute: impl Into<Attribute>, comparison: Comparison, other: impl Into<Attribute>) -> Self {
         Self::Compare(attribute.into(), comparison, Operand::Attribute(other.into()))
     }
 
-    /// The attribute exists.
+    /// Creates the condition that the attribute exists.
     pub fn exists(attribute: impl Into<Attribute>) -> Self {
         Self::Exists(attribute.into())
     }
 
-    /// The attribute is absent.
+    /// Creates the condition that the attribute is absent.
     pub fn absent(attribute: impl Into<Attribute>) -> Self {
         Self::Absent(attribute.into())
     }
 
-    /// Returns whether the condition holds for every item. An [`Any`](Self::Any) with such
-    /// an alternative holds too, whatever the others are.
+    /// Returns whether the condition holds for every item. An [`Any`](Self::Any) does if one of its
+    /// alternatives does.
     pub fn always_holds(&self) -> bool {
         match self {
             Condition::Always => true,
@@ -320,7 +322,7 @@ impl Condition {
         }
     }
 
-    /// Requires that the attribute is absent, or at most `limit`.
+    /// Creates the condition that the attribute is absent, or at most `limit`.
     pub fn absent_or_at_most(attribute: &'static str, limit: impl Into<Value>) -> Self {
         Self::Any(vec![Self::absent(attribute), Self::compare(attribute, Comparison::AtMost, limit)])
     }
@@ -329,11 +331,11 @@ impl Condition {
 /// One change to one attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// Set the attribute.
+    /// Sets the attribute.
     Set(Attribute, Value),
-    /// Set the attribute if it is absent.
+    /// Sets the attribute if it is absent.
     SetIfAbsent(Attribute, Value),
-    /// Add to a number.
+    /// Adds to a number.
     Add {
         /// The attribute.
         attribute: Attribute,
@@ -342,27 +344,27 @@ pub enum Change {
         /// The number to add.
         by: u64,
     },
-    /// Remove the attribute.
+    /// Removes the attribute.
     Remove(Attribute),
 }
 
 impl Change {
-    /// Sets `attribute`.
+    /// Creates a change that sets `attribute`.
     pub fn set(attribute: impl Into<Attribute>, value: impl Into<Value>) -> Self {
         Self::Set(attribute.into(), value.into())
     }
 
-    /// Sets `attribute` if it is absent.
+    /// Creates a change that sets `attribute` if it is absent.
     pub fn set_if_absent(attribute: impl Into<Attribute>, value: impl Into<Value>) -> Self {
         Self::SetIfAbsent(attribute.into(), value.into())
     }
 
-    /// Adds `by` to a number, which counts as 0 if it is absent.
+    /// Creates a change that adds `by` to a number. An absent number counts as 0.
     pub fn add(attribute: impl Into<Attribute>, by: u64) -> Self {
         Self::Add { attribute: attribute.into(), base: 0, by }
     }
 
-    /// Removes `attribute`.
+    /// Creates a change that removes `attribute`.
     pub fn remove(attribute: impl Into<Attribute>) -> Self {
         Self::Remove(attribute.into())
     }
@@ -371,52 +373,52 @@ impl Change {
 /// The effect of a write on its item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Replace all attributes except those of the key.
+    /// Replaces all attributes except those of the key.
     Put(Row),
-    /// Change single attributes, and create the item if it is absent.
+    /// Changes single attributes, and creates the item if it is absent.
     Update(Vec<Change>),
-    /// Delete the item.
+    /// Deletes the item.
     Delete,
-    /// Only check the condition, within a transaction. The condition must not hold for
-    /// every item.
+    /// Only checks the condition, within a transaction. DynamoDB rejects a check whose condition
+    /// holds for every item.
     Check,
 }
 
 /// One conditional write of one item.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Write {
-    /// The item.
+    /// The key of the item.
     pub key: Key,
-    /// The condition of the action.
+    /// The condition on which the action depends.
     pub condition: Condition,
-    /// The action.
+    /// The effect on the item.
     pub action: Action,
 }
 
 impl Write {
-    /// Creates an unconditional put, for a handler's own rows, which nobody else writes
-    /// under its lease.
+    /// Creates an unconditional put. It suits a handler's own rows, which nobody else writes while
+    /// the handler's lease lasts.
     pub fn put(key: Key, row: Row) -> Self {
         Self { key, condition: Condition::Always, action: Action::Put(row) }
     }
 
-    /// Creates an unconditional update, for a handler's own rows.
+    /// Creates an unconditional update of a handler's own row.
     pub fn update(key: Key, changes: impl IntoIterator<Item = Change>) -> Self {
         Self { key, condition: Condition::Always, action: Action::Update(changes.into_iter().collect()) }
     }
 
-    /// Creates an unconditional delete, for a handler's own rows.
+    /// Creates an unconditional deletion of a handler's own row.
     pub fn delete(key: Key) -> Self {
         Self { key, condition: Condition::Always, action: Action::Delete }
     }
 
-    /// Creates a check: the other writes of the transaction land only if `condition`
+    /// Creates a check, for a transaction: the transaction's other writes land only if `condition`
     /// holds.
     pub fn check(key: Key, condition: Condition) -> Self {
         Self { key, condition, action: Action::Check }
     }
 
-    /// Returns the write with this condition.
+    /// Returns the write with `condition` as its condition.
     #[must_use]
     pub fn when(mut self, condition: Condition) -> Self {
         self.condition = condition;
@@ -427,9 +429,9 @@ impl Write {
 /// The store's reply to a write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Written {
-    /// It landed. The reply to an update returns the new row; others return none.
+    /// The write landed. The reply to an update contains the new row; other replies contain none.
     Landed(Option<Row>),
-    /// The condition did not hold for this row; `None` if there is no such item.
+    /// The condition did not hold. Contains the row as it is, or `None` if there is no such item.
     Refused(Option<Row>),
 }
 
@@ -438,29 +440,29 @@ pub enum Written {
 pub enum Transacted {
     /// All writes landed.
     Landed,
-    /// Nothing landed. For each write whose condition failed, `Some` with the row, if
-    /// there is one.
+    /// Nothing landed. Contains one element for each write: `Some` if the write's condition failed,
+    /// with the row if there is one.
     Refused(Vec<Option<Option<Row>>>),
 }
 
-/// A failed call of the store. There is one variant for each reaction.
+/// A failed call of the store. Each variant calls for another reaction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// The request was throttled and nothing landed. Try again later.
+    /// The store throttled the request, and nothing landed. Try again later.
     #[error("the store throttles")]
     Throttled,
     /// Another transaction is working on the item and nothing landed. Try again.
     #[error("another transaction is at work on the item")]
     Conflict,
-    /// No answer arrived: the request may have landed or not.
+    /// No answer arrived. The request may have landed or not.
     #[error("no answer from the store: {0}")]
     Unknown(String),
-    /// The store will never accept the request: a bug, or missing permissions.
+    /// The store will never accept the request, because of a bug or missing permissions.
     #[error("the store refuses the request: {0}")]
     Invalid(String),
 }
 
-/// A part of a partition, in the order of its sort key.
+/// A range of sort keys in one partition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Range {
     /// The table.
@@ -469,20 +471,20 @@ pub struct Range {
     pub partition: (Attribute, Value),
     /// The sort key's attribute.
     pub sort: Attribute,
-    /// The first sort key.
+    /// The first sort key of the range.
     pub from: String,
-    /// The last sort key.
+    /// The last sort key of the range.
     pub to: String,
     /// The most rows to return.
     pub limit: u32,
 }
 
-/// Rows, and whether there may be more.
+/// The rows that a query returns.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
     /// The rows.
     pub rows: Vec<Row>,
-    /// The page ended at its size or limit, so there may be more rows.
+    /// Set if the page ended at its size or limit, so that there may be more rows.
     pub more: bool,
 }
 
@@ -491,33 +493,33 @@ pub struct Page {
 pub struct Segment {
     /// The number of the segment, from 0.
     pub number: u32,
-    /// The number of segments.
+    /// The number of segments in the table.
     pub of: u32,
-    /// The key after which to continue.
+    /// The key after which the scan continues; `None` at the segment's beginning.
     pub after: Option<Key>,
     /// The most rows to return.
     pub limit: u32,
 }
 
-/// Rows of a scan.
+/// The rows that a scan returns.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scanned {
     /// The rows.
     pub rows: Vec<Row>,
-    /// The key after which to continue; `None` at the end of the segment.
+    /// The key after which the scan continues; `None` at the segment's end.
     pub after: Option<Key>,
 }
 
-/// A store of rows with conditional single-item writes. Reads are strongly
-/// consistent, except `scan`.
+/// A store of rows that supports conditional writes of single items, and transactions. Reads are
+/// strongly consistent, except `scan`.
 ///
-/// A call whose future is dropped may have landed or not.
+/// If the future of a call is dropped, the call may have landed or not.
 pub trait Table: Send + Sync + 'static {
-    /// Sends one write once.
+    /// Sends a write once, without a retry.
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>>;
 
-    /// Sends several writes; all land or nothing. For ten minutes, an identical call
-    /// with the same `token`, of at most 36 characters, is the same transaction.
+    /// Sends several writes, which land all together or not at all. For ten minutes, an identical
+    /// call with the same `token` is the same transaction. The token has at most 36 characters.
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>>;
 
     /// Reads one row.
@@ -527,10 +529,10 @@ pub trait Table: Send + Sync + 'static {
     /// is undefined.
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>>;
 
-    /// Reads a range of a partition in order.
+    /// Reads a range of a partition, in the order of the sort keys.
     fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>>;
 
-    /// Reads a segment of a table in any order, eventually consistent. A handler's own
+    /// Reads a segment of a table, in any order. The read is eventually consistent. A handler's own
     /// table must fit into one page.
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>>;
 }

@@ -1,14 +1,13 @@
 //! The trace of a delivery, as in the header `traceparent` of [W3C Trace
-//! Context](https://www.w3.org/TR/trace-context/). Rows and deferred messages store the
-//! header's text. A delivery with an invalid one starts a new trace.
+//! Context](https://www.w3.org/TR/trace-context/). Rows and deferred messages store the header's
+//! text. A delivery whose header is invalid starts a new trace.
 //!
-//! `tracestate` is not stored: it may be ten times as long, and a delivery's size costs
-//! at each write and read.
+//! The header `tracestate` is not stored. It may be ten times as long, and each byte of a delivery
+//! costs at each write and read.
 
 use super::{format::attribute as a, table::Row};
 
-/// The parent span of a delivery's run, or none. Without the feature `otel` it is always
-/// none and takes no space.
+/// The parent span of a delivery's run, or none. Without the feature `otel` the type is empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trace {
     #[cfg(feature = "otel")]
@@ -16,7 +15,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Parses a `traceparent`.
+    /// Parses a `traceparent` header. An absent or invalid header gives the empty trace.
     pub fn parse(text: Option<&str>) -> Self {
         let _ = text;
         Self {
@@ -25,7 +24,6 @@ impl Trace {
         }
     }
 
-    /// Reads the trace from a delivery's row.
     pub(super) fn of_row(row: &Row) -> Self {
         let _ = row;
         Self {
@@ -34,7 +32,7 @@ impl Trace {
         }
     }
 
-    /// Returns the text of the `traceparent`.
+    /// Returns the text of the `traceparent` header, if there is a trace.
     pub fn text(&self) -> Option<String> {
         #[cfg(feature = "otel")]
         return self.parent.map(|parent| parent.to_string());
@@ -42,7 +40,6 @@ impl Trace {
         None
     }
 
-    /// Sets the trace in a delivery's row.
     pub(super) fn put(self, row: &mut Row) {
         if let Some(text) = self.text() {
             row.set(a::TRACE, text);
@@ -68,22 +65,23 @@ mod parent {
 
     use super::Trace;
 
-    /// The fields of a `traceparent`.
+    /// The fields of a `traceparent` header.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct TraceParent {
-        /// Not 0.
+        /// The trace id, which is not 0.
         pub trace: u128,
-        /// Not 0.
+        /// The span id, which is not 0.
         pub span: u64,
-        /// The lowest bit means that the trace is sampled.
+        /// The trace flags. The lowest bit means that the trace is sampled.
         pub flags: u8,
     }
 
-    /// The length of a `traceparent` of version 00.
+    /// The length of a `traceparent` header of version 00.
     const LENGTH: usize = 55;
 
     impl TraceParent {
-        /// Parses a `traceparent`, of a later version only the fields of version 00.
+        /// Parses a `traceparent` header. Of a later version, only the fields of version 00 are
+        /// read.
         pub fn parse(text: &str) -> Option<Self> {
             // A later version may have more fields after another hyphen.
             let (known, more) = text.split_at_checked(LENGTH)?;
@@ -100,7 +98,7 @@ mod parent {
         }
     }
 
-    /// Parses exactly `digits` lower-case digits.
+    /// Parses a hexadecimal number of exactly `digits` lower-case digits.
     fn hex(text: &str, digits: usize) -> Option<u128> {
         let is_hex = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         u128::from_str_radix(text, 16).ok().filter(|_| is_hex)

@@ -24,7 +24,6 @@ pub struct Claim<'a> {
     pub now: Timestamp,
 }
 
-/// A claimed sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
     pub sequence: Sequence,
@@ -88,7 +87,6 @@ pub struct Put<'a> {
     pub sequence: Sequence,
 }
 
-/// The outcome of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOutcome {
     /// The delivery is durable at its sequence.

@@ -31,7 +31,6 @@ pub struct Commit<'a> {
     pub is_on_hold: bool,
 }
 
-/// The outcome of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Committed {
     /// All writes landed. The lease continues under its next token.

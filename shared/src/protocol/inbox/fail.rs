@@ -172,7 +172,6 @@ pub struct Unblock<'a> {
     pub seen: FencingToken,
 }
 
-/// The outcome of an unblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unblocked {
     /// The entity is no longer blocked.

@@ -30,7 +30,6 @@ pub struct Rewind<'a> {
     pub since: Timestamp,
 }
 
-/// The outcome of a rewind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewound {
     /// The inbox is rewound and the lease continues. Contains the entity's new row.

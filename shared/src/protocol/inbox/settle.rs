@@ -55,7 +55,6 @@ pub struct Settle<'a> {
     pub hands_over: bool,
 }
 
-/// The outcome of a settle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
     /// The delivery is settled. The lease continues under its next token.
@@ -216,7 +215,6 @@ pub struct SettleAndRelease<'a> {
     pub purge_at: Option<Timestamp>,
 }
 
-/// The outcome of settling the last delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettledAndReleased {
     /// The delivery is settled, the inbox is empty and the lease has ended.

@@ -26,7 +26,6 @@ pub struct Skip<'a> {
     pub purge_at: Option<Timestamp>,
 }
 
-/// The outcome of a skip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skipped {
     /// The delivery is settled and the lease has ended.

@@ -13,7 +13,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// Extends a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renew<'a> {
     pub lease: &'a Lease,
@@ -22,7 +21,6 @@ pub struct Renew<'a> {
     pub length: Duration,
 }
 
-/// The outcome of a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewed {
     /// The holder still has the lease.

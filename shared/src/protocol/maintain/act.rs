@@ -1,5 +1,5 @@
-//! The operations log: what an operator does is recorded before it is done, and its
-//! outcome afterwards.
+//! The operations log. An operator's action is recorded before it is done, and its outcome
+//! afterwards.
 
 use crate::{
     protocol::{
@@ -12,7 +12,7 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// The operations of an operator on an entity.
+/// An operation of an operator on an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     Hold,
@@ -23,12 +23,12 @@ pub enum Verb {
     Redrive,
     Discard,
     Rewind,
-    /// Keep the earlier outcomes of what a rewind has not run yet.
+    /// Ends a rewind: deliveries that have not run again keep their earlier outcomes.
     EndRewind,
 }
 
 impl Verb {
-    /// Returns the stored and shown form: the command's name.
+    /// Returns the name of the command, which is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hold => "hold",
@@ -44,16 +44,16 @@ impl Verb {
     }
 }
 
-/// The operator and the reason.
+/// The operator who acts, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// The operator's name, as given.
+    /// The operator's name, as the operator gave it.
     pub by: String,
     pub why: String,
 }
 
 impl Reason {
-    /// The most bytes kept of each.
+    /// The most bytes stored of the name, and the most of the reason.
     pub const MAX_BYTES: usize = 500;
 
     pub fn new(by: &str, why: &str) -> Self {
@@ -65,24 +65,26 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorAction {
     pub entity: EntityKey,
-    /// A new nonce, which also tells the time.
+    /// A new nonce, which contains the time at which the action began.
     pub nonce: Nonce,
-    /// The command's name, possibly of another version.
+    /// The command's name. Another version of the command may have written it.
     pub verb: String,
     /// The sequence of the delivery that the action concerns, if any.
     pub sequence: Option<Sequence>,
     pub reason: Reason,
-    /// The outcome; `None` if it was not recorded, although the action may be done.
+    /// The outcome of the action. With `None`, the outcome was not recorded, but the action may be
+    /// done.
     pub ended: Option<String>,
 }
 
 impl OperatorAction {
-    /// Returns when the action began, by its operator's clock.
+    /// Returns the time at which the action began, by the operator's clock.
     pub fn at(&self) -> Option<Timestamp> {
         self.nonce.drawn_at()
     }
 
-    /// Parses a row of the inbox; `None` if it is another kind of row.
+    /// Parses a row of the inbox table. Returns `None` for a row that is no entry of the operations
+    /// log.
     pub fn parse(row: &Row) -> Result<Option<Self>, CorruptRow> {
         let Some(nonce) = crate::protocol::keys::action_nonce(row) else { return Ok(None) };
         crate::protocol::format::check_format(row)?;
@@ -125,14 +127,14 @@ impl Operation for LogAction<'_> {
         Write::put(key, row)
     }
 
-    /// Accepts every reply: the key contains this action's nonce, and a second try comes
-    /// before its outcome is recorded.
+    /// Treats every reply as success. The key contains the action's nonce, and a second try comes
+    /// before the outcome is recorded, so it writes the same row.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Records the outcome of an action, unless its entry was erased in the meantime.
+/// Records the outcome of an action, unless the action's entry was erased in the meantime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOutcome<'a> {
     pub action: &'a OperatorAction,
@@ -150,8 +152,8 @@ impl Operation for LogOutcome<'_> {
         }
     }
 
-    /// Accepts every reply: a second try writes the same; a refusal means that the entry was
-    /// erased.
+    /// Treats every reply as success: a second try writes the same outcome, and a refusal means
+    /// that the entry was erased.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Erasure: deletes rows of an inbox as they were read, and reduces an entity's row to
-//! its numbers.
+//! Erases an entity: deletes rows of its inbox as they were read, and reduces its own row to the
+//! numbers.
 
 use std::time::Duration;
 
@@ -16,34 +16,33 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time from an erased row's greatest number to its deletion. A row created after
-/// that starts at the current time, which is greater than the old numbers unless
-/// its author's clock is behind by as much.
+/// The time from an erased row's greatest number, which is also a time, to the row's deletion. A
+/// row created after that starts at the current time. So its numbers are greater than the old ones,
+/// unless the clock of its creator is behind by as much.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
-/// Removes everything but the numbers from the row of a free, empty entity.
+/// Removes everything but the numbers from the row of a free entity with an empty inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forget<'a> {
-    /// The row as seen.
     pub seen: &'a EntityState,
-    /// The earliest deletion of the rest; `None` for never.
+    /// The time from which the row itself may be deleted. `None` means never.
     pub purge_at: Option<Timestamp>,
 }
 
 /// The outcome of erasing an entity's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forgotten {
-    /// Only the numbers are left.
+    /// Only the row's numbers are left.
     Numbers,
-    /// The row is gone.
+    /// The entity has no row.
     Gone,
-    /// A delivery arrived, or the entity was leased, held or rewound; nothing was changed.
+    /// Nothing was changed, because a delivery arrived, or the entity was leased, put on hold or
+    /// rewound.
     Changed,
 }
 
 impl<'a> Forget<'a> {
-    /// Creates the write. The row's numbers are also times, of clocks that may be
-    /// ahead.
+    /// Creates the write. The row's numbers are also times, by clocks that may be ahead of `now`.
     pub fn of(seen: &'a EntityState, now: Timestamp) -> Self {
         let newest = Timestamp::from_millis(now.as_millis().max(seen.tail.0).max(seen.token.0));
         Self { seen, purge_at: (!seen.entity.is_kept_forever()).then_some(newest + NUMBERS_STAY) }
@@ -71,8 +70,8 @@ impl Operation for Forget<'_> {
         }
     }
 
-    /// Needs not recognise a first try: the condition still holds, so a second one lands and
-    /// changes nothing.
+    /// Need not recognise a first try that landed: the condition still holds, so the second try
+    /// lands too and changes nothing.
     fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Forgotten::Numbers,
@@ -82,26 +81,24 @@ impl Operation for Forget<'_> {
     }
 }
 
-/// Deletes a delivery, a parked delivery, a receipt or an entry of the operations log,
-/// but no other row that has replaced it.
+/// Deletes a delivery, a parked delivery, a receipt or an entry of the operations log. If another
+/// row has replaced it, that row stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remove {
     key: Key,
     condition: Condition,
 }
 
-/// The outcome of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
-    /// The row is deleted.
     Gone,
     /// Another row has replaced it and stays.
     Another,
 }
 
 impl Remove {
-    /// Creates the deletion of a row. A receipt is identified by its sequence, because
-    /// all receipts of a delivery have the same key; other rows by their nonce.
+    /// Creates the deletion of a row. A receipt is identified by its sequence, because all receipts
+    /// of a delivery have the same key. Any other row is identified by its nonce.
     pub fn of(row: &Row) -> Result<Self, CorruptRow> {
         let known_by = if sequence_of(row).is_some() || action_nonce(row).is_some() { a::NONCE } else { a::SEQUENCE };
         let value = row.get(known_by).ok_or(CorruptRow::Attribute(known_by))?;
@@ -117,7 +114,7 @@ impl Operation for Remove {
         Write { key: self.key.clone(), condition: self.condition.clone(), action: Action::Delete }
     }
 
-    /// Recognises a landed first try: the row is gone.
+    /// Treats a missing row as success: the first try deleted it.
     fn judge(&self, reply: Written) -> Result<Removed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) | Written::Refused(None) => Removed::Gone,
@@ -126,7 +123,7 @@ impl Operation for Remove {
     }
 }
 
-/// Deletes one part of a body. Its key contains the append's nonce, so no other part can
+/// Deletes one part of a body. The part's key contains the append's nonce, so no other part can
 /// replace it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RemovePart<'a> {
@@ -140,7 +137,6 @@ impl Operation for RemovePart<'_> {
         Write::delete(self.part.clone())
     }
 
-    /// Accepts every reply: deleting twice is harmless.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

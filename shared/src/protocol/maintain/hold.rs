@@ -1,5 +1,5 @@
-//! Holds: an operator keeps drains off an entity and later resumes it. A running drain
-//! ends, deliveries wait, and exclusive leases are still granted.
+//! Begins and ends holds. On hold, a running drain ends, deliveries wait, and exclusive leases are
+//! still granted.
 
 use crate::{
     protocol::{
@@ -15,12 +15,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// Begins a hold, and creates the entity's row if it is absent. A row on hold is not
+/// Begins a hold, and creates the entity's row if it is absent. The row of an entity on hold is not
 /// deleted when idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BeginHold<'a> {
     pub entity: &'a EntityKey,
-    /// The hold as seen, which is not on.
+    /// The entity's last hold, as read. It is not in force.
     pub seen: Hold,
     pub now: Timestamp,
 }
@@ -29,7 +29,7 @@ pub struct BeginHold<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldChanged {
     Done(EntityState),
-    /// The hold is not as seen; `None` without a row.
+    /// The hold has changed since it was read. `None` if the entity has no row.
     Changed(Option<EntityState>),
 }
 
@@ -56,19 +56,19 @@ impl Operation for BeginHold<'_> {
         }
     }
 
-    /// Recognises a landed first try, which left this number. Another operator's hold of the same
-    /// millisecond looks the same and is as good.
+    /// Treats a refusal as success if the row has this hold's number, because then the first try
+    /// landed. Another operator's hold of the same millisecond looks the same, and is as good.
     fn judge(&self, reply: Written) -> Result<HoldChanged, CorruptRow> {
         judge(self.seen.begun(self.now), reply)
     }
 }
 
-/// Ends a hold. Send a wake-up afterwards.
+/// Ends a hold. The caller must send a wake-up afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndHold<'a> {
     /// The row that shows the hold.
     pub seen: &'a EntityState,
-    /// The earliest deletion of the row if it was seen idle; `None` for never.
+    /// The time from which the row may be deleted if the entity is idle. `None` means never.
     pub purge_at: Option<Timestamp>,
 }
 
@@ -90,7 +90,8 @@ impl Operation for EndHold<'_> {
         }
     }
 
-    /// Recognises a landed first try, which left this number with the opposite sign.
+    /// Treats a refusal as success if the row has this hold's number as that of an ended hold,
+    /// because then the first try landed.
     fn judge(&self, reply: Written) -> Result<HoldChanged, CorruptRow> {
         judge(self.seen.hold.ended(), reply)
     }

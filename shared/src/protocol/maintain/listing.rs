@@ -1,5 +1,4 @@
-//! The list of jobs, which exists because the entities table cannot be queried by
-//! prefix.
+//! The list of jobs. It exists because the entities table cannot be queried by prefix.
 
 use crate::protocol::{
     format::{CorruptRow, FORMAT, attribute as a},
@@ -23,7 +22,6 @@ impl Operation for ListJob<'_> {
         Write::put(key, row)
     }
 
-    /// Accepts every reply: listing a job twice puts the same row.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

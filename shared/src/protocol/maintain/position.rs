@@ -1,8 +1,8 @@
 //! The sweep's position, stored in one row.
 //!
-//! Segments take turns in a circle, so the next one is always the one that was swept
-//! longest ago. A turn is due a minute after the previous one. Turns that are late or
-//! take longer than a minute are caught up at once.
+//! The segments of the table take turns in a circle, so the next segment is always the one that was
+//! swept longest ago. A turn is due a minute after the previous one. Late turns, and those that
+//! took longer than a minute, are caught up at once.
 
 use std::time::Duration;
 
@@ -16,34 +16,34 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// The number of segments of the table: one for each minute of an hour.
+/// The number of segments into which the sweep divides the table: one for each minute of an hour.
 pub const SEGMENTS: u32 = 60;
 
-/// The time from one turn to the next.
+/// The time from one turn of the sweep to the next.
 pub const TURN: Duration = Duration::from_secs(60);
 
-/// The most time that is caught up. After an outage of days the whole table is swept
-/// once, and not once for each hour.
+/// The most time that the sweep catches up. After an outage of days, the sweep passes over the
+/// table once, instead of once for each hour.
 const MOST_LATE: Duration = Duration::from_secs(TURN.as_secs() * SEGMENTS as u64);
 
-/// The next turn of the sweep.
+/// A turn of the sweep, in which it scans one segment of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepTurn {
-    /// The number of the turn, from 0 at the first sweep of all.
+    /// The number of the turn, counted from 0 since the first sweep ever.
     pub number: u64,
-    /// The entity after which the scan continues; `None` at the segment's beginning.
+    /// The key of the entity after which the scan continues; `None` at the segment's beginning.
     pub after: Option<String>,
     /// The tick at which this turn is due.
     pub due: Timestamp,
 }
 
 impl SweepTurn {
-    /// Returns the first turn of all, due at `tick`.
+    /// Returns the first turn ever, which is due at `tick`.
     pub fn first(tick: Timestamp) -> Self {
         Self { number: 0, after: None, due: tick }
     }
 
-    /// Returns the segment that is swept.
+    /// Returns the number of the segment that this turn scans.
     pub fn segment(&self) -> u32 {
         u32::try_from(self.number % u64::from(SEGMENTS)).unwrap_or(0)
     }
@@ -52,12 +52,11 @@ impl SweepTurn {
         self.due <= tick
     }
 
-    /// Returns the key after which the scan continues.
     pub fn continues_after(&self) -> Option<Key> {
         self.after.as_deref().map(entity_row_named)
     }
 
-    /// Returns the next turn, after this one ended at `tick`.
+    /// Returns the turn after this one, which ended at `tick`.
     #[must_use]
     pub fn finished(&self, tick: Timestamp) -> Self {
         let earliest = Timestamp::from_millis(tick.as_millis().saturating_sub(MOST_LATE.as_millis() as u64));
@@ -65,11 +64,11 @@ impl SweepTurn {
     }
 }
 
-/// The row with the sweep's position.
+/// The sweep's position, which is stored in one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     pub turn: SweepTurn,
-    /// A new nonce for each update.
+    /// A new nonce for each write of the position.
     pub nonce: Nonce,
 }
 
@@ -91,16 +90,15 @@ impl Position {
 /// Advances the sweep's position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvancePosition<'a> {
-    /// The position as seen, where the finished sweep started; `None` at the first sweep.
+    /// The position that the finished sweep started from; `None` if there was none.
     pub seen: Option<&'a Position>,
     pub to: &'a Position,
 }
 
-/// The outcome of advancing the position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PositionAdvanced {
     Advanced,
-    /// Another sweep has advanced it and continues from there.
+    /// Another sweep has advanced the position, and continues from there.
     Elsewhere,
 }
 
@@ -111,8 +109,8 @@ impl Operation for AdvancePosition<'_> {
         let turn = &self.to.turn;
         Write {
             key: sweep_position_row(),
-            // The same nonce shows that nobody else advanced it: nothing is skipped, and a
-            // sweep that was frozen moves nothing back.
+            // The same nonce shows that no other sweep advanced the position: nothing is skipped,
+            // and a sweep that was frozen moves nothing back.
             condition: match self.seen {
                 Some(seen) => Condition::equal(a::NONCE, seen.nonce.as_str()),
                 None => Condition::absent(a::NONCE),
@@ -130,7 +128,7 @@ impl Operation for AdvancePosition<'_> {
         }
     }
 
-    /// Recognises a landed first try, which left its nonce in the row.
+    /// Treats a refusal as success if the row has the new nonce, because then the first try landed.
     fn judge(&self, reply: Written) -> Result<PositionAdvanced, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PositionAdvanced::Advanced,

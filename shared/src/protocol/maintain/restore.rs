@@ -1,10 +1,10 @@
-//! Makes tables that were restored from a backup ready for use. The tables do not know
-//! what was decided after the backup, but receivers do.
+//! Makes tables that were restored from a backup ready for use. The tables do not know which
+//! deliveries were settled after the backup, but the receivers of those deliveries do.
 //!
-//! The numbers of each entity's row are advanced beyond every sequence and token that
-//! can have been given out since. Waiting deliveries are parked first, under a lease
-//! whose token is beyond them too. `last_claim` marks a row that is done, so that a
-//! restore that was killed continues where it stopped.
+//! The numbers of each entity's row are advanced beyond every sequence and token that can have been
+//! given out since the backup. Before that, waiting deliveries are parked, under a lease whose
+//! token also exceeds those. `last_claim` marks a finished row, so that a restore that was killed
+//! continues where it stopped.
 
 use std::time::Duration;
 
@@ -22,43 +22,45 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// The distance of a row's new numbers from all numbers given out: more than the
+/// The distance of a row's new numbers from all numbers that were given out. It exceeds the
 /// difference of synchronised clocks.
 const MARGIN: Duration = Duration::from_secs(3_600);
 
-/// A claim dated this much later than the backup was not part of it.
+/// The difference of clocks that is allowed for. A claim dated later than the backup by more than
+/// this was not part of the backup.
 const CLOCKS_APART: Duration = Duration::from_secs(5 * 60);
 
-/// The time from an advanced row's numbers to its deletion, as for an erased one.
+/// The time from an advanced row's numbers, which are also times, to the row's deletion. It is the
+/// same for an erased row.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
-/// The last result of a job, whose runs since the backup are unknown.
+/// The last result that a restored job shows, because its runs since the backup are unknown.
 const NOT_KNOWN: &str = "restored; later runs are not known";
 
-/// A restore of both tables, recorded in a separate row.
+/// The record of a restore of both tables, which has a row of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreRecord {
-    /// A new nonce, with which the rows that are done are marked.
+    /// A new nonce, which marks the rows that this restore has finished.
     pub nonce: Nonce,
     /// The time of the backup.
     pub as_of: Timestamp,
     pub begun: Timestamp,
-    /// The time at which every row was done; `None` before.
+    /// The time at which the restore had finished every row; `None` before.
     pub ended: Option<Timestamp>,
-    /// Findings of earlier runs, for the report.
+    /// The findings of the runs so far, for the operator's report.
     pub found: Option<String>,
 }
 
 /// The next step of a requested restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextRestore {
-    /// Begin it: this is the first one since the backup.
+    /// Begin the restore: the tables record none since the backup.
     Begin,
-    /// Continue it under the same nonce.
+    /// Continue the restore under the same nonce.
     GoOn(RestoreRecord),
-    /// It has ended.
+    /// Do nothing: the restore has ended.
     Done(RestoreRecord),
-    /// The tables were restored to another time.
+    /// Refuse: the tables record a restore to another time.
     Another(RestoreRecord),
 }
 
@@ -75,50 +77,54 @@ impl RestoreRecord {
         })
     }
 
-    /// Returns the next step of a restore to `as_of`, given the restore in the tables.
+    /// Returns the next step of a restore to `as_of`, given the restore that the tables record.
     pub fn next(seen: Option<Self>, as_of: Timestamp) -> NextRestore {
         match seen {
             None => NextRestore::Begin,
             Some(seen) if seen.as_of == as_of && seen.ended.is_some() => NextRestore::Done(seen),
             Some(seen) if seen.as_of == as_of => NextRestore::GoOn(seen),
-            // Begun before the backup, and so part of it.
+            // The recorded restore began before the backup, and so is part of it.
             Some(seen) if seen.begun < as_of => NextRestore::Begin,
             Some(seen) => NextRestore::Another(seen),
         }
     }
 
-    /// Returns the holder of leases taken by force, which names the restore.
+    /// Returns the description of the holder of leases that this restore takes by force.
     fn holder_info(&self) -> HolderInfo {
         HolderInfo::new(&format!("restore {}", self.nonce))
     }
 
-    /// Returns whether this restore has advanced the row and nothing was claimed since.
+    /// Returns whether this restore has advanced the row's numbers and no sequence was claimed
+    /// since.
     fn has_advanced(&self, state: &EntityState) -> bool {
         state.last_claim.as_ref() == Some(&self.nonce)
     }
 
-    /// Returns whether nothing is left to do for this row: it was advanced, or it was
-    /// created since the restore began and so started at a later time. A claim after
-    /// `now` comes from a clock that is ahead and proves nothing.
+    /// Returns whether the restore has nothing left to do for this row. Either its numbers were
+    /// advanced, or the row was created after the restore began, and so started with greater
+    /// numbers. A claim after `now` comes from a clock that is ahead, and proves nothing.
     pub fn is_done(&self, state: &EntityState, now: Timestamp) -> bool {
         let claimed = claimed_at(state).filter(|claimed| *claimed <= now);
         let is_since = claimed.is_some_and(|claimed| claimed > self.begun) && state.head.0 >= self.begun.as_millis();
         self.has_advanced(state) || is_since
     }
 
-    /// Returns whether a sequence was claimed after the backup and before the row was
-    /// done: the tables are in use, or were not restored.
+    /// Returns whether a sequence was claimed after the backup and before the restore finished the
+    /// row. If so, the tables are in use, or were not restored.
     pub fn is_in_use(&self, state: &EntityState, now: Timestamp) -> bool {
         !self.is_done(state, now) && is_claimed_after(state, self.as_of)
     }
 
-    /// Returns a row's new numbers, greater than any that can have been given out.
+    /// Returns the new value of a row's numbers, which is greater than any that can have been given
+    /// out.
     ///
-    /// Each write of the row increases a number by at most one, and DynamoDB takes at
-    /// most a thousand writes a second: the rate of a time in milliseconds. A row created
-    /// since the backup started at its time. A lease taken by force already has a token
-    /// beyond them all; advancing that again could let the row be purged while its numbers
-    /// are still in the future.
+    /// Each write of the row increases a number by at most one, and DynamoDB takes at most a
+    /// thousand writes a second. So a number grows no faster than a time in milliseconds. A row
+    /// created since the backup started at its time of creation.
+    ///
+    /// If this restore has taken the lease by force, the token already exceeds all numbers that
+    /// were given out. Advancing the token again could let the row be purged while its numbers are
+    /// still in the future.
     fn numbers(&self, state: &EntityState) -> u64 {
         if state.held.is_some() && state.holder_info == Some(self.holder_info()) {
             return state.token.next().0;
@@ -129,7 +135,8 @@ impl RestoreRecord {
     }
 }
 
-/// Returns whether the newest claim was made after `moment`, allowing for clock skew.
+/// Returns whether the newest claim was made after `moment`, with five minutes allowed for clock
+/// skew.
 pub fn is_claimed_after(state: &EntityState, moment: Timestamp) -> bool {
     claimed_at(state).is_some_and(|claimed| claimed > moment + CLOCKS_APART)
 }
@@ -141,12 +148,11 @@ fn claimed_at(state: &EntityState) -> Option<Timestamp> {
 /// Records the begin of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeginRestore<'a> {
-    /// The restore in the tables.
+    /// The restore that the tables record.
     pub seen: Option<&'a RestoreRecord>,
     pub restoring: &'a RestoreRecord,
 }
 
-/// The outcome of beginning a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BegunRestore {
     Begun,
@@ -171,7 +177,8 @@ impl Operation for BeginRestore<'_> {
         })
     }
 
-    /// Recognises a landed first try, which left its nonce in the row.
+    /// Treats a refusal as success if the row has this restore's nonce, because then the first try
+    /// landed.
     fn judge(&self, reply: Written) -> Result<BegunRestore, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => BegunRestore::Begun,
@@ -181,11 +188,11 @@ impl Operation for BeginRestore<'_> {
     }
 }
 
-/// Records a restore's findings before it changes the rows that show them.
+/// Records a restore's findings, before the restore changes the rows that show them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordFindings<'a> {
     pub restoring: &'a RestoreRecord,
-    /// The findings of all runs.
+    /// The findings of all runs so far.
     pub found: &'a str,
 }
 
@@ -200,7 +207,7 @@ impl Operation for RecordFindings<'_> {
         }
     }
 
-    /// Accepts every reply: a refusal means that another restore has begun.
+    /// Treats every reply as success: a refusal means that another restore has begun.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
@@ -224,21 +231,20 @@ impl Operation for EndRestore<'_> {
         }
     }
 
-    /// Accepts every reply: a refusal means that another restore has begun.
+    /// Treats every reply as success: a refusal means that another restore has begun.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Takes the lease of an entity by force, to park its waiting deliveries. The token is
-/// beyond all that were given out, and the tail moves to the last filled sequence.
+/// Takes the lease of an entity by force, to park the entity's waiting deliveries. The lease's
+/// token exceeds all that were given out. The tail moves to the last filled sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForceAcquire<'a> {
     pub restoring: &'a RestoreRecord,
-    /// The row as seen.
     pub seen: &'a EntityState,
-    /// The last sequence with a delivery; the inbox table may have been copied a moment
-    /// later than the row.
+    /// The last sequence that has a delivery. The backup of the inbox table may be a moment later
+    /// than that of the entity's row.
     pub last: Sequence,
     /// A new nonce for this call.
     pub holder: &'a Nonce,
@@ -246,12 +252,11 @@ pub struct ForceAcquire<'a> {
     pub length: Duration,
 }
 
-/// The outcome of taking a lease by force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForceAcquired {
-    /// An exclusive lease is granted; the row as it is now.
+    /// An exclusive lease is granted. Contains the entity's new row.
     Granted(Lease, EntityState),
-    /// The row is not as seen.
+    /// The row has changed since it was read.
     Changed,
 }
 
@@ -285,7 +290,8 @@ impl Operation for ForceAcquire<'_> {
         }
     }
 
-    /// Recognises a landed first try by its holder.
+    /// Treats a refusal as success if the row's holder is this call's nonce, because then the first
+    /// try landed.
     fn judge(&self, reply: Written) -> Result<ForceAcquired, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => {
@@ -302,7 +308,7 @@ impl Operation for ForceAcquire<'_> {
     }
 }
 
-/// Demands that nothing was claimed, settled or granted since the row was seen.
+/// Returns the condition that nothing was claimed, settled or granted since the row was read.
 fn as_seen(seen: &EntityState) -> Condition {
     Condition::All(vec![
         readable(),
@@ -312,37 +318,38 @@ fn as_seen(seen: &EntityState) -> Condition {
     ])
 }
 
-/// Advances the numbers of an entity whose inbox is empty, and ends any lease. Its
-/// receipts must have separate rows already, because `recent` ends at the old `head`.
+/// Advances the numbers of an entity whose inbox is empty, and ends any lease. The caller must
+/// first copy the receipts to rows of their own, because `recent` may only end at the current
+/// `head`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvanceNumbers<'a> {
     pub restoring: &'a RestoreRecord,
-    /// The row as seen, with an empty inbox.
+    /// The entity's row as last read, with an empty inbox.
     pub seen: &'a EntityState,
-    /// The job, if the row is one's.
+    /// The job, if the row is a job's.
     pub job: Option<&'a JobState>,
     pub now: Timestamp,
     pub retention: Duration,
 }
 
-/// The outcome of advancing an entity's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NumbersAdvanced {
-    /// The row as it is now.
+    /// The numbers are advanced. Contains the entity's new row.
     Advanced(EntityState),
-    /// The row is not as seen.
+    /// The row has changed since it was read.
     Changed,
 }
 
 impl AdvanceNumbers<'_> {
-    /// Returns the change that puts a blocked entity on hold: its delivery is parked,
-    /// but the entity must stay stopped.
+    /// Returns the change that puts a blocked entity on hold. The delivery that blocks the entity
+    /// is parked, but the entity must stay stopped.
     fn hold(&self) -> Option<Change> {
         let begins = self.seen.blocked.is_some() && !self.seen.is_on_hold();
         begins.then(|| self.seen.hold.begun(self.now).change())
     }
 
-    /// Returns the changes after which a job's ticks up to now are not due: they may have run.
+    /// Returns the changes after which no tick of a job up to the restore's begin is due, because
+    /// it may have run since the backup.
     fn job(&self) -> Vec<Change> {
         let Some(last_tick) = self.job.and_then(|job| job.last_tick) else { return Vec::new() };
         let result =
@@ -407,8 +414,9 @@ impl Operation for AdvanceNumbers<'_> {
         }
     }
 
-    /// Recognises a landed first try, which left this restore's nonce. It does not recognise a try
-    /// after which something was claimed; the caller finds that out when it reads the row again.
+    /// Treats a refusal as success if the row has this restore's nonce, because then the first try
+    /// landed. A first try followed by a claim is not recognised. The caller notices it when it
+    /// reads the row again.
     fn judge(&self, reply: Written) -> Result<NumbersAdvanced, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => NumbersAdvanced::Advanced(updated_state(row)?),

@@ -1,5 +1,5 @@
-//! The end of a row's retention: extended while the delivery waits, extended or removed
-//! when it is parked, and set again if another worker settled it differently.
+//! Changes the end of a row's retention. It is extended while a delivery waits, extended or removed
+//! when the delivery is parked, and set again if another worker settled the delivery differently.
 
 use crate::{
     protocol::{
@@ -10,8 +10,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// Extends a row's retention. Never shortens it, never creates a row, and leaves a row
-/// that is kept forever, which an operator may have parked in the meantime.
+/// Extends a row's retention, but never shortens it and never creates a row. A row that is kept
+/// forever stays so, because an operator may have parked its delivery in the meantime.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExtendRetention {
     /// The row of a delivery or of a part of its body.
@@ -31,15 +31,15 @@ impl Operation for ExtendRetention {
         }
     }
 
-    /// Accepts every reply: a refusal means that the row already expires no sooner, never
+    /// Treats every reply as success: a refusal means that the row expires no sooner, never
     /// expires, or is gone.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Keeps a part of a body until an operator decides about the parked delivery that names
-/// it. Never creates a row.
+/// Keeps a part of a body until an operator decides about the parked delivery that names the part.
+/// Never creates a row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeepForever {
     pub part: Key,
@@ -56,15 +56,15 @@ impl Operation for KeepForever {
         }
     }
 
-    /// Accepts every reply: a second write changes nothing, and a refusal means that the
-    /// part is gone, which a redrive reports.
+    /// Treats every reply as success: a second write changes nothing, and a refusal means that the
+    /// part is gone. A redrive reports a missing part.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Sets the end of retention of a part that was kept for a parked delivery. Never
-/// creates a row or changes an end.
+/// Sets the end of retention of a part that was kept forever for a parked delivery. Never creates a
+/// row, and never changes an end that is set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpireAgain {
     pub part: Key,
@@ -82,7 +82,7 @@ impl Operation for ExpireAgain {
         }
     }
 
-    /// Accepts every reply: afterwards the part is gone or has an end.
+    /// Treats every reply as success: afterwards the part is gone, or its retention has an end.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

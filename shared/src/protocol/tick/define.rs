@@ -1,4 +1,4 @@
-//! Writes a job's definition and requests for a run.
+//! Writes a job's definition, and requests a run.
 
 use super::job::{JobState, job_of};
 use crate::{
@@ -13,21 +13,21 @@ use crate::{
     time::Timestamp,
 };
 
-/// Writes a job's definition, and creates its row if it is absent. Ticks before `from`
-/// are not missed, because they were not due by this definition.
+/// Writes a job's definition, and creates the job's row if it is absent. Ticks before `from` do not
+/// count as missed, because they were not due under this definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefineJob<'a> {
     pub entity: &'a EntityKey,
-    /// The schedule and whether it is on.
+    /// The stored text of the schedule, with whether the job is on.
     pub definition: &'a str,
-    /// The row as seen, if there was one.
+    /// The job's row as last read, if there was one.
     pub seen: Option<&'a JobState>,
     pub from: Timestamp,
     pub now: Timestamp,
 }
 
 impl Operation for DefineJob<'_> {
-    /// The row as it is now; `None` if it was deleted.
+    /// The job's row as it is now; `None` if it was deleted.
     type Outcome = Option<JobState>;
 
     fn write(&self) -> Write {
@@ -51,7 +51,8 @@ impl Operation for DefineJob<'_> {
         }
     }
 
-    /// Accepts every reply: the row tells what to do next, and defining twice is harmless.
+    /// Treats every reply as success: the row tells the caller what to do next, and defining a job
+    /// twice is harmless.
     fn judge(&self, reply: Written) -> Result<Option<JobState>, CorruptRow> {
         match reply {
             Written::Landed(row) | Written::Refused(row) => job_of(row),
@@ -67,7 +68,7 @@ pub struct RequestRun<'a> {
 }
 
 impl Operation for RequestRun<'_> {
-    /// The row with the request; `None` if there is no such job.
+    /// The job's row with the request; `None` if there is no such job.
     type Outcome = Option<JobState>;
 
     fn write(&self) -> Write {
@@ -78,7 +79,7 @@ impl Operation for RequestRun<'_> {
         }
     }
 
-    /// Accepts a repeated request: one start serves all earlier requests.
+    /// Need not recognise a first try that landed: one start serves all earlier requests.
     fn judge(&self, reply: Written) -> Result<Option<JobState>, CorruptRow> {
         match reply {
             Written::Landed(row) => job_of(row),

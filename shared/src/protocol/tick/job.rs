@@ -20,7 +20,6 @@ pub const LONGEST_NAME: usize = 64;
 /// The longest stored definition of a job in bytes.
 pub const LONGEST_DEFINITION: usize = 160;
 
-/// The outcome of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TickOutcome {
     Done,
@@ -31,7 +30,7 @@ pub enum TickOutcome {
 }
 
 impl TickOutcome {
-    /// Returns the stored and shown form.
+    /// Returns the name of the outcome, which is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             TickOutcome::Done => "done",
@@ -53,7 +52,7 @@ impl fmt::Display for TickOutcome {
     }
 }
 
-/// The result of the newest recorded tick.
+/// The result of a tick. A job's row keeps the result of the newest recorded tick.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TickResult {
     pub ending: TickOutcome,
@@ -65,7 +64,7 @@ pub struct TickResult {
 }
 
 impl TickResult {
-    /// Returns the result of a tick whose run has reported none.
+    /// Returns the result of a tick whose run has not reported a result.
     pub fn crashed(at: Timestamp) -> Self {
         Self { ending: TickOutcome::Crashed, at, took: Duration::ZERO, error: String::new() }
     }
@@ -87,17 +86,19 @@ impl TickResult {
     }
 }
 
-/// A job's row.
+/// The row of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JobState {
     /// The entity's part of the row: lease and token.
     pub entity: EntityState,
-    /// The schedule and whether it is on, according to the newest scheduler.
+    /// The stored text of the schedule, with whether the job is on. The newest scheduler has
+    /// written it.
     pub definition: Option<String>,
-    /// The newest recorded tick.
+    /// The due time of the newest recorded tick.
     pub last_tick: Option<Timestamp>,
     pub last_result: Option<TickResult>,
-    /// The tick of the newest grant; absent once its own run has recorded it.
+    /// The due time of the tick that was started last; absent once the tick's own run has recorded
+    /// it.
     pub tick: Option<Timestamp>,
     /// The number of starts of `tick`.
     pub starts: u32,
@@ -119,17 +120,17 @@ impl JobState {
         })
     }
 
-    /// Returns whether `tick` or a later one is recorded.
+    /// Returns whether `tick` or a later tick is recorded.
     pub fn is_recorded(&self, tick: Timestamp) -> bool {
         self.last_tick.is_some_and(|last| last >= tick)
     }
 
-    /// Returns the tick that was started and is not recorded.
+    /// Returns the tick that was started and is not recorded, if any.
     pub fn unfinished(&self) -> Option<Timestamp> {
         self.tick.filter(|tick| !self.is_recorded(*tick))
     }
 
-    /// Returns whether there is a lease that has expired by every clock within
+    /// Returns whether the job has a lease, and it has expired even by a clock that is behind by
     /// [`CLOCKS_APART`].
     pub fn has_expired(&self, now: Timestamp) -> bool {
         let running = |held: &Held| held.runs(now) || held.runs(earlier(now));
@@ -142,7 +143,7 @@ pub(super) fn earlier(now: Timestamp) -> Timestamp {
     Timestamp::from_millis(now.as_millis().saturating_sub(CLOCKS_APART.as_millis() as u64))
 }
 
-/// Returns the key of the job `name`, which must be at most [`LONGEST_NAME`] bytes.
+/// Returns the entity key of the job `name`. The name must have at most [`LONGEST_NAME`] bytes.
 pub fn job_entity(name: &str) -> Result<EntityKey, InvalidEntityKey> {
     EntityKey::parse(&format!("{JOBS}{name}"))
 }
@@ -161,7 +162,7 @@ pub(super) mod tests {
 
     pub const TIME: u64 = 1_799_999_999_999;
 
-    /// The largest possible row of a job.
+    /// Returns the largest possible row of a job.
     pub fn fullest() -> Row {
         let nonce = crate::time::Nonce::from_parts(Timestamp::from_millis(TIME), u128::MAX);
         let error = "x".repeat(200);
@@ -207,7 +208,7 @@ pub(super) mod tests {
         assert!(state.has_expired(long_before), "no lease is that long");
     }
 
-    /// A free job's row; its last tick is [`TIME`].
+    /// Returns the row of a free job, whose last tick is at [`TIME`].
     pub fn free() -> Row {
         let gone = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO, a::TICK, a::STARTS, a::RUN_REQUESTED];
         gone.into_iter().fold(fullest(), |mut row, name| {

@@ -1,4 +1,4 @@
-//! Starts, takes over, records and gives up one tick.
+//! Operations on one tick of a job: start, take over, complete, give up.
 
 use super::job::{JobState, TickResult, earlier, job_of};
 use crate::{
@@ -23,9 +23,9 @@ fn not_recorded(tick: Timestamp) -> Condition {
 /// The time at which a tick is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordPolicy {
-    /// A tick that crashes runs again.
+    /// The end of the run records the tick, so a tick that crashes runs again.
     AtCompletion,
-    /// A tick that crashes does not run again.
+    /// The grant of the lease records the tick, so a tick that crashes does not run again.
     AtStart,
 }
 
@@ -47,9 +47,9 @@ pub enum Started {
     Granted(Lease, JobState),
     /// Another scheduler holds the job.
     Held(JobState),
-    /// The tick is recorded: it has run.
+    /// The tick is already recorded, so it must not run.
     Recorded(JobState),
-    /// The job has become free in the meantime. Decide again.
+    /// The job has become free in the meantime. The caller must decide again, based on this row.
     Free(Option<JobState>),
 }
 
@@ -67,7 +67,8 @@ impl StartTick {
         changes
     }
 
-    /// Extends the lease's update by `conditions` and by the changes that record the start.
+    /// Extends the write of a lease by `conditions`, and by the changes that record the start of
+    /// the tick.
     fn extended(&self, write: Write, conditions: Vec<Condition>) -> Write {
         let mut all = vec![write.condition];
         all.extend(conditions);
@@ -87,8 +88,8 @@ impl Operation for StartTick {
         self.extended(self.request.write(), vec![not_recorded(self.tick)])
     }
 
-    /// Recognises a landed first try by its holder's nonce, which is unique to this
-    /// call.
+    /// Treats a refusal as success if the row's holder is this call's nonce, because then the first
+    /// try landed.
     fn judge(&self, reply: Written) -> Result<Started, CorruptRow> {
         let row = match &reply {
             Written::Landed(row) | Written::Refused(row) => row.clone(),
@@ -125,7 +126,6 @@ impl Operation for TakeOverTick {
         self.start.extended(take_over.write(), vec![run_out, not_recorded(self.start.tick)])
     }
 
-    /// Like [`StartTick`].
     fn judge(&self, reply: Written) -> Result<Started, CorruptRow> {
         self.start.judge(reply)
     }
@@ -143,7 +143,7 @@ pub struct CompleteTick<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Completed {
     Recorded(JobState),
-    /// The lease was lost; nothing was recorded.
+    /// The lease was lost, so this run must write nothing more.
     Lost,
 }
 
@@ -161,8 +161,8 @@ impl Operation for CompleteTick<'_> {
         self.lease.update(self.lease.mine(), changes)
     }
 
-    /// Recognises a landed first try, which left the job free under this token, with this tick recorded.
-    /// A release by force and a give-up leave a greater token.
+    /// Treats a refusal as success if the job is free under this token and this tick is recorded,
+    /// because then the first try landed. A release by force and a give-up leave a greater token.
     fn judge(&self, reply: Written) -> Result<Completed, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Completed::Recorded(job_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))?),
@@ -176,21 +176,21 @@ impl Operation for CompleteTick<'_> {
     }
 }
 
-/// Records a tick as crashed after its runs have crashed too often.
+/// Records a tick as crashed, after too many of its runs have crashed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GiveUpTick<'a> {
-    /// The row that shows the tick unfinished, with an expired lease or none.
+    /// The job's row, which shows that the tick is unfinished and that the lease has expired or is
+    /// absent.
     pub seen: &'a JobState,
     pub tick: Timestamp,
     pub now: Timestamp,
 }
 
-/// The outcome of giving up a tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivenUp {
     /// The tick is recorded as crashed.
     GivenUp(JobState),
-    /// The row is not as seen. Decide again.
+    /// The row has changed since it was read. The caller must decide again, based on this row.
     Changed(Option<JobState>),
 }
 
@@ -224,8 +224,9 @@ impl Operation for GiveUpTick<'_> {
         }
     }
 
-    /// Recognises a landed first try, which left the job free, with the next token and this tick
-    /// recorded. Another scheduler's give-up looks the same and is as good.
+    /// Treats a refusal as success if the job is free, with the next token and this tick recorded,
+    /// because then the first try landed. Another scheduler's give-up leaves the same row, and is
+    /// as good.
     fn judge(&self, reply: Written) -> Result<GivenUp, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => GivenUp::GivenUp(job_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))?),

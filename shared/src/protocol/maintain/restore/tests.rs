@@ -18,14 +18,14 @@ fn restoring() -> RestoreRecord {
     RestoreRecord { nonce: nonce(1), as_of: T, begun: T + 3 * HOUR, ended: None, found: None }
 }
 
-/// The row of an entity with one claim.
+/// Returns the row of an entity with one claimed sequence.
 fn claimed(at: Timestamp) -> Row {
     let entity = EntityKey::parse("shop/order/1").unwrap();
     let claim = Claim { entity: &entity, nonce: &Nonce::from_parts(at, 7), now: at };
     evaluate(&claim.write(), None).unwrap().unwrap()
 }
 
-/// The row of an entity with one settled claim.
+/// Returns the row of an entity with one settled sequence.
 fn empty(at: Timestamp) -> Row {
     let row = claimed(at);
     let tail = row.number(a::TAIL).unwrap();
@@ -135,7 +135,7 @@ fn lost_replies_of_a_restore_are_recognised() {
     assert!(restoring.is_done(&state(&row), T));
 }
 
-/// By a claim, a settle, a grant, a hold, a tick, a newer version or an erasure.
+/// The changes are a claim, a settle, a grant, a hold, a tick, a newer version and an erasure.
 #[test]
 fn row_changed_since_seen_is_not_advanced() {
     let receipt = Receipt {
