@@ -13,14 +13,14 @@ use webhook_serializer::protocol::{
         SettleAndRelease, Settled, SettledAndReleased, Skip, Skipped, Spill, Unblock, Unblocked, Void, Voided,
     },
     lease::{
-        Acquire, Ended, ForceRelease, Forced, HandOver, MarkHandOver, Release, ReleaseEmpty, Released, Renew, Renewed,
-        RequestYield, TakeOver, YieldToDeliveries, idle_purge_at,
+        Acquire, Ended, ForceRelease, Forced, HandOver, Lease, MarkHandOver, Release, ReleaseEmpty, Released, Renew,
+        Renewed, RequestYield, TakeOver, YieldToDeliveries, idle_purge_at,
     },
     maintain::{BeginHold, EndHold, HoldChanged},
     memory,
     operation::Operation,
     receipt::Recent,
-    state::{BlockReason, HolderInfo, LeaseKind},
+    state::{BlockReason, EntityState, HolderInfo, LeaseKind},
     table::{Action, Change, Comparison, Condition, Row, Write, Written},
 };
 
@@ -129,10 +129,32 @@ struct Execution {
 
 impl Execution {
     fn run(&self) -> Executed {
+        match self.op {
+            Op::Claim(..) | Op::Put(..) | Op::Void(..) => self.run_append(),
+            Op::Acquire(..)
+            | Op::TakeOver(..)
+            | Op::Renew(..)
+            | Op::MarkHandOver(..)
+            | Op::YieldToDeliveries(..)
+            | Op::HandOver(..)
+            | Op::ReleaseEmpty(..)
+            | Op::Release(..)
+            | Op::RequestYield => self.run_lease(),
+            Op::Settle(..)
+            | Op::SettleAndRelease(..)
+            | Op::Spill(..)
+            | Op::Park(..)
+            | Op::Fail { .. }
+            | Op::Block(..)
+            | Op::MarkStart(..) => self.run_delivery(),
+            _ => self.run_operator(),
+        }
+    }
+
+    fn run_append(&self) -> Executed {
         let entity = entity();
         let now = time(self.epoch, Clock::Early);
         let purge_at = now + RETENTION;
-        let held = |lease, state| Reply::Goes(intern_lease(lease), intern_view(&state));
         match self.op {
             Op::Claim(drawn) => {
                 let nonce = drawn.nonce();
@@ -173,6 +195,14 @@ impl Execution {
                     Voided::Filled(_) => Reply::Filled,
                 })
             }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    fn run_lease(&self) -> Executed {
+        let entity = entity();
+        let now = time(self.epoch, Clock::Early);
+        match self.op {
             Op::Acquire(kind, drawn, clock) => {
                 let request = self.request(kind, drawn, clock);
                 self.with(&request, |acquired| Reply::Answered(AcquiredRef::of(acquired)))
@@ -185,13 +215,52 @@ impl Execution {
                 Renewed::Renewed(state) => Reply::Goes(lease, intern_view(&state)),
                 Renewed::Lost => Reply::Lost,
             }),
+            Op::MarkHandOver(lease) => self.with(&MarkHandOver { lease: &lease }, |_| Reply::Done),
+            Op::YieldToDeliveries(lease) => self.with(&YieldToDeliveries { lease: &lease, now }, |ended| match ended {
+                Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
+                Ended::Lost => Reply::Lost,
+            }),
+            Op::HandOver(lease, suspected) => {
+                self.with(&HandOver { lease: &lease, suspected, due: now }, |ended| match ended {
+                    Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
+                    Ended::Lost => Reply::Lost,
+                })
+            }
+            Op::ReleaseEmpty(lease, is_exclusive, stays) => {
+                let recent = self.row.map(|row| view_of(&row).recent.clone()).unwrap_or_default();
+                let remembers = !is_exclusive || !self.changes.has(Rule::PurgedBeforeItIsForgotten);
+                let recent = if remembers { recent } else { Recent::default() };
+                let retention = if is_exclusive { RETENTION / 100 } else { RETENTION };
+                let purge_at = idle_purge_at(entity, &recent, now, retention).filter(|_| !stays);
+                self.with(&ReleaseEmpty { lease: &lease, purge_at }, |released| match released {
+                    Released::Released => Reply::Ended(None),
+                    Released::Grown(state) => Reply::Grown(intern_view(&state)),
+                    Released::Lost => Reply::Lost,
+                })
+            }
+            Op::Release(lease) => self.with(&Release { lease: &lease }, |ended| match ended {
+                Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
+                Ended::Lost => Reply::Lost,
+            }),
+            Op::RequestYield => {
+                self.with(&RequestYield { entity, now, until: now + Duration::from_secs(10) }, |()| Reply::Done)
+            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    fn run_delivery(&self) -> Executed {
+        let entity = entity();
+        let now = time(self.epoch, Clock::Early);
+        let purge_at = now + RETENTION;
+        match self.op {
             Op::Settle(lease, decision, hands_over) => {
                 let settle = Settle { lease: &lease, decision: &decision, now, length: LEASE, hands_over };
                 self.with(&settle, |settled| match settled {
                     Settled::Settled(_, state) if self.changes.has(Rule::OneTokenPerDrain) => {
-                        held((*lease).clone(), state)
+                        held_reply((*lease).clone(), &state)
                     }
-                    Settled::Settled(lease, state) => held(lease, state),
+                    Settled::Settled(lease, state) => held_reply(lease, &state),
                     Settled::Lost => Reply::Lost,
                 })
             }
@@ -226,23 +295,21 @@ impl Execution {
             Op::Block(lease, sequence, reason) => {
                 self.with(&Block { lease: &lease, sequence: Sequence(sequence), reason }, failed_reply)
             }
-            Op::MarkHandOver(lease) => self.with(&MarkHandOver { lease: &lease }, |_| Reply::Done),
-            Op::YieldToDeliveries(lease) => self.with(&YieldToDeliveries { lease: &lease, now }, |ended| match ended {
-                Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
-                Ended::Lost => Reply::Lost,
-            }),
             Op::MarkStart(lease, sequence) => {
                 self.with(&MarkStart { lease: &lease, sequence: Sequence(sequence) }, |marked| match marked {
                     Marked::Marked => Reply::Done,
                     Marked::Lost => Reply::Lost,
                 })
             }
-            Op::HandOver(lease, suspected) => {
-                self.with(&HandOver { lease: &lease, suspected, due: now }, |ended| match ended {
-                    Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
-                    Ended::Lost => Reply::Lost,
-                })
-            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    fn run_operator(&self) -> Executed {
+        let entity = entity();
+        let now = time(self.epoch, Clock::Early);
+        let purge_at = now + RETENTION;
+        match self.op {
             Op::Unblock => {
                 // The operator's read and write are one step here. The simulation covers a write that lands
                 // late.
@@ -251,25 +318,6 @@ impl Execution {
                     Unblocked::Unblocked(_) => Reply::Done,
                     Unblocked::NotBlocked(_) => Reply::Refused,
                 })
-            }
-            Op::ReleaseEmpty(lease, is_exclusive, stays) => {
-                let recent = self.row.map(|row| view_of(&row).recent.clone()).unwrap_or_default();
-                let remembers = !is_exclusive || !self.changes.has(Rule::PurgedBeforeItIsForgotten);
-                let recent = if remembers { recent } else { Recent::default() };
-                let retention = if is_exclusive { RETENTION / 100 } else { RETENTION };
-                let purge_at = idle_purge_at(entity, &recent, now, retention).filter(|_| !stays);
-                self.with(&ReleaseEmpty { lease: &lease, purge_at }, |released| match released {
-                    Released::Released => Reply::Ended(None),
-                    Released::Grown(state) => Reply::Grown(intern_view(&state)),
-                    Released::Lost => Reply::Lost,
-                })
-            }
-            Op::Release(lease) => self.with(&Release { lease: &lease }, |ended| match ended {
-                Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
-                Ended::Lost => Reply::Lost,
-            }),
-            Op::RequestYield => {
-                self.with(&RequestYield { entity, now, until: now + Duration::from_secs(10) }, |()| Reply::Done)
             }
             Op::Hold(seen) => self.with(&BeginHold { entity, seen, now }, turned),
             Op::Resume(seen) => self.with(&EndHold { seen: &seen, purge_at: Some(purge_at) }, turned),
@@ -286,7 +334,7 @@ impl Execution {
             Op::Rewind(lease, seen, from) => {
                 let rewind = Rewind { lease: &lease, seen: &seen, from: Sequence(from), since: arrival(from) };
                 self.with(&rewind, |rewound| match rewound {
-                    Rewound::Rewound(state) => held((*lease).clone(), state),
+                    Rewound::Rewound(state) => held_reply((*lease).clone(), &state),
                     Rewound::Lost => Reply::Lost,
                 })
             }
@@ -296,6 +344,7 @@ impl Execution {
                     Forced::Changed(_) => Reply::Refused,
                 })
             }
+            other => unreachable!("{other:?}"),
         }
     }
 
@@ -460,6 +509,10 @@ fn strip(condition: &mut Condition, name: &str) {
         parts.retain(|part| !matches!(part, Condition::Compare(attribute, ..) if attribute == name));
         parts.iter_mut().for_each(|part| strip(part, name));
     }
+}
+
+fn held_reply(lease: Lease, state: &EntityState) -> Reply {
+    Reply::Goes(intern_lease(lease), intern_view(state))
 }
 
 fn failed_reply(failed: Failed) -> Reply {

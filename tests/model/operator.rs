@@ -95,37 +95,7 @@ impl Next<'_> {
         let heard = reply == Heard;
         match self.state.operator.clone() {
             Operator::Away => {}
-            Operator::Check(sequence, id) => {
-                if !self.has(Rule::RedriveWithoutLookup) {
-                    // Production reads twice. One read is enough here, because settled deliveries do not
-                    // change.
-                    let settled = match operator::parked_outcome(self.state.view().as_deref(), Sequence(sequence)) {
-                        ParkedOutcome::Undecided => {
-                            self.state.operator = Operator::Away;
-                            return;
-                        }
-                        ParkedOutcome::Forgotten => None,
-                        ParkedOutcome::Settled(settlement) => Some(settlement),
-                        ParkedOutcome::InReceiptRow => self.state.item(Item::Receipt(id)).map(|row| receipt_at(&row).1),
-                    };
-                    if !is_put_back(settled) {
-                        self.model.reach(Reached::ParkedAndApplied);
-                        if self.state.before(sequence).is_some_and(|last| last.settlement == Settlement::Parked) {
-                            self.state.violates(Violation::Loss);
-                        }
-                        self.state.store(Item::Parked(sequence), None);
-                        self.state.operator = Operator::Away;
-                        return;
-                    }
-                }
-                let redrive = if self.has(Rule::RedriveKeepsItsNumber) { id.redrive } else { id.redrive + 1 };
-                let append = Append::new(Id { redrive, ..id }, OPERATOR + self.state.left.redrives);
-                self.state.operator = if self.has(Rule::RedriveForgetsFirst) {
-                    Operator::Forget(sequence, Some(append))
-                } else {
-                    Operator::Redrive(sequence, append)
-                };
-            }
+            Operator::Check(sequence, id) => self.check_parked(sequence, id),
             Operator::Redrive(sequence, mut append) => {
                 match append.step {
                     AppendStep::Claim => self.claim(&mut append, clock, reply),
@@ -133,27 +103,7 @@ impl Next<'_> {
                 }
                 self.redriven(sequence, append);
             }
-            Operator::Forget(sequence, append) => {
-                let parked = self.state.item(Item::Parked(sequence)).and_then(|row| delivery_at(&row));
-                if let Some(parked) = parked {
-                    let again = Id { redrive: parked.redrive + 1, ..parked };
-                    let stands = |(item, row): &(Item, RowRef)| {
-                        matches!(item, Item::Delivery(_)) && delivery_at(row) == Some(again)
-                    };
-                    let applied = |other: &ReceiptRef| {
-                        other.id().is_some_and(|id| id.delivery == parked.delivery)
-                            && other.settlement == Settlement::Applied
-                    };
-                    if !self.state.inbox.iter().any(stands) && !self.state.settled.iter().any(applied) {
-                        self.state.violates(Violation::Loss);
-                    }
-                }
-                self.state.store(Item::Parked(sequence), None);
-                self.state.operator = match append {
-                    Some(append) => Operator::Redrive(sequence, append),
-                    None => Operator::Away,
-                };
-            }
+            Operator::Forget(sequence, append) => self.forget(sequence, append),
             Operator::VoidExpired(sequence) => {
                 self.on_item(Item::Delivery(sequence), Op::Void(sequence));
                 if heard {
@@ -190,6 +140,58 @@ impl Next<'_> {
             | Operator::SkipRelease(_)) => self.stops(operator, heard),
             operator => self.rewinds(operator, heard),
         }
+    }
+
+    fn check_parked(&mut self, sequence: u64, id: Id) {
+        if !self.has(Rule::RedriveWithoutLookup) {
+            // Production reads twice. One read is enough here, because settled deliveries do not
+            // change.
+            let settled = match operator::parked_outcome(self.state.view().as_deref(), Sequence(sequence)) {
+                ParkedOutcome::Undecided => {
+                    self.state.operator = Operator::Away;
+                    return;
+                }
+                ParkedOutcome::Forgotten => None,
+                ParkedOutcome::Settled(settlement) => Some(settlement),
+                ParkedOutcome::InReceiptRow => self.state.item(Item::Receipt(id)).map(|row| receipt_at(&row).1),
+            };
+            if !is_put_back(settled) {
+                self.model.reach(Reached::ParkedAndApplied);
+                if self.state.before(sequence).is_some_and(|last| last.settlement == Settlement::Parked) {
+                    self.state.violates(Violation::Loss);
+                }
+                self.state.store(Item::Parked(sequence), None);
+                self.state.operator = Operator::Away;
+                return;
+            }
+        }
+        let redrive = if self.has(Rule::RedriveKeepsItsNumber) { id.redrive } else { id.redrive + 1 };
+        let append = Append::new(Id { redrive, ..id }, OPERATOR + self.state.left.redrives);
+        self.state.operator = if self.has(Rule::RedriveForgetsFirst) {
+            Operator::Forget(sequence, Some(append))
+        } else {
+            Operator::Redrive(sequence, append)
+        };
+    }
+
+    fn forget(&mut self, sequence: u64, append: Option<Append>) {
+        let parked = self.state.item(Item::Parked(sequence)).and_then(|row| delivery_at(&row));
+        if let Some(parked) = parked {
+            let again = Id { redrive: parked.redrive + 1, ..parked };
+            let stands =
+                |(item, row): &(Item, RowRef)| matches!(item, Item::Delivery(_)) && delivery_at(row) == Some(again);
+            let applied = |other: &ReceiptRef| {
+                other.id().is_some_and(|id| id.delivery == parked.delivery) && other.settlement == Settlement::Applied
+            };
+            if !self.state.inbox.iter().any(stands) && !self.state.settled.iter().any(applied) {
+                self.state.violates(Violation::Loss);
+            }
+        }
+        self.state.store(Item::Parked(sequence), None);
+        self.state.operator = match append {
+            Some(append) => Operator::Redrive(sequence, append),
+            None => Operator::Away,
+        };
     }
 
     pub fn redriven(&mut self, sequence: u64, append: Append) {

@@ -262,24 +262,11 @@ impl Next<'_> {
             self.state.left.lost_replies -= 1;
         }
         match action {
-            Action::Claim(number, clock, reply) => {
-                let mut append = self.state.appends[number].clone();
-                self.claim(&mut append, clock, reply);
-                self.state.appends[number] = append;
-            }
-            Action::Put(number, reply) => {
-                let mut append = self.state.appends[number].clone();
-                self.put(&mut append, reply);
-                self.state.appends[number] = append;
-            }
-            Action::SendOwed(number) => {
-                let mut append = self.state.appends[number].clone();
-                self.send_owed(&mut append);
-                self.state.appends[number] = append;
-            }
-            Action::IngestDies(number) => {
-                self.state.left.ingest_crashes -= 1;
-                self.state.appends[number].step = AppendStep::Ended;
+            Action::Claim(number, ..)
+            | Action::Put(number, _)
+            | Action::SendOwed(number)
+            | Action::IngestDies(number) => {
+                self.ingest(number, action);
             }
             Action::Receive(number, at) => {
                 let (token, again) = self.state.queue.remove(at);
@@ -305,6 +292,49 @@ impl Next<'_> {
                 self.state.left.exclusive_crashes -= 1;
                 self.state.exclusive = Exclusive::Away;
             }
+            Action::Purge => self.purge(),
+            Action::Work(number, ..)
+            | Action::StoreIsOut(number)
+            | Action::RowWork(number, _)
+            | Action::ReceiptWork(number, _)
+            | Action::GapIsFilled(number)
+            | Action::GapMayHaveExpired(number)
+            | Action::StopsEarly(number)
+            | Action::HandlerEnds(number, _)
+            | Action::RenewalFails(number) => self.take_work_step(number, action),
+            operator => self.take_operator_step(operator),
+        }
+    }
+
+    fn ingest(&mut self, number: usize, action: Action) {
+        let mut append = self.state.appends[number].clone();
+        match action {
+            Action::Claim(_, clock, reply) => self.claim(&mut append, clock, reply),
+            Action::Put(_, reply) => self.put(&mut append, reply),
+            Action::SendOwed(_) => self.send_owed(&mut append),
+            Action::IngestDies(_) => {
+                self.state.left.ingest_crashes -= 1;
+                append.step = AppendStep::Ended;
+            }
+            other => unreachable!("{other:?} is not a step of ingest"),
+        }
+        self.state.appends[number] = append;
+    }
+
+    fn take_work_step(&mut self, number: usize, action: Action) {
+        let mut worker = self.state.workers[number].take().expect("at work");
+        let mut over = self.work(number, &mut worker, action);
+        if over.is_none() {
+            over = self.go_on(number, &mut worker);
+        }
+        self.state.workers[number] = Some(worker);
+        if let Some(delete) = over {
+            self.finish(number, delete);
+        }
+    }
+
+    fn take_operator_step(&mut self, action: Action) {
+        match action {
             Action::Redrive(sequence, id) => {
                 self.state.left.redrives -= 1;
                 self.model.reach(Reached::Redrive);
@@ -354,26 +384,7 @@ impl Next<'_> {
                 }
                 self.state.operator = Operator::Away;
             }
-            Action::Purge => self.purge(),
-            Action::Work(number, ..)
-            | Action::StoreIsOut(number)
-            | Action::RowWork(number, _)
-            | Action::ReceiptWork(number, _)
-            | Action::GapIsFilled(number)
-            | Action::GapMayHaveExpired(number)
-            | Action::StopsEarly(number)
-            | Action::HandlerEnds(number, _)
-            | Action::RenewalFails(number) => {
-                let mut worker = self.state.workers[number].take().expect("at work");
-                let mut over = self.work(number, &mut worker, action);
-                if over.is_none() {
-                    over = self.go_on(number, &mut worker);
-                }
-                self.state.workers[number] = Some(worker);
-                if let Some(delete) = over {
-                    self.finish(number, delete);
-                }
-            }
+            other => unreachable!("{other:?} is not a step of an operator"),
         }
     }
 }

@@ -25,19 +25,7 @@ use Hearing::{Heard, Lost};
 impl Protocol {
     pub fn work_actions(&self, state: &State, number: usize, actions: &mut Vec<Action>) {
         let Some(worker) = &state.workers[number] else {
-            // Idle workers are interchangeable, so the first one receives.
-            if state.workers[..number].iter().any(Option::is_none) {
-                return;
-            }
-            let mut last = None;
-            for (at, message) in state.queue.iter().enumerate() {
-                if last.replace(message) != Some(message) {
-                    actions.push(Action::Receive(number, at));
-                }
-            }
-            if state.left.copies > 0 && state.workers.iter().flatten().any(|other| other.message == Message::Own) {
-                actions.push(Action::ReceiveCopy(number));
-            }
+            receive_actions(state, number, actions);
             return;
         };
         let lossy = state.left.lost_replies > 0;
@@ -88,35 +76,12 @@ impl Protocol {
                 }
             }
             Step::Gap => {
-                let sequence = worker.draining().known.place().0;
-                if state.item(Item::Delivery(sequence)).is_some() {
-                    actions.push(Action::GapIsFilled(number));
-                }
-                if !state.is_awaited(sequence) || state.left.voids > 0 {
+                gap_actions(state, number, worker, actions);
+                if !state.is_awaited(worker.draining().known.place().0) || state.left.voids > 0 {
                     add(early);
                 }
-                if state.left.overruns > 0 {
-                    actions.push(Action::StopsEarly(number));
-                }
-                if state.left.expiries > 0 {
-                    actions.push(Action::GapMayHaveExpired(number));
-                }
             }
-            Step::Run => {
-                actions.push(Action::HandlerEnds(number, Answer::Done));
-                for (left, answer) in [
-                    (state.left.failures, Answer::Fails),
-                    (state.left.timeouts, Answer::TimesOut),
-                    (state.left.rejections, Answer::Rejects),
-                ] {
-                    if left > 0 {
-                        actions.push(Action::HandlerEnds(number, answer));
-                    }
-                }
-                if state.left.renewals > 0 {
-                    actions.push(Action::RenewalFails(number));
-                }
-            }
+            Step::Run => run_actions(state, number, actions),
             Step::SendFresh
             | Step::Requeue(_)
             | Step::RetryWakeUp(..)
@@ -140,6 +105,51 @@ impl Protocol {
         if state.left.worker_crashes > 0 {
             actions.push(Action::WorkerDies(number));
         }
+    }
+}
+
+fn receive_actions(state: &State, number: usize, actions: &mut Vec<Action>) {
+    // Idle workers are interchangeable, so the first one receives.
+    if state.workers[..number].iter().any(Option::is_none) {
+        return;
+    }
+    let mut last = None;
+    for (at, message) in state.queue.iter().enumerate() {
+        if last.replace(message) != Some(message) {
+            actions.push(Action::Receive(number, at));
+        }
+    }
+    if state.left.copies > 0 && state.workers.iter().flatten().any(|other| other.message == Message::Own) {
+        actions.push(Action::ReceiveCopy(number));
+    }
+}
+
+fn gap_actions(state: &State, number: usize, worker: &Worker, actions: &mut Vec<Action>) {
+    let sequence = worker.draining().known.place().0;
+    if state.item(Item::Delivery(sequence)).is_some() {
+        actions.push(Action::GapIsFilled(number));
+    }
+    if state.left.overruns > 0 {
+        actions.push(Action::StopsEarly(number));
+    }
+    if state.left.expiries > 0 {
+        actions.push(Action::GapMayHaveExpired(number));
+    }
+}
+
+fn run_actions(state: &State, number: usize, actions: &mut Vec<Action>) {
+    actions.push(Action::HandlerEnds(number, Answer::Done));
+    for (left, answer) in [
+        (state.left.failures, Answer::Fails),
+        (state.left.timeouts, Answer::TimesOut),
+        (state.left.rejections, Answer::Rejects),
+    ] {
+        if left > 0 {
+            actions.push(Action::HandlerEnds(number, answer));
+        }
+    }
+    if state.left.renewals > 0 {
+        actions.push(Action::RenewalFails(number));
     }
 }
 
@@ -353,26 +363,36 @@ impl Next<'_> {
                 }
                 worker.step = Step::Fail { attempts, retries, one_by_one, retry: true };
             }
-            Step::Fail { attempts, retries, one_by_one, retry } => {
-                let Draining { lease, known, .. } = *worker.draining();
-                let sequence = known.place().0;
-                let executed = self.on_entity(Op::Fail {
-                    lease,
-                    sequence,
-                    attempts,
-                    retries,
-                    suspected: known.state().is_suspect(),
-                    one_by_one,
-                    retry,
-                });
-                if heard {
-                    self.model.reach(if retry { Reached::Retry } else { Reached::Block });
-                    self.ended(worker, executed);
-                    if self.has(Rule::FailKeepsItsMessage) && retry && matches!(executed.reply, Reply::Ended(_)) {
-                        worker.step = Step::Finish { delete: false };
-                    }
-                }
+            Step::Fail { .. } => self.fail(worker, heard),
+            _ => self.take_last_step(worker, heard),
+        }
+        None
+    }
+
+    fn fail(&mut self, worker: &mut Worker, heard: bool) {
+        let Step::Fail { attempts, retries, one_by_one, retry } = worker.step else { unreachable!() };
+        let Draining { lease, known, .. } = *worker.draining();
+        let sequence = known.place().0;
+        let executed = self.on_entity(Op::Fail {
+            lease,
+            sequence,
+            attempts,
+            retries,
+            suspected: known.state().is_suspect(),
+            one_by_one,
+            retry,
+        });
+        if heard {
+            self.model.reach(if retry { Reached::Retry } else { Reached::Block });
+            self.ended(worker, executed);
+            if self.has(Rule::FailKeepsItsMessage) && retry && matches!(executed.reply, Reply::Ended(_)) {
+                worker.step = Step::Finish { delete: false };
             }
+        }
+    }
+
+    fn take_last_step(&mut self, worker: &mut Worker, heard: bool) {
+        match worker.step {
             Step::Block(reason) => {
                 let executed =
                     self.on_entity(Op::Block(worker.draining().lease, worker.draining().known.place().0, reason));
@@ -425,8 +445,8 @@ impl Next<'_> {
                     _ => self.ended(worker, executed),
                 }
             }
+            other => unreachable!("{other:?} does not end a drain"),
         }
-        None
     }
 
     // The beginning and the end.
