@@ -1,8 +1,8 @@
-//! Runs deliveries through the embedded engines. Measures a run's time, beside an ideal and a control, and
-//! the cost of each delivery.
+//! Runs deliveries through the embedded engines. Measures the time of a run, and the cost of
+//! each delivery. An ideal and a control give times to compare with.
 //!
-//! Counts (units, requests, sends) are exact and repeat. Times are this machine's
-//! at this moment, so each run has its own control.
+//! Counts (units, requests, sends) are exact and repeat. Times depend on this machine and this
+//! moment, so each run has its own control.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -56,15 +56,15 @@ use crate::{
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) deliveries: u32,
-    /// Deliveries go to these orders round-robin.
+    /// The number of orders, to which deliveries go round-robin.
     pub(crate) orders: u32,
-    /// Each worker has its own clients.
+    /// The number of workers. Each has its own clients.
     workers: u32,
-    /// Concurrent appends.
+    /// The number of concurrent appends.
     senders: usize,
-    /// The time of a handler start.
+    /// The time that a handler takes.
     task: Duration,
-    /// Appends all deliveries before the first worker starts.
+    /// Whether all deliveries are appended before the first worker starts.
     is_backlog: bool,
     /// The most deliveries in one handler start.
     up_to: u8,
@@ -106,7 +106,7 @@ pub(crate) const SCENARIOS: [Scenario; 4] = [
     Scenario { name: "group", up_to: 10, ..HOT },
 ];
 
-/// The columns of [`Measured::times`].
+/// The column titles for [`Measured::times`].
 pub(crate) const TIMES: [&str; 12] = [
     "scenario",
     ">deliveries",
@@ -122,7 +122,7 @@ pub(crate) const TIMES: [&str; 12] = [
     ">engines' cpu",
 ];
 
-/// The columns of [`Measured::counts`].
+/// The column titles for [`Measured::counts`].
 pub(crate) const COUNTS: [&str; 8] = [
     "per delivery",
     ">write units",
@@ -137,15 +137,15 @@ pub(crate) const COUNTS: [&str; 8] = [
 #[derive(Debug)]
 pub(crate) struct Measured {
     scenario: Scenario,
-    /// The time to the end of the last handler: from the first append or, with a backlog, from the workers'
-    /// start.
+    /// The time from the first append to the end of the last handler. With a backlog, it
+    /// begins when the workers start.
     wall: Duration,
-    /// The time of the same jobs in one process, with a queue per key and no store.
+    /// The time of the same jobs in one process, with a queue for each key and no store.
     control: Duration,
-    /// The usage, without the event source's own requests: receives and deletes.
+    /// The requests and units, without the event source's own receives and deletes.
     reading: Reading,
-    /// Sorted times between a handler's end and the next start of its order. Only starts of deliveries that
-    /// were already waiting count.
+    /// The sorted times from a handler's end to the next start of its order. Only starts of
+    /// deliveries that were already waiting count.
     hand_overs: Vec<Duration>,
     cpu: Option<Cpu>,
     pub(crate) verdict: Verdict,
@@ -172,7 +172,7 @@ impl Measured {
             orders.to_string(),
             workers.to_string(),
             ms(self.wall),
-            // The ideal is the longest order's handlers, one after the other.
+            // The ideal time is that of the longest order's handlers, one after the other.
             ms(task * deliveries.div_ceil(orders)),
             ms(self.control),
             match task.is_zero() {
@@ -213,7 +213,7 @@ impl Measured {
     }
 }
 
-/// A handler that takes the given time.
+/// A handler that takes this time.
 #[derive(Debug, Clone, Copy)]
 struct Task(Duration);
 
@@ -238,7 +238,8 @@ impl Handler for Task {
 pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measured> {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let control = control(&scenario).await;
-    // The engines run on separate threads, so that their processor time is measured separately.
+    // The engines run on threads of their own, so that their processor time is measured
+    // separately.
     let threads = format!("{}-{}", cpu::ENGINE, RUNS.fetch_add(1, Relaxed));
     let engine_runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name(&threads).enable_all().build()?;
@@ -249,7 +250,8 @@ pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measur
             anyhow::Ok((engines, account))
         })
         .await??;
-    // One thread, as a function has. With more, the figures would include the time for waking threads.
+    // The workers run on one thread, as in a function. With more threads, the figures would
+    // include the time for waking them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let world = World { scenario, engines, account, threads, meter: Arc::default() };
     let measured = tokio::task::block_in_place(|| runtime.block_on(world.measure(control)));

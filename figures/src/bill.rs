@@ -1,7 +1,7 @@
-//! A month's bill, item by item, from the formulas that the tests assert.
+//! Computes a month's bill, item by item, from the formulas that the tests assert.
 //!
-//! Prices are those of us-east-1, arm64, on demand. The bill shows the permanent monthly free tier beside
-//! them, but not the free tier of an account's first year.
+//! Prices are those of us-east-1, arm64, on demand. The bill also shows the permanent monthly
+//! free tier, but not the free tier of an account's first year.
 
 use std::collections::BTreeMap;
 
@@ -11,40 +11,44 @@ use serializer::{
 };
 use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
 
-/// Metrics that the template's alarms watch; each is billed as an alarm. Each source adds one alarm.
+/// The number of metrics that the template's alarms watch. Each alarm is billed by its
+/// metrics. Each source adds one alarm.
 pub const ALARMED_METRICS: f64 = 22.0;
-/// Logs Insights queries that the dashboard runs each time it is opened.
+/// The number of Logs Insights queries that the dashboard runs each time it is opened.
 const DASHBOARD_QUERIES: f64 = 5.0;
-/// The dashboard is opened once a day and shows three hours.
+/// The hours of logs that the dashboard reads in a month. It is opened once a day and shows
+/// three hours.
 const DASHBOARD_HOURS: f64 = DAYS * 3.0;
 
 const DAYS: f64 = 30.0;
 const MINUTES: f64 = DAYS * 24.0 * 60.0;
 pub(crate) const RETENTION_DAYS: f64 = 30.0;
 const MEMORY_GB: f64 = 0.25;
-/// The stored size of a JSON body, relative to its own.
+/// The stored size of a JSON body, as a fraction of its original size.
 const COMPRESSION: f64 = 0.25;
-/// KB of a delivery row without its body.
+/// The size of a delivery row without its body, in KB.
 const ROW_KB: f64 = 0.35;
-/// KB of a receipt in its order's row.
+/// The size of a receipt in its order's row, in KB.
 const RECEIPT_KB: f64 = 0.025;
 const ENTITY_KB: f64 = 0.3;
-/// Ingest's time for a delivery, in ms: it waits for the store twice.
+/// The time of ingest for one delivery, in ms. Ingest waits for the store twice.
 pub(crate) const INGEST_MS: f64 = 15.0;
-/// A worker's own time for a burst, in ms.
+/// The time of a worker for one burst, in ms, without the handlers and their starts.
 const WORKER_MS_PER_BURST: f64 = 10.0;
 pub(crate) const WORKER_MS_PER_START: f64 = 6.0;
-/// The scheduler's time for a minute, in ms: it reads the jobs' rows, runs the sweep and records it.
+/// The time of the scheduler for one minute, in ms. It reads the jobs' rows, runs the sweep
+/// and records it.
 const SCHEDULER_MS: f64 = 55.0;
-/// Wake-ups of a burst that are sent before the lease is taken.
+/// The wake-ups that are sent for a burst before a worker has taken the lease.
 const WAKE_UPS_PER_BURST: f64 = 1.5;
-/// Receives of a queue without messages: the event source's pollers wait 20 s each.
+/// The receives of a queue without messages. Each of the event source's pollers waits 20 s.
 const IDLE_RECEIVES_PER_MINUTE: f64 = 15.0;
 const LOG_BYTES: f64 = 800.0;
-/// Metrics that are always published, without detail. Each source adds one.
+/// The metrics that are always published, without detailed metrics. Each source adds one.
 const METRICS: f64 = 9.0;
-/// DynamoDB asks KMS for a table's key every five minutes on each connection that it
-/// serves: <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.howitworks.html>
+/// The minutes after which DynamoDB asks KMS for a table's key again, on each connection that
+/// it serves:
+/// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.howitworks.html>
 const KEY_MINUTES: f64 = 5.0;
 const TABLES: f64 = 2.0;
 
@@ -66,7 +70,7 @@ mod price {
     pub(super) const KEY_MONTH: f64 = 1.00;
 }
 
-/// Returns how much of `unit` is free each month in every account.
+/// Returns how many of `unit` are free each month in every account.
 fn free(unit: &str) -> f64 {
     match unit {
         "invocations" | "queue requests" => 1e6,
@@ -116,13 +120,13 @@ fn positive(text: &str) -> Result<f64, String> {
 #[derive(Debug, Clone)]
 struct Item {
     name: &'static str,
-    /// Units a month.
+    /// The number of units a month.
     count: f64,
     unit: &'static str,
     dollars: f64,
     /// The part of `dollars` that the free tier covers.
     free: f64,
-    /// Logs, metrics and alarms, which every design needs some of.
+    /// Whether this is for logs, metrics or alarms, which every design needs in some amount.
     is_observation: bool,
 }
 
@@ -174,7 +178,7 @@ impl Bill {
         self.items.iter().filter(|item| item.is_observation).map(|item| item.dollars).sum()
     }
 
-    /// Returns the part of the bill that can be compared with another design.
+    /// Returns the part of the bill that can be compared between designs.
     fn without_observation(&self) -> f64 {
         self.dollars() - self.observation()
     }
@@ -185,13 +189,12 @@ impl Bill {
 }
 
 impl Load {
-    /// Returns a load of `per_second` deliveries of 4 KB from two sources, one in each
-    /// handler start.
+    /// Returns a load of `per_second` deliveries of 4 KB, from two sources, with one delivery
+    /// in each handler start.
     pub(crate) fn each_second(per_second: f64, burst: f64, handler_ms: f64) -> Self {
         Self { per_day: per_second * 86_400.0, burst, up_to: 1, body_kb: 4.0, handler_ms, sources: 2.0, own_key: false }
     }
 
-    /// Returns the bill for a month, in dollars.
     pub(crate) fn dollars(&self) -> f64 {
         self.serializer().dollars()
     }
@@ -201,12 +204,12 @@ impl Load {
         (rows * (self.row_kb() + RECEIPT_KB) + self.orders() * ENTITY_KB) / 1e6
     }
 
-    /// Returns the orders that the tables hold, if each has one burst.
+    /// Returns the number of orders that the tables hold, if each order has one burst.
     pub(crate) fn orders(&self) -> f64 {
         self.per_day * RETENTION_DAYS / self.burst
     }
 
-    /// Returns a worker's time for one burst.
+    /// Returns the time of a worker for one burst.
     pub(crate) fn worker_ms(&self) -> f64 {
         let k = self.burst.round().max(1.0) as u64;
         let starts = self.burst / self.up_to.clamp(1, k) as f64;
@@ -217,7 +220,7 @@ impl Load {
         self.row_kb().ceil().max(1.0) as u64
     }
 
-    /// Returns the write units in the entities table for draining a burst.
+    /// Returns the write units that draining a burst costs in the entities table.
     pub(crate) fn drain_units(&self) -> f64 {
         let k = self.burst.round().max(1.0) as u64;
         // A wake-up that arrives after its burst was drained costs a refused acquire.
@@ -240,14 +243,15 @@ impl Load {
         Item::new("front door: Function URL", self.deliveries(), "URL requests", 0.0)
     }
 
-    /// A function reads the sources at most once a minute, and only while it runs.
+    /// Returns the cost of reading the sources. A function reads them at most once a minute,
+    /// and only while it runs.
     fn key_requests(&self, invocations: f64) -> Item {
         let readings = MINUTES * 60.0 / REFRESH.as_secs_f64();
         let reads = readings.min(self.deliveries()) + readings.min(invocations);
         Item::new("KMS, sources read", reads, "key requests", price::KEY_REQUEST)
     }
 
-    /// Returns the cost of the user's own key for the tables, if there is one.
+    /// Returns the cost of the user's own KMS key for the tables, if there is one.
     fn table_key(&self, wake_ups: f64) -> Vec<Item> {
         if !self.own_key {
             return Vec::new();
@@ -292,7 +296,8 @@ impl Load {
             Item::new("sweep", sweep_reads, "read units", price::READ_UNIT),
             Item::new("storage", gb, "table GB", price::TABLE_GB_MONTH),
             Item::new("backups", gb, "backup GB", price::BACKUP_GB_MONTH),
-            // Each wake-up is sent, received and deleted; each burst extends the visibility timeout once.
+            // Each wake-up is sent, received and deleted. Each burst extends the visibility
+            // timeout once.
             Item::new("queue", 3.0 * wake_ups + self.bursts(), "queue requests", price::SQS_REQUEST),
             idle_receives(price::SQS_REQUEST),
             self.key_requests(wake_ups),
@@ -312,7 +317,8 @@ impl Load {
         self.fifo_with("SQS FIFO", Vec::new(), 0.0)
     }
 
-    /// For each delivery, an idempotency row is written twice and read once.
+    /// Returns the bill of a FIFO queue with an idempotency table. For each delivery, a row is
+    /// written twice and read once.
     fn fifo_idempotent(&self) -> Bill {
         let rows = vec![
             Item::new("idempotency writes", 2.0 * self.deliveries(), "write units", price::WRITE_UNIT),
@@ -337,7 +343,7 @@ impl Load {
         Bill::new(design, items)
     }
 
-    /// Returns each design's bill, and its fixed costs, which arise without any delivery.
+    /// Returns each design's bill, and the fixed costs that arise without any delivery.
     fn bills(&self) -> [(Bill, f64); 3] {
         let idle = Self { per_day: 0.0, ..*self };
         [Self::serializer, Self::fifo, Self::fifo_idempotent]

@@ -1,9 +1,9 @@
-//! Measures the processor time of the program and of the engines, by thread names.
-//! Linux only: elsewhere the figure is missing.
+//! Measures the processor time of the program and of the engines, which the threads' names
+//! tell apart. This works only on Linux; elsewhere the figure is missing.
 
 use std::{fs, time::Duration};
 
-/// The prefix of the names of all engines' threads.
+/// The prefix in the names of all engines' threads.
 pub(crate) const ENGINE: &str = "engine";
 
 #[derive(Debug, Clone, Copy)]
@@ -22,8 +22,9 @@ impl std::ops::Sub for Cpu {
     }
 }
 
-/// Returns the time that living threads have used so far. Threads named `engines` count as this run's
-/// engines. Engine threads of earlier runs may still be ending; they count as nothing.
+/// Returns the processor time that living threads have used so far. Threads with the name
+/// `engines` are this run's engines. Engine threads of earlier runs, which may still be
+/// ending, are not counted.
 pub(crate) fn spent(engines: &str) -> Option<Cpu> {
     let mut spent = Cpu { program: Duration::ZERO, engines: Duration::ZERO };
     for thread in fs::read_dir("/proc/self/task").ok()? {

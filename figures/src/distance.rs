@@ -25,7 +25,7 @@ pub(crate) struct Distance {
 }
 
 impl Distance {
-    /// Returns an account whose clients reach `engines` over this distance.
+    /// Returns an account whose clients reach `engines` with these delays.
     pub(crate) async fn account(self, engines: &Engines) -> Result<Account> {
         let store = relay(engines.dynamodb_url(), self.store_delay).await?;
         let queue = relay(engines.queue_endpoint(), self.queue_delay).await?;
@@ -68,7 +68,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration)
             if from.read_buf(&mut chunk).await? == 0 {
                 return io::Result::Ok(());
             }
-            // The receiver lives as long as this future, which is polled beside it.
+            // The receiver lives as long as this future, which is polled together with it.
             let _ = sender.send((env.monotonic() + delay, chunk));
         }
     };

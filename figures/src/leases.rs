@@ -1,5 +1,5 @@
-//! Leases under contention: how soon a waiting caller gets the lease, and for how many requests; beside the
-//! polling of other lock clients.
+//! Measures leases under contention: how soon a waiting caller gets the lease, and with how
+//! many requests. Compares this library with lock clients that poll.
 
 use std::{
     sync::{
@@ -31,17 +31,17 @@ use crate::{
 
 pub(crate) const NAME: &str = "leases";
 
-/// How long a caller holds its lease.
+/// The time for which a caller holds its lease.
 const WORK: Duration = Duration::from_millis(50);
 
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// What a caller does while somebody else holds the lease.
+/// What a caller does while another holder has the lease.
 #[derive(Debug, Clone, Copy)]
 enum Waiting {
-    /// This library's own strategy.
+    /// The caller waits as this library does.
     Library,
-    /// Tries to acquire after `first`, then after `factor` times the last wait.
+    /// The caller tries again after `first`, and then after `factor` times the last wait.
     Polling { first: Duration, factor: u32 },
 }
 
@@ -51,7 +51,7 @@ const WAITING: [(&str, Waiting); 3] = [
     ("polling after 100 ms, doubling", Waiting::Polling { first: Duration::from_millis(100), factor: 2 }),
 ];
 
-/// One key, with the grants of its lease.
+/// The grants of one key's lease.
 #[derive(Default)]
 struct Record {
     holders: AtomicUsize,
@@ -72,8 +72,9 @@ impl Record {
     }
 }
 
-/// Measures one caller, five callers on one key, and 32 callers on twenty keys, for each way of waiting.
-/// Returns the table, and whether leases were exclusive and tokens grew.
+/// Measures each way of waiting with one caller, with five callers on one key, and with 32
+/// callers on twenty keys. Returns the table, and whether all leases were exclusive and all
+/// tokens grew.
 pub(crate) async fn run(distance: Distance) -> Result<(Table, bool)> {
     let engines = Engines::start(None).await?;
     let account = distance.account(&engines).await?;
@@ -117,7 +118,7 @@ async fn measure(
         let number = number % keys;
         let key = EntityKey::parse(&format!("bench/{}-{callers}-{number}", name.replace(' ', "-")))?;
         let leases = Leases::new(parts.store, "bench").observed_by(Arc::new(Quiet));
-        // Connects before the measurement begins.
+        // The client connects before the measurement begins.
         leases.look(&key).await?;
         clients.push((leases, key, &records[number as usize]));
     }

@@ -1,4 +1,5 @@
-//! Figures for `docs/figures.md` and `docs/scaling.md`. The benchmarks are in the binary.
+//! Computes figures for `docs/figures.md` and `docs/scaling.md`. The benchmarks are in the
+//! binary.
 
 pub mod bill;
 mod peak;

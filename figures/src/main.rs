@@ -1,4 +1,4 @@
-//! Benchmarks on the embedded engines, and a month's bill.
+//! The command for benchmarks on the embedded engines, a month's bill, and limits of scaling.
 
 mod bench;
 mod cpu;

@@ -1,5 +1,5 @@
-//! A simulated hour in which the rate rises tenfold within five minutes, second by
-//! second, under the limits of Lambda, SQS and DynamoDB.
+//! Simulates an hour in which the rate of webhooks rises tenfold within five minutes. The
+//! simulation goes second by second, under the limits of Lambda, SQS and DynamoDB.
 
 use std::collections::VecDeque;
 
@@ -10,37 +10,38 @@ const HOUR: usize = 60 * 60;
 const DAY: usize = 24 * HOUR;
 const TENFOLD: f64 = 10.0;
 
-/// A stack and its usual rate.
+/// A deployment and its usual rate of webhooks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stack {
-    /// Webhooks a second before the peak.
+    /// The rate before the peak, in webhooks a second.
     pub(crate) usual: f64,
-    /// The parameter `WorkerConcurrency`.
+    /// The template's parameter `WorkerConcurrency`.
     pub(crate) workers: f64,
-    /// Functions that the account may run at once.
+    /// The number of functions that the account may run at once.
     pub(crate) account: f64,
-    /// Write units a second that each table takes from the start.
+    /// The write units a second that each table accepts from the start.
     pub(crate) warm: f64,
 }
 
-/// The outcome of the hour's webhooks.
+/// What becomes of the webhooks of the simulated hour, in numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) sent: f64,
-    /// Refused by Lambda: 429.
+    /// The webhooks that Lambda refused with 429.
     pub(crate) refused: f64,
-    /// Webhooks that a table did not take: answered 503, or deferred.
+    /// The webhooks that a table did not accept. They were answered 503, or deferred.
     pub(crate) not_stored: f64,
     /// The longest time from an order's arrival to its worker's start, in seconds.
     pub(crate) longest_wait: usize,
-    /// The most deliveries that waited at once.
+    /// The largest number of deliveries that waited at the same time.
     pub(crate) most_waiting: f64,
-    /// The first second after the hour with an empty backlog; `None` if a day did not suffice.
+    /// The seconds from the hour's end until no backlog is left. `None` if a day did not
+    /// suffice.
     pub(crate) caught_up: Option<usize>,
 }
 
-/// A table's capacity: its warm throughput, or double the peak that is at least half
-/// an hour old.
+/// The capacity of an on-demand table: its warm throughput, or double the peak that is at
+/// least half an hour old.
 #[derive(Debug)]
 struct OnDemand {
     capacity: f64,
@@ -61,7 +62,7 @@ impl OnDemand {
     }
 }
 
-/// Returns the share of `demand` that `capacity` serves.
+/// Returns the fraction of `demand` that `capacity` can serve.
 fn share(capacity: f64, demand: f64) -> f64 {
     if demand > capacity { capacity / demand } else { 1.0 }
 }
@@ -74,7 +75,7 @@ fn rate(usual: f64, second: usize) -> f64 {
     }
 }
 
-/// Simulates the hour, and then the usual rate until nothing waits.
+/// Simulates the hour, and then the usual rate until no delivery waits.
 pub(crate) fn simulate(stack: Stack) -> Outcome {
     let load = load(stack.usual);
     let (row, drain) = (load.row_units() as f64, load.drain_units());

@@ -1,4 +1,4 @@
-//! Finds the documented AWS limits that a rate of webhooks meets.
+//! Finds the documented AWS limits that a given rate of webhooks would reach.
 
 use serializer::output::Table;
 use webhook_serializer::config::SWEEP_ROWS;
@@ -12,29 +12,30 @@ pub(crate) const BURST: f64 = 5.0;
 const HANDLER_MS: f64 = 250.0;
 const RATES: [f64; 4] = [1.0, 100.0, 1_000.0, 10_000.0];
 
-/// AWS's limits, and the template's own settings. `docs/scaling.md` names the source of each.
+/// AWS's limits, and settings of the template. `docs/scaling.md` names the source of each.
 pub(crate) mod limit {
-    /// Write units a second of one partition.
+    /// The write units a second that one partition accepts.
     pub(crate) const PARTITION_WRITES: f64 = 1_000.0;
-    /// Write units a second of a new on-demand table.
+    /// The write units a second that a new on-demand table accepts.
     pub(crate) const NEW_TABLE_WRITES: f64 = 4_000.0;
-    /// Write units a second of any table, before a quota is raised.
+    /// The write units a second that any table accepts, before its quota is raised.
     pub(crate) const TABLE_WRITES: f64 = 40_000.0;
-    /// A table may throttle above double the peak of the last half-hour.
+    /// The time over which DynamoDB looks for a table's peak. A table may throttle above
+    /// double the peak of this time.
     pub(crate) const DOUBLING_SECONDS: usize = 30 * 60;
-    /// Functions that an account runs at once, before the quota is raised.
+    /// The functions that an account may run at once, before its quota is raised.
     pub(crate) const ACCOUNT: f64 = 1_000.0;
-    /// Requests a second for each function that may run.
+    /// The requests a second that Lambda accepts for each function that may run.
     pub(crate) const REQUESTS_EACH: f64 = 10.0;
-    /// 1,000 every ten seconds.
+    /// The environments that Lambda adds: 1,000 every ten seconds.
     pub(crate) const ENVIRONMENTS_A_SECOND: f64 = 100.0;
-    /// Batches that the event source begins with.
+    /// The batches that the event source reads at once in the beginning.
     pub(crate) const FIRST_POLLERS: f64 = 5.0;
-    /// 300 a minute.
+    /// The pollers that the event source adds: 300 a minute.
     pub(crate) const POLLERS_A_SECOND: f64 = 5.0;
-    /// The highest maximum concurrency.
+    /// The largest number of pollers, which is the highest maximum concurrency.
     pub(crate) const POLLERS: f64 = 1_000.0;
-    /// The template's batch size: the most wake-ups, and thus orders, in one worker.
+    /// The template's batch size: the most wake-ups, and so the most orders, in one worker.
     pub(crate) const BATCH: f64 = 10.0;
     pub(crate) const IN_FLIGHT: f64 = 120_000.0;
 }
@@ -43,18 +44,18 @@ pub(crate) fn load(rate: f64) -> Load {
     Load::each_second(rate, BURST, HANDLER_MS)
 }
 
-/// Returns the write units a second in the entities and the inbox table.
+/// Returns the write units a second in the entities table and in the inbox table.
 fn writes(rate: f64) -> [f64; 2] {
     let load = load(rate);
     [rate * (1.0 + load.drain_units() / BURST), rate * load.row_units() as f64]
 }
 
-/// Returns the workers that run at once if each has `orders` of them.
+/// Returns how many workers run at once if each has `orders` orders.
 pub(crate) fn workers(rate: f64, orders: f64) -> f64 {
     (rate / BURST * load(rate).worker_ms() / 1000.0 / orders).ceil()
 }
 
-/// Returns the seconds until the event source runs that many workers.
+/// Returns the seconds until the event source runs `workers` workers.
 fn seconds_to_add(workers: f64) -> f64 {
     (workers - limit::FIRST_POLLERS).max(0.0) / limit::POLLERS_A_SECOND
 }
@@ -63,14 +64,14 @@ fn sweep_hours(rate: f64) -> f64 {
     (load(rate).orders() / SWEEP_ROWS as f64 / 60.0).max(1.0)
 }
 
-/// Returns the deliveries a second of one order, handled in groups of `group`, each in
-/// `handler_ms`.
+/// Returns how many deliveries of one order are handled a second, in groups of `group` that
+/// each take `handler_ms`.
 fn order_rate(group: f64, handler_ms: f64) -> f64 {
     group * 1000.0 / (handler_ms + WORKER_MS_PER_START)
 }
 
-/// Returns the rate, in deliveries a second of one order, at which the order's partition throttles in the
-/// entities or in the inbox table.
+/// Returns the deliveries of one order a second at which the order's partition throttles, in
+/// the entities table or in the inbox table.
 fn order_limit(group: f64) -> f64 {
     let entities = 1.0 + 1.0 / group;
     // After about twenty deliveries of an order, each further one moves a receipt into the inbox table.
@@ -78,7 +79,7 @@ fn order_limit(group: f64) -> f64 {
     limit::PARTITION_WRITES / entities.max(inbox)
 }
 
-/// Returns the tables of `docs/scaling.md`.
+/// Returns the tables for `docs/scaling.md`.
 pub fn report() -> String {
     let throttles_at = |capacity: f64| number((capacity / writes(1.0)[0]).floor());
     let throttling = format!(
@@ -178,7 +179,7 @@ fn time(seconds: usize) -> String {
     }
 }
 
-/// Writes a number with one decimal below ten, and thousands apart.
+/// Formats a number: one decimal below ten, and separated thousands.
 fn number(number: f64) -> String {
     if number < 9.95 {
         let text = format!("{number:.1}");

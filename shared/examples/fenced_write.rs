@@ -1,5 +1,5 @@
-//! A store that refuses late effects: it remembers the newest fencing token of each key.
-//! Here it is a map in memory.
+//! A store that refuses late effects, because it remembers the newest fencing token of each
+//! key. Here the store is a map in memory.
 //!
 //! While `cargo run -- local --env-file .env.local` runs in another terminal:
 //!
@@ -11,8 +11,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use webhook_serializer::{EntityKey, FencingToken, Lease, Leases, Terms};
 
-/// Any store with compare-and-set: a row of SQL, an object with a precondition.
-/// `UPDATE … SET token = $1, … WHERE key = $2 AND token <= $1`.
+/// A store with compare-and-set, such as a row in SQL or an object with a precondition. In
+/// SQL: `UPDATE … SET token = $1, … WHERE key = $2 AND token <= $1`.
 #[derive(Default)]
 struct Outside(BTreeMap<String, (FencingToken, String)>);
 
@@ -34,12 +34,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stock = EntityKey::parse("stock/SKU-1")?;
     let mut outside = Outside::default();
 
-    // A frozen holder: it does not renew its lease of one second.
+    // This holder is frozen: it does not renew its lease of one second.
     let slow = leases.acquire(&stock, Terms::default().lease(Duration::from_secs(1))).await?;
     let token_of_slow = slow.lease().token();
     let write = async |lease: Lease| outside.write(&stock, lease.token(), "written by its successor");
     leases.run(&stock, Terms::default(), write).await?;
-    // It continues and writes under its older token.
+    // The frozen holder continues, and writes under its older token.
     match outside.write(&stock, token_of_slow, "written late") {
         Ok(()) => println!("a late effect landed"),
         Err(refusal) => println!("refused: {refusal}"),

@@ -1,4 +1,5 @@
-//! An invoice run that only one process may do per subscription. Others skip it.
+//! An invoice run of which only one process at a time may handle a subscription. Another
+//! process skips the subscription.
 //!
 //! While `cargo run -- local --env-file .env.local` runs in another terminal:
 //!

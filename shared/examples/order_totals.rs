@@ -1,5 +1,5 @@
-//! A handler that writes to a table of its own, exactly once for each delivery:
-//! an order's newest total, and how many deliveries were counted. Try it:
+//! A handler that writes to a table of its own, exactly once for each delivery. The table
+//! holds an order's newest total, and how many deliveries were counted. Try it:
 //!
 //! ```sh
 //! cargo build --example order_totals

@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let leases = Leases::from_env().await?.held_by("a user's request");
     let order = EntityKey::parse(&std::env::args().nth(1).unwrap_or("shopify/order/450789469".into()))?;
 
-    // A function would pass the time that it has left.
+    // A function would pass the time that is left to it.
     let terms = Terms::default().within(Duration::from_secs(10));
     let change_address = async |lease: Lease| {
         println!("the order is ours, under token {}", lease.token());

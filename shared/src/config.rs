@@ -1,5 +1,4 @@
-//! A function's configuration: read from the environment and validated once, as a
-//! whole.
+//! The configuration of a function, which is read from the environment and validated once.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -19,7 +18,7 @@ pub struct InvalidConfig {
     reason: String,
 }
 
-/// Shows the message, because `main` prints errors with `Debug`.
+/// Prints the message, because `main` prints a returned error with `Debug`.
 impl fmt::Debug for InvalidConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
@@ -33,7 +32,7 @@ impl InvalidConfig {
     }
 }
 
-/// A source of environment variables.
+/// A set of environment variables.
 pub trait Variables {
     /// Returns the value of a variable that is set and not empty.
     fn value(&self, name: &str) -> Option<String>;
@@ -55,7 +54,7 @@ impl Variables for &[(&str, &str)] {
     }
 }
 
-/// Names the function and its instance, for people who look at a lease.
+/// Returns the function's name and its instance, for people who look at a lease.
 pub fn instance_name(variables: &impl Variables) -> String {
     let part = |name| variables.value(name).unwrap_or_default();
     format!("{} {}", part("AWS_LAMBDA_FUNCTION_NAME"), part("AWS_LAMBDA_LOG_STREAM_NAME"))
@@ -91,13 +90,13 @@ pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidC
     Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?))
 }
 
-/// Converts `PARKED_RETENTION_DAYS`; 0 means without a limit.
+/// Converts the days in `PARKED_RETENTION_DAYS`. 0 means without a limit.
 pub fn parked_retention(days: u64) -> Option<Duration> {
     (days > 0).then(|| Duration::from_secs(86_400 * days))
 }
 
-/// Returns whether `DETAILED_METRICS` is `on`, which counts every metric by
-/// source and outcome.
+/// Returns whether `DETAILED_METRICS` is `on`. If so, every metric is counted by source and
+/// outcome.
 pub fn detailed_metrics(variables: &impl Variables) -> bool {
     variables.value("DETAILED_METRICS").as_deref() == Some("on")
 }
@@ -105,17 +104,17 @@ pub fn detailed_metrics(variables: &impl Variables) -> bool {
 /// The settings that every function needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// `ENTITIES_TABLE`
+    /// The variable `ENTITIES_TABLE`.
     pub entities_table: String,
-    /// `INBOX_TABLE`
+    /// The variable `INBOX_TABLE`.
     pub inbox_table: String,
-    /// `QUEUE_URL`
+    /// The variable `QUEUE_URL`.
     pub queue_url: String,
-    /// `RETENTION_DAYS`, 30 by default: how long deliveries are kept after they
+    /// The variable `RETENTION_DAYS`, by default 30: how long deliveries are kept after they
     /// were accepted, and receipts after they were settled.
     pub retention: Duration,
-    /// `PARKED_RETENTION_DAYS`: how long parked deliveries are kept. `None`, for
-    /// the default 0, keeps them until a person decides.
+    /// The variable `PARKED_RETENTION_DAYS`: how long parked deliveries are kept. The default
+    /// 0 becomes `None`, which keeps them until a person decides.
     pub parked_retention: Option<Duration>,
 }
 
@@ -132,22 +131,21 @@ impl StoreConfig {
     }
 }
 
-/// The location of the sources document, from `SOURCES`.
+/// The location of the sources document. The variable `SOURCES` holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcesOrigin {
-    /// `file:PATH`: a file, for local runs.
+    /// A file, written `file:PATH`, for local runs.
     File(PathBuf),
-    /// A parameter in SSM Parameter Store, by name.
+    /// A parameter in SSM Parameter Store, by its name.
     Parameter(String),
-    /// A secret in Secrets Manager, by ARN.
+    /// A secret in Secrets Manager, by its ARN.
     Secret(String),
 }
 
 impl SourcesOrigin {
-    /// The environment variable.
+    /// The name of the variable.
     pub const VARIABLE: &str = "SOURCES";
 
-    /// Reads `SOURCES`.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         needed(variables, Self::VARIABLE).map(Self::from)
     }
@@ -163,7 +161,7 @@ impl From<String> for SourcesOrigin {
     }
 }
 
-/// Formats the origin as the variable `SOURCES` holds it.
+/// Formats the location as the variable `SOURCES` holds it.
 impl fmt::Display for SourcesOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -183,7 +181,8 @@ impl Document for FileDocument {
         Box::pin(ready(read.map_err(|error| format!("{} cannot be read: {error}", self.0.display()))))
     }
 
-    /// Returns how long to retry an unreadable document: an editor replaces a file in less time.
+    /// Returns how long to retry while the document cannot be read. An editor replaces a file
+    /// in less time.
     fn patience(&self) -> Duration {
         3 * PATIENCE
     }
@@ -192,33 +191,34 @@ impl Document for FileDocument {
 /// The settings that only a worker needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerConfig {
-    /// `LEASE_SECONDS`, 15 by default: a dead worker is replaced within seconds,
+    /// The variable `LEASE_SECONDS`, by default 15. A dead worker is replaced within seconds,
     /// and a slow handler costs a renewal every five seconds.
     pub lease: Duration,
-    /// `WAIT_SECONDS`, 5 by default: how long to poll an entity that is held
-    /// exclusively. A longer wait costs more function time than a requeued wake-up.
+    /// The variable `WAIT_SECONDS`, by default 5: how long to poll an entity that is leased
+    /// exclusively. A longer wait would cost more function time than a requeued wake-up.
     pub wait: Duration,
-    /// `FUNCTION_TIMEOUT_SECONDS`: the function's deployed timeout.
+    /// The variable `FUNCTION_TIMEOUT_SECONDS`: the timeout with which the function is
+    /// deployed.
     pub function_timeout: Duration,
-    /// `VISIBILITY_TIMEOUT_SECONDS`: the queue's deployed visibility timeout.
+    /// The variable `VISIBILITY_TIMEOUT_SECONDS`: the visibility timeout with which the queue
+    /// is deployed.
     pub visibility_timeout: Duration,
 }
 
-/// Reads a scheduler's `FUNCTION_TIMEOUT_SECONDS`, 60 by default: its deployed
-/// timeout.
+/// Reads the scheduler's `FUNCTION_TIMEOUT_SECONDS`, by default 60: the timeout with which the
+/// function is deployed.
 pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
     seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 10..=900)
 }
 
-/// The most rows of orders that a scheduler sweeps in one minute, which bounds the
-/// sweep's cost. A table of more than 60 times as many rows takes longer than an
-/// hour to sweep.
+/// The most rows of orders that a scheduler sweeps in one minute. This limit bounds the
+/// sweep's cost. A table with more than 60 times as many rows takes longer than an hour to
+/// sweep.
 pub const SWEEP_ROWS: u64 = 100_000;
 
-/// Returns the shortest timeout in which a drain can give up a sequence that was
-/// claimed but never filled. The wait for such a sequence begins with the drain, so no
-/// drain would finish it in less time. Two seconds are for the last read and the
-/// tombstone.
+/// Returns the shortest function timeout in which a drain can fill a gap with a tombstone. A
+/// gap is a sequence that was claimed but never filled, and the drain waits for it from its
+/// own start. Two seconds are for the last read and the tombstone.
 fn least_function_time() -> Duration {
     DrainSettings::default().gap + MARGIN + Duration::from_secs(2)
 }
@@ -248,8 +248,8 @@ impl WorkerConfig {
             return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
         }
         for source in sources.iter() {
-            // Recording a start takes time as well. Without that time, a delivery would be handed over for
-            // ever.
+            // Recording a start takes time as well. If that time were not subtracted, a
+            // delivery could be handed over for ever.
             let besides = MARK_TIMEOUT + MARGIN;
             if source.handler_timeout + besides >= config.function_timeout {
                 let (name, most) = (&source.name, config.function_timeout.saturating_sub(besides));
@@ -264,9 +264,9 @@ impl WorkerConfig {
     }
 }
 
-/// Returns the end of an invocation that begins at `now`. `told` is the runtime's
-/// deadline; one in the past (`cargo lambda watch` gives one in 1970) is replaced by
-/// the function's timeout.
+/// Returns the end of an invocation that begins at `now`. `told` is the runtime's deadline. If
+/// it is in the past (`cargo lambda watch` gives one in 1970), the function's timeout replaces
+/// it.
 pub fn deadline(told: Timestamp, now: Timestamp, function_timeout: Duration) -> Timestamp {
     if told > now { told } else { now + function_timeout }
 }

@@ -1,10 +1,10 @@
 //! The trait that a user implements: a handler of deliveries.
 //!
-//! A handler is started for one delivery of an entity at a time, in the order of
-//! arrival, or for several waiting ones if their source says so. It is started
-//! again if its answer was lost, so its effects elsewhere happen at least once;
-//! the writes that it returns in [`Outcome::Commit`] land exactly once, together
-//! with the settling of the delivery.
+//! A handler is started for one delivery of an entity at a time, in the order of arrival. If
+//! the source delivers groups, it is started for several waiting deliveries. It is started
+//! again if its answer was lost, so its effects elsewhere happen at least once. The writes
+//! that it returns in [`Outcome::Commit`] land exactly once, together with the settling of the
+//! delivery.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,59 +20,61 @@ use crate::{
 /// so it must not contain secrets.
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The answer of a handler. An `Err` counts as [`Outcome::Retry`] with that
-/// error's text.
+/// The outcome of a handler start. If a handler returns an `Err`, the outcome is
+/// [`Outcome::Retry`] with that error's text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// The delivery is applied: settle it.
+    /// The delivery is applied, so it is settled.
     Done,
-    /// Apply these writes and settle the delivery in one transaction. At most 99
-    /// writes of different items, in any table that the function may write to
-    /// except the serializer's own. If a condition does not hold, or the store can
-    /// never accept a write, nothing is written and the attempt fails. Use
-    /// [`Outcome::commit`] to create one.
+    /// The delivery is settled in one transaction with these writes.
+    ///
+    /// There are at most 99 writes, of different items. They may be in any table that the
+    /// function may write to, except the serializer's own. If a condition does not hold, or
+    /// the store can never accept a write, nothing is written and the attempt fails. Use
+    /// [`Outcome::commit`] to create this outcome.
     Commit(Vec<Write>),
-    /// Try again after a wait.
+    /// The delivery failed. It is tried again after a wait.
     Retry {
-        /// The wait; `None` for that of the source's retry policy.
+        /// The wait. `None` for the wait of the source's retry policy.
         after: Option<Duration>,
         /// The reason, for people.
         error: String,
     },
-    /// Try again: the destination may have begun, but did not answer. A start
-    /// that exceeds its time limit counts as this. The delivery is given up after
-    /// the source's `unanswered_for`, whatever `attempts` says.
+    /// The destination may have begun, but did not answer. The delivery is tried again after a
+    /// wait. After the source's `unanswered_for`, whatever `attempts` says, the delivery is
+    /// parked or its entity blocked. A start that exceeds its time limit has this outcome.
     Unanswered {
-        /// The shortest wait; `None` for that of the source's retry policy.
+        /// The shortest wait. `None` for the wait of the source's retry policy.
         after: Option<Duration>,
         /// The reason, for people.
         error: String,
     },
-    /// Try again: the destination is unavailable, and any other delivery would
-    /// have failed as well. Nothing was begun, so this does not count as an
-    /// attempt; the delivery is given up after the source's `unavailable_for`.
-    /// After three consecutive orders that end so, or without an answer, the
-    /// source's breaker opens.
+    /// The destination is unavailable and has begun nothing, so any other delivery would have
+    /// failed as well. The delivery is tried again after a wait, and no attempt is counted.
+    /// After the source's `unavailable_for`, the delivery is parked or its entity blocked. After
+    /// three consecutive entities with this outcome or [`Outcome::Unanswered`], the source's
+    /// circuit breaker opens.
     Unavailable {
-        /// The shortest wait; `None` for that of the source's retry policy.
+        /// The shortest wait. `None` for the wait of the source's retry policy.
         after: Option<Duration>,
         /// The reason, for people.
         error: String,
     },
-    /// Try again soon: the destination has no capacity now. Like
-    /// [`Outcome::Unavailable`], with a shorter wait.
+    /// The destination has no capacity now. The delivery is tried again soon. This outcome
+    /// counts as [`Outcome::Unavailable`].
     NotNow {
-        /// The wait; `None` for about five seconds.
+        /// The wait. `None` for a wait of about five seconds.
         after: Option<Duration>,
         /// The reason, for people.
         error: String,
     },
-    /// The delivery can never succeed: park it at once, whatever attempts remain.
+    /// The delivery can never succeed. It is parked at once, whatever attempts remain.
     Reject(String),
 }
 
 impl Outcome {
-    /// Applies these writes and settles the delivery in one transaction.
+    /// Creates the outcome that applies these writes and settles the delivery in one
+    /// transaction.
     ///
     /// ```
     /// use webhook_serializer::{Change, Condition, Key, Outcome, Row, Write};
@@ -90,40 +92,39 @@ impl Outcome {
         Self::Commit(writes.into_iter().collect())
     }
 
-    /// Tries again after the wait of the source's retry policy.
+    /// Creates an [`Outcome::Retry`] with the wait of the source's retry policy.
     pub fn retry(error: impl Into<String>) -> Self {
         Self::Retry { after: None, error: error.into() }
     }
 
-    /// Tries again after `wait`.
+    /// Creates an [`Outcome::Retry`] with this wait.
     pub fn retry_after(wait: Duration, error: impl Into<String>) -> Self {
         Self::Retry { after: Some(wait), error: error.into() }
     }
 
-    /// Tries again after the wait of the source's retry policy, because the
-    /// destination did not answer.
+    /// Creates an [`Outcome::Unanswered`] with the wait of the source's retry policy.
     pub fn unanswered(error: impl Into<String>) -> Self {
         Self::Unanswered { after: None, error: error.into() }
     }
 
-    /// Tries again after the wait of the source's retry policy, because the
-    /// destination is unavailable.
+    /// Creates an [`Outcome::Unavailable`] with the wait of the source's retry policy.
     pub fn unavailable(error: impl Into<String>) -> Self {
         Self::Unavailable { after: None, error: error.into() }
     }
 
-    /// Tries again in about five seconds, because the destination has no capacity.
+    /// Creates an [`Outcome::NotNow`] with a wait of about five seconds.
     pub fn not_now(error: impl Into<String>) -> Self {
         Self::NotNow { after: None, error: error.into() }
     }
 }
 
-/// The circumstances of a handler's start, apart from the delivery.
+/// The context of a handler start: the handler's name, the fencing token, the time limit, and
+/// the environment.
 #[derive(Debug, Clone)]
 pub struct Context {
     handler: Arc<str>,
     token: FencingToken,
-    /// The deadline by the process's monotonic clock.
+    /// The time limit, on the process's monotonic clock.
     deadline: Duration,
     cancelled: watch::Receiver<bool>,
     env: Env,
@@ -138,7 +139,7 @@ impl Context {
         Self { handler: "detached".into(), token, deadline, cancelled, env }
     }
 
-    /// Returns the handler's name in the delivery's source.
+    /// Returns the name by which the delivery's source chose the handler.
     pub fn handler(&self) -> &str {
         &self.handler
     }
@@ -150,7 +151,7 @@ impl Context {
         self.token
     }
 
-    /// Returns the time until this start counts as failed.
+    /// Returns the time that is left until this start times out.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_sub(self.env.monotonic())
     }
@@ -160,31 +161,31 @@ impl Context {
         *self.cancelled.borrow()
     }
 
-    /// Waits until the lease is lost or the time is up. An async handler is
-    /// dropped then anyway; one that blocks its thread can poll
-    /// [`Context::is_cancelled`].
+    /// Waits until the lease is lost or the time is up. An async handler is dropped at that
+    /// moment. A handler that blocks its thread can poll [`Context::is_cancelled`] instead.
     pub async fn cancelled(&self) {
         let mut cancelled = self.cancelled.clone();
-        // An error means that the sender is gone, so nothing can cancel any more.
+        // An error means that the sender was dropped, so nothing can cancel any more.
         if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// Returns the clock and the source of randomness to use.
+    /// Returns the clock and the randomness that the handler should use, so that tests control
+    /// them.
     pub fn env(&self) -> &Env {
         &self.env
     }
 }
 
-/// Several deliveries of one entity for one start: all of one source, oldest first,
-/// consecutive. The handler's answer applies to all of them.
+/// Several deliveries for one handler start. They are consecutive deliveries of one entity and
+/// one source, oldest first. The handler's answer applies to all of them.
 #[derive(Debug, Clone)]
 pub struct Deliveries(pub(crate) Vec<Arc<Delivery>>);
 
 impl Deliveries {
-    /// Creates a group of at least one, for tests that call a handler directly.
-    /// [`first`](Self::first) and [`last`](Self::last) panic on an empty one.
+    /// Creates a group of at least one delivery, for tests that call a handler directly.
+    /// [`first`](Self::first) and [`last`](Self::last) panic if the group is empty.
     pub fn detached(deliveries: impl IntoIterator<Item = Delivery>) -> Self {
         Self(deliveries.into_iter().map(Arc::new).collect())
     }
@@ -210,8 +211,8 @@ impl Deliveries {
         self.0.last().expect("there is one at least")
     }
 
-    /// Sorts the deliveries by the time of their event, by their sender's clock.
-    /// Equal times keep the order of arrival; deliveries without a time keep their
+    /// Sorts the deliveries by the time of their event, by their sender's clock. Deliveries
+    /// with equal times keep the order of arrival. Deliveries without a time keep their
     /// positions.
     pub fn sort_by_event_time(&mut self) {
         let timed = |delivery: &&Arc<Delivery>| delivery.event_time().is_some();
@@ -247,11 +248,13 @@ pub trait Handler: Send + Sync + 'static {
         context: &Context,
     ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send;
 
-    /// Applies several deliveries, at least two, for sources with `deliver = {
-    /// up_to = … }`. The answer applies to all of them; if it is a failure,
-    /// [`Handler::handle`] gets each of them alone. The default implementation
-    /// fails. It does not call `handle` in turn, because a handler that reads a
-    /// row, changes it and commits it would lose all changes except the last.
+    /// Applies at least two deliveries, for sources with `deliver = { up_to = … }`. The answer
+    /// applies to all of them. If it is a failure, [`Handler::handle`] gets each of them
+    /// alone.
+    ///
+    /// The default implementation fails. It does not call `handle` for each delivery, because
+    /// a handler that reads a row, changes it and commits it would lose all changes except the
+    /// last.
     ///
     /// ```
     /// use webhook_serializer::{Context, Deliveries, Delivery, Handler, HandlerError, Outcome};
@@ -285,22 +288,22 @@ pub trait Handler: Send + Sync + 'static {
         async { Err("this handler takes one delivery at a time".into()) }
     }
 
-    /// Returns whether a source may use this handler under `name`. Called at start,
-    /// so that a misspelt name stops the function and not a delivery.
+    /// Returns whether a source may choose this handler by `name`. The worker asks this when
+    /// it reads the sources, so that a misspelt name is found before a delivery needs the
+    /// handler.
     fn answers_to(&self, name: &str) -> bool {
         let _ = name;
         true
     }
 
-    /// Returns the names that [`Handler::answers_to`] accepts, for error texts; an empty
-    /// list if it accepts any.
+    /// Returns the names that [`Handler::answers_to`] accepts, for error texts. The list is
+    /// empty if it accepts any name.
     fn names(&self) -> Vec<&str> {
         Vec::new()
     }
 
-    /// Returns whether the handler of that name implements
-    /// [`Handler::handle_all`]. Called at start for sources that deliver several
-    /// at once.
+    /// Returns whether the handler called `name` implements [`Handler::handle_all`]. The
+    /// worker asks this when it reads a source that delivers groups.
     fn handles_all(&self, name: &str) -> bool {
         let _ = name;
         false
@@ -376,18 +379,20 @@ impl<H: Handler> AnyHandler for H {
     }
 }
 
-/// The choice of a handler's thread.
+/// The thread on which a handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// A separate thread. A handler that blocks it prevents neither the renewal of its
-    /// lease nor the work on other entities. Its awaits still use the caller's runtime.
+    /// A thread of its own. A handler that blocks this thread prevents neither the renewal of
+    /// its lease nor the work on other entities. The handler's awaits still use the caller's
+    /// runtime.
     #[default]
     Thread,
-    /// The caller's task, for simulations in which one thread decides everything.
+    /// The thread of the caller's task, for simulations in which one thread decides
+    /// everything.
     Inline,
 }
 
-/// Cancels one handler start; dropping it cancels too.
+/// Cancels a handler start when it is dropped.
 pub(crate) struct Canceller(watch::Sender<bool>);
 
 impl Canceller {

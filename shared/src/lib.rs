@@ -10,8 +10,8 @@
 //! - **Writes that land exactly once.** What a handler returns in [`Outcome::commit`]
 //!   is written in the transaction that settles its delivery. Other effects happen at
 //!   least once; a receiver can refuse late ones by the [fencing token](Context::token).
-//! - **Failures stay with their order.** A failing delivery is retried, then parked or
-//!   its order blocked. Other orders go on.
+//! - **Failures stay with their order.** A failing delivery is retried. After its last
+//!   attempt it is parked, or its order is blocked. Other orders go on.
 //! - **One lease for everything.** Requests, jobs and scripts take the same lease on an
 //!   order, with [`Leases`] and `scheduler`.
 //!
@@ -45,8 +45,8 @@
 //! }
 //! ```
 //!
-//! The command `serializer`, of the package `webhook-serializer-cli`, runs it on your
-//! machine, on embedded engines: `serializer local --worker target/debug/my-worker`.
+//! The command `serializer`, of the package `webhook-serializer-cli`, runs this worker on
+//! your machine, on embedded engines: `serializer local --worker target/debug/my-worker`.
 //! The project's template deploys it.
 //!
 //! Code that no webhook starts takes an order's lease itself:
@@ -151,7 +151,7 @@ pub mod ingest {
     pub use crate::functions::ingest::run;
 }
 
-/// The worker function, which runs your [`Handler`]: see the [example](crate#example).
+/// The worker function, which runs your [`Handler`]. See the [example](crate#example).
 #[cfg(feature = "worker")]
 pub mod worker {
     #[doc(no_inline)]
@@ -160,8 +160,8 @@ pub mod worker {
     pub use crate::functions::worker::{Setup, run, run_with};
 }
 
-/// The scheduler function, which runs your [`Jobs`](scheduler::Jobs). Each tick of a job
-/// runs once, however many schedulers there are and however often they are invoked.
+/// The scheduler function, which runs your [`Jobs`](scheduler::Jobs). Each scheduled run of a
+/// job happens once, however many schedulers there are and however often they are invoked.
 ///
 /// ```no_run
 /// use webhook_serializer::scheduler::{self, Context, Job, JobError, Jobs, OnCrash};

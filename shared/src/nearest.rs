@@ -1,11 +1,11 @@
-//! The valid value that a misspelt one was probably meant to be.
+//! Finds the valid value that a misspelt one was probably meant to be.
 
-/// Returns the nearest of the `valid` values; `None` if all are too different.
+/// Returns the nearest of the `valid` values. Returns `None` if all are too different.
 pub fn nearest<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     ranked(typed, valid).first().copied()
 }
 
-/// Returns the similar ones of the `valid` values, the nearest first.
+/// Returns the `valid` values that are similar to `typed`, the nearest first.
 pub fn ranked<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let typed = typed.to_lowercase();
     let mut similar: Vec<(usize, &str)> =
@@ -14,22 +14,22 @@ pub fn ranked<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> Vec<
     similar.into_iter().map(|(_, valid)| valid).collect()
 }
 
-/// Returns ` (did you mean …?)`, or nothing if no `valid` value is near.
+/// Returns ` (did you mean …?)`. Returns an empty text if no `valid` value is near.
 pub fn hint<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> String {
     nearest(typed, valid).map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default()
 }
 
-/// Returns whether one edit, such as a doubled letter, makes `typed` the `valid` value.
+/// Returns whether a single edit, such as a doubled letter, turns one text into the other.
 pub fn is_slip(typed: &str, valid: &str) -> bool {
     distance(typed, valid) == Some(1) && !valid.contains(typed)
 }
 
-/// The shortest text, in bytes, that is taken for a valid value because it is a part of
-/// that value.
+/// The length in bytes from which a text that is part of a valid value is taken for that
+/// value.
 const SHORTEST_PART: usize = 4;
 
-/// Returns the number of edits between two similar texts. A text that is similar to a public
-/// word is not a secret, so errors may show it.
+/// Returns the number of edits between two similar texts, or `None` if they differ too much. A
+/// text that is similar to a public word is not a secret, so errors may show it.
 fn distance(typed: &str, valid: &str) -> Option<usize> {
     if typed.len() >= SHORTEST_PART && valid.contains(typed) {
         return Some(usize::from(typed != valid));

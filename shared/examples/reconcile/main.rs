@@ -15,13 +15,13 @@ use webhook_serializer::{
     scheduler::{self, Context, Job, JobError, Jobs},
 };
 
-/// Returns the orders that changed in the last day, each like a webhook's body.
+/// Returns the orders that changed in the last day. Each has the form of a webhook's body.
 async fn recent_orders() -> Result<Vec<Value>, JobError> {
     Ok(serde_json::from_str(include_str!("orders.json"))?)
 }
 
-/// Converts an order to the delivery that its webhook would have been. The id is derived from
-/// the content, so that appending it again is a repeat.
+/// Converts an order to the delivery that its webhook would have been. The delivery id is made
+/// of the order's id and time, so that appending the same state again is a repeat.
 fn as_delivery(order: &Value, now: Timestamp) -> Result<Incoming, JobError> {
     let updated_at = order["updated_at"].as_str().ok_or("an order without a time")?;
     let time = humantime::parse_rfc3339(updated_at)?.duration_since(std::time::UNIX_EPOCH)?;
@@ -47,8 +47,8 @@ async fn reconcile(context: Context, inbox: Inbox) -> Result<(), JobError> {
     for order in recent_orders().await? {
         let delivery = as_delivery(&order, context.env().now())?;
         let newest = inbox.newest_event_time(&delivery.entity, &delivery.family).await?;
-        // An older or equal one is already applied. If a newer one is on its way, the handler learns
-        // that this one is older.
+        // If the order's event is not newer than the newest applied one, it is already
+        // applied. If a newer one is on its way, the handler learns that this one is older.
         if newest < delivery.event_time {
             inbox.append(&delivery).await?;
             println!("{} was not up to date", delivery.entity);
