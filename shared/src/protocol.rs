@@ -8,7 +8,8 @@
 //! | [`entity`] | keys, identities, sequences, tokens |
 //! | [`table`] | rows, writes as values, and the trait that a store implements |
 //! | [`format`], [`keys`] | attributes, the row format's version, row keys |
-//! | [`state`], [`hold`], [`delivery`], [`receipt`], [`trace`] | the rows of entities, deliveries and receipts |
+//! | [`state`], [`delivery`], [`receipt`] | the rows of entities, deliveries and receipts |
+//! | [`hold`], [`trace`] | an entity's hold; a delivery's trace |
 //! | [`operation`], [`lease`], [`inbox`], [`tick`], [`maintain`] | the operations: one conditional write each |
 //! | [`attempt`], [`rate`] | retries and rate limits |
 //! | [`memory`] | the in-memory table |

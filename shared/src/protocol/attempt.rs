@@ -49,8 +49,8 @@ impl Retries {
         FailureClass::ALL.iter().map(|class| self.waited(*class)).sum()
     }
 
-    /// Returns the retries after another failure of `class`, which is followed by `wait`. The lease
-    /// holder did not vanish, so the count of crashes restarts.
+    /// Returns the retries with the `wait` after a failure of `class` added. `crashes` becomes 0,
+    /// because the lease holder did not vanish.
     #[must_use]
     pub fn after(mut self, class: FailureClass, wait: Duration) -> Self {
         let waited = &mut self.waited[class as usize];
@@ -59,7 +59,8 @@ impl Retries {
         self
     }
 
-    /// Returns the retries after another lease holder vanished that had recorded a handler start.
+    /// Returns the retries with one more crash: a lease holder vanished after it recorded a handler
+    /// start.
     #[must_use]
     pub fn crashed(self) -> Self {
         Self { crashes: self.crashes.saturating_add(1), ..self }

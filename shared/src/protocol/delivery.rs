@@ -168,8 +168,8 @@ impl Delivery {
         *self.identity_hash.get_or_init(|| self.incoming.identity.hash())
     }
 
-    /// Returns the identity hashes by which this delivery is a repeat: it is one if a delivery with
-    /// one of these hashes was settled. The delivery's own hash comes first.
+    /// Returns the identity hashes to look up in receipts. If a delivery with one of them was
+    /// settled, this delivery is a repeat. The delivery's own hash comes first.
     pub(crate) fn repeated_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
         std::iter::once(self.identity_hash()).chain(self.incoming.identity.adjacent_hashes())
     }

@@ -11,7 +11,7 @@ use unicode_normalization::{UnicodeNormalization, is_nfc};
 
 use crate::time::Timestamp;
 
-/// The prefix of the entity keys of jobs. No source may have this name.
+/// The prefix of the entity keys of jobs. No source may be named `cron`.
 pub const JOBS: &str = "cron/";
 
 /// The key of one entity: a namespace and a name, such as `shopify/order/450789469`,
@@ -76,8 +76,8 @@ impl EntityKey {
         &self.0
     }
 
-    /// Returns whether the entity's row never expires. The last tick of a job is remembered
-    /// forever.
+    /// Returns whether the entity's row never expires. This holds for jobs, whose last tick is
+    /// remembered forever.
     pub fn is_kept_forever(&self) -> bool {
         self.0.starts_with(JOBS)
     }
@@ -233,6 +233,7 @@ impl DeliveryId {
     }
 
     /// Returns the ids that an equal body has if it is received in the previous or the next period.
+    /// `None` for an id without a period.
     fn in_adjacent_periods(&self) -> Option<[Self; 2]> {
         let (id, number) = self.0.rsplit_once(PERIOD)?;
         let number: u64 = number.parse().ok().filter(|_| ends_with_hash(id))?;

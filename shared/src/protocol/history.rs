@@ -24,7 +24,7 @@ pub struct History {
 pub enum Mistake {
     /// Two identities were settled at one sequence.
     SamePlace(Sequence),
-    /// The sequence was settled under a smaller token than the one before it.
+    /// The sequence was settled under a smaller token than the sequence before it.
     TokenWentBack(Sequence),
     /// The handler of this sequence started before the preceding delivery was settled.
     Overlap(Sequence),

@@ -1,4 +1,4 @@
-//! The hold of an entity, by which an operator keeps drains off it.
+//! Holds, with which an operator keeps workers from draining an entity.
 
 use crate::{
     protocol::{
@@ -11,14 +11,14 @@ use crate::{
 /// The latest hold of an entity.
 ///
 /// Each hold has a number, which is greater than the number of the hold before. The row stores the
-/// number, negative once the hold has ended. A write that begins or ends a hold demands the number
+/// number, negated once the hold has ended. A write that begins or ends a hold demands the number
 /// that its caller has read. So a write that lands late can neither begin an ended hold again nor
 /// end a later hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Hold {
     #[default]
     Never,
-    /// The entity is on hold. The number is the begin of the hold in milliseconds, or one more than
+    /// The entity is on hold. The number is the start of the hold in milliseconds, or one more than
     /// the number of the hold before, whichever is greater.
     On(u64),
     Off(u64),
@@ -34,7 +34,7 @@ impl Hold {
         }
     }
 
-    /// Returns the begin of the hold by the operator's clock, or `None` if the entity is not on
+    /// Returns the start of the hold by the operator's clock, or `None` if the entity is not on
     /// hold.
     pub fn since(self) -> Option<Timestamp> {
         match self {

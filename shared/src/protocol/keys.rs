@@ -112,8 +112,8 @@ pub fn action_nonce(row: &Row) -> Option<Nonce> {
 }
 
 /// Returns the key of a part of a body. Each part has a partition of its own, because DynamoDB
-/// limits a partition to a thousand write units a second, and a part costs up to 350. No entity key
-/// contains the separator.
+/// limits a partition to a thousand write units a second, and a part costs up to 350. No entity can
+/// have that partition, because no entity key contains the control character U+001F.
 pub fn part_row(entity: &EntityKey, nonce: &Nonce, number: u32) -> Key {
     inbox_row(format!("{entity}\u{1f}{nonce}\u{1f}{number}"), format!("{PART}{number:04}"))
 }

@@ -55,8 +55,8 @@ impl Lease {
         self.token
     }
 
-    /// Returns the condition that only this holder's writes meet, and only while the holder has the
-    /// lease.
+    /// Returns the condition that the row shows a lease with this holder's token. Only this
+    /// holder's writes meet the condition, and only while the holder has the lease.
     pub fn mine(&self) -> Condition {
         Condition::All(vec![readable(), Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.token.0)])
     }

@@ -80,7 +80,7 @@ fn compares(left: Option<&Value>, comparison: Comparison, right: Option<&Value>)
     }
 }
 
-/// Applies one change of an update. All of them see the row `before` the update.
+/// Applies one change of an update. Every change sees the row `before` the update.
 fn apply(change: &Change, before: &Row, after: &mut Row) {
     match change {
         Change::Set(name, value) => after.set(name.clone(), value.clone()),

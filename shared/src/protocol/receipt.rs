@@ -133,7 +133,7 @@ const HEADER_BYTES: usize = 6 + 6;
 /// unit.
 pub(super) const ROOM: usize = 493;
 
-/// The stored duration of a receipt that has none.
+/// The value that is stored for an absent duration.
 const NONE: u64 = (1 << 24) - 1;
 
 impl Recent {

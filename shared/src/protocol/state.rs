@@ -107,7 +107,7 @@ impl EventTimes {
     /// The size of a stored entry: a family's tag and a time in milliseconds.
     const ENTRY_BYTES: usize = 8;
 
-    /// The bits of a stored time, which are enough until the year 2109.
+    /// The bits of a stored time in milliseconds, which are enough until the year 2109.
     const TIME_BITS: u32 = 42;
 
     const TAG_BITS: u32 = 64 - Self::TIME_BITS;
@@ -159,7 +159,7 @@ impl EventTimes {
     }
 }
 
-/// The row of one entity. *The front* means the delivery at `head + 1`, the next one to be settled.
+/// The row of one entity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EntityState {
     pub entity: EntityKey,
@@ -219,8 +219,8 @@ pub const HOLDER_VANISHED: &str = "holder vanished";
 /// The most deliveries in one handler start.
 pub const LARGEST_GROUP: u8 = 25;
 
-/// The number of consecutive lease holders that may vanish with a delivery before they start its
-/// handler. Then the entity is blocked.
+/// The entity is blocked after this many consecutive lease holders vanished with a delivery before
+/// they started its handler.
 pub const VANISHED_BEFORE_START: u32 = 10;
 
 /// The value of `handover` while a drain that will hand over still has the lease.

@@ -7,7 +7,8 @@
 
 use super::{format::attribute as a, table::Row};
 
-/// The parent span of a delivery's run, or none. Without the feature `otel` the type is empty.
+/// The parent span of a delivery's run, if there is one. Without the feature `otel` the type is
+/// empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trace {
     #[cfg(feature = "otel")]

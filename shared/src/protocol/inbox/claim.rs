@@ -55,10 +55,10 @@ impl Operation for Claim<'_> {
         }
     }
 
-    /// Treats every reply as success. A refusal means that the first try landed and is still the
-    /// newest claim, so its sequence is the tail. If another claim came in between, the second try
-    /// lands as well. The first try's sequence then remains a gap, which a worker fills with a
-    /// tombstone.
+    /// Treats every reply as success. A refusal means that an earlier try of this write landed and
+    /// is still the newest claim, so its sequence is the tail. If another claim came in between,
+    /// this try lands as well. The earlier try's sequence then remains a gap, which a worker fills
+    /// with a tombstone.
     fn judge(&self, reply: Written) -> Result<Claimed, CorruptRow> {
         let (Written::Landed(row) | Written::Refused(row)) = reply;
         let state = updated_state(row)?;
@@ -66,15 +66,17 @@ impl Operation for Claim<'_> {
     }
 }
 
-/// Returns whether the writer of a claim must send a wake-up, given the row after the claim. It
-/// need not if another wake-up is certain or useless:
+/// Returns whether the writer of a claim must send a wake-up. `state` is the entity's row after the
+/// claim. No wake-up is needed in these cases:
 ///
-/// - A worker with a valid drain lease releases it only after it has seen the inbox empty.
-/// - After a hand-over, a wake-up is on its way. It counts as lost only once it is long overdue.
-/// - A delivery that waits for a retry has a wake-up of its own.
-/// - Once a blocked or held entity may continue, the operator's command sends a wake-up.
+/// - A worker has a valid drain lease. It releases the lease only after it has seen the inbox
+///   empty.
+/// - A hand-over's wake-up is on its way. It counts as lost only once it is long overdue.
+/// - A delivery waits for a retry, which has a wake-up of its own.
+/// - The entity is blocked or on hold. The operator who lets it continue sends a wake-up.
 ///
-/// A wait for a rate limit alone excuses no wake-up: if the inbox was empty, none is on its way.
+/// A wait for a rate limit alone is not such a case: if the inbox was empty, no wake-up is on its
+/// way.
 pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let drained = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain && held.runs(now));
     !(drained || state.was_handed_over(now) || state.is_retried_later(now) || state.is_stopped())
@@ -106,8 +108,8 @@ impl Operation for Put<'_> {
         }
     }
 
-    /// Treats a refusal as success if the row has this claim's nonce, because then the first try
-    /// landed.
+    /// Treats a refusal as success if the row has this claim's nonce, because then an earlier try
+    /// of this write landed.
     fn judge(&self, reply: Written) -> Result<PutOutcome, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PutOutcome::Stored,

@@ -10,7 +10,7 @@ use crate::protocol::{
     table::{Condition, Transacted, Write, Written},
 };
 
-/// The settle inside a commit.
+/// The settle that a commit contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settling<'a> {
     /// A settle that keeps the lease.
@@ -60,9 +60,9 @@ impl Commit<'_> {
         std::iter::once(settle).chain(self.writes.iter().cloned()).collect()
     }
 
-    /// Interprets the store's reply to the transaction. For ten minutes, DynamoDB recognises a
-    /// first try that landed by its client request token. After that, the judge of the settle
-    /// recognises it.
+    /// Interprets the store's reply to the transaction. For ten minutes, DynamoDB recognises an
+    /// earlier try that landed by its client request token. After that, the judge of the settle
+    /// recognises the earlier try.
     ///
     /// # Errors
     ///

@@ -43,8 +43,8 @@ impl Operation for MarkStart<'_> {
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// Need not recognise a first try that landed: the condition still holds, so the second try
-    /// lands too and changes nothing.
+    /// Need not recognise an earlier try of this write: the condition still holds after it, so a
+    /// second try lands too and changes nothing.
     fn judge(&self, reply: Written) -> Result<Marked, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Marked::Marked,
@@ -114,7 +114,8 @@ impl Operation for Fail<'_> {
     }
 
     /// Treats a refusal as success if the entity is free under this token, with these attempts and
-    /// retries. No other write under the token ends the lease in this way, so the first try landed.
+    /// retries. No other write under the token ends the lease in this way, so an earlier try of
+    /// this write landed.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,
@@ -150,7 +151,7 @@ impl Operation for Block<'_> {
     }
 
     /// Treats a refusal as success if the entity is free under this token and blocked for this
-    /// reason, because then the first try landed.
+    /// reason, because then an earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,
@@ -200,8 +201,8 @@ impl Operation for Unblock<'_> {
         }
     }
 
-    /// Need not recognise a first try that landed. After a refusal, the entity is not blocked, or
-    /// it was blocked again. Both are harmless, because the caller sends the wake-up anyway.
+    /// Need not recognise an earlier try of this write. After a refusal, the entity is not blocked,
+    /// or it was blocked again. Both are harmless, because the caller sends the wake-up anyway.
     fn judge(&self, reply: Written) -> Result<Unblocked, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Unblocked::Unblocked(updated_state(row)?),

@@ -28,8 +28,8 @@ impl Operation for Park<'_> {
         }
     }
 
-    /// Treats every reply as success: after a refusal, the copy exists already. The first try wrote
-    /// it, or an earlier holder that vanished before it settled.
+    /// Treats every reply as success: after a refusal, the copy exists already. An earlier try of
+    /// this write stored it, or an earlier holder that vanished before it settled.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -16,8 +16,8 @@ use crate::{
 /// block.
 ///
 /// The caller must first copy the receipts from `from` on to rows of their own. Such a receipt
-/// records a delivery's earlier run. It has the delivery's own sequence, so it does not make the
-/// delivery a repeat.
+/// records a delivery's earlier run. Because the receipt has the delivery's own sequence, it does
+/// not make the delivery a repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind<'a> {
     pub lease: &'a Lease,
@@ -62,7 +62,7 @@ impl Operation for Rewind<'_> {
     }
 
     /// Treats a refusal as success if the holder still has the lease and `head` is just before
-    /// `from`, because then the first try landed.
+    /// `from`, because then an earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<Rewound, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Rewound::Rewound(updated_state(row)?),

@@ -29,7 +29,8 @@ pub struct Decision {
     pub dropped: Vec<Receipt>,
     /// The newest applied event times, including the time of this delivery's event.
     pub newest_event_time: EventTimes,
-    /// A lower bound for the time of all later claims.
+    /// A lower bound for the times of all claims after the decided sequences. `None` leaves the
+    /// row's value unchanged.
     pub pending_since: Option<Timestamp>,
     /// The earliest next handler start, if the source has a rate limit.
     pub not_before: Option<Timestamp>,
@@ -187,7 +188,7 @@ impl Operation for Settle<'_> {
     }
 
     /// Treats a refusal as success if the row has this holder, and `head` at the last decided
-    /// sequence, because then the first try landed.
+    /// sequence, because then an earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<Settled, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Settled::Settled(self.lease.settled(), updated_state(row)?),
@@ -241,12 +242,12 @@ impl Operation for SettleAndRelease<'_> {
     }
 
     /// Treats a refusal as success if the entity is free under the next token and this delivery is
-    /// settled, because then the first try landed.
+    /// settled, because then an earlier try of this write landed.
     ///
     /// The token alone does not prove that. A release by force, or a take-over that was released,
     /// leaves the same token with the delivery unsettled. If the lease was acquired again after the
-    /// first try, the token is greater still. The outcome is then `Lost`, although the delivery is
-    /// settled.
+    /// earlier try, the token is greater still. The outcome is then `Lost`, although the delivery
+    /// is settled.
     fn judge(&self, reply: Written) -> Result<SettledAndReleased, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => SettledAndReleased::Released,

@@ -69,7 +69,7 @@ impl Operation for Skip<'_> {
     }
 
     /// Treats a refusal as success if the row has a receipt for this sequence under this token. The
-    /// receipt proves that the first try landed, whatever has happened since.
+    /// receipt proves that an earlier try of this write landed, whatever has happened since.
     fn judge(&self, reply: Written) -> Result<Skipped, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Skipped::Skipped,

@@ -25,8 +25,8 @@ use crate::{
 pub struct Acquire {
     pub entity: EntityKey,
     pub kind: LeaseKind,
-    /// A new nonce for this call. The id of a request is not enough, because a request may come
-    /// twice.
+    /// A new nonce for this acquire call, which identifies the holder. The id of the caller's
+    /// request is not enough, because the same request may come twice.
     pub holder: Nonce,
     /// The description of the holder, shown to operators.
     pub info: HolderInfo,
@@ -84,7 +84,7 @@ impl Acquire {
     }
 
     /// Returns the outcome of this request, given the row that refused it. If the row's holder is
-    /// this call's nonce, the first try landed and the lease is granted.
+    /// this call's nonce, an earlier try of this write landed and the lease is granted.
     fn explain(&self, state: Option<EntityState>) -> Acquired {
         let Some(state) = state else { return Acquired::Empty };
         match &state.held {
@@ -160,8 +160,8 @@ pub struct TakeOver {
 
 impl TakeOver {
     /// Returns the changes that count a vanished drain against the delivery at `head + 1`. If the
-    /// drain had recorded a handler start, they count an attempt. Otherwise the delivery becomes a
-    /// suspect, because the drain may have vanished before the start.
+    /// drain had recorded a handler start, the changes count an attempt. Otherwise the delivery
+    /// becomes a suspect, because the drain may have vanished before the start.
     fn charge(&self) -> Vec<Change> {
         let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
         // A holder that marked the hand-over did not vanish: it could not send its wake-up.

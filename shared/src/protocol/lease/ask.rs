@@ -1,4 +1,5 @@
-//! Requests to yield by waiters, and releases by force by operators.
+//! Operations on another holder's lease: a waiter asks a drain to yield, and an operator ends a
+//! lease by force.
 
 use std::time::Duration;
 
@@ -105,7 +106,7 @@ impl Operation for ForceRelease<'_> {
     }
 
     /// Treats a refusal as success if the entity is free, with the next token and this record,
-    /// because then the first try landed.
+    /// because then an earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<Forced, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Forced::Released(updated_state(row)?),

@@ -24,7 +24,7 @@ pub enum Ended {
 }
 
 /// Judges the reply to a release. Treats a refusal as success if the entity is free and still has
-/// the holder's token, because then the first try landed.
+/// the holder's token, because then an earlier try of this write landed.
 fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
     Ok(match reply {
         Written::Landed(row) => Ended::Ended(updated_state(row)?),
@@ -68,8 +68,8 @@ impl Operation for ReleaseEmpty<'_> {
         self.lease.update(Condition::All([self.lease.mine(), is_empty].into_iter().chain(may_go).collect()), changes)
     }
 
-    /// Treats a refusal as success if the entity is free under this token, because then the first
-    /// try landed.
+    /// Treats a refusal as success if the entity is free under this token, because then an earlier
+    /// try of this write landed.
     fn judge(&self, reply: Written) -> Result<Released, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Released::Released,

@@ -39,7 +39,7 @@ impl Operation for Renew<'_> {
         self.lease.update(condition, vec![Change::set(a::EXPIRES_AT, until)])
     }
 
-    /// Treats a refusal as success if the holder still has the lease. Then the first try, or a
+    /// Treats a refusal as success if the holder still has the lease. Then an earlier try, or a
     /// renewal by a faster clock, has already extended the lease as far.
     fn judge(&self, reply: Written) -> Result<Renewed, CorruptRow> {
         let state = match reply {

@@ -53,7 +53,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// The most bytes stored of the name, and the most of the reason.
+    /// The most bytes that are stored of the operator's name, and of the reason.
     pub const MAX_BYTES: usize = 500;
 
     pub fn new(by: &str, why: &str) -> Self {

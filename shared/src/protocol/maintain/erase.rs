@@ -1,5 +1,5 @@
-//! Erases an entity: deletes rows of its inbox as they were read, and reduces its own row to the
-//! numbers.
+//! Erases an entity: deletes rows of its inbox as they were read, and removes everything but
+//! `head`, `tail` and `token` from the entity's row.
 
 use std::time::Duration;
 
@@ -16,12 +16,13 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time from an erased row's greatest number, which is also a time, to the row's deletion. A
-/// row created after that starts at the current time. So its numbers are greater than the old ones,
-/// unless the clock of its creator is behind by as much.
+/// The time from an erased row's greatest number to the row's deletion. The numbers are also times
+/// in milliseconds. A row created after the deletion starts at the current time. So its numbers are
+/// greater than the old ones, unless the clock of its creator is behind by as much.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
-/// Removes everything but the numbers from the row of a free entity with an empty inbox.
+/// Removes everything but `head`, `tail` and `token` from the row of a free entity with an empty
+/// inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forget<'a> {
     pub seen: &'a EntityState,
@@ -32,7 +33,7 @@ pub struct Forget<'a> {
 /// The outcome of erasing an entity's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forgotten {
-    /// Only the row's numbers are left.
+    /// Only `head`, `tail` and `token` are left in the row.
     Numbers,
     /// The entity has no row.
     Gone,
@@ -42,7 +43,9 @@ pub enum Forgotten {
 }
 
 impl<'a> Forget<'a> {
-    /// Creates the write. The row's numbers are also times, by clocks that may be ahead of `now`.
+    /// Creates the erasure of an entity's row. The row may be deleted a day after `now`, or a day
+    /// after its greatest number if that is later. The numbers are also times, by clocks that may
+    /// be ahead.
     pub fn of(seen: &'a EntityState, now: Timestamp) -> Self {
         let newest = Timestamp::from_millis(now.as_millis().max(seen.tail.0).max(seen.token.0));
         Self { seen, purge_at: (!seen.entity.is_kept_forever()).then_some(newest + NUMBERS_STAY) }
@@ -70,8 +73,8 @@ impl Operation for Forget<'_> {
         }
     }
 
-    /// Need not recognise a first try that landed: the condition still holds, so the second try
-    /// lands too and changes nothing.
+    /// Need not recognise an earlier try of this write: the condition still holds after it, so a
+    /// second try lands too and changes nothing.
     fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Forgotten::Numbers,
@@ -114,7 +117,7 @@ impl Operation for Remove {
         Write { key: self.key.clone(), condition: self.condition.clone(), action: Action::Delete }
     }
 
-    /// Treats a missing row as success: the first try deleted it.
+    /// Treats a missing row as success: an earlier try of this write deleted it.
     fn judge(&self, reply: Written) -> Result<Removed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) | Written::Refused(None) => Removed::Gone,

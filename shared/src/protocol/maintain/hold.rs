@@ -1,5 +1,5 @@
-//! Begins and ends holds. On hold, a running drain ends, deliveries wait, and exclusive leases are
-//! still granted.
+//! Begins and ends holds. While an entity is on hold, a running drain ends, deliveries wait, and
+//! exclusive leases are still granted.
 
 use crate::{
     protocol::{
@@ -56,8 +56,9 @@ impl Operation for BeginHold<'_> {
         }
     }
 
-    /// Treats a refusal as success if the row has this hold's number, because then the first try
-    /// landed. Another operator's hold of the same millisecond looks the same, and is as good.
+    /// Treats a refusal as success if the row has this hold's number, because then an earlier try
+    /// of this write landed. Another operator's hold of the same millisecond looks the same, and is
+    /// as good.
     fn judge(&self, reply: Written) -> Result<HoldChanged, CorruptRow> {
         judge(self.seen.begun(self.now), reply)
     }
@@ -90,8 +91,8 @@ impl Operation for EndHold<'_> {
         }
     }
 
-    /// Treats a refusal as success if the row has this hold's number as that of an ended hold,
-    /// because then the first try landed.
+    /// Treats a refusal as success if the row shows that this hold has ended, because then an
+    /// earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<HoldChanged, CorruptRow> {
         judge(self.seen.hold.ended(), reply)
     }

@@ -128,7 +128,8 @@ impl Operation for AdvancePosition<'_> {
         }
     }
 
-    /// Treats a refusal as success if the row has the new nonce, because then the first try landed.
+    /// Treats a refusal as success if the row has the new nonce, because then an earlier try of
+    /// this write landed.
     fn judge(&self, reply: Written) -> Result<PositionAdvanced, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PositionAdvanced::Advanced,

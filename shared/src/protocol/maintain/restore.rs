@@ -3,8 +3,8 @@
 //!
 //! The numbers of each entity's row are advanced beyond every sequence and token that can have been
 //! given out since the backup. Before that, waiting deliveries are parked, under a lease whose
-//! token also exceeds those. `last_claim` marks a finished row, so that a restore that was killed
-//! continues where it stopped.
+//! token also exceeds all of these. `last_claim` marks a finished row, so that a restore that was
+//! killed continues where it stopped.
 
 use std::time::Duration;
 
@@ -26,12 +26,12 @@ use crate::{
 /// difference of synchronised clocks.
 const MARGIN: Duration = Duration::from_secs(3_600);
 
-/// The difference of clocks that is allowed for. A claim dated later than the backup by more than
-/// this was not part of the backup.
+/// The clock skew that is allowed for. A claim dated later than the backup by more than this was
+/// not part of the backup.
 const CLOCKS_APART: Duration = Duration::from_secs(5 * 60);
 
-/// The time from an advanced row's numbers, which are also times, to the row's deletion. It is the
-/// same for an erased row.
+/// The time from an advanced row's numbers to the row's deletion. The numbers are also times in
+/// milliseconds. An erased row stays as long.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// The last result that a restored job shows, because its runs since the backup are unknown.
@@ -119,8 +119,8 @@ impl RestoreRecord {
     /// out.
     ///
     /// Each write of the row increases a number by at most one, and DynamoDB takes at most a
-    /// thousand writes a second. So a number grows no faster than a time in milliseconds. A row
-    /// created since the backup started at its time of creation.
+    /// thousand writes a second. So a number grows no faster than a time in milliseconds. The
+    /// numbers of a row created since the backup started at the time of its creation.
     ///
     /// If this restore has taken the lease by force, the token already exceeds all numbers that
     /// were given out. Advancing the token again could let the row be purged while its numbers are
@@ -145,7 +145,7 @@ fn claimed_at(state: &EntityState) -> Option<Timestamp> {
     state.last_claim.as_ref().and_then(Nonce::drawn_at)
 }
 
-/// Records the begin of a restore.
+/// Records the start of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeginRestore<'a> {
     /// The restore that the tables record.
@@ -177,8 +177,8 @@ impl Operation for BeginRestore<'_> {
         })
     }
 
-    /// Treats a refusal as success if the row has this restore's nonce, because then the first try
-    /// landed.
+    /// Treats a refusal as success if the row has this restore's nonce, because then an earlier try
+    /// of this write landed.
     fn judge(&self, reply: Written) -> Result<BegunRestore, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => BegunRestore::Begun,
@@ -290,8 +290,8 @@ impl Operation for ForceAcquire<'_> {
         }
     }
 
-    /// Treats a refusal as success if the row's holder is this call's nonce, because then the first
-    /// try landed.
+    /// Treats a refusal as success if the row's holder is this call's nonce, because then an
+    /// earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<ForceAcquired, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => {
@@ -319,8 +319,8 @@ fn as_seen(seen: &EntityState) -> Condition {
 }
 
 /// Advances the numbers of an entity whose inbox is empty, and ends any lease. The caller must
-/// first copy the receipts to rows of their own, because `recent` may only end at the current
-/// `head`.
+/// first copy the entity's receipts to rows of their own, because this write removes them from the
+/// entity's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvanceNumbers<'a> {
     pub restoring: &'a RestoreRecord,
@@ -348,8 +348,8 @@ impl AdvanceNumbers<'_> {
         begins.then(|| self.seen.hold.begun(self.now).change())
     }
 
-    /// Returns the changes after which no tick of a job up to the restore's begin is due, because
-    /// it may have run since the backup.
+    /// Returns the changes after which no tick of a job up to the start of the restore is due. Such
+    /// a tick may have run since the backup.
     fn job(&self) -> Vec<Change> {
         let Some(last_tick) = self.job.and_then(|job| job.last_tick) else { return Vec::new() };
         let result =
@@ -414,9 +414,9 @@ impl Operation for AdvanceNumbers<'_> {
         }
     }
 
-    /// Treats a refusal as success if the row has this restore's nonce, because then the first try
-    /// landed. A first try followed by a claim is not recognised. The caller notices it when it
-    /// reads the row again.
+    /// Treats a refusal as success if the row has this restore's nonce, because then an earlier try
+    /// of this write landed. An earlier try that was followed by a claim is not recognised. The
+    /// caller notices that when it reads the row again.
     fn judge(&self, reply: Written) -> Result<NumbersAdvanced, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => NumbersAdvanced::Advanced(updated_state(row)?),

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefineJob<'a> {
     pub entity: &'a EntityKey,
-    /// The stored text of the schedule, with whether the job is on.
+    /// The stored definition: the schedule, and whether the job is on.
     pub definition: &'a str,
     /// The job's row as last read, if there was one.
     pub seen: Option<&'a JobState>,
@@ -79,7 +79,7 @@ impl Operation for RequestRun<'_> {
         }
     }
 
-    /// Need not recognise a first try that landed: one start serves all earlier requests.
+    /// Need not recognise an earlier try of this write: one start serves all earlier requests.
     fn judge(&self, reply: Written) -> Result<Option<JobState>, CorruptRow> {
         match reply {
             Written::Landed(row) => job_of(row),

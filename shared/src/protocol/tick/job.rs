@@ -1,4 +1,4 @@
-//! A job's row.
+//! The row of a job, parsed into [`JobState`].
 
 use std::{fmt, time::Duration};
 
@@ -91,7 +91,7 @@ impl TickResult {
 pub struct JobState {
     /// The entity's part of the row: lease and token.
     pub entity: EntityState,
-    /// The stored text of the schedule, with whether the job is on. The newest scheduler has
+    /// The stored definition: the schedule, and whether the job is on. The newest scheduler has
     /// written it.
     pub definition: Option<String>,
     /// The due time of the newest recorded tick.
@@ -130,7 +130,7 @@ impl JobState {
         self.tick.filter(|tick| !self.is_recorded(*tick))
     }
 
-    /// Returns whether the job has a lease, and it has expired even by a clock that is behind by
+    /// Returns whether the job has a lease that has expired, even by a clock that is behind by
     /// [`CLOCKS_APART`].
     pub fn has_expired(&self, now: Timestamp) -> bool {
         let running = |held: &Held| held.runs(now) || held.runs(earlier(now));

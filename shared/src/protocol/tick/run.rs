@@ -43,7 +43,7 @@ pub struct StartTick {
 /// The outcome of starting a tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
-    /// The lease is granted: run the tick.
+    /// The lease is granted, and the caller must run the tick.
     Granted(Lease, JobState),
     /// Another scheduler holds the job.
     Held(JobState),
@@ -88,8 +88,8 @@ impl Operation for StartTick {
         self.extended(self.request.write(), vec![not_recorded(self.tick)])
     }
 
-    /// Treats a refusal as success if the row's holder is this call's nonce, because then the first
-    /// try landed.
+    /// Treats a refusal as success if the row's holder is this call's nonce, because then an
+    /// earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<Started, CorruptRow> {
         let row = match &reply {
             Written::Landed(row) | Written::Refused(row) => row.clone(),
@@ -162,7 +162,8 @@ impl Operation for CompleteTick<'_> {
     }
 
     /// Treats a refusal as success if the job is free under this token and this tick is recorded,
-    /// because then the first try landed. A release by force and a give-up leave a greater token.
+    /// because then an earlier try of this write landed. A release by force and a give-up leave a
+    /// greater token.
     fn judge(&self, reply: Written) -> Result<Completed, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Completed::Recorded(job_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))?),
@@ -225,8 +226,8 @@ impl Operation for GiveUpTick<'_> {
     }
 
     /// Treats a refusal as success if the job is free, with the next token and this tick recorded,
-    /// because then the first try landed. Another scheduler's give-up leaves the same row, and is
-    /// as good.
+    /// because then an earlier try of this write landed. Another scheduler's give-up leaves the
+    /// same row, and is as good.
     fn judge(&self, reply: Written) -> Result<GivenUp, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => GivenUp::GivenUp(job_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))?),
