@@ -1,8 +1,8 @@
-//! The configured senders, from one TOML or JSON document.
+//! The configured senders of webhooks, from one TOML or JSON document.
 //!
-//! The document is checked as a whole when it is read; an error names the source
-//! and never shows a value, which may be a secret. [`LiveSources`] reads the
-//! document again while a function runs.
+//! The document is checked as a whole when it is read. An error names the source and never
+//! shows a value, which may be a secret. [`LiveSources`] reads the document again while a
+//! function runs.
 
 pub mod deliver;
 pub mod destination;
@@ -57,15 +57,14 @@ pub struct Sources {
 /// The reason for refusing a sources document.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSources {
-    /// The document is neither TOML nor JSON of this form.
+    /// The document is neither TOML nor JSON, or has another form.
     #[error("the sources document cannot be read: {0}")]
     Document(String),
-    /// One of its sources is invalid.
+    /// A source of the document is invalid.
     #[error("source `{source_name}`: {reason}")]
     Source {
-        /// The source's name.
         source_name: String,
-        /// The reason, without values.
+        /// The reason, without values of the document.
         reason: String,
     },
 }
@@ -74,10 +73,10 @@ pub enum InvalidSources {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnOutage {
-    /// Put it on the queue and answer 202. A worker appends it when the store is
-    /// back, behind the deliveries that arrived in the meantime.
+    /// The delivery is put on the queue and answered 202. A worker appends it when the store
+    /// is back, behind the deliveries that arrived in the meantime.
     Queue,
-    /// Answer 503, so that its sender retries.
+    /// The delivery is answered 503, so that its sender retries.
     Refuse,
 }
 
@@ -86,7 +85,7 @@ pub enum OnOutage {
 pub struct Source {
     /// The source's name, as in `/webhooks/{source}`.
     pub name: SourceName,
-    /// The name of its provider.
+    /// The name of the provider whose webhooks the source gets.
     pub provider_name: String,
     provider: AnyProvider,
     secrets: Vec<Secret>,
@@ -95,25 +94,25 @@ pub struct Source {
     #[cfg(any(test, feature = "verify"))]
     topics: Option<Topics>,
     entity: Vec<Template>,
-    /// The name of its handler.
+    /// The name of the handler that the source chooses.
     pub handler: String,
     /// The time limit of one handler start.
     pub handler_timeout: Duration,
-    /// The retry policy of its deliveries.
+    /// The policy for retrying the source's deliveries.
     pub retry: RetryPolicy,
     /// The reaction to a delivery whose retries are used up.
     pub on_failure: OnFailure,
-    /// The most handler starts for one entity in a time; `None` for no limit.
+    /// The most handler starts for one entity in a period. `None` for no limit.
     pub rate: Option<Rate>,
     /// The number of deliveries that one handler start gets.
     pub deliver: Deliver,
-    /// The wait for more deliveries, if any.
+    /// The delay of wake-ups in which more deliveries may arrive, if any.
     pub linger: Option<Linger>,
-    /// The reaction to a delivery that is older than an applied one.
+    /// The reaction to a delivery whose event is older than an applied one.
     pub stale: Stale,
     #[cfg(any(test, feature = "verify"))]
     on_outage: Option<OnOutage>,
-    /// The source is paused: its deliveries are accepted, but not handled.
+    /// Whether the source is paused. Its deliveries are then accepted, but not handled.
     pub is_paused: bool,
     forward: Option<Destination>,
     invoke: Option<Function>,
@@ -122,7 +121,7 @@ pub struct Source {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
-    /// Editors offer and check the fields by this schema.
+    /// The address of the document's schema, with which editors offer and check fields.
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
     origin: Option<origin::Entry>,
@@ -156,7 +155,7 @@ struct Entry {
     retry: Retry,
     #[serde(default)]
     on_failure: OnFailure,
-    /// Every build checks it; only ingest uses it.
+    /// The field `on_outage`. Every build checks it, but only ingest uses it.
     on_outage: Option<OnOutage>,
     rate: Option<Rate>,
     deliver: Option<deliver::Entry>,
@@ -181,7 +180,7 @@ enum Templates {
     Several(Vec<String>),
 }
 
-/// The recipients that a sender signs for.
+/// One or several ids of the recipient, for a sender with a published key.
 #[derive(Deserialize, Default)]
 #[serde(untagged, expecting = "an id is a text; several are a list of texts")]
 enum Ids {
@@ -231,7 +230,7 @@ impl Templates {
     }
 }
 
-/// The time limit of a handler start if its source sets none.
+/// The time limit of a handler start whose source sets none.
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The name of the handler that posts to an endpoint; its settings are in a table
@@ -282,7 +281,7 @@ impl Sources {
         self.by_name.values()
     }
 
-    /// Returns the proxy that webhooks come through, if any.
+    /// Returns the proxy in front of ingest, if any.
     #[cfg(any(test, feature = "verify"))]
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
@@ -354,19 +353,19 @@ impl Source {
         self.topics.as_ref().is_none_or(|topics| topics.takes(topic))
     }
 
-    /// Returns the number of its secrets.
+    /// Returns how many secrets the source has.
     pub fn secrets(&self) -> usize {
         self.secrets.len()
     }
 
-    /// Returns its entity templates as written. If the list is empty, the provider's
-    /// rule applies.
+    /// Returns the source's entity templates, as written. If there are none, the provider's
+    /// rule names the entity.
     pub fn entity_templates(&self) -> impl Iterator<Item = String> {
         self.entity.iter().map(ToString::to_string)
     }
 
-    /// Returns the numbers, from 1, of the secrets that are probably a mistake, each
-    /// with the reason.
+    /// Returns the secrets that are probably a mistake: the number of each, from 1, with the
+    /// reason.
     pub fn doubtful_secrets(&self) -> Vec<(usize, &'static str)> {
         let doubt = |secret: &Secret| {
             let text = secret.text()?;
@@ -389,7 +388,8 @@ fn provider(
     let provider = match (name, generic) {
         (name, _) if !providers::NAMES.contains(&name) => {
             let names = providers::NAMES.join(", ");
-            // A name that is near to none is not shown: it may be a secret.
+            // A name that is similar to no provider's is not shown, because it may be a
+            // secret.
             return Err(match nearest(name, providers::NAMES) {
                 Some(nearest) => format!("there is no provider `{name}`; did you mean `{nearest}`? There are {names}"),
                 None => format!("there is no such provider; there are {names}"),
@@ -418,7 +418,7 @@ fn secrets(secrets: Secrets, provider: Option<&dyn Provider>) -> Result<Vec<Secr
     (1..).zip(Vec::from(secrets)).map(checked).collect()
 }
 
-/// Returns the ids that identify us to a sender with a published key.
+/// Returns the ids by which a sender with a published key knows the recipient.
 fn recipients(webhook_id: Ids, client_id: Ids, provider: Option<&dyn Provider>) -> Result<Vec<String>, String> {
     let expected = provider.map(|provider| provider.published().and_then(|published| published.recipient()));
     let mut recipients = Vec::new();
@@ -439,8 +439,8 @@ fn positive(field: &str, duration: Duration) -> Result<Duration, String> {
     if duration.is_zero() { Err(format!("`{field}` must be more than zero")) } else { Ok(duration) }
 }
 
-/// Returns the settings of the built-in handler `name`, which a source must have
-/// if it uses that handler and must not have otherwise.
+/// Returns the table of settings for the built-in handler `name`. A source that uses this
+/// handler must have the table, and any other source must not have it.
 fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -> Result<Option<T>, String> {
     match (handler == name, table) {
         (true, None) => Err(format!("handler = \"{name}\" needs a table `{name}` with {fields}")),
@@ -451,7 +451,7 @@ fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -
     }
 }
 
-/// Parses a source with these fields besides provider and handler.
+/// Parses a source that has `fields` besides provider and handler.
 #[cfg(test)]
 fn shop(fields: &str) -> Result<Arc<Source>, String> {
     let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n{fields}");
@@ -608,7 +608,8 @@ mod tests {
         );
     }
 
-    /// Our own examples remain readable; a value may be a misplaced secret.
+    /// The examples in this project's own errors stay readable. Values of the document are
+    /// hidden.
     #[test]
     fn errors_omit_values_of_the_document() {
         let refused = |field: &str| Sources::parse(&format!("[sources.shop]\n{SHOP}{field}")).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The deliveries of one handler start: one, several, or the latest.
+//! Settings of a source for deliveries that come together or late.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 /// The number of deliveries of an entity that one handler start gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Deliver {
-    /// One.
+    /// One delivery.
     #[default]
     Each,
-    /// Up to this many consecutive waiting deliveries, 2 to 25, passed to
-    /// [`Handler::handle_all`](crate::Handler::handle_all).
+    /// Up to this many waiting deliveries, 2 to 25. They are consecutive, and
+    /// [`Handler::handle_all`](crate::Handler::handle_all) gets them.
     UpTo(u8),
-    /// The latest of up to 25 consecutive waiting deliveries of one topic family.
-    /// It supersedes the others.
+    /// Only the latest of up to 25 consecutive waiting deliveries of one topic family. The
+    /// others are settled as superseded.
     Latest,
 }
 
 impl Deliver {
-    /// Returns the most deliveries of one start.
+    /// Returns the most deliveries that one handler start may take.
     pub fn most(self) -> usize {
         match self {
             Self::Each => 1,
@@ -36,21 +36,20 @@ impl Deliver {
     }
 }
 
-/// The reaction to a delivery that is older than an applied one.
+/// The reaction to a delivery whose event is older than an applied one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stale {
-    /// Run the handler, which can see the delivery's age.
+    /// The handler is started, and can see the delivery's age.
     #[default]
     Run,
-    /// Settle it as superseded, without a handler start.
+    /// The delivery is settled as superseded, without a handler start.
     Skip,
 }
 
-/// The delay of an entity's wake-up, so that more deliveries come together.
+/// The delay of an entity's wake-up, in which more deliveries may arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Linger {
-    /// The delay.
     pub wait: Duration,
     /// The number of waiting deliveries that fills a group and ends the delay.
     pub most: u64,

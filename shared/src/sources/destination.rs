@@ -1,8 +1,8 @@
-//! The destination of the `forward` handler: the URL, the secrets to sign with,
-//! and the addresses that it may connect to.
+//! The destination of the `forward` handler: its URL, the secrets to sign with, and the
+//! addresses that its host may have.
 //!
-//! Messages show the URL without what can be secret: credentials, query, fragment, and path
-//! segments that look like tokens.
+//! Messages show the URL without parts that may be secret: credentials, query, fragment, and
+//! path segments that look like tokens.
 
 pub mod address;
 
@@ -23,10 +23,10 @@ pub(crate) struct Entry {
     allow_private: bool,
 }
 
-/// The addresses that may be connected to.
+/// The addresses to which a connection may be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressScope {
-    /// Addresses that are reachable from the whole internet, over TLS.
+    /// Only addresses that the whole internet can reach. TLS is required.
     Public,
     /// All addresses, including this machine, private networks and the cloud's
     /// metadata service.
@@ -52,12 +52,12 @@ impl Destination {
         Ok(Self { url, secrets, scope })
     }
 
-    /// Creates a destination from a URL given on the command line, which may lead
-    /// anywhere. Without `secrets`, requests are not signed.
+    /// Creates a destination from a URL given on the command line. Its host may have any
+    /// address. Without `secrets`, requests are not signed.
     ///
     /// # Errors
     ///
-    /// The URL or a secret is invalid. The message does not repeat it.
+    /// The URL or a secret is invalid. The message repeats neither.
     pub fn elsewhere(to: &str, secrets: Vec<Secret>) -> Result<Self, String> {
         let url = url(to, AddressScope::Any).map_err(|reason| format!("the URL {reason}"))?;
         match secrets.iter().all(is_usable) {
@@ -81,8 +81,8 @@ impl Destination {
         self.url.host().unwrap_or_default()
     }
 
-    /// Returns the secrets. A request is signed with each of them, so that a
-    /// receiver may know the old or the new one during a rotation.
+    /// Returns the secrets. A request is signed with each of them, so that during a rotation a
+    /// receiver may know either the old or the new one.
     pub fn secrets(&self) -> &[Secret] {
         &self.secrets
     }
@@ -93,8 +93,8 @@ impl Destination {
     }
 }
 
-/// Returns `url` without credentials, query and fragment; path segments that look like
-/// tokens become `…`.
+/// Returns `url` for messages: without credentials, query and fragment. Path segments that
+/// look like tokens become `…`.
 pub(crate) fn shown(url: &Uri) -> String {
     let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
     let address = authority.rsplit('@').next().unwrap_or_default();
@@ -102,11 +102,10 @@ pub(crate) fn shown(url: &Uri) -> String {
     format!("{}://{address}{}", url.scheme_str().unwrap_or("https"), path.join("/").trim_end_matches('/'))
 }
 
-/// The shortest part of a URL's path that may be a token, in bytes.
+/// The length in bytes from which a segment of a URL's path may be a token.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Returns whether `part` may be a token: words have no digits and are written in lower
-/// case.
+/// Returns whether `part` looks like a token. Ordinary words have neither digits nor capitals.
 fn is_token(part: &str) -> bool {
     part.len() >= SHORTEST_TOKEN && part.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())
 }
@@ -115,8 +114,8 @@ pub(crate) fn rules() -> &'static dyn Provider {
     providers::standard_webhooks()
 }
 
-/// Returns whether requests can be signed with `secret`. Unlike for incoming webhooks,
-/// the prefix is required: without it, the secret may be meant as plain text.
+/// Returns whether requests can be signed with `secret`. The prefix `whsec_` is required here,
+/// because a secret without it may be meant as plain text.
 fn is_usable(secret: &Secret) -> bool {
     secret.text().is_some_and(|text| text.starts_with("whsec_")) && rules().objection(secret).is_none()
 }

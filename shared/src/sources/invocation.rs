@@ -39,12 +39,13 @@ impl Function {
         &self.name
     }
 
-    /// Returns the function without its qualifier, which is the last deployed version.
+    /// Returns the function without its qualifier, which means its last deployed version.
     pub fn unqualified(&self) -> Self {
         Self { name: self.name.clone(), qualifier: None }
     }
 
-    /// Returns the path of a call of Lambda's API, such as `invocations`.
+    /// Returns the path of a call to Lambda's API. `call` is its last segment, such as
+    /// `invocations`.
     pub fn path(&self, call: &str) -> String {
         let path = format!("/2015-03-31/functions/{}/{call}", self.name.replace(':', "%3A"));
         match self.qualifier() {
@@ -53,7 +54,7 @@ impl Function {
         }
     }
 
-    /// Returns the alias or version; `None` for the last deployed version.
+    /// Returns the alias or version. `None` means the last deployed version.
     pub fn qualifier(&self) -> Option<&str> {
         self.qualifier.as_deref()
     }

@@ -1,14 +1,14 @@
-//! The sources in use: read when a function starts, and again while it runs.
+//! The sources document in use. It is read when a function starts, and again while it runs.
 //!
-//! - The document is read again every [`REFRESH`], while a request is handled. The
-//!   request waits [`PATIENCE`] for it at most, because Lambda freezes a function
-//!   between requests. A read that failed after a freeze is ignored.
-//! - If the document cannot be read or is invalid, the last good one stays in use,
-//!   and an event reports that.
-//! - An unknown source or signature may only mean that the document is outdated, so
-//!   it causes a read first. Anybody can send such requests. Therefore they cause
-//!   at most one read every [`SPACING`], and fewer while nothing new is found, down
-//!   to one every [`REFRESH`].
+//! - The document is read again every [`REFRESH`], while a request is handled. The request
+//!   waits for it at most [`PATIENCE`], because Lambda freezes a function between requests. A
+//!   read that failed after a freeze is ignored.
+//! - If the document cannot be read or is invalid, the last valid one stays in use, and an
+//!   event reports that.
+//! - If a request names an unknown source or has an unknown signature, the document may only
+//!   be outdated, so the request first causes a read. Anybody can send such requests.
+//!   Therefore they cause at most one read every [`SPACING`], and fewer while the reads find
+//!   nothing new, down to one every [`REFRESH`].
 
 use std::{
     fmt,
@@ -28,38 +28,39 @@ use crate::{
 /// The time between two reads of the document.
 pub const REFRESH: Duration = Duration::from_secs(60);
 
-/// The age of a document at which a request first waits for a new read, up to
-/// [`PATIENCE`]. Otherwise every idle instance would accept a revoked secret once.
+/// The age of a document from which a request first waits for a new read, at most
+/// [`PATIENCE`]. Otherwise each instance that was idle would accept a revoked secret once.
 pub const STALE: Duration = Duration::from_secs(300);
 
-/// The shortest time between two reads that outsiders can cause, and after a read
-/// that failed.
+/// The shortest time between two reads that strangers can cause, and between a failed read and
+/// the next.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// The longest that a request waits for a read. Waiting shortens the time for its
-/// answer.
+/// The longest time that a request waits for a read of the document. The request has that much
+/// less time for its answer.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The timeout of one read, which continues in the background when nobody waits.
+/// The timeout of one read. The read continues in the background when no request waits for it.
 const READ_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// A read that failed after longer than this was interrupted by a freeze.
+/// A read that fails after more than this time was interrupted by Lambda's freezing the
+/// function.
 const FROZEN: Duration = Duration::from_secs(3);
 
-/// The time during which a starting function retries the first read. Lambda allows ten
-/// seconds for initialisation, and the last attempt needs some of them.
+/// The time during which a starting function retries the first read. Lambda allows ten seconds
+/// for initialisation, and the last try needs some of them.
 const INITIALISING: Duration = Duration::from_secs(8);
 
-/// The longest backoff between two attempts of a starting function.
+/// The longest pause between two reads of a starting function.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// The location of the sources document.
+/// A place from which the sources document is read.
 pub trait Document: Send + Sync + 'static {
     /// Reads the document once.
     ///
     /// # Errors
     ///
-    /// The reason, without a value of the document.
+    /// The document cannot be read. The error contains no value of the document.
     fn read(&self) -> BoxFuture<'_, Result<String, String>>;
 
     /// Returns how long a starting function retries the first read.
@@ -74,23 +75,23 @@ pub struct LiveSources(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// `None` for sources that never change.
+    /// The place of the document. `None` for sources that never change.
     origin: Option<Origin>,
 }
 
-/// The current sources. Durations are times of the monotonic clock.
+/// The sources in use. Each `Duration` is a time on the monotonic clock.
 struct State {
     sources: Arc<Sources>,
-    /// The document's text, to recognise a newer one.
+    /// The text of the document in use, for recognising a changed one.
     text: String,
-    /// The start of the last successful read.
+    /// When the last successful read began.
     read: Duration,
     read_at: Timestamp,
-    /// The start of the last read, successful or not.
+    /// When the last read began, whether it succeeded or not.
     tried: Duration,
-    /// The error of the last read.
+    /// The error of the last read, if it failed.
     trouble: Option<String>,
-    /// The number of consecutive reads for strangers that found nothing new.
+    /// The number of consecutive reads that strangers caused and that found nothing new.
     in_vain: u32,
 }
 
@@ -105,12 +106,12 @@ struct Origin {
 
 type Demand = Box<dyn Fn(&Sources) -> Result<(), String> + Send + Sync>;
 
-/// The state of the newest document.
+/// Whether the newest document is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newest {
-    /// The document in use was the newest some seconds ago.
+    /// A few seconds ago at most, the document in use was the newest.
     Known,
-    /// There may be a newer document that could not be read in time or is invalid.
+    /// A newer document may exist. It could not be read in time, or is invalid.
     Unknown,
 }
 
@@ -119,9 +120,9 @@ pub enum Newest {
 pub enum Found {
     /// The source is configured.
     Source(Arc<Source>),
-    /// The source was removed.
+    /// The source is not configured any more.
     Gone,
-    /// The source may have been added since the document was last read.
+    /// The source may have been added to the document since it was last read.
     Unknown,
 }
 
@@ -152,7 +153,7 @@ impl LiveSources {
                 }
                 Err(refused) => refused,
             };
-            // Jitter, because many instances may start at once.
+            // The pause is jittered, because many instances may start at once.
             let pause = origin.env.jittered(wait);
             if origin.env.monotonic() + pause >= give_up {
                 return Err(refused);
@@ -173,7 +174,7 @@ impl LiveSources {
     ) -> Result<(), String> {
         demand(&self.current())?;
         if let Some(origin) = &self.0.origin {
-            // Only the first demand counts: one function uses these sources.
+            // Only the first `demand` is kept, because only one function uses these sources.
             let _ = origin.demand.set(Box::new(demand));
         }
         Ok(())
@@ -184,9 +185,9 @@ impl LiveSources {
         self.0.lock().sources.clone()
     }
 
-    /// Runs `work`, and reads the document concurrently if that is due. The read is
-    /// awaited before `work` if the document is [`STALE`], and afterwards until
-    /// [`PATIENCE`] has passed.
+    /// Runs `work`, and meanwhile reads the document if a read is due. If the document is
+    /// [`STALE`], `work` begins only after the read, and otherwise the read may end after
+    /// `work`. Both waits together take at most [`PATIENCE`].
     pub async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
         let Some(origin) = &self.0.origin else { return work.await };
         let begun = origin.env.monotonic();
@@ -210,9 +211,9 @@ impl LiveSources {
         done
     }
 
-    /// Reads the document if the last read is not recent, for a request that only a
-    /// newer document can accept. *Recent* means within [`SPACING`], or longer if
-    /// several such reads found nothing new.
+    /// Reads the document for a request that only a newer document can accept, unless the last
+    /// read is recent. A read is recent for [`SPACING`], or longer if several such reads found
+    /// nothing new.
     pub async fn newest(&self) -> Newest {
         let Some(origin) = &self.0.origin else { return Newest::Known };
         let (since_tried, spacing) = {
@@ -264,7 +265,7 @@ impl LiveSources {
         }
     }
 
-    /// Starts a read in the background. The returned future ends with it.
+    /// Starts a read in the background. The returned future ends when the read has ended.
     fn begin(&self, cause: Cause) -> impl Future<Output = ()> + use<> {
         let this = self.clone();
         let asked = this.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
@@ -328,9 +329,9 @@ impl LiveSources {
 /// The cause of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The document's age, or an accepted delivery with an unknown source.
+    /// The document is old, or an accepted delivery has an unknown source.
     Age,
-    /// A request that was not verified.
+    /// A request could not be verified.
     Stranger,
 }
 
@@ -339,7 +340,7 @@ enum Judged {
     New(Sources, String),
 }
 
-/// The start of a read, by both clocks.
+/// The time at which a read began, by both clocks.
 struct ReadStart {
     monotonic: Duration,
     at: Timestamp,
@@ -379,8 +380,9 @@ impl State {
         (self.trouble, self.in_vain) = (None, 0);
     }
 
-    /// Returns the shortest time until a stranger can cause the next read. It doubles
-    /// from the second vain read on: until then, somebody may be configuring a source.
+    /// Returns the shortest time between two reads that strangers cause. It doubles only from
+    /// the second read that finds nothing new, because before that somebody may be configuring
+    /// a source.
     fn spacing(&self) -> Duration {
         SPACING.saturating_mul(1 << self.in_vain.saturating_sub(1).min(6)).min(REFRESH)
     }

@@ -1,4 +1,5 @@
-//! Texts of the document's parsers, without the document's values and with the nearest name.
+//! Rewrites the errors of the document's parsers: hides values and adds the nearest valid
+//! name.
 
 use crate::{
     nearest::{hint, nearest},
@@ -35,7 +36,7 @@ fn with_hint(message: &str) -> String {
         && let Some((field, behind)) = rest.split_once(EXPECTED)
     {
         let hint = match hint(field, names(behind)) {
-            // `[shop]` instead of `[sources.shop]`.
+            // The document has `[shop]` instead of `[sources.shop]`.
             none if none.is_empty() && is_missing_prefix(field, behind) => {
                 format!(" (did you mean `sources.{field}`?)")
             }

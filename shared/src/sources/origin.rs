@@ -1,18 +1,18 @@
-//! A proxy in front of ingest, such as CloudFront with a firewall: it proves
-//! itself by a secret in a header, so that requests cannot bypass it.
+//! A proxy in front of ingest, such as CloudFront with a firewall. The proxy sends a secret in
+//! a header, so that requests which bypass it are refused.
 
 use std::fmt;
 
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
-/// The header that carries the secret.
+/// The name of the header that carries the proxy's secret.
 pub const HEADER: &str = "x-origin-secret";
 
-/// A shorter secret could be guessed.
+/// The fewest characters of a proxy's secret. A shorter one could be guessed.
 const SHORTEST: usize = 32;
 
-/// The accepted origin secrets: a request must carry one of them. An empty list admits
+/// The accepted secrets of the proxy. A request must carry one of them. An empty list admits
 /// every request.
 #[derive(Clone, Default)]
 pub struct Origin(Vec<String>);
@@ -46,8 +46,8 @@ impl Origin {
         Ok(Self(secrets))
     }
 
-    /// Returns whether a request with this value of [`HEADER`] came through the
-    /// proxy. Compares in constant time.
+    /// Returns whether a request with this value of [`HEADER`] came through the proxy. The
+    /// comparison takes constant time.
     #[cfg(any(test, feature = "verify"))]
     pub(crate) fn admits(&self, sent: Option<&str>) -> bool {
         let sent = sent.unwrap_or_default().as_bytes();
@@ -55,7 +55,7 @@ impl Origin {
     }
 }
 
-/// Omits the secrets.
+/// Prints no secret.
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Origin({})", self.0.len())

@@ -5,9 +5,10 @@ use crate::providers::{self, Generic, Provider};
 #[derive(Debug)]
 pub(super) enum AnyProvider {
     BuiltIn(&'static dyn Provider),
-    /// Made from the source's options.
+    /// A provider that the source's options configure.
     Configured(Box<dyn Provider>),
-    /// This build has no verification code and does not check the provider's fields.
+    /// Any provider, in a build that cannot verify and so does not check the provider's
+    /// fields.
     NotInThisBuild,
 }
 
@@ -21,7 +22,8 @@ impl AnyProvider {
     }
 }
 
-/// The lookup of providers. Tests replace it to imitate a build without them.
+/// The functions that find a provider. Tests replace them to imitate a build that cannot
+/// verify.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Registry {
     pub(super) by_name: fn(&str) -> Option<&'static dyn Provider>,
@@ -43,7 +45,8 @@ mod tests {
     use super::*;
     use crate::{providers::NAMES, sources::Sources};
 
-    /// The registry of a build without the feature `verify`, such as a worker's.
+    /// The functions of a build without the feature `verify`, such as a worker. They find no
+    /// provider.
     const WITHOUT_VERIFY: Registry = Registry { by_name: |_| None, by_options: |_| AnyProvider::NotInThisBuild };
 
     #[test]

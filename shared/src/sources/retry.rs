@@ -22,7 +22,7 @@ pub(super) struct Retry {
     unavailable_for: Option<Duration>,
 }
 
-/// The longest limit of retries: the default retention of rows.
+/// The longest time over which a delivery may be retried: the default retention of rows.
 pub const LONGEST_RETRIED: Duration = Duration::from_secs(30 * 86_400);
 
 impl Retry {
@@ -39,7 +39,7 @@ impl Retry {
             return Err(format!("`retry.{name}` must be at most 30d"));
         }
         let default = RetryPolicy::default();
-        // A number of attempts replaces the default limit in time.
+        // If the number of attempts is given, the default limit in time does not apply.
         let failed_for = if self.attempts.is_some() { Duration::MAX } else { default.failed_for };
         Ok(RetryPolicy {
             attempts: self.attempts,

@@ -1,5 +1,5 @@
-//! Verification and description of a source's webhooks, in builds that have the
-//! code for it.
+//! Verifies and describes a source's webhooks. Only builds with the feature `verify` contain
+//! this code.
 
 use crate::{
     protocol::{
@@ -12,13 +12,13 @@ use crate::{
 };
 
 impl Source {
-    /// Returns whether webhooks can be verified. Many senders create the secret only
-    /// for a URL that exists, so a source may be deployed before its secret is known.
+    /// Returns whether the source has what verifies its webhooks. Many senders create a secret
+    /// only for a URL that exists, so a source may be deployed before its secret is known.
     pub fn has_secret(&self) -> bool {
         self.missing_field().is_none()
     }
 
-    /// Returns the field that must be filled in before webhooks can be verified.
+    /// Returns the field of the source without whose value no webhook can be verified.
     pub fn missing_field(&self) -> Option<&'static str> {
         self.credential_field().filter(|field| match *field {
             "secrets" => self.secrets.is_empty(),
@@ -26,13 +26,14 @@ impl Source {
         })
     }
 
-    /// Returns the field whose value webhooks are verified with; `None` if the
-    /// provider's published key suffices.
+    /// Returns the field of the source that holds what webhooks are verified with. Returns
+    /// `None` if the provider's published key suffices.
     pub fn credential_field(&self) -> Option<&'static str> {
         self.provider().published().map_or(Some("secrets"), |published| published.recipient())
     }
 
-    /// Returns the query parameter of a GET that must be echoed.
+    /// Returns the name of the query parameter that the sender's test request has, and whose
+    /// value the answer must repeat.
     pub fn challenge(&self) -> Option<&'static str> {
         self.provider().challenge()
     }
@@ -43,7 +44,7 @@ impl Source {
         self.provider().failure_limit()
     }
 
-    /// Returns the reaction to a delivery that cannot be stored. By default it is
+    /// Returns the reaction to a delivery that cannot be stored. By default, the delivery is
     /// queued if its provider does not retry.
     pub fn on_outage(&self) -> OnOutage {
         let default = if self.provider().has_retries() { OnOutage::Refuse } else { OnOutage::Queue };
@@ -54,12 +55,13 @@ impl Source {
         self.provider.as_dyn().expect("builds with this method have every provider")
     }
 
-    /// Verifies a request without published keys.
+    /// Verifies a request with the source's secrets only.
     pub fn verify(&self, request: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
         self.verify_with(request, &NoKeys, now)
     }
 
-    /// Verifies a request with the source's secrets or the sender's fetched keys.
+    /// Verifies a request with the source's secrets, or with the sender's published key from
+    /// `keys`.
     pub fn verify_with(&self, request: Request<'_>, keys: &dyn Keys, now: Timestamp) -> Result<Verified, Unverified> {
         let verify_at = |now| match self.provider().published() {
             None => self.provider().verify(request, &self.secrets, now),
@@ -69,8 +71,8 @@ impl Source {
         if self.tolerance == providers::TOLERANCE {
             return verified;
         }
-        // At the end of time every signed time is stale, so the error `Stale` carries it. No certificate is
-        // valid then, so no other error means anything.
+        // At the end of time, every signed time is stale, so the error `Stale` holds it. No
+        // certificate is valid then, so any other error must be ignored.
         match verify_at(Timestamp::from_millis(u64::MAX)) {
             Err(Unverified::Stale(signed_at)) if providers::is_near(signed_at, now, self.tolerance) => {
                 verify_at(signed_at)
@@ -85,8 +87,8 @@ impl Source {
         self.provider().describe(request)
     }
 
-    /// Returns the headers that the sender would add to sign `body` with the first
-    /// secret; empty without a secret. For samples, local runs and tests.
+    /// Returns the headers that the sender would add to sign `body` with the first secret, for
+    /// samples, local runs and tests. Returns none if there is no secret.
     pub fn sign(&self, headers: &providers::Headers, body: &[u8], now: Timestamp) -> Vec<(String, String)> {
         self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
     }
@@ -103,8 +105,8 @@ impl Source {
         self.provider().answer()
     }
 
-    /// Turns a verified request into a delivery; without an entity, it goes to
-    /// [`EntityKey::unrouted`].
+    /// Turns a verified request into a delivery. If the request names no entity, the delivery
+    /// goes to [`EntityKey::unrouted`].
     pub fn delivery(&self, request: Request<'_>, now: Timestamp) -> Incoming {
         let described = self.provider().describe(request);
         let entity = self.entity(request, &described);
@@ -125,8 +127,8 @@ impl Source {
         }
     }
 
-    /// Fills the first template that applies. The provider's own rule decides if the
-    /// source has no templates.
+    /// Returns the entity that the first applicable template names. If the source has no
+    /// templates, the provider's own rule names the entity.
     fn entity(&self, request: Request<'_>, described: &Described) -> Option<EntityKey> {
         if self.entity.is_empty() {
             let own = described.entity.as_deref()?;

@@ -23,7 +23,7 @@ enum Segment {
     Text(String),
     Field {
         name: String,
-        /// The pattern of the topics that it applies to; `None` for all.
+        /// The pattern of the topics to which the field applies. `None` for all topics.
         topics: Option<String>,
     },
 }
@@ -42,16 +42,17 @@ pub enum InvalidTemplate {
         hint = nearest::hint(.0, FIELDS)
     )]
     Field(String),
-    /// No field differs between events, and the text is not an entity key.
+    /// The template has no field that differs between events, and its text is not an entity
+    /// key.
     #[error("no field in it differs between events, so it must itself be an entity key: {0}")]
     Constant(#[from] InvalidEntityKey),
-    /// It begins with the prefix of jobs.
+    /// The key would begin with the prefix that is reserved for jobs.
     #[error("it begins with `cron/`, which is reserved: entities under it are jobs")]
     Reserved,
 }
 
 impl Segment {
-    /// Parses the text between two braces.
+    /// Parses a field: the text between two braces.
     fn field(text: &str) -> Option<Self> {
         let all = |name: String| Some(Self::Field { name, topics: None });
         if FIELDS.contains(&text) || (text.starts_with('/') && text.len() > 1) {
@@ -97,7 +98,8 @@ impl Template {
         Ok(Self(segments))
     }
 
-    /// Returns the key of all deliveries if no field differs between them.
+    /// Returns the entity key of all deliveries, if the template has no field that differs
+    /// between them.
     pub fn constant(&self, source: &SourceName, provider: &str) -> Option<String> {
         self.fill("", |field| match field {
             "source" => Some(source.as_str().into()),
@@ -106,7 +108,7 @@ impl Template {
         })
     }
 
-    /// Returns whether every delivery has a value for each field.
+    /// Returns whether every delivery has a value for each of the template's fields.
     pub fn always_has_a_value(&self) -> bool {
         self.0.iter().all(|segment| match segment {
             Segment::Text(_) => true,
@@ -132,7 +134,7 @@ impl Template {
     }
 }
 
-/// Writes the template as it was given, with header names in lower case.
+/// Writes the template as it was given. Only header names are changed, to lower case.
 impl std::fmt::Display for Template {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|segment| match segment {

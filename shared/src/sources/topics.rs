@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-/// The topics that a source takes: those in `take`, or all if it is empty, except
+/// The topics that a source takes: those in `take`, or all topics if `take` is empty; except
 /// those in `ignore`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +42,7 @@ impl From<OneOrMore> for Patterns {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
-/// The longest topic, in characters; longer ones are truncated.
+/// The longest topic in characters. Longer topics are truncated before they are compared.
 const LONGEST: usize = 128;
 
 impl Topics {
@@ -51,7 +51,7 @@ impl Topics {
         (self.take.0.is_empty() || self.take.fit(topic)) && !self.ignore.fit(topic)
     }
 
-    /// Returns why a pattern cannot match any topic, without showing the pattern.
+    /// Returns why a pattern cannot match any topic. The text does not contain the pattern.
     pub(super) fn objection(&self) -> Option<String> {
         let all = [("take", &self.take), ("ignore", &self.ignore)];
         all.into_iter().find_map(|(field, patterns)| {
@@ -112,7 +112,7 @@ pub(super) fn fits(pattern: &str, topic: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == topic };
     let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
     let Some(mut left) = topic.strip_prefix(start).and_then(|left| left.strip_suffix(end)) else { return false };
-    // The first match leaves the most text for the rest of the pattern.
+    // Taking the first match leaves the most text for the rest of the pattern.
     middle.split('*').all(|piece| match left.split_once(piece) {
         Some((_, behind)) => {
             left = behind;

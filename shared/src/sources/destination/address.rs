@@ -1,9 +1,9 @@
-//! Tells public addresses from all others.
+//! Distinguishes public addresses from all others.
 //!
-//! The blocks in IANA's special-purpose registries are not public: this machine,
-//! private and shared networks, link-local ones with the clouds' metadata services,
-//! multicast, documentation, reserved blocks. An IPv6 address that embeds an IPv4
-//! address is judged by that.
+//! The blocks in IANA's special-purpose registries are not public: this machine, private and
+//! shared networks, link-local ones with the clouds' metadata services, multicast,
+//! documentation, reserved blocks. If an IPv6 address embeds an IPv4 address, the embedded
+//! address decides.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
