@@ -388,8 +388,7 @@ fn provider(
     let provider = match (name, generic) {
         (name, _) if !providers::NAMES.contains(&name) => {
             let names = providers::NAMES.join(", ");
-            // A name that is similar to no provider's is not shown, because it may be a
-            // secret.
+            // A name that is similar to no provider's is hidden, because it may be a secret.
             return Err(match nearest(name, providers::NAMES) {
                 Some(nearest) => format!("there is no provider `{name}`; did you mean `{nearest}`? There are {names}"),
                 None => format!("there is no such provider; there are {names}"),
