@@ -70,7 +70,7 @@ const MAX_FLASHES: usize = 32;
 const DEFAULT_PORT: u16 = 9001;
 
 impl Console {
-    /// Serves the console on 127.0.0.1. Without `port`, the console listens on [`DEFAULT_PORT`] or, if that port is
+    /// Serves the console on 127.0.0.1. Without `port`, the console listens on `DEFAULT_PORT` or, if that port is
     /// taken, on any free one.
     ///
     /// # Errors

@@ -59,14 +59,14 @@ pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not
 /// slot would cost money.
 pub const SLOTS: usize = 80;
 
-/// The queue's visibility timeout: longer than a function may run.
+/// The queue's visibility timeout, which is longer than a function may run.
 pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The folder for tables and queue, or `None` for memory.
     pub data: Option<PathBuf>,
-    /// The webhook endpoint's port; 0 for any.
+    /// The webhook endpoint's port; 0 takes any free port.
     pub port: u16,
     pub workers: NonZeroUsize,
     pub sources: LiveSources,
@@ -209,7 +209,7 @@ impl Local {
         self.tasks.spawn(source.run(self.stop.subscribe()))
     }
 
-    /// Returns the environment of a function binary in this deployment.
+    /// Returns the environment variables that a function binary needs in this deployment.
     pub fn environment(&self, sources_file: &str) -> Vec<(String, String)> {
         let mut variables = environment(&self.engines, &self.drain);
         variables.push(sources_variable(sources_file.into()));
@@ -231,7 +231,7 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// A part has failed.
+    /// A part of the deployment has failed.
     pub async fn stop(mut self) -> Result<()> {
         self.finish();
         while let Some(ended) = self.tasks.join_next().await {

@@ -130,7 +130,6 @@ impl Verb {
         }
     }
 
-    /// Returns the label of the verb's button.
     pub fn label(self) -> &'static str {
         match self {
             Self::Resume(_) => "Resume",
@@ -286,7 +285,7 @@ pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a Lane>) -> Vec<Targ
 #[derive(Debug, Clone, Default)]
 pub struct ParkedSelection {
     pub deliveries: Vec<ParkedDelivery>,
-    /// The number of orders of which a delivery stays parked that is older than the last selected one.
+    /// The number of orders in which a delivery stays parked although a later delivery is selected.
     pub overtaken: usize,
 }
 

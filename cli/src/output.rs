@@ -14,8 +14,8 @@ pub use webhook_serializer::protocol::format::visible;
 /// The default URL of `serializer local`.
 pub const LOCAL: &str = "http://127.0.0.1:9000";
 
-/// Prints a line, formatted as by `println!`. If the reader of a pipe is gone, as in `…
-/// head`, the process ends quietly.
+/// Prints a line, formatted as by `println!`. If the reader of a pipe, such as `head`, is gone, the process ends
+/// quietly.
 #[macro_export]
 macro_rules! say {
     () => { $crate::output::print(format_args!("\n")) };
@@ -90,7 +90,6 @@ pub fn one_line(text: &str) -> String {
     visible(&text.replace(['\n', '\r', '\t'], " ")).into_owned()
 }
 
-/// A table with a heading.
 #[derive(Debug, Clone)]
 pub struct Table {
     columns: Vec<(String, Alignment)>,

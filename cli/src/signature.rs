@@ -67,13 +67,12 @@ const MAX_FETCHES: usize = 3;
 pub struct Verification {
     /// The webhook's topic, id and time.
     pub described: Described,
-    /// The entity, by the provider's rule or the option `entity`.
+    /// The order's key, by the provider's rule or by the option `entity`.
     pub entity: Option<String>,
-    /// The parts of the webhook that the signature covers: `topic`, `id`, `time` or `body`.
+    /// The parts of the webhook that the signature covers: any of `topic`, `id`, `time` and `body`.
     pub signed: Vec<&'static str>,
     /// The number of the matching secret, counted from 1; `None` if the provider needs no secret.
     pub secret: Option<usize>,
-    /// The webhook is a ping, not a delivery.
     pub is_ping: bool,
 }
 

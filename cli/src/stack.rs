@@ -8,7 +8,6 @@ use anyhow::{Result, anyhow, bail};
 
 use crate::stack::api::{Refusal, Service, Services, xml::Element};
 
-/// The version of CloudFormation's API.
 pub const VERSION: &str = "2010-05-15";
 
 /// The stack output that a shell evaluates to set the command's variables.

@@ -1,4 +1,4 @@
-//! Orders, deliveries and jobs as data for people, used by the commands and the console.
+//! Prepares orders, deliveries and jobs for display in the commands and the console.
 
 pub mod activity;
 pub mod audit;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::confirm::ask;
 
-/// A shell's exit code for Ctrl-C.
+/// The exit code that shells report for a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
 
 /// Listens for Ctrl-C. The first Ctrl-C asks the command to stop. A second one, or one during a question, ends the

@@ -21,7 +21,7 @@ use super::{interrupt::Interrupt, target::Deployment};
 /// The read units that a survey spends without asking.
 const FREE: u64 = 1000;
 
-/// The units reserved for the second table, whose cost is unknown until its first page is read.
+/// The read units reserved for the second table. Its cost is unknown until its first page is read.
 const FOR_THE_SECOND: u64 = 2 * Read::PAGE_UNITS;
 
 /// The number of deliveries per request. A response can hold this many deliveries with the largest bodies.
@@ -76,7 +76,7 @@ impl<'a> Surveyor<'a> {
     ///
     /// # Errors
     ///
-    /// The store did not answer, or the question needs a terminal and there is none.
+    /// The store did not answer, or a question could not be asked because there is no terminal.
     pub async fn read(deployment: &'a Deployment, cost: Cost, interrupt: Interrupt, wanted: ReadScope) -> Result<Self> {
         let operator = deployment.operator();
         let mut surveyor =

@@ -14,7 +14,7 @@ pub(super) struct About<'a> {
     pub(super) sequence: Option<Sequence>,
 }
 
-/// The state that a verb would act on.
+/// The state of an order, which decides which verbs are offered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Situation<'a> {
     pub(super) state: Option<&'a EntityState>,

@@ -47,7 +47,7 @@ impl Access {
         format!("http://127.0.0.1:{}/?token={}", self.port, self.token)
     }
 
-    /// Returns the cookie's name. Browsers share cookies between ports, so it contains the port.
+    /// Returns the cookie's name. Browsers share cookies between ports, so the name contains the port.
     fn cookie(&self) -> String {
         format!("serializer-console-{}", self.port)
     }

@@ -87,7 +87,7 @@ struct Watch {
 
 enum Source {
     Recording(Box<Recorded>),
-    /// The time of the last reading that was sent.
+    /// The orders' rows, and the time of the last reading that was sent to the page.
     Rows(Option<Timestamp>),
 }
 
@@ -158,7 +158,7 @@ struct Recorded {
     next: usize,
     /// All orders, in order of first appearance.
     all: Vec<EntityKey>,
-    /// For each order, the number of its last event.
+    /// The number of each order's last event.
     last: HashMap<EntityKey, usize>,
     /// The difference between the wall clock and the recording's clock, in milliseconds.
     offset: u64,
@@ -291,7 +291,7 @@ impl Recorded {
 /// An order whose lane fits the filter.
 struct Fitting<'a> {
     urgency: (u8, Option<order_status::Kind>),
-    /// The order's position by first appearance; `None` if it has no recorded events.
+    /// The order's position by first appearance; `None` if the order has no recorded events.
     at: Option<usize>,
     entity: &'a EntityKey,
     value: Option<Value>,

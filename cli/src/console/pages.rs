@@ -28,7 +28,6 @@ const ICON: &str = include_str!("assets/console.svg");
 
 type Shown = Result<Response, Problem>;
 
-/// Returns all routes. The access guard protects each of them.
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/", get(now::page))
@@ -68,7 +67,6 @@ fn shown(shown: Shown, shared: &Shared, request: &PageRequest) -> Response {
     shown.unwrap_or_else(|problem| problem.page(shared, request))
 }
 
-/// Parses an order's key from a query.
 fn key(text: &str) -> Result<EntityKey, Problem> {
     if text.trim().is_empty() {
         return Err(Problem::Malformed("The address names no order.".to_owned()));

@@ -1,4 +1,4 @@
-//! Pages for problems.
+//! Pages that explain why a request failed.
 
 use axum::{http::StatusCode, response::Response};
 use maud::html;
@@ -9,14 +9,13 @@ use super::{
     frame::{Page, PageRequest, Tab, timed},
 };
 
-/// The reason why a page cannot be shown.
 #[derive(Debug)]
 pub(super) enum Problem {
     /// The page's subject does not exist.
     Unknown(String),
     /// The request cannot be read.
     Malformed(String),
-    /// The URL has no page for this method.
+    /// The URL has no page for the request's HTTP method.
     NotAllowed,
     /// The deployment refused or did not answer.
     Deployment(OperatorError),

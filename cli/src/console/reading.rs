@@ -21,7 +21,7 @@ use crate::view::{order_status::Kind, overview::Overview};
 /// The read units that a page spends unless the user asks for more. The commands have the same limit.
 pub(super) const FREE: u64 = 1000;
 
-/// The average of read units per second that repeated readings spend. They cost less than a cent an hour.
+/// The read units per second that repeated readings spend on average. This rate costs less than a cent an hour.
 pub(super) const UNITS_PER_SECOND: u64 = 20;
 
 const ORDERS: &str = "the orders";
@@ -29,7 +29,7 @@ const ORDERS: &str = "the orders";
 /// The shortest time between two readings.
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// The factor by which a reading of the parked deliveries is reused longer than a reading of the orders.
+/// Multiplies the time for which a reading of the parked deliveries is reused.
 const PARKED_AGES: u32 = 10;
 
 /// The number of deliveries per request. A response can hold this many deliveries with the largest bodies.

@@ -1,4 +1,4 @@
-//! Extractors of queries and forms, whose rejections are pages.
+//! Extractors of queries and forms. A rejected request is answered with a page.
 
 use std::sync::Arc;
 

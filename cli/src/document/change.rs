@@ -95,7 +95,7 @@ fn make(
     Ok(Change { lines: difference(&before, &after), text, sources })
 }
 
-/// Parses the sources of a document before it is edited.
+/// Parses the sources of a document before the document is edited.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ pub fn accepted(place: &Place, found: &Found) -> Result<Sources> {
 ///
 /// # Errors
 ///
-/// The worker would refuse them.
+/// The worker would refuse the sources.
 pub fn fits(sources: &Sources, worker_timeout: u64) -> Result<()> {
     let (function, hidden) = (worker_timeout.to_string(), (worker_timeout * 3 / 2).to_string());
     let deployed = [

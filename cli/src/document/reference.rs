@@ -45,8 +45,8 @@ enum Form {
     /// One text that matches a pattern, or a list of such texts.
     OneOrMore(Pattern),
     Word(&'static [&'static str]),
-    /// One of these words, or a table with one field. The second value names the field, and the third is its largest
-    /// value.
+    /// One of these words, or a table with one numeric field. The second value is the field's name, and the third its
+    /// largest value.
     WordOrMost(&'static [&'static str], &'static str, u8),
     /// A whole number of at least 1.
     Count,

@@ -1,4 +1,4 @@
-//! Edits of a TOML document that keep its comments, order and layout.
+//! Edits a TOML document, and keeps its comments, order and layout.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value as Json;
@@ -27,7 +27,7 @@ impl Text {
         sources.is_some_and(|sources| sources.contains_key(source))
     }
 
-    /// Adds a source behind the others.
+    /// Adds a source after the existing sources.
     ///
     /// # Errors
     ///

@@ -45,7 +45,7 @@ pub struct DemoOptions {
     pub plain: bool,
     /// The file for the picture of an act. If several acts run, the picture shows the act `five`.
     pub svg: Option<PathBuf>,
-    /// The names of the acts to run; all if empty.
+    /// The names of the acts to run. If the list is empty, all acts run.
     pub acts: Vec<String>,
     /// The folder for tables and queue, or `None` for memory.
     pub data: Option<PathBuf>,

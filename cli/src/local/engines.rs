@@ -43,9 +43,9 @@ pub const MAX_RECEIVES: u32 = 100;
 /// The ports of the engines, and the queue's visibility timeout.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
-    /// The store's port; 0 for any.
+    /// The store's port; 0 takes any free port.
     pub dynamodb: u16,
-    /// The queue's port; 0 for any.
+    /// The queue's port; 0 takes any free port.
     pub queue: u16,
     pub visibility_timeout: Duration,
 }
@@ -136,7 +136,6 @@ impl Engines {
         format!("http://{}", self.dynamodb)
     }
 
-    /// Returns the URL of the queue's API.
     pub fn queue_endpoint(&self) -> String {
         format!("http://{}", self.queue)
     }
@@ -160,7 +159,7 @@ impl Engines {
         }
     }
 
-    /// Returns the account that the engines accept.
+    /// Returns the AWS account with which clients reach the engines.
     pub fn account(&self) -> Account {
         Account::local(self.dynamodb_url(), self.queue_endpoint())
     }

@@ -116,7 +116,7 @@ impl EventSource {
         }
     }
 
-    /// Runs up to this many batches concurrently.
+    /// Sets the number of batches that run concurrently.
     #[must_use]
     pub fn side_by_side(mut self, slots: usize) -> Self {
         self.slots = slots;

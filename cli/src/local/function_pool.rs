@@ -9,7 +9,6 @@ use tokio::sync::{Semaphore, watch};
 use super::function_process::{FunctionProcess, FunctionSettings, ProcessIds};
 use super::runtime_api::InvokeError;
 
-/// Processes of one function, each with one event at a time.
 #[derive(Debug)]
 pub struct FunctionPool {
     settings: Arc<FunctionSettings>,
@@ -19,7 +18,7 @@ pub struct FunctionPool {
 }
 
 impl FunctionPool {
-    /// Returns a pool without processes; they start as events arrive.
+    /// Returns a pool without processes. The processes start as events arrive.
     pub fn new(settings: FunctionSettings, most: NonZeroUsize) -> Self {
         Self {
             settings: Arc::new(settings),
@@ -37,12 +36,11 @@ impl FunctionPool {
         Ok(())
     }
 
-    /// Returns the ids of the live processes.
     pub fn process_ids(&self) -> ProcessIds {
         self.process_ids.subscribe()
     }
 
-    /// Invokes an idle process, starts another below the limit, or waits for one. Returns the errors of
+    /// Invokes an idle process, starts a new one if the limit allows, or waits for one. Returns the errors of
     /// [`FunctionProcess::invoke`]. The process used last is used first, so that few processes stay warm.
     pub async fn invoke(&self, payload: Vec<u8>) -> Result<Vec<u8>, InvokeError> {
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");

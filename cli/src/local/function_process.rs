@@ -82,7 +82,6 @@ impl FunctionProcess {
         Self { settings, process_ids, running: None }
     }
 
-    /// Returns the id of the live process, if any.
     pub fn process_ids(&self) -> ProcessIds {
         self.process_ids.subscribe()
     }
@@ -110,7 +109,7 @@ impl FunctionProcess {
     }
 
     /// Starts the process and waits for its first poll. The start fails if the program is not a function or rejects its
-    /// environment. All output of the process has then been read.
+    /// environment. In that case all output of the process has been read.
     pub async fn start(&mut self) -> Result<(), InvokeError> {
         let mut running = self.idle_process().await?;
         let ended = tokio::select! {

@@ -112,7 +112,7 @@ impl<H> Journaled<H> {
 }
 
 impl<H> Journaled<H> {
-    /// Logs one start of one or more deliveries.
+    /// Logs one handler start, which has one or more deliveries.
     fn starts(&self, delivery: &Delivery) {
         self.journal.starts.send_modify(|starts| starts.push(delivery.entity().clone()));
     }

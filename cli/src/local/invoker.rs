@@ -1,4 +1,4 @@
-//! Functions behind Lambda's Invoke API, such as `cargo lambda watch`.
+//! Calls functions through Lambda's Invoke API, which `cargo lambda watch` offers too.
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use crate::local::sender::Sender;
 /// The extra time for a function's first start, as in Lambda.
 const START: Duration = Duration::from_secs(10);
 
-/// Invokes functions by name.
 #[derive(Debug, Clone)]
 pub struct Invoker {
     sender: Sender,
@@ -18,7 +17,7 @@ pub struct Invoker {
 }
 
 impl Invoker {
-    /// Returns an invoker for `base`, such as `http://127.0.0.1:9200`.
+    /// Returns an invoker for the API at `base`, such as `http://127.0.0.1:9200`.
     pub fn new(base: &str) -> Self {
         Self { sender: Sender::new(base.trim_end_matches('/')), env: Env::system() }
     }

@@ -31,16 +31,14 @@ pub enum InvokeError {
     /// The handler returned an error or panicked; the process lives on.
     #[error("the function failed with {kind}: {message}")]
     Function { kind: String, message: String },
-    /// The process reported that it cannot start.
     #[error("the function could not start, {kind}: {message}")]
     Init { kind: String, message: String },
-    /// The function did not answer in time; it may have taken effect.
+    /// The function did not answer in time. The invocation may have taken effect.
     #[error("the function did not answer in time")]
     TimedOut,
-    /// The process ended first; the function may have taken effect.
+    /// The process ended before the answer. The invocation may have taken effect.
     #[error("the function's process ended before it answered: {how}")]
     Exited { how: String },
-    /// The program could not be run.
     #[error("the function's program could not be run: {why}")]
     NotStarted { why: String },
 }
@@ -159,7 +157,7 @@ impl RuntimeApi {
         polled.map(|_| ()).map_err(|_| InvokeError::TimedOut)
     }
 
-    /// Fails the running invocation because its process ended. Returns how far the invocation had come.
+    /// Fails the running invocation because its process ended. Returns the progress of the invocation.
     pub fn abandon(&self, how: &str) -> Abandoned {
         let exited = || Err(InvokeError::Exited { how: how.to_owned() });
         // The invoker may have stopped waiting.

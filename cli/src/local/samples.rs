@@ -37,7 +37,7 @@ macro_rules! whole {
     };
 }
 
-/// Every sample that is a webhook: name and Function URL event.
+/// All samples that are webhooks, each with its file name and its Function URL event.
 pub const ALL: [(&str, &str); 60] = [
     whole!("adobe-commerce-creditmemo-save-after"),
     whole!("adobe-commerce-order-save-after"),

@@ -33,7 +33,7 @@ pub struct Answer {
 }
 
 impl Sender {
-    /// Returns a client of `base`, such as `http://127.0.0.1:9000`.
+    /// Returns a client for the server at `base`, such as `http://127.0.0.1:9000`.
     pub fn new(base: impl Into<String>) -> Self {
         Self::pooled(base.into(), usize::MAX)
     }
@@ -55,16 +55,11 @@ impl Sender {
         Self { client, base }
     }
 
-    /// Posts a webhook.
-    ///
-    /// # Errors
-    ///
-    /// The server did not answer.
     pub async fn post(&self, webhook: &Webhook) -> Result<Answer> {
         self.request("POST", &webhook.path(), &webhook.headers, webhook.body.clone()).await
     }
 
-    /// Sends any request.
+    /// Sends a request to a path of the server.
     ///
     /// # Errors
     ///

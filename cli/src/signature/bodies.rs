@@ -189,7 +189,7 @@ fn rewrite(text: &str, spacing: Spacing, escapes: Escapes) -> String {
     out
 }
 
-/// Returns the index behind the string literal with which `json` begins.
+/// Returns the index after the string literal with which `json` begins.
 fn end_of_text(json: &str) -> usize {
     let mut is_escaped = false;
     for (at, byte) in json.bytes().enumerate().skip(1) {

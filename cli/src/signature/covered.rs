@@ -9,8 +9,8 @@ use webhook_serializer::{
 
 use super::Claim;
 
-/// Returns the parts of the webhook that the signature covers: `topic`, `id`, `time` or `body`. If the webhook has no
-/// event time, `time` stands for the signature's own time.
+/// Returns the parts of the webhook that the signature covers: any of `topic`, `id`, `time` and `body`. If the webhook
+/// has no event time, `time` stands for the signature's own time.
 pub(super) fn by(claim: &Claim, source: &Source, described: &Described) -> Vec<&'static str> {
     let mut topic = described.topic != "unknown";
     let mut id = true;

@@ -23,7 +23,6 @@ pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String
     }
 }
 
-/// Names the file or the URL of a key.
 fn of_key(claim: &Claim, at: &Address) -> String {
     let is_given = claim.files.iter().any(|(name, _)| name == at.file());
     if is_given { format!("the given {}", at.file()) } else { format!("the document at {at}") }
@@ -126,7 +125,7 @@ fn given(claim: &Claim) -> String {
     if ids.is_empty() { String::new() } else { format!(" for {}", ids.join(" or ")) }
 }
 
-/// Returns advice about a body that arrived changed.
+/// Returns advice about a body that was changed on its way.
 fn lost(body: &[u8]) -> &'static str {
     match std::str::from_utf8(body) {
         _ if body.is_empty() => "The body is empty",

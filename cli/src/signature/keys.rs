@@ -21,7 +21,7 @@ impl Keys for Held<'_> {
         file.map(|bytes| Bytes::copy_from_slice(bytes)).or_else(|| self.fetched.find(at))
     }
 
-    /// Trusts the user's files without checking their certificate chain.
+    /// Returns the key in a certificate. Files that the user gave are trusted without a check of the certificate chain.
     fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified> {
         if self.files.iter().any(|(_, bytes)| bytes == pem) {
             return key_in_certificate(pem).ok_or(Uncertified::Unreadable);

@@ -1,4 +1,4 @@
-//! Common mistakes in writing a secret.
+//! Finds common mistakes in writing a secret.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 

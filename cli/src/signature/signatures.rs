@@ -1,4 +1,4 @@
-//! Signatures in the wrong encoding.
+//! Finds signatures in the wrong encoding.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 

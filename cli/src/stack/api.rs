@@ -45,13 +45,10 @@ pub struct Services {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The caller lacks a permission.
     #[error("your credentials need the permission {needed} (AccessDenied: {message})")]
     Denied { needed: String, message: String },
-    /// The credentials are not accepted.
     #[error("AWS refuses the credentials ({0}): sign in again, with `aws login` or `aws sso login`")]
     Credentials(String),
-    /// Too many requests by this account.
     #[error("{0} throttles this account; run this again in a few seconds")]
     Throttled(&'static str),
     /// The service gave no answer, or an unreadable one.

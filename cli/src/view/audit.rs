@@ -29,8 +29,8 @@ pub struct Verdict {
     pub repeated: Vec<String>,
     /// Deliveries that started while another delivery of the same order was being handled.
     pub overlaps: Vec<String>,
-    /// Deliveries that started too early: before the end of a delivery of the same order that had been answered before
-    /// this one was sent.
+    /// Deliveries that started before an earlier delivery of the same order had ended. A delivery is earlier if it was
+    /// answered before the other one was sent.
     pub ran_ahead: Vec<String>,
 }
 

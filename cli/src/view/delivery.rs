@@ -22,11 +22,11 @@ use crate::{
 
 #[derive(Debug)]
 pub struct DeliveryStatus {
-    /// The delivery's state, such as `parked`. The next delivery of an order has the state of the order.
+    /// The delivery's state, such as `parked`. For the next delivery of an order, this is the order's state.
     pub word: String,
     pub sentences: Vec<String>,
     pub next: Vec<NextCommand>,
-    /// Names and values, in the order in which they are shown.
+    /// The facts' names and values, in the order in which they are shown.
     pub facts: Vec<(&'static str, Fact)>,
     outcome: Option<&'static str>,
 }

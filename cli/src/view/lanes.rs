@@ -32,7 +32,7 @@ pub struct Lane {
 
 #[derive(Debug, Clone)]
 pub struct Span {
-    /// The delivery's sequence; for a group, the last one.
+    /// The delivery's sequence. For a group, this is the last sequence.
     pub sequence: Sequence,
     pub name: String,
     pub from: Duration,
@@ -225,7 +225,7 @@ impl Drawing {
         self.drafts.entry(happening.entity.clone()).or_default().take_in(happening);
     }
 
-    /// Returns a lane at `now`; `None` if there is nothing to draw.
+    /// Returns the lane of an order at `now`, or `None` if there is nothing to draw.
     pub fn lane(&self, entity: &EntityKey, now: Duration) -> Option<Lane> {
         let lane = self.drafts.get(entity)?.at(entity, now);
         (lane.totals != Totals::default()).then_some(lane)

@@ -147,7 +147,7 @@ pub struct Overview {
 #[derive(Debug, Clone)]
 pub struct Group {
     pub kind: Kind,
-    /// `None` if the source is not known.
+    /// The common source; `None` if the source is not known.
     pub source: Option<SourceName>,
     /// The common error text, without ids (see [`alike`]).
     pub error: Option<String>,

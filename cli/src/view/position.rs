@@ -1,8 +1,8 @@
-//! A delivery's position as people read and type it: the last four digits of its sequence.
+//! A delivery's position: the last four digits of its sequence, as people read and type them.
 //!
-//! A sequence has 13 digits, because an order's first one is its creation time in milliseconds. No row tells where an
-//! order began, and its first deliveries expire, so deliveries cannot be counted from the start. The last digits stay
-//! the same, come from the sequence alone, and grow by one from delivery to delivery.
+//! A sequence has 13 digits, because the first sequence of an order is the order's creation time in milliseconds. No
+//! row tells where an order began, and the first deliveries expire, so deliveries cannot be counted from the start. The
+//! last digits do not change, follow from the sequence alone, and grow by one from delivery to delivery.
 
 use std::{fmt, num::ParseIntError, str::FromStr};
 

@@ -42,7 +42,7 @@ pub enum EventKind {
     Failed {
         attempt: u32,
         wait: Duration,
-        /// Empty if the error is only in the order's row.
+        /// The error's text, which is empty if only the order's row has it.
         error: String,
     },
     Settled(Settlement),

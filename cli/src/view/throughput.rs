@@ -34,9 +34,7 @@ pub struct Pace {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paced {
-    /// The number of deliveries accepted in the window.
     pub accepted: u64,
-    /// The number of deliveries settled in the window.
     pub settled: u64,
     /// The median and the longest time from acceptance to settlement.
     pub lag: Option<(Duration, Duration)>,
@@ -100,7 +98,7 @@ impl Pace {
         self.is_at_least
     }
 
-    /// Returns, by source, when the newest stored delivery was accepted.
+    /// Returns the time at which each source's newest stored delivery was accepted.
     pub fn newest(&self) -> &BTreeMap<SourceName, Timestamp> {
         &self.newest
     }

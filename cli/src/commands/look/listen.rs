@@ -1,4 +1,4 @@
-//! `serializer listen`: events as they happen, and accepted deliveries posted to a URL.
+//! `serializer listen`: prints events as they happen, or posts accepted deliveries to a URL.
 
 mod logs;
 mod orders;

@@ -1,4 +1,4 @@
-//! `serializer show`: an order, one of its deliveries, or what operators did to it.
+//! `serializer show`: shows an order, one of its deliveries, or what operators did to the order.
 
 mod delivery;
 mod history;

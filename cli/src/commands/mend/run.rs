@@ -337,7 +337,7 @@ pub async fn refused_text(outcome: &Outcome, order: &EntityKey, deployment: &Dep
     format!("{}{}", outcome.sentence, next.collect::<String>())
 }
 
-/// Runs a verb that takes one order and prints how it ended.
+/// Runs a verb that takes one order, and prints the outcome.
 pub async fn run_one(
     verb: Verb,
     target: &Target,

@@ -48,7 +48,7 @@ pub struct Doctor {
     target: Target,
 }
 
-/// The width of the column with the checks' names. Sources' names may be longer.
+/// The width of the column of check names. A check name that contains a source's name may be longer.
 const WIDEST: usize = 22;
 
 /// The names of the checks that need AWS.

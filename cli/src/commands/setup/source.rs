@@ -158,7 +158,7 @@ fn print(advice: &[Advice]) {
     }
 }
 
-/// Returns the field with which a source's webhooks are verified.
+/// Returns the name of the field that verifies the source's webhooks, such as `secrets`.
 fn known_by(source: &Source) -> Result<&'static str> {
     source.credential_field().with_context(|| {
         format!(

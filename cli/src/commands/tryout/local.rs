@@ -302,7 +302,7 @@ impl Local {
         opened.map_err(|reason| anyhow!("{} is refused: {reason}", file.display()))
     }
 
-    /// Returns the environment that a function binary needs.
+    /// Returns the environment variables that a function binary needs.
     fn environment(&self, deployment: &Deployment, sources_file: &Path) -> Vec<(String, String)> {
         let mut environment = deployment.environment(&sources_file.to_string_lossy());
         environment.push(("AWS_ENDPOINT_URL_LAMBDA".to_owned(), self.lambda.clone()));
@@ -399,7 +399,7 @@ fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<Pat
     }
 }
 
-/// Returns the command line that shows the sample's order.
+/// Returns the command line that shows the order of the sample webhook.
 fn show_line(url: &str) -> String {
     command_line("show", &local_option(url), &[samples::CURL_ENTITY])
 }

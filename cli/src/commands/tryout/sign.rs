@@ -1,4 +1,4 @@
-//! `serializer sign`: the headers that a sender would send with a body.
+//! `serializer sign`: prints the headers that a sender would send with a body.
 
 use std::process::ExitCode;
 

@@ -54,7 +54,7 @@ fn header(text: &str) -> Result<(String, String), String> {
 }
 
 impl Webhook {
-    /// Reads the body and returns the claim that the options describe.
+    /// Reads the body, and returns the webhook with its secrets and options.
     pub fn claim(self) -> Result<Claim> {
         let body = match &self.body {
             Some(path) if path.as_os_str() != "-" => {

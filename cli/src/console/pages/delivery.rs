@@ -1,4 +1,4 @@
-//! A delivery: its outcome, its body, and the difference from the delivery before it.
+//! The page of a delivery: its outcome, its body, and the difference from the previous delivery of the same topic.
 
 use std::sync::Arc;
 

@@ -117,7 +117,8 @@ struct Rates {
 }
 
 impl Rates {
-    /// Returns the step of a source that contains the time. Returns `None` if the chart does not show the time.
+    /// Returns the step of a source's chart that contains the time `at`. Returns `None` if the chart does not show that
+    /// time.
     fn at(&mut self, source: &str, at: u64) -> Option<&mut Step> {
         let length = self.length.as_millis() as u64;
         let from = self.now.saturating_sub(length);
@@ -182,7 +183,7 @@ impl Rates {
         usize::try_from(at).unwrap_or(STEPS)
     }
 
-    /// Returns a line for each of the busiest sources.
+    /// Returns a chart line for each of the busiest sources.
     fn lines(&self, value: impl Fn(&Step) -> Option<f64>) -> Vec<Line> {
         let mut busiest: Vec<_> = self.steps.iter().collect();
         busiest.sort_by_key(|(_, steps)| std::cmp::Reverse(steps.iter().map(|step| step.settled).sum::<u32>()));

@@ -1,4 +1,4 @@
-//! Search for orders by part of their key.
+//! The search page, which finds orders by a part of their key.
 
 use std::sync::Arc;
 

@@ -4,7 +4,6 @@ use webhook_serializer::{protocol::state::LARGEST_GROUP, providers};
 
 use super::{Absent, Field, Form, Pattern, Table};
 
-/// The pattern of a source's name.
 pub(super) const NAME: &str = "^[a-z0-9_-]{1,64}$";
 
 const ANY: Pattern = Pattern { name: "text", regex: "" };

@@ -7,7 +7,7 @@ use super::{
     fields::{NAME, ORIGIN, SOURCE},
 };
 
-/// Returns the schema. It accepts every document that the functions accept.
+/// Returns the schema. The schema accepts every document that the functions accept.
 pub fn schema() -> String {
     let mut source = table(&SOURCE);
     source["allOf"] = json!([

@@ -200,7 +200,7 @@ impl RunningAct<'_> {
         self.deployment.story.until(self.from, |so_far| names(so_far) >= count).await;
     }
 
-    /// Waits until this many sequences are settled in this act.
+    /// Waits until `count` sequences are settled in this act.
     async fn until_settled(&self, count: usize) {
         let settled = |happening: &OrderEvent| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
         let from = self.from;

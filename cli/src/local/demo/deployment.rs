@@ -32,7 +32,7 @@ use crate::{
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {
-    /// The duration of a handler start.
+    /// The time that each handler start takes.
     pub(crate) takes: Duration,
     /// The number of failures before success, by the name of the delivery.
     pub(crate) fails: HashMap<&'static str, u32>,

@@ -26,7 +26,7 @@ pub struct OrderReport {
     pub starts: usize,
     /// The longest time between acceptance and first start.
     pub waited: Duration,
-    /// The total time in handlers.
+    /// The total time that the order's deliveries spent in handlers.
     pub handled: Duration,
     /// The number of deliveries that the handler's commits have counted; `None` if the row was not read.
     pub committed: Option<u64>,
@@ -85,7 +85,7 @@ impl ActReport {
     }
 }
 
-/// Returns the total time in handlers; a group's time counts once.
+/// Returns the total time in handlers. The time of a group counts once.
 fn handled(runs: &[&Run]) -> Duration {
     let by_start: BTreeMap<_, _> = runs.iter().map(|run| (run.token, run.ended.saturating_sub(run.started))).collect();
     by_start.into_values().sum()

@@ -63,7 +63,6 @@ impl Code {
 /// change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueError {
-    /// The code, for clients.
     pub code: Code,
     /// An explanation for people.
     pub message: String,

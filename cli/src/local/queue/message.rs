@@ -11,7 +11,6 @@ const LONGEST_BODY: usize = 1_048_576;
 pub struct NewMessage {
     /// The message's text. The text must not be empty, longer than 1 MiB, or contain characters outside XML 1.0.
     pub body: String,
-    /// The delay before the message becomes visible.
     pub delay: Duration,
 }
 
@@ -45,12 +44,12 @@ fn is_xml_character(character: char) -> bool {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The message's id; kept through every receive and move.
+    /// The message's id, which receives and moves do not change.
     pub message_id: String,
     /// The receipt handle, which is new for each receive.
     pub receipt_handle: String,
     pub body: String,
-    /// The time of the send, since the Unix epoch; kept when the message moves.
+    /// The time at which the message was sent, since the Unix epoch. A move does not change this time.
     pub sent_at: Duration,
     /// The number of receives so far, in all queues and including this one.
     pub receive_count: u32,
@@ -61,7 +60,7 @@ pub(super) fn md5(body: &str) -> String {
     format!("{:x}", md5::compute(body))
 }
 
-/// One receive of one message. Its text form is the receipt handle. A handle is current if its `receive`
+/// One receive of one message. The text form of this value is the receipt handle. A handle is current if its `receive`
 /// equals the receive count in the message's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Receipt {

@@ -1,5 +1,4 @@
-//! SQS's rules for standard queues: sends, receives, receipt handles, and when a
-//! waiting receive wakes.
+//! Implements SQS's rules for standard queues: sends, receives, receipt handles, and the wake-up of waiting receives.
 
 use std::{
     collections::HashMap,
@@ -61,9 +60,9 @@ struct State {
 
 struct Queue {
     settings: QueueSettings,
-    /// Wakes the receives that wait. A message is visible now, or will be visible sooner than the receives expect.
+    /// Wakes the receives that wait, because a message is visible now or will be visible sooner than they expect.
     arrivals: Arc<Notify>,
-    /// Notifies of a change that may have changed a count.
+    /// Signals each change that may have changed a count.
     changes: Arc<Notify>,
 }
 
@@ -87,14 +86,14 @@ impl Queues {
         Self::on(Store::memory()?, settings)
     }
 
-    /// Opens the queues of a file, or creates it. Messages of earlier runs are kept.
+    /// Opens the queues in a file, or creates the file. Messages of earlier runs are kept.
     ///
-    /// A second opener is refused for as long as the first lives.
+    /// A file that is open cannot be opened again.
     pub fn open(path: &Path, settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, QueueError> {
         Self::on(Store::open(path)?, settings)
     }
 
-    /// Replaces the machine's clock. Call this before anything waits.
+    /// Replaces the machine's clock. Call this function before a receive waits.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -241,10 +240,10 @@ impl Queues {
         Ok(())
     }
 
-    /// Hides a message for `timeout` from now, or makes it visible at once.
+    /// Hides a message for `timeout` from now. A zero timeout makes the message visible at once.
     ///
-    /// A visible message stays visible. As in SQS, an older handle works too: it changes the visibility for
-    /// the consumer that has the message now.
+    /// A message that is already visible stays visible. As in SQS, an older handle works too, and changes the
+    /// visibility for the consumer that has the message now.
     pub fn change_visibility(&self, queue: &str, receipt_handle: &str, timeout: Duration) -> Result<(), QueueError> {
         let now = self.clock.now();
         let state = self.lock();

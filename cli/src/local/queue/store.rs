@@ -126,7 +126,7 @@ impl Store {
         self.connection.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    /// Moves a message to its dead-letter queue, visible there at once.
+    /// Moves a message to the queue `to`, where the message is visible at once.
     pub(super) fn give_up(&self, row: i64, to: &str, now: Duration) -> rusqlite::Result<()> {
         let sql = "UPDATE messages SET queue = :to, visible_at = :now, receives_elsewhere = receives WHERE row = :row";
         let values = named_params! { ":row": row, ":to": to, ":now": millis(now) };
@@ -192,7 +192,7 @@ fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Duration> {
     row.get::<_, i64>(column).map(|millis| Duration::from_millis(millis as u64))
 }
 
-/// Converts a time to whole milliseconds since the Unix epoch, as SQS reports it.
+/// Converts a time to whole milliseconds since the Unix epoch, as SQS reports times.
 fn millis(time: Duration) -> i64 {
     time.as_millis() as i64
 }

@@ -1,5 +1,5 @@
 //! The keys with which the samples of some providers are signed. Everybody knows the private key, so only a local
-//! ingest accepts it.
+//! ingest accepts these keys.
 
 use axum::body::Bytes;
 use webhook_serializer::{

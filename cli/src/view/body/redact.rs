@@ -12,8 +12,8 @@ pub struct Redacted {
     pub pointers: Vec<String>,
 }
 
-/// Keys whose values are hidden, in lower case and without other characters than letters and digits. `billing_address`
-/// is written as `billingaddress`.
+/// Keys whose values are hidden, in lower case and with letters and digits only. `billing_address` is written as
+/// `billingaddress`.
 const HIDDEN: [&str; 31] = [
     "billing",
     "billingdetails",

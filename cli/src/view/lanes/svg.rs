@@ -1,4 +1,4 @@
-//! Lanes as an SVG, readable on light and dark pages.
+//! Draws lanes as an SVG that is readable on light and dark pages.
 
 use std::{fmt::Write, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Lanes in a terminal: one line each, redrawn in place.
+//! Draws lanes in a terminal: one line each, redrawn in place.
 
 use std::time::Duration;
 

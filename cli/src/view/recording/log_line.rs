@@ -19,7 +19,7 @@ pub enum ParsedLine {
     Nothing,
     /// The text to show for a line of the function's log.
     Words(String),
-    /// A handler's own output, to be shown unchanged.
+    /// The line is a handler's own output and is shown unchanged.
     Printed,
 }
 
@@ -82,7 +82,7 @@ fn is_of_the_log(fields: &Map<String, Value>) -> bool {
     is_level && fields.get("message").is_some_and(Value::is_string)
 }
 
-/// Formats a log line for people, control characters escaped.
+/// Formats a log line to show, and escapes its control characters.
 fn in_words(fields: &Map<String, Value>) -> String {
     let mut words = fields.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
     if let Some(level) = fields.get("level").and_then(Value::as_str).filter(|level| *level != "INFO") {

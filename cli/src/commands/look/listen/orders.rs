@@ -1,4 +1,4 @@
-//! The deliveries that remain to be posted: one at a time per order, by sequence.
+//! Tracks the deliveries that remain to be posted. The deliveries of an order are posted one at a time, in sequence.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,11 +24,11 @@ struct Order {
     is_listed: bool,
 }
 
-/// The next thing to post for an order.
+/// The next delivery to post for an order.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// The delivery at `from`; `through` is the last sequence to post. Without `from`, the first delivery of the order
-    /// since the time at which the command begins.
+    /// The delivery at `from`. Without `from`, the order's first delivery since the command's start time. `through` is
+    /// the last sequence to post.
     Next {
         from: Option<Sequence>,
         through: Sequence,
@@ -67,7 +67,7 @@ impl Orders {
         Some((entity, work))
     }
 
-    /// Ends the work of an order. `next` is the next sequence to post, if the work has determined one.
+    /// Ends the work of an order. `next` is the next sequence to post, if it is known.
     pub fn done(&mut self, entity: &EntityKey, next: Option<Sequence>) {
         if let Some(order) = self.orders.get_mut(entity) {
             order.next = next.or(order.next);

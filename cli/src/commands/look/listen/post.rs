@@ -33,11 +33,11 @@ use crate::commands::{print_json, target::Deployment};
 /// The number of orders posted concurrently.
 const AT_ONCE: usize = 8;
 
-/// The read units that one delivery costs, if the delivery has at most 4 KB. Reading its order is included.
+/// The read units for one delivery of at most 4 KB and for its order.
 pub const READS: u64 = 5;
 
-/// The pause before an unwritten delivery is read again. A claimed delivery is written soon or never; in the
-/// second case a worker writes a tombstone.
+/// The pause before an unwritten delivery is read again. A claimed delivery is written soon, or a worker writes a
+/// tombstone in its place.
 const GAP_PAUSE: Duration = Duration::from_millis(500);
 const GAP_LOOKS: u32 = 40;
 
@@ -157,7 +157,7 @@ impl Listen {
 }
 
 impl Posting<'_> {
-    /// Does an order's work: posts a delivery again, or posts the order's next one.
+    /// Posts a delivery again, or posts the order's next delivery.
     async fn work(&self, order: EntityKey, work: Work) -> Result<Done> {
         let done = match work {
             Work::Again(delivery) => self.again(*delivery).await.map(|posted| (None, posted)),
@@ -206,8 +206,7 @@ impl Posting<'_> {
         Ok((next, Some(self.send(delivery, token).await?)))
     }
 
-    /// Finds the first sequence of an order since the time at which the command begins. The result is at most
-    /// `through`.
+    /// Finds the order's first sequence since the command's start time. The result is at most `through`.
     async fn first(&self, order: &EntityKey, through: Sequence) -> Result<Sequence> {
         let least = self.from.unwrap_or(Sequence(0));
         let is_older = |delivery: &&Delivery| match self.from {

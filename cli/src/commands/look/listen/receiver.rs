@@ -40,7 +40,7 @@ const MARK: HeaderName = HeaderName::from_static("serializer-listen");
 /// The largest number of requests without an answer for one delivery.
 const TRIES: u32 = 3;
 
-/// The pauses between tries.
+/// The first pause between two requests. Each further pause is twice as long, up to `LONGEST_PAUSE`.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -70,7 +70,7 @@ fn is_loopback(url: &Uri) -> bool {
     }
 }
 
-/// The endpoint, and the secrets to sign with.
+/// The endpoint to which deliveries are posted, and the secrets that sign the requests.
 pub struct Receiver {
     to: String,
     sender: Sender,
@@ -141,8 +141,8 @@ impl Receiver {
         &self.to
     }
 
-    /// Posts a delivery until the receiver answers, or until [`TRIES`] requests got no answer. `unanswered` gets each
-    /// request without an answer, except the last one.
+    /// Posts a delivery until the receiver answers, or until [`TRIES`] requests got no answer. A request that cannot
+    /// connect is repeated without limit. `unanswered` gets each request without an answer, except the last one.
     pub async fn post(&self, delivery: &Delivery, token: FencingToken, unanswered: impl Fn(&Sent)) -> Result<Sent> {
         let (mut tries, mut pause) = (0, SHORTEST_PAUSE);
         loop {

@@ -1,4 +1,4 @@
-//! One delivery, with its body.
+//! Shows one delivery with its body.
 
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ use crate::commands::{print_json, similar, target::Deployment};
 
 struct Difference {
     from: Delivery,
-    /// `None` if one of the two bodies is not JSON.
+    /// The differences between the two bodies; `None` if one of them is not JSON.
     changes: Option<Vec<Changed>>,
 }
 

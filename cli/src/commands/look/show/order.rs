@@ -1,4 +1,4 @@
-//! One order: its state, and its waiting, parked and settled deliveries.
+//! Shows one order: its state, and its waiting, parked and settled deliveries.
 
 use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
@@ -72,7 +72,7 @@ impl PausedSource {
 struct OrderReport {
     timeline: Timeline,
     paused: Option<PausedSource>,
-    /// The similar keys that are stored, if the order is unknown.
+    /// Stored keys that are similar to the order's key, if the order is unknown.
     similar: Vec<String>,
 }
 

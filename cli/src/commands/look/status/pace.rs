@@ -1,4 +1,4 @@
-//! Rates and lag by source.
+//! Prints rates and lag by source.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,3 @@
-//! A program in a separate process group, signalled and killed as a whole.
-
 use std::{fs::File, io, process::ExitStatus};
 
 use nix::sys::signal::{SigSet, Signal as Blocked};

@@ -1,4 +1,4 @@
-//! The time to which AWS restored the tables.
+//! Finds the time to which AWS restored the tables.
 
 use anyhow::{Result, bail, ensure};
 use serializer::output;

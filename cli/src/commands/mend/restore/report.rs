@@ -19,8 +19,8 @@ use webhook_serializer::{
 use super::{NAMED, set_aside};
 use crate::commands::target::Deployment;
 
-/// How long before the backup the operator has to look for deliveries at the senders. Some deliveries were in transit
-/// at the time of the backup.
+/// The report asks the operator to compare deliveries with the senders from this long before the backup. Deliveries
+/// that were in transit at the time of the backup may be missing from the tables.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
 /// The number of orders that are read concurrently.

@@ -14,7 +14,7 @@ use webhook_serializer::{
 use super::finding::Finding;
 use crate::commands::{survey::Survey, target::Deployment};
 
-/// A job that is due for longer than this is late.
+/// The time after which a due job counts as late.
 const LATE: Duration = Duration::from_secs(300);
 
 pub fn sources(sources: &Result<Sources, Error>) -> Finding {

@@ -25,10 +25,10 @@ const READS: u64 = 40;
 
 /// The largest number of workers that the advice suggests.
 const MOST_WORKERS: u64 = 100;
-/// Parameter Store throttles when more functions than this start at once.
+/// The number of functions above which Parameter Store throttles if all of them start at once.
 const MANY: u64 = 500;
 
-/// The longest time that drift detection may take, and the interval between two requests.
+/// The timeout of drift detection. `BETWEEN` is the interval between two requests for its result.
 const DETECTION: Duration = Duration::from_secs(300);
 const BETWEEN: Duration = Duration::from_secs(5);
 
@@ -366,7 +366,7 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
     )
 }
 
-/// Regions without Lambda Function URLs. The GovCloud regions have none either.
+/// Regions without Lambda Function URLs. The GovCloud regions, which are not listed, have none either.
 const WITHOUT_FUNCTION_URLS: [&str; 8] = [
     "ap-south-2",
     "ap-southeast-4",

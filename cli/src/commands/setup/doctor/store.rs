@@ -137,8 +137,7 @@ impl<'a> Parts<'a> {
         Finding::ok(&check, format!("{name} is protected, and can be restored to any second of 35 days"))
     }
 
-    /// Checks the queue's visibility timeout against the timeout of a worker, `worker`, in seconds. Also checks the
-    /// dead-letter queue.
+    /// Checks the queue's visibility timeout and the dead-letter queue. `worker` is the worker's timeout in seconds.
     pub async fn queue_is_well(&self, worker: Option<u64>, dead_letters: Option<&str>) -> Vec<Finding> {
         const CHECK: &str = "queue";
         let attributes = [QueueAttributeName::VisibilityTimeout, QueueAttributeName::ApproximateNumberOfMessages];
@@ -255,7 +254,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Returns the finding for a table whose key is not `wanted`. A key cannot be changed.
+/// Returns the finding for a table whose key is not `wanted`. The key of an existing table cannot be changed.
 fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str]) -> Option<Finding> {
     let types = |name: &str| {
         let defined = table.attribute_definitions().iter().find(|defined| defined.attribute_name() == name);

@@ -151,8 +151,8 @@ impl Add {
     }
 }
 
-/// Parses booleans, lists, and the only numeric field. Everything else is text, even ids that consist of
-/// digits.
+/// Parses the value of an option: a boolean, a list, or the number of `retry.attempts`. Any other value is text, even
+/// an id that consists of digits.
 fn read(path: &str, value: &str) -> Value {
     match serde_json::from_str(value) {
         Ok(value @ (Value::Bool(_) | Value::Array(_))) => value,

@@ -56,12 +56,12 @@ impl DocumentLocation {
         self.document.place(self.deployment_name()).await
     }
 
-    /// Returns the deployment whose document is used if no other is named.
+    /// Returns the deployment whose document is used if the options name no other document.
     pub(super) fn deployment_name(&self) -> DeploymentName<'_> {
         DeploymentName { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }
 
-    /// Returns the webhook URL without the source's name; `None` if it is not known.
+    /// Returns the webhook URL without the source's name, or `None` if the URL is not known.
     pub(super) async fn webhooks(&self) -> Result<Option<String>> {
         match (&self.local, &self.stack) {
             (Some(url), _) => Ok(Some(format!("{url}/webhooks/"))),

@@ -28,10 +28,10 @@ use webhook_serializer::{
 
 use crate::commands::tryout::send::Accepted;
 
-/// The time limit for sending, and again for settling. A failing handler is retried within it.
+/// The time limit for sending the samples, and again for settling them. A failing handler is retried within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The delay before a sample without a sequence is sent again.
+/// The delay before a sample is sent again because the answer named no sequence.
 const PAUSE: Duration = Duration::from_millis(200);
 
 type Place = (EntityKey, Sequence);
@@ -50,11 +50,11 @@ pub(super) struct Verdict {
     pub(super) says: String,
 }
 
-/// Posts all samples in `folder` to `url`, twice, and waits until the accepted ones are settled.
+/// Posts all samples in `folder` to `url`, twice, and waits until the accepted samples are settled.
 ///
 /// # Errors
 ///
-/// The folder holds no samples, or the server refuses one.
+/// The folder holds no samples, or the server refuses a sample.
 pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &EventRecorder) -> Result<Verdict> {
     let sender = Sender::new(url);
     let webhooks = webhooks(folder, sources)?;
