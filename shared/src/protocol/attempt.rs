@@ -32,7 +32,6 @@ pub struct Retries {
     waited: [u32; 3],
     /// The number of consecutive lease holders that vanished after they recorded a handler start.
     pub crashes: u8,
-    /// The class of the latest failure.
     pub class: FailureClass,
 }
 
@@ -178,8 +177,6 @@ impl RetryPolicy {
         self.attempts == Some(1) || self.failed_for.is_zero()
     }
 
-    /// Returns the number of consecutive crashes after which a delivery is given up. A crash is a
-    /// lease holder that vanished after it recorded a handler start.
     pub fn most_crashes(&self) -> u8 {
         self.attempts.map_or(MOST_CRASHES, |attempts| attempts.min(MOST_CRASHES.into()) as u8)
     }

@@ -278,7 +278,6 @@ impl Delivery {
         Incoming { identity, received_at: now, ..self.incoming.clone() }
     }
 
-    /// Returns the keys of the rows that hold parts of the body.
     pub(crate) fn part_keys(&self) -> Vec<Key> {
         let Some(parts) = &self.parts else { return Vec::new() };
         (0..parts.count).map(|number| part_row(&self.incoming.entity, &parts.nonce, number)).collect()

@@ -85,7 +85,6 @@ pub fn applied(state: &EntityState, lease: &Lease) -> Receipt {
     }
 }
 
-/// Returns the row with a number increased.
 pub fn further(row: &Row, name: &'static str, by: u64) -> Row {
     let number = row.number(name).expect("a number");
     row.clone().with(name, number + by)
@@ -96,7 +95,6 @@ pub fn next_token(row: &Row) -> Row {
     further(row, a::TOKEN, 1)
 }
 
-/// Returns the row without its lease.
 pub fn freed(row: &Row) -> Row {
     let mut row = row.clone();
     for change in lease_removed() {

@@ -56,8 +56,8 @@ impl History {
                 history.mistakes.push(Mistake::SamePlace(after.sequence));
                 continue;
             }
-            // Equal tokens are valid: the deliveries of a group share a token, and so do those that
-            // the end of a rewind settles.
+            // Equal tokens are valid: the deliveries of a group share one, and so do the deliveries
+            // that the end of a rewind settles.
             if after.token < before.token {
                 history.mistakes.push(Mistake::TokenWentBack(after.sequence));
             }

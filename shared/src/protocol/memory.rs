@@ -40,7 +40,6 @@ pub fn evaluate(write: &Write, row: Option<&Row>) -> Result<Option<Row>, ()> {
     })
 }
 
-/// Returns whether `row` meets `condition`.
 pub fn holds(condition: &Condition, row: Option<&Row>) -> bool {
     let value = |name: &str| row.and_then(|row| row.get(name));
     match condition {

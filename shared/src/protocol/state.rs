@@ -167,7 +167,6 @@ pub struct EntityState {
     pub tail: Sequence,
     /// The last settled sequence.
     pub head: Sequence,
-    /// The newest fencing token.
     pub token: FencingToken,
     pub held: Option<Held>,
     /// The description of the lease's holder, or of the operator who released the lease by force.
@@ -236,7 +235,6 @@ pub const LONGEST_LEASE: Duration = Duration::from_secs(900);
 pub(crate) const FARTHEST_EXPIRY: Duration = LONGEST_LEASE.saturating_add(CLOCKS_APART);
 
 impl EntityState {
-    /// Parses a row of the entities table.
     pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
         check_format(row)?;
         let number = |name| row.number(name).ok_or(CorruptRow::Attribute(name));

@@ -41,7 +41,6 @@ pub(crate) const TOPIC_BYTES: usize = 128;
 /// stored.
 const SENDER_AHEAD: Duration = Duration::from_secs(300);
 
-/// A body in its stored encoding.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredBody {
     pub(crate) bytes: Bytes,
@@ -178,7 +177,6 @@ impl Envelope {
     }
 }
 
-/// Writes one part of a body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutPart {
     pub key: Key,

@@ -32,7 +32,7 @@ fn described(path: &Path, error: &serde_json::Error) -> String {
         return format!("the body has no `{path}{dot}{}`", field.trim_end_matches('`'));
     }
     let place = if path.is_empty() { "the body".to_owned() } else { format!("the body's `{path}`") };
-    // What is expected comes from the type, and what was found from the body.
+    // The expectation comes from the type and can be shown. The text before it may quote the body.
     match text.rsplit_once(", expected ") {
         Some((found, expected)) => format!("{place}: expected {expected}, found {}", kind(found)),
         None if text.starts_with("data did not match any variant") => format!("{place}: {text}"),

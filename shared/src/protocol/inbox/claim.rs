@@ -19,7 +19,6 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim<'a> {
     pub entity: &'a EntityKey,
-    /// A new nonce for this claim.
     pub nonce: &'a Nonce,
     pub now: Timestamp,
 }

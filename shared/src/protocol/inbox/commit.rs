@@ -23,7 +23,6 @@ pub enum Settling<'a> {
 #[derive(Debug, Clone)]
 pub struct Commit<'a> {
     pub settling: Settling<'a>,
-    /// The handler's writes.
     pub writes: &'a [Write],
     /// Set if the entity is known to be on hold. Otherwise the transaction demands that it is not
     /// on hold: the reply to a transaction does not return the row, so a new hold would go

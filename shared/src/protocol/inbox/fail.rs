@@ -38,7 +38,7 @@ impl Operation for MarkStart<'_> {
     type Outcome = Marked;
 
     fn write(&self) -> Write {
-        // Restarts the count of holders that vanished before they could start the handler.
+        // This holder did not vanish before the start, so the count of such holders restarts.
         let changes = vec![Change::set(a::STARTED, self.lease.token().0), Change::set(a::SUSPECT, 1_u32)];
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }

@@ -47,8 +47,8 @@ impl Operation for Spill<'_> {
         }
         Write {
             key: receipt_row(self.entity, receipt.spills().expect("checked when this was made")),
-            // Replaces an older receipt: of an earlier run, or from before the entity's row was
-            // deleted.
+            // The row may hold an older receipt: of an earlier run, or from before the entity's row
+            // was deleted.
             condition: Condition::Any(vec![
                 Condition::absent(a::ITEM),
                 Condition::compare(a::TOKEN, Comparison::Less, receipt.token.0),

@@ -70,7 +70,6 @@ impl Decision {
         self.recent.iter().filter(|receipt| receipt.sequence >= self.first)
     }
 
-    /// Returns the last decided sequence.
     pub fn last(&self) -> Sequence {
         self.recent.last().expect("a decision is about a place").sequence
     }

@@ -76,7 +76,6 @@ pub struct ForceRelease<'a> {
     pub record: HolderInfo,
 }
 
-/// The outcome of a release by force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Forced {
     /// The lease has ended. The caller must send a wake-up if the inbox is not empty.

@@ -44,7 +44,6 @@ pub struct ReleaseEmpty<'a> {
     pub purge_at: Option<Timestamp>,
 }
 
-/// The outcome of ending a lease on an empty inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Released {
     /// The lease has ended and the inbox is empty.

@@ -43,7 +43,6 @@ impl SweepTurn {
         Self { number: 0, after: None, due: tick }
     }
 
-    /// Returns the number of the segment that this turn scans.
     pub fn segment(&self) -> u32 {
         u32::try_from(self.number % u64::from(SEGMENTS)).unwrap_or(0)
     }
@@ -64,11 +63,9 @@ impl SweepTurn {
     }
 }
 
-/// The sweep's position, which is stored in one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     pub turn: SweepTurn,
-    /// A new nonce for each write of the position.
     pub nonce: Nonce,
 }
 
@@ -87,7 +84,6 @@ impl Position {
     }
 }
 
-/// Advances the sweep's position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvancePosition<'a> {
     /// The position that the finished sweep started from; `None` if there was none.

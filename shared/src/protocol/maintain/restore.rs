@@ -145,7 +145,6 @@ fn claimed_at(state: &EntityState) -> Option<Timestamp> {
     state.last_claim.as_ref().and_then(Nonce::drawn_at)
 }
 
-/// Records the start of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeginRestore<'a> {
     /// The restore that the tables record.

@@ -45,7 +45,7 @@ impl Operation for DefineJob<'_> {
         ]);
         Write {
             key: entity_row(self.entity),
-            // A running tick would be recorded at its end and set `last_tick` back.
+            // A running tick would be recorded at its end, and would then set `last_tick` back.
             condition: Condition::All(vec![readable(), Condition::absent(a::HOLDER), unchanged]),
             action: Action::Update(changes),
         }

@@ -40,7 +40,6 @@ pub struct StartTick {
     pub recorded: RecordPolicy,
 }
 
-/// The outcome of starting a tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
     /// The lease is granted, and the caller must run the tick.
@@ -139,7 +138,6 @@ pub struct CompleteTick<'a> {
     pub result: TickResult,
 }
 
-/// The outcome of recording a tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Completed {
     Recorded(JobState),
@@ -189,7 +187,6 @@ pub struct GiveUpTick<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivenUp {
-    /// The tick is recorded as crashed.
     GivenUp(JobState),
     /// The row has changed since it was read. The caller must decide again, based on this row.
     Changed(Option<JobState>),
