@@ -1,9 +1,9 @@
-//! AWS clients: built once per process, small and quick to start.
+//! Creates the AWS clients, which a process builds once and which start quickly.
 //!
-//! Region, credentials and endpoints come from Lambda's environment variables.
-//! `aws-config`, which looks in other places too, is slower and used only with the
-//! feature `credentials`. TLS is rustls on ring: aws-lc gathers entropy for hundreds of
-//! milliseconds at a small function's share of a processor.
+//! Region, credentials and endpoints come from Lambda's environment variables. The crate
+//! `aws-config` also looks in other places. It is slower, so it is used only with the feature
+//! `credentials`. TLS is rustls with ring, because aws-lc gathers entropy for hundreds of
+//! milliseconds in a small function, which has only a share of a processor.
 
 pub(crate) mod boot;
 pub mod call;
@@ -41,37 +41,39 @@ use crate::{
 use connections::Connections;
 use endpoints::Variant;
 
-/// The SDK sets no timeout by default. One attempt only: `store.rs` repeats calls.
+/// The timeout of one request. The SDK by itself sets none.
+///
+/// The SDK's clients do not retry, since `store.rs` does.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 pub type Http = SharedHttpClient;
 
-/// A region, credentials, and how to reach the services there.
+/// A region, the credentials to use there, and how to reach the services.
 #[derive(Debug, Clone)]
 pub struct Account {
     pub region: Region,
     pub credentials: SharedCredentialsProvider,
-    /// The DynamoDB endpoint to use instead of the region's; the next fields do the
-    /// same for their services.
+    /// The endpoint of DynamoDB, if it is not the region's. The next four fields are the endpoints
+    /// of other services.
     pub dynamodb_endpoint: Option<String>,
     pub sqs_endpoint: Option<String>,
     pub ssm_endpoint: Option<String>,
     pub secrets_endpoint: Option<String>,
     pub lambda_endpoint: Option<String>,
-    /// The endpoint names to use where no endpoint is given.
+    /// The variant of the endpoints' names, for services whose endpoint is `None`.
     pub variant: Variant,
-    /// The trusted certificate authorities; `None` trusts those that AWS uses in the
+    /// The trusted certificate authorities. `None` trusts the authorities that AWS uses in the
     /// region.
     pub roots: Option<Roots>,
 }
 
 impl Account {
-    /// Reads Lambda's environment variables.
+    /// Creates an account from the environment variables that Lambda sets.
     pub fn from_env() -> Result<Self, InvalidConfig> {
         Self::from(&Environment)
     }
 
-    /// Takes endpoints from the environment, and trusts `roots`.
+    /// Creates an account that trusts `roots`, and reads its endpoints from the environment.
     pub fn of(region: Region, credentials: SharedCredentialsProvider, roots: Roots) -> Self {
         Self::with_endpoints(&Environment, region, credentials, Some(roots))
     }
@@ -111,7 +113,8 @@ impl Account {
         Ok(Self::with_endpoints(variables, region, SharedCredentialsProvider::new(credentials), roots))
     }
 
-    /// Returns an account for the embedded engines on this machine, which check no credentials.
+    /// Creates an account for local replacements of DynamoDB and SQS at these endpoints, which check
+    /// no credentials.
     pub fn local(dynamodb: impl Into<String>, sqs: impl Into<String>) -> Self {
         Self {
             region: Region::from_static("us-east-1"),
@@ -130,15 +133,17 @@ impl Account {
         self.variant.endpoint(service, self.region.as_ref())
     }
 
-    /// Returns the endpoint of a FIPS or dual-stack variant. The SDK's clients resolve
-    /// these too, but that code makes a function 7 KB larger.
+    /// Returns the service's FIPS or dual-stack endpoint, or `None` if neither variant is set.
+    ///
+    /// The SDK's clients could resolve these names too, but their code makes a function 7 KB larger.
     fn variant_of(&self, service: &str) -> Option<String> {
         (self.variant != Variant::default()).then(|| self.endpoint_of(service))
     }
 
-    /// Also trusts the operating system's root certificates, because a program outside Lambda
-    /// may be behind a proxy that issues its own. Lambda functions leave this out to stay
-    /// small and start quickly.
+    /// Makes the account also trust the operating system's root certificates.
+    ///
+    /// A program outside Lambda may be behind a proxy that issues its own certificates. Lambda
+    /// functions do not call this, so that they stay small and start quickly.
     pub(crate) fn outside(mut self) -> Self {
         if self.roots.is_none() && !self.has_other_roots() {
             self.roots = Some(Roots::amazon_or_machine());
@@ -146,14 +151,14 @@ impl Account {
         self
     }
 
-    /// Returns whether AWS's certificates in this region come from other authorities than
-    /// Amazon's, as they do in some partitions.
+    /// Returns whether the certificates of AWS in this region may come from other authorities than
+    /// Amazon's own.
     fn has_other_roots(&self) -> bool {
         let region = self.region.as_ref();
         region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-")
     }
 
-    /// Creates a connection pool for all clients.
+    /// Creates a connection pool, which all clients of the process should share.
     pub fn http_client(&self) -> SharedHttpClient {
         let roots = match &self.roots {
             Some(roots) => roots.clone(),
@@ -188,7 +193,7 @@ impl Account {
     }
 }
 
-/// A connected store and queue.
+/// The store and the queue of a deployment, with their clients.
 #[derive(Debug, Clone)]
 pub struct Parts {
     pub store: Store,
@@ -197,13 +202,14 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Connects to the tables and the queue in `config`. `meter` counts requests and
-    /// consumed capacity.
+    /// Creates clients for the tables and the queue in `config`.
+    ///
+    /// If there is a `meter`, it counts requests and consumed capacity.
     pub fn connect(account: &Account, config: &StoreConfig, env: &Env, meter: Option<Arc<Meter>>) -> Self {
         Self::connect_over(&account.http_client(), account, config, env, meter)
     }
 
-    /// Like [`Parts::connect`], on a connection pool that other clients share.
+    /// Creates clients as [`Parts::connect`] does, on a connection pool that other clients share.
     pub fn connect_over(
         http: &SharedHttpClient,
         account: &Account,
@@ -223,11 +229,11 @@ impl Parts {
     }
 }
 
-/// Reads the certificate authorities in the file that `AWS_CA_BUNDLE` names.
+/// Reads the certificate authorities from the file that `AWS_CA_BUNDLE` names, if it is set.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or holds no certificate.
+/// Returns an error if the file cannot be read or holds no certificate.
 pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidConfig> {
     let Some(path) = variables.value("AWS_CA_BUNDLE") else { return Ok(None) };
     let invalid = |reason: String| InvalidConfig::new("AWS_CA_BUNDLE", format!("{path} {reason}"));
@@ -239,7 +245,7 @@ pub(crate) fn no_connection(error: Option<&ConnectorError>) -> String {
     error.map_or_else(|| "no connection".to_owned(), |error| format!("no connection: {}", innermost(error)))
 }
 
-/// Returns the innermost cause: the outer ones add nothing.
+/// Returns the text of the innermost cause. The outer errors only wrap it.
 fn innermost(mut error: &dyn std::error::Error) -> String {
     while let Some(inner) = error.source() {
         error = inner;
@@ -267,7 +273,6 @@ mod tests {
     use super::*;
     use crate::tls::endpoint::{Endpoint, Reply};
 
-    /// Provides credentials that have already expired.
     #[derive(Debug, Default)]
     struct Short(AtomicUsize);
 

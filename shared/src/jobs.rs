@@ -1,11 +1,11 @@
-//! Jobs: functions on a schedule. Each tick runs once, however many schedulers
-//! there are and however often they are invoked.
+//! Runs jobs, which are functions on a schedule.
 //!
-//! One invocation a minute finds the ticks that are due and runs them
-//! concurrently, each under the lease of its job's row (`tick.rs`).
+//! Each tick of a job runs once, however many schedulers there are and however often they are
+//! invoked. The scheduler is invoked once a minute. It runs the jobs that are due concurrently,
+//! each under the lease of the job's row (`protocol/tick.rs`).
 //!
-//! `schedule.rs` computes when a job is due, `due.rs` decides what to do about it,
-//! and `ticker.rs` does it.
+//! `schedule.rs` computes when a job is due, `due.rs` decides which tick to run, and `ticker.rs`
+//! runs it.
 
 pub mod due;
 pub mod roster;
@@ -38,13 +38,15 @@ pub use ticker::{Report, TickError, TickRun, Ticker};
 pub enum Outcome {
     /// The tick is done.
     Done,
-    /// Apply these writes and record the tick in one transaction. At most 99
-    /// writes of different items, none of them the job's own row.
+    /// The tick is done once these writes have taken effect.
+    ///
+    /// The writes and the tick's record are one transaction. There may be at most 99 writes, all of
+    /// different items, and none of the job's own row.
     Commit(Vec<Write>),
 }
 
 impl Outcome {
-    /// Applies these writes and records the tick in one transaction.
+    /// Creates an outcome that makes these writes and records the tick in one transaction.
     pub fn commit(writes: impl IntoIterator<Item = Write>) -> Self {
         Self::Commit(writes.into_iter().collect())
     }
@@ -56,30 +58,31 @@ impl From<()> for Outcome {
     }
 }
 
-/// The reaction to a tick whose run crashed: its process died, or it lost its
-/// lease. A function that returns an error, panics or times out has failed; that
-/// is recorded and is not a crash.
+/// The reaction to a crashed tick: the process died during the tick, or lost the job's lease.
+///
+/// A function that returns an error, panics or times out has not crashed but failed. A failed tick
+/// is recorded and not run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnCrash {
-    /// Run the tick again once its lease has expired, three times in all, so that
-    /// its effects happen at least once.
+    /// Run the tick again once the job's lease has expired, for effects that must happen at least
+    /// once. A tick is started three times at most.
     Again,
-    /// Do not run it again: for effects that must not happen twice.
+    /// Do not run the tick again, for effects that must not happen twice.
     Skip,
 }
 
-/// The reaction to ticks at which no scheduler ran.
+/// The reaction to missed ticks, which are those at which no scheduler ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Missed {
-    /// Run once for all of them.
+    /// Run the newest missed tick only.
     Once,
-    /// Run each of them, oldest first, at most a hundred.
+    /// Run each missed tick, oldest first, but at most a hundred.
     Each,
-    /// Skip them.
+    /// Run no missed tick.
     Skip,
 }
 
-/// The arguments of a job's function.
+/// Tells a job's function about the tick that it runs.
 #[derive(Debug, Clone)]
 pub struct Context {
     job: Arc<str>,
@@ -88,8 +91,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Creates a context that is never cancelled, for tests that call a job's
-    /// function directly.
+    /// Creates a context that is never cancelled, for tests that call a job's function directly.
     pub fn detached(job: &str, tick: Timestamp, token: FencingToken, time: Duration, env: Env) -> Self {
         Self { job: job.into(), tick, start: handler::Context::detached(token, time, env) }
     }
@@ -99,35 +101,36 @@ impl Context {
         &self.job
     }
 
-    /// Returns when this tick was due; the same for late and repeated runs.
+    /// Returns when this tick was due. All runs of the tick get the same time, however late.
     pub fn tick(&self) -> Timestamp {
         self.tick
     }
 
-    /// Returns the fencing token of this run, which is greater than that of any
-    /// earlier run of this job.
+    /// Returns the fencing token of this run, which is greater than the token of every earlier run of
+    /// the job.
     pub fn token(&self) -> FencingToken {
         self.start.token()
     }
 
-    /// Returns the time until this run counts as failed.
+    /// Returns how much time is left until this run is cancelled and counts as failed.
     pub fn time_left(&self) -> Duration {
         self.start.time_left()
     }
 
-    /// Returns whether the lease was lost or the time is up.
+    /// Returns whether this run was cancelled, because its time is up or the job's lease was lost.
     pub fn is_cancelled(&self) -> bool {
         self.start.is_cancelled()
     }
 
-    /// Waits until the lease is lost or the time is up. An async function is
-    /// dropped then anyway; one that blocks its thread can poll
-    /// [`Context::is_cancelled`].
+    /// Waits until this run is cancelled, because its time is up or the job's lease was lost.
+    ///
+    /// An async function is dropped then. A function that blocks its thread is not, and should call
+    /// [`Context::is_cancelled`] from time to time.
     pub async fn cancelled(&self) {
         self.start.cancelled().await;
     }
 
-    /// Returns the clock and the source of randomness to use.
+    /// Returns the clock and the source of randomness that the function should use.
     pub fn env(&self) -> &Env {
         self.start.env()
     }
@@ -135,15 +138,19 @@ impl Context {
 
 type Function = dyn Fn(Context) -> BoxFuture<'static, Result<Outcome, JobError>> + Send + Sync;
 
-/// The default length of a job's lease. A job of less than ten seconds never
-/// renews it, and a crashed tick runs again within two minutes.
+/// The default length of a job's lease.
+///
+/// A run of less than ten seconds needs no renewal, and a crashed tick runs again within about two
+/// minutes.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// The longest lease of a job. Even with the largest allowed clock skew it does
-/// not exceed the longest lease that rows may have.
+/// The longest lease that a job may have.
+///
+/// Even if the clock that writes it is ahead, such a lease does not exceed the longest lease that a
+/// row may hold.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
-/// A function with a schedule.
+/// A function that a scheduler runs on a schedule.
 #[derive(Clone)]
 pub struct Job {
     name: String,
@@ -158,10 +165,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// Creates a job. Its name identifies its row and must never be reused for
-    /// another job. `schedule` is a cron expression of five fields, in UTC unless
-    /// [`Job::in_zone`] is called, or a rate: `every 5 minutes`, `every hour`,
-    /// `every 2 days`. Both are checked at start.
+    /// Creates a job.
+    ///
+    /// `name` identifies the job's row and must never be used for another job. `schedule` is a cron
+    /// expression of five fields or a rate, such as `every 5 minutes`, `every hour` or
+    /// `every 2 days`. A cron expression is in UTC unless [`Job::in_zone`] sets another time zone.
+    /// The scheduler checks name and schedule when it starts.
     pub fn new<F, Fut, T, E>(name: &str, schedule: &str, function: F) -> Self
     where
         F: Fn(Context) -> Fut + Send + Sync + 'static,
@@ -186,42 +195,43 @@ impl Job {
         }
     }
 
-    /// Sets the time zone of the cron expression.
+    /// Sets the time zone of the job's cron expression, such as `Europe/Berlin`.
     #[must_use]
     pub fn in_zone(mut self, zone: &str) -> Self {
         self.zone = Some(zone.to_owned());
         self
     }
 
-    /// Sets how long the lease lasts without a renewal; 30 s by default.
+    /// Sets the length of the job's lease, which is 30 s by default.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Sets the time limit of one run; by default the scheduler's own.
+    /// Sets the time limit of one run. By default a run may last as long as the scheduler's
+    /// invocation.
     #[must_use]
     pub fn time(mut self, time: Duration) -> Self {
         self.time = Some(time);
         self
     }
 
-    /// Sets the reaction to missed ticks; [`Missed::Once`] by default.
+    /// Sets the reaction to missed ticks, which is [`Missed::Once`] by default.
     #[must_use]
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Sets the reaction to a crash; [`OnCrash::Again`] by default.
+    /// Sets the reaction to a crashed tick, which is [`OnCrash::Again`] by default.
     #[must_use]
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.on_crash = on_crash;
         self
     }
 
-    /// Keeps the job on whatever `JOBS` says, for jobs that the deployment itself needs.
+    /// Keeps the job on, whatever `JOBS` says. This is for jobs that the deployment itself needs.
     #[must_use]
     pub fn always_on(mut self) -> Self {
         self.always = true;
@@ -270,7 +280,6 @@ impl fmt::Debug for Job {
     }
 }
 
-/// A job after validation.
 #[derive(Clone)]
 struct Planned {
     name: Arc<str>,
@@ -281,51 +290,52 @@ struct Planned {
     function: Arc<Function>,
 }
 
-/// The reason for rejecting a job.
+/// The reason why a job is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidJob {
-    /// The name has other characters or is too long; it is part of a row's key.
+    /// The name is empty, too long, or has other characters than a row's key may have.
     #[error("a job's name is 1 to {LONGEST_NAME} of a-z, 0-9, '-' and '_'")]
     Name,
-    /// Another job has this name.
+    /// Another job of the scheduler has the same name.
     #[error("two jobs have this name; rename one")]
     Twice,
-    /// The schedule is invalid.
+    /// The job's schedule is invalid.
     #[error("schedule: {0}")]
     Schedule(#[from] InvalidSchedule),
-    /// The lease is too short to be renewed, or longer than any may be.
+    /// The job's lease is too short to be renewed in time, or longer than [`LONGEST_LEASE`].
     #[error("lease: must be from 1 to {} s", LONGEST_LEASE.as_secs())]
     Lease,
-    /// The function would be stopped before the job ends.
+    /// The time limit is zero or exceeds this time, after which the invocation would be stopped.
     #[error("time: must be more than 0 and at most {} s, which is FUNCTION_TIMEOUT_SECONDS less {} s to record the tick", .0.as_secs(), MARGIN.as_secs())]
     Time(Duration),
-    /// `JOBS` names a job that does not exist; this is the nearest name, with the list.
+    /// `JOBS` names a job that does not exist. The text suggests the nearest name and lists all
+    /// jobs.
     #[error("JOBS names it, but no job has this name{0}")]
     Unknown(String),
 }
 
-/// An invalid job in a scheduler.
+/// The error of an invalid job, with the job's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("job `{job}`: {reason}")]
 pub struct InvalidJobs {
     /// The job's name.
     pub job: String,
-    /// The reason.
+    /// The reason why the job is invalid.
     #[source]
     pub reason: InvalidJob,
 }
 
-/// The jobs of a scheduler.
+/// The list of a scheduler's jobs.
 #[derive(Debug, Clone, Default)]
 pub struct Jobs(Vec<Job>);
 
 impl Jobs {
-    /// Creates an empty list.
+    /// Creates an empty list of jobs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a job.
+    /// Adds `job` to the list.
     #[must_use]
     #[expect(clippy::should_implement_trait, reason = "a list is added to, it is no sum")]
     pub fn add(mut self, job: Job) -> Self {
@@ -333,7 +343,7 @@ impl Jobs {
         self
     }
 
-    /// Validates the jobs for a scheduler whose runs last at most `function_time`.
+    /// Validates the jobs, for a scheduler whose invocations last at most `function_time`.
     fn planned(&self, function_time: Duration, switch: &Switch) -> Result<Vec<Planned>, InvalidJobs> {
         let invalid = |job: &str, reason| InvalidJobs { job: job.to_owned(), reason };
         let mut planned: Vec<Planned> = Vec::with_capacity(self.0.len());
@@ -354,7 +364,7 @@ impl Jobs {
     }
 }
 
-// A lease written by a clock that is ahead must not exceed the longest lease.
+// Even if the clock that writes it is ahead, a job's lease must not exceed the longest lease.
 const _: () = assert!(
     LONGEST_LEASE.as_secs() + crate::time::CLOCKS_APART.as_secs() < crate::protocol::state::LONGEST_LEASE.as_secs()
 );

@@ -1,5 +1,7 @@
-//! Leases for code other than workers that touches an entity: a user's request, a
-//! job, an invoice run, a script.
+//! Grants exclusive leases on entities to code that is not a worker.
+//!
+//! Such code is, for example, a user's request, an invoice run or a script. While it holds the
+//! lease, no worker and no other holder changes the entity.
 //!
 //! ```no_run
 //! # use webhook_serializer::{EntityKey, Leases, Terms};
@@ -7,7 +9,7 @@
 //! let subscription = EntityKey::parse("invoice_gen/SUB-1234")?;
 //! let invoice = leases
 //!     .run(&subscription, Terms::default(), |lease| async move {
-//!         // No other holder works now. Send the token along with every effect.
+//!         // No other holder works on the entity now. Send the token along with every effect.
 //!         Ok::<_, std::convert::Infallible>(format!("drawn up under token {}", lease.token()))
 //!     })
 //!     .await?;
@@ -15,13 +17,12 @@
 //! # }
 //! ```
 //!
-//! [`Leases::run`] acquires the lease, renews it while the work runs, and releases
-//! it. If the lease is lost, the work is dropped and the caller gets
-//! [`LeaseError::Lost`], never success. Leases fail closed: if the store does not
-//! answer, the work does not start.
+//! [`Leases::run`] acquires the lease, renews the lease while the work runs, and releases it. If
+//! the lease is lost, the work is dropped and the caller gets [`LeaseError::Lost`], never success.
+//! If the store does not answer, the work does not start.
 //!
-//! An uncontended lease costs two requests, one to acquire and one to release.
-//! The module `acquire` waits for leases, `guard` holds them, `look` shows them.
+//! Without contention, a lease costs two requests: one to acquire and one to release. The module
+//! `acquire` waits for leases, `guard` holds them, and `look` shows them.
 
 mod acquire;
 mod guard;
@@ -48,18 +49,17 @@ use crate::{
     time::Timestamp,
 };
 
-/// The part of the caller's time kept for the release and one retry of it.
+/// The part of the caller's time that is reserved for the release and one retry.
 const RESERVE: Duration = Duration::from_secs(1);
 
-/// The longest time spent on one write.
+/// How long a write is retried.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The terms of a lease.
+/// The length of a lease, the time to wait for it, and the caller's time limit.
 ///
-/// By default a lease lasts 15 s and is renewed after a third of that: a dead
-/// holder is replaced within seconds, two renewals may fail before the lease is
-/// lost, and work of less than five seconds needs no renewal. The default wait is
-/// 30 s, about as long as a person waits for a page.
+/// By default a lease lasts 15 s, and is renewed each time a third of its length has passed. So a
+/// dead holder is replaced within seconds, and work of less than five seconds needs no renewal.
+/// The default wait is 30 s, about as long as a person waits for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     length: Duration,
@@ -74,29 +74,32 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// Returns the default terms without a wait: a contended lease fails at once.
+    /// Returns the default terms without a wait. If another holder has the lease, the request
+    /// fails at once.
     pub fn at_once() -> Self {
         Self { wait: Duration::ZERO, ..Self::default() }
     }
 
-    /// Sets the length of the lease, clamped to between 1 s and 15 minutes. The
-    /// lease is renewed after a third of it.
+    /// Sets the length of the lease, clamped to between 1 s and 15 minutes.
+    ///
+    /// The lease is renewed each time a third of its length has passed.
     #[must_use]
     pub fn lease(mut self, length: Duration) -> Self {
         self.length = length.clamp(Duration::from_secs(1), crate::protocol::state::LONGEST_LEASE);
         self
     }
 
-    /// Sets the longest wait.
+    /// Sets how long to wait for a lease that another holder has.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Limits everything to the caller's remaining time, such as that of a
-    /// function with a deadline: the wait, the lease and its renewals end before
-    /// it, and the work is dropped in time for the release.
+    /// Limits the wait and the lease to the caller's remaining time.
+    ///
+    /// Set this limit if the process is stopped at a deadline, as a Lambda function is. The work is
+    /// then dropped early enough to release the lease.
     #[must_use]
     pub fn within(mut self, time_left: Duration) -> Self {
         self.within = Some(time_left);
@@ -104,60 +107,58 @@ impl Terms {
     }
 }
 
-/// The reason why a lease was not granted or was lost. Each variant calls for
-/// another reaction.
+/// The reason why a lease was not granted, was lost, or may not have been released.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// Another holder still had the lease when the wait ended. Nothing was
-    /// started; try again later.
+    /// Another holder still had the lease when the wait ended. The work was not started. Try again
+    /// later.
     #[error("held by {by} until {until}")]
     Contended {
-        /// A description of the holder, for people.
+        /// The description of the holder, for people to read.
         by: String,
-        /// The end of its lease by its own clock, unless it renews it.
+        /// When that holder's lease expires unless it is renewed, by the holder's clock.
         until: Timestamp,
     },
-    /// The lease was lost. The work under it was dropped; other holders may
-    /// already work on the entity.
+    /// The lease was lost. The work was dropped, and another holder may already work on the
+    /// entity.
     #[error("the lease was lost")]
     Lost,
-    /// The caller's time ended before the work did. The work was dropped and the
-    /// lease released.
+    /// The caller's time ended before the work was done. Any work was dropped.
     #[error("the caller's time ended before the work was done")]
     OutOfTime,
-    /// The store throttles. Nothing was started; try again later and less often.
+    /// The store throttles requests. The work was not started. Try again later and less often.
     #[error("the store throttles")]
     Throttled,
-    /// The store did not answer. Nothing was started; if the request was granted
-    /// unseen, it keeps others out for the length of the lease.
+    /// The store did not answer. The work was not started. If the lease was granted all the same,
+    /// it keeps other holders out until it expires.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
-    /// The final write, a release or a commit, was not answered. The work is
-    /// done, and it is unknown whether that write landed.
+    /// The store did not answer the last write, which was a release or a commit. The work is done,
+    /// but the write may or may not have taken effect.
     #[error("the work was done, but the store did not confirm its last write: {0}")]
     Unknown(String),
-    /// The store rejects the request for good, or holds a row that cannot be
-    /// read: missing tables or permissions, or data of a newer version.
+    /// The store refuses the request, or a row cannot be read. A retry does not help: a table or a
+    /// permission is missing, or a newer version of the program wrote the row.
     #[error("{0}")]
     Refused(String),
 }
 
-/// An error of [`Leases::run`].
+/// The reason why work under a lease did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError<E> {
-    /// The lease was not granted or was lost.
+    /// The lease was not granted, was lost, or may not have been released.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The work failed. The lease was released.
+    /// The work returned this error. The lease was released.
     #[error("{0}")]
     Work(E),
-    /// A condition of the work's own writes did not hold. None of them landed,
-    /// and the lease was released.
+    /// A condition of the work's own writes did not hold. None of the writes took effect, and the
+    /// lease was released.
     #[error("a condition of the work's own writes did not hold")]
     NotCommitted,
 }
 
-/// Grants leases on entities.
+/// Grants exclusive leases on entities.
 #[derive(Clone)]
 pub struct Leases {
     store: Store,
@@ -168,23 +169,25 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Creates leases in `store`. `holder` describes the holder to people, in at
-    /// most 60 bytes.
+    /// Creates a value that grants leases in `store`.
+    ///
+    /// `holder` describes the holder to people, in at most 60 bytes.
     #[doc(hidden)]
     pub fn new(store: Store, holder: &str) -> Self {
         let kept = Duration::from_secs(30 * 86_400);
         Self { store, waker: None, info: HolderInfo::new(holder), kept, observer: Arc::new(Log) }
     }
 
-    /// Sets the description of the holder that people see, at most 60 bytes.
+    /// Sets the description of the holder for people to read, of at most 60 bytes.
     #[must_use]
     pub fn held_by(mut self, holder: &str) -> Self {
         self.info = HolderInfo::new(holder);
         self
     }
 
-    /// Wakes a worker after a release if deliveries wait. Without a waker, the wake-ups
-    /// that were requeued during the lease find them later.
+    /// Sets the waker that wakes a worker after a release if deliveries wait.
+    ///
+    /// Without a waker, deliveries wait for the wake-ups that were requeued during the lease.
     #[must_use]
     #[doc(hidden)]
     pub fn waking(mut self, waker: Waker) -> Self {
@@ -192,8 +195,9 @@ impl Leases {
         self
     }
 
-    /// Sets how long an idle entity's row is kept: the deployment's retention; 30
-    /// days by default.
+    /// Sets how long the row of an idle entity is kept, which is 30 days by default.
+    ///
+    /// The time must be the deployment's retention.
     #[must_use]
     pub fn kept_for(mut self, retention: Duration) -> Self {
         self.kept = retention;
@@ -210,14 +214,14 @@ impl Leases {
 
     /// Acquires the lease of `key`, runs `work`, and releases the lease.
     ///
-    /// `work` receives the lease for its fencing token. It runs on the caller's
-    /// task: work that blocks the thread prevents renewals and belongs in
-    /// `tokio::task::spawn_blocking`. If it panics, the lease expires by itself.
+    /// `work` receives the lease, which has the fencing token. It runs on the caller's task. Code that
+    /// blocks the thread prevents renewals, so call it with `tokio::task::spawn_blocking`. If `work`
+    /// panics, the lease lasts until it expires.
     ///
     /// # Errors
     ///
-    /// [`RunError::Work`] with the error of `work`; [`RunError::Lease`] if the
-    /// lease was not granted, or was lost before its release.
+    /// Returns [`RunError::Work`] with the error of `work`. Returns [`RunError::Lease`] if the lease
+    /// was not granted, was lost, or may not have been released.
     pub async fn run<T, E, W>(
         &self,
         key: &EntityKey,
@@ -234,19 +238,21 @@ impl Leases {
                 Ok(value)
             }
             Err(error) => {
-                // The caller learns of the failed work; a failed release would change nothing.
+                // The caller gets the work's error. An error of the release would not matter to it.
                 let _ = guard.release().await;
                 Err(RunError::Work(error))
             }
         }
     }
 
-    /// Like [`Leases::run`], for work that is needed only once: returns `None` if another holder
-    /// has the lease.
+    /// Runs `work` under the lease of `key`, or returns `None` at once if another holder has the lease.
+    ///
+    /// This suits work that need not be done again if another holder is already doing it. Otherwise the
+    /// function works as [`Leases::run`] does.
     ///
     /// # Errors
     ///
-    /// Those of [`Leases::run`], except [`LeaseError::Contended`].
+    /// Returns the errors of [`Leases::run`] except [`LeaseError::Contended`].
     pub async fn run_unless_held<T, E, W>(
         &self,
         key: &EntityKey,
@@ -263,14 +269,15 @@ impl Leases {
         }
     }
 
-    /// Like [`Leases::run`], but the writes that `work` returns land together with
-    /// the release, in one transaction that fails if the lease was lost. At most
-    /// 99 writes.
+    /// Runs `work` under the lease of `key`, then makes the writes that it returns.
+    ///
+    /// At most 99 writes and the release are one transaction, which fails if the lease was lost.
+    /// Otherwise the function works as [`Leases::run`] does.
     ///
     /// # Errors
     ///
-    /// Those of [`Leases::run`]; [`RunError::NotCommitted`] if a condition of the
-    /// work's own writes did not hold.
+    /// Returns the errors of [`Leases::run`]. Also returns [`RunError::NotCommitted`] if a condition
+    /// of the work's own writes did not hold.
     pub async fn commit<T, E, W>(
         &self,
         key: &EntityKey,
@@ -295,7 +302,7 @@ impl Leases {
 }
 
 impl LeaseError {
-    /// Converts the error of a request for a lease.
+    /// Converts the store's error for a request for a lease, before which no work was started.
     fn before(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(TableError::Throttled | TableError::Conflict) => Self::Throttled,
@@ -305,7 +312,7 @@ impl LeaseError {
         }
     }
 
-    /// Converts the error of a holder's last write, whose outcome is unknown.
+    /// Converts the store's error for the last write of a holder, whose work is done.
     fn after(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(error) => Self::Unknown(error.to_string()),

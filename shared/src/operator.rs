@@ -1,5 +1,7 @@
-//! An operator's operations: inspect an entity, redrive, discard, skip, rewind, hold,
-//! unblock, erase, restore.
+//! Runs the operations of an operator.
+//!
+//! They inspect, hold, unblock, rewind and erase entities, redrive, skip and discard deliveries,
+//! and restore tables.
 
 mod acts;
 mod erase;
@@ -51,10 +53,10 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE: u32 = 100;
 
-/// The delay of a precautionary wake-up: longer than an operator's write takes.
+/// The delay of the wake-up that is sent before an operation's write. The write takes less time.
 const SAFETY_DELAY: Duration = Duration::from_secs(30);
 
-/// The most tries on a row that changes between its read and its write.
+/// How often an operation tries to write a row that other processes keep changing.
 const TRIES: u32 = 5;
 
 /// Runs an operator's operations.
@@ -66,46 +68,47 @@ pub struct Operator {
     retention: Duration,
     parked_retention: Option<Duration>,
     reason: Option<Reason>,
-    /// The number of segments of a table scan.
+    /// The number of segments in which tables are scanned.
     parts: u32,
 }
 
-/// The error of an operation.
+/// The reason why an operator's operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperatorError {
-    /// The store could not be reached.
+    /// A request to the store failed, or a row is corrupt.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The delivery could not be appended. It is still parked.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// A worker has parked the delivery but not settled it yet. Nothing was changed; try
-    /// again a little later.
+    /// A worker has stored the parked copy but not settled the delivery yet. Nothing was changed.
+    /// Try again a little later.
     #[error("its outcome is not decided yet; nothing was redriven")]
     Undecided,
-    /// The worker that parked the delivery did not settle it, and another settled it
-    /// differently. It is no longer parked.
+    /// The worker that stored the parked copy lost its lease, and another worker settled the
+    /// delivery with this outcome. The delivery is not parked any more.
     #[error("it was settled as {0}, not parked; nothing was redriven")]
     DecidedOtherwise(Settlement),
-    /// The delivery was redriven, discarded or erased since it was read.
+    /// The delivery has been redriven, discarded or erased since it was read.
     #[error("it is not parked any more; nothing was redriven")]
     NotParked,
-    /// Deliveries wait, the lease is held, or the entity is on hold.
+    /// The entity is in use: deliveries wait, the lease is held, the entity is on hold, or its row
+    /// keeps changing.
     #[error("the order is on hold, leased, or has waiting deliveries; nothing was erased")]
     InUse,
     /// The entity has no row.
     #[error("no such order is stored; check its key")]
     Unknown,
-    /// The entity is a job; the operation is for orders only.
+    /// The entity is a job, to which the operation does not apply.
     #[error("that is a job; this operation is for orders only. `serializer jobs` runs jobs")]
     IsAJob,
     /// The lease could not be acquired, or was lost.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The precautionary wake-up could not be sent. Nothing was changed.
+    /// The wake-up that must precede the change could not be sent. Nothing was changed.
     #[error("{0}; nothing was changed, try again")]
     NobodyToWake(QueueError),
-    /// The change is written, but the wake-up could not be sent. The sweep finds the entity.
+    /// The change was made, but the wake-up could not be sent. The sweep finds the entity later.
     #[error("done, but {0}; the sweep will find it within the hour")]
     Queue(#[from] QueueError),
 }
@@ -116,27 +119,28 @@ impl From<CorruptRow> for OperatorError {
     }
 }
 
-/// A parked delivery.
+/// A parked delivery, as read from its row.
 #[derive(Debug, Clone)]
 pub struct Parked {
-    /// Its sequence.
+    /// The delivery's sequence.
     pub sequence: Sequence,
-    /// The time at which it was parked.
+    /// When the delivery was parked.
     pub parked_at: Option<Timestamp>,
-    /// The time of expiry; `None`: never, an operator decides.
+    /// When the parked delivery expires. `None` if it is kept until an operator redrives or discards
+    /// it.
     pub kept_until: Option<Timestamp>,
-    /// The reason for parking it.
+    /// Why the delivery was parked.
     pub error: String,
     row: Row,
     delivery: Delivery,
 }
 
 impl Parked {
-    /// Parses an inbox row; `None`: it is not a parked delivery's.
+    /// Parses an inbox row. Returns `None` if the row does not belong to a parked delivery.
     ///
     /// # Errors
     ///
-    /// The row is corrupt.
+    /// Returns an error if the row is corrupt.
     pub fn of(row: &Row) -> Result<Option<Self>, CorruptRow> {
         match row.text(a::ENTITY).filter(|_| is_parked(row)) {
             Some(entity) => Self::parse(&EntityKey::parse(entity)?, row),
@@ -156,39 +160,39 @@ impl Parked {
         }))
     }
 
-    /// Returns the delivery, without its body if that has parts.
+    /// Returns the delivery. A body that is stored in parts is missing.
     pub fn delivery(&self) -> &Delivery {
         &self.delivery
     }
 }
 
-/// A snapshot of an entity.
+/// The row, waiting items and parked deliveries of an entity.
 #[derive(Debug, Clone)]
 pub struct Inspected {
-    /// The row, if there is one.
+    /// The entity's row, if there is one.
     pub state: Option<EntityState>,
-    /// The next waiting items, at most 100.
+    /// The first waiting items, at most 100.
     pub waiting: Vec<Item>,
-    /// The earlier outcomes of those deliveries among `waiting` that were rewound.
+    /// The earlier outcomes of those items in `waiting` that were rewound.
     pub again: BTreeMap<Sequence, Settlement>,
-    /// The parked deliveries.
+    /// The entity's parked deliveries.
     pub parked: Vec<Parked>,
 }
 
-/// The outcome of a parked delivery, according to the entity's row.
+/// What an entity's row says about the outcome of a parked delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParkedOutcome {
-    /// The worker that parked it has not settled it yet.
+    /// The worker that stored the parked copy has not settled the delivery yet.
     Undecided,
-    /// The delivery was settled.
+    /// The delivery was settled with this outcome.
     Settled(Settlement),
-    /// The entity's row has dropped the receipt, which may be stored as a separate row.
+    /// The entity's row has dropped the receipt, which may have a row of its own.
     InReceiptRow,
-    /// The entity has no row.
+    /// The entity has no row, so the outcome is unknown.
     Forgotten,
 }
 
-/// Returns the outcome of the parked delivery at `sequence`.
+/// Returns what the entity's row says about the outcome of the parked delivery at `sequence`.
 pub fn parked_outcome(state: Option<&EntityState>, sequence: Sequence) -> ParkedOutcome {
     match state {
         None => ParkedOutcome::Forgotten,
@@ -200,27 +204,29 @@ pub fn parked_outcome(state: Option<&EntityState>, sequence: Sequence) -> Parked
     }
 }
 
-/// Returns whether a parked delivery with this outcome may be redriven; `None`: its receipt
-/// has expired.
+/// Returns whether a delivery with a parked copy and this outcome may be redriven. The outcome is
+/// `None` if the receipt has expired.
 pub fn is_put_back(settlement: Option<Settlement>) -> bool {
     settlement.is_none_or(|settlement| settlement == Settlement::Parked)
 }
 
 impl Operator {
-    /// Creates an operator.
+    /// Creates an operator. `retention` is the deployment's retention of deliveries and receipts.
     pub fn new(store: Store, waker: Waker, inbox: Inbox, retention: Duration) -> Self {
         Self { store, waker, inbox, retention, parked_retention: None, reason: None, parts: pass::PARTS }
     }
 
-    /// Sets how long deliveries that this operator parks are kept; `None`, the default: until
-    /// an operator decides.
+    /// Sets how long deliveries that this operator parks are kept.
+    ///
+    /// `None`, which is the default, keeps them until an operator redrives or discards them.
     #[must_use]
     pub fn parked_for(self, parked_retention: Option<Duration>) -> Self {
         Self { parked_retention, ..self }
     }
 
-    /// Reads an entity's row, waiting items and parked deliveries. They are read one after the
-    /// other while workers go on, so they may not fit together.
+    /// Reads an entity's row, waiting items and parked deliveries.
+    ///
+    /// They are read one after the other while workers go on, so they may contradict each other.
     pub async fn inspect(&self, entity: &EntityKey) -> Result<Inspected, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?;
         let waiting = match &state {
@@ -238,9 +244,9 @@ impl Operator {
         Ok(Inspected { state, waiting, again, parked: self.parked(entity).await? })
     }
 
-    /// Reads all receipts of an entity's settled deliveries, in order.
+    /// Reads all receipts of an entity's settled deliveries, in order of their sequences.
     pub async fn receipts(&self, entity: &EntityKey) -> Result<Vec<Receipt>, OperatorError> {
-        // Read the entity's row first: a receipt that leaves it later already has a separate row.
+        // Read the entity's row first. A receipt that leaves the row later already has its own row.
         let state = self.store.entity(entity, PATIENCE).await?;
         let mut receipts: BTreeMap<Sequence, Receipt> = BTreeMap::new();
         let mut after = None;
@@ -261,7 +267,7 @@ impl Operator {
         Ok(receipts.into_values().filter(|receipt| is_settled(receipt.sequence)).collect())
     }
 
-    /// Reads an entity's parked deliveries, in order.
+    /// Reads an entity's parked deliveries, in order of their sequences.
     pub async fn parked(&self, entity: &EntityKey) -> Result<Vec<Parked>, OperatorError> {
         let mut parked: Vec<Parked> = Vec::new();
         loop {
@@ -289,7 +295,7 @@ impl Operator {
         Ok(entities)
     }
 
-    /// Reads all parked deliveries, by entity. Reads the whole inbox table.
+    /// Reads the parked deliveries of all entities, sorted by entity. Reads the whole inbox table.
     pub async fn all_parked(&self) -> Result<Vec<Parked>, OperatorError> {
         let mut parked = Vec::new();
         let mut pass = self.pass(TableName::Inbox);
@@ -304,14 +310,17 @@ impl Operator {
         Ok(parked)
     }
 
-    /// Appends a parked delivery under the next redrive number, then removes its parked row. A
-    /// second call finds nothing parked, or is recognised as a repeat of the first.
+    /// Appends a parked delivery under the next redrive number, then removes its parked row.
     ///
-    /// `to` is another inbox, for deliveries whose order could not be determined.
+    /// A second call does no harm: it either finds nothing parked, or appends a repeat of the first.
+    /// `to` moves the delivery to another entity, for deliveries whose entity could not be
+    /// determined.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::IsAJob`] if `to` is in the namespace `cron`.
+    /// Returns [`OperatorError::IsAJob`] if `to` is a job. Returns [`OperatorError::NotParked`],
+    /// [`OperatorError::Undecided`] or [`OperatorError::DecidedOtherwise`] if the delivery is not
+    /// parked. Returns another error if the store or the queue could not be reached.
     pub async fn redrive(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
         let outcome = |appended: &Appended| match to {
             Some(to) => format!("put into the inbox of {to}, as {}", appended.sequence),
@@ -335,7 +344,8 @@ impl Operator {
             return Err(OperatorError::DecidedOtherwise(settlement));
         }
         let parts = if keys.is_empty() { Vec::new() } else { self.store.get_many(&keys, PATIENCE).await? };
-        // After the receipt: if that was erased or has expired, the list may be as old.
+        // Read the parked row after the receipt. If the receipt is missing, the delivery may have been
+        // erased since the caller read it.
         if !self.is_parked(parked).await? {
             return Err(OperatorError::NotParked);
         }
@@ -352,11 +362,13 @@ impl Operator {
         }
     }
 
-    /// Returns how a parked delivery was settled; `None`: its receipt has expired. The parked row
-    /// alone proves nothing: a holder that lost its lease before the settle may have
+    /// Returns how a delivery with a parked copy was settled. Returns `None` if its receipt has
+    /// expired.
+    ///
+    /// The parked copy alone proves nothing. A holder that lost its lease before the settle may have
     /// written it.
     async fn settled_as(&self, delivery: &Delivery) -> Result<Option<Settlement>, OperatorError> {
-        // The entity's row first: sequences up to its head are settled for good.
+        // Read the entity's row first. The sequences up to its `head` are settled for good.
         let state = self.store.entity(delivery.entity(), PATIENCE).await?;
         Ok(match parked_outcome(state.as_ref(), delivery.sequence()) {
             ParkedOutcome::Undecided => return Err(OperatorError::Undecided),
@@ -375,17 +387,17 @@ impl Operator {
         Ok(row.is_some_and(|row| row.get(a::NONCE) == parked.row.get(a::NONCE)))
     }
 
-    /// Removes a parked delivery's row, then its parts: without the row nothing refers
-    /// to them.
+    /// Removes a parked delivery's row, then the parts of its body, to which no other row refers.
     async fn forget(&self, parked: &Parked, parts: &[Key]) -> Result<(), OperatorError> {
         self.store.run(&Remove::of(&parked.row)?, PATIENCE).await?;
         self.remove_parts(parts).await
     }
 
-    /// Removes the parked row of a delivery that was settled differently. The parts of its
-    /// body stay: the delivery's own row refers to them, and can be rewound.
+    /// Removes the parked row of a delivery that was not settled as parked.
+    ///
+    /// The parts of the body stay, because the delivery's own row refers to them and can be rewound.
     async fn forget_left_over(&self, parked: &Parked) -> Result<(), OperatorError> {
-        // From now on no row that refers to them lives longer than the retention.
+        // Without the parked row, no row that refers to the parts lives longer than the retention.
         let until = self.store.env().now() + self.retention + PARTS_OUTLIVE;
         for part in parked.delivery.part_keys() {
             self.store.run(&ExpireAgain { part, until }, PATIENCE).await?;
@@ -394,14 +406,18 @@ impl Operator {
         Ok(())
     }
 
-    /// Sends a delayed wake-up before a write that lets an entity continue, in case this process
-    /// ends between the write and its own wake-up.
+    /// Sends a delayed wake-up before a write that lets an entity continue.
+    ///
+    /// After the write, another wake-up is sent. The delayed one takes effect if this process dies in
+    /// between.
     async fn wake_later(&self, entity: &EntityKey) -> Result<(), OperatorError> {
         self.waker.wake(entity, SAFETY_DELAY, PATIENCE).await.map_err(OperatorError::NobodyToWake)
     }
 
-    /// Unblocks an entity, and wakes a worker. If it was blocked because retention may have
-    /// deleted a delivery, the empty sequence gets a tombstone first.
+    /// Unblocks an entity, and wakes a worker.
+    ///
+    /// If the entity is blocked as `expired`, because TTL may have deleted a delivery, its empty
+    /// sequence first gets a tombstone.
     pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
         let outcome = |unblocked: &Unblocked| match unblocked {
             Unblocked::Unblocked(state) => format!("continues at {}", state.next()),
@@ -421,7 +437,7 @@ impl Operator {
         let mut unblocked = Unblocked::NotBlocked(Some(state));
         for _ in 0..TRIES {
             match &unblocked {
-                // An exclusive lease was granted in between, or it was blocked again.
+                // Another holder has changed the token meanwhile, or the entity was blocked again.
                 Unblocked::NotBlocked(Some(state)) if state.blocked.is_some() => {
                     self.wake_later(entity).await?;
                     let unblock = Unblock { entity, seen: state.token };

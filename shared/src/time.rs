@@ -1,5 +1,7 @@
-//! Clocks and randomness as arguments. Nothing else in the workspace reads a clock
-//! or draws a random number, so simulations control both.
+//! Provides the clock and the source of randomness, which code gets as an argument.
+//!
+//! No other code of the workspace reads a clock or draws a random number. So simulations control
+//! both.
 
 pub(crate) mod duration;
 
@@ -12,44 +14,44 @@ use std::{
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-/// A wall-clock time in milliseconds since the Unix epoch. It decides how soon a
-/// dead holder is replaced, never who may write.
+/// A wall-clock time, in milliseconds since the Unix epoch.
+///
+/// Wall-clock times decide how soon a dead holder is replaced, but never who may write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The end of the year 9999. Later times cannot be written as a date and are
-    /// rejected.
+    /// The end of the year 9999. A later time cannot be written as a date in RFC 3339.
     pub const LATEST: Timestamp = Timestamp(253_402_300_799_999);
 
-    /// Creates a timestamp from milliseconds since the epoch.
+    /// Creates a timestamp from milliseconds since the Unix epoch.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Creates a timestamp from whole seconds since the epoch.
+    /// Creates a timestamp from whole seconds since the Unix epoch.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1000))
     }
 
-    /// Returns the milliseconds since the epoch.
+    /// Returns the milliseconds since the Unix epoch.
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// Returns the seconds since the epoch, rounded up, as DynamoDB's TTL needs them.
+    /// Returns the seconds since the Unix epoch, rounded up. DynamoDB's TTL uses this unit.
     pub const fn as_secs_rounded_up(self) -> u64 {
         self.0.div_ceil(1000)
     }
 
-    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is the later one.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// The text is not a time.
+/// The error of a text that is not a timestamp.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a time; write it in UTC, such as 2026-11-22T12:00:00Z")]
 pub struct InvalidTimestamp(String);
@@ -57,7 +59,7 @@ pub struct InvalidTimestamp(String);
 impl std::str::FromStr for Timestamp {
     type Err = InvalidTimestamp;
 
-    /// Parses RFC 3339 in UTC; the `T` may be a space.
+    /// Parses a time in UTC in the format of RFC 3339. A space may replace the `T`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || InvalidTimestamp(text.to_owned());
         let time = humantime::parse_rfc3339_weak(text.trim()).map_err(|_| invalid())?;
@@ -80,7 +82,8 @@ impl From<Timestamp> for SystemTime {
 }
 
 impl fmt::Display for Timestamp {
-    /// Writes RFC 3339, or milliseconds for a time that has no date.
+    /// Writes the time in the format of RFC 3339. A time after [`Timestamp::LATEST`] is written in
+    /// milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self > Self::LATEST {
             return write!(f, "{} ms", self.0);
@@ -89,26 +92,26 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The largest clock skew between two machines that is taken for normal.
+/// The largest clock skew between two machines that the program allows for.
 pub(crate) const CLOCKS_APART: Duration = Duration::from_secs(60);
 
-/// A clock and a timer.
+/// Provides the wall-clock time, a monotonic clock and a timer.
 pub trait Clock: Send + Sync + 'static {
     /// Returns the wall-clock time.
     fn now(&self) -> Timestamp;
 
-    /// Returns the time since a fixed moment of this process; it never decreases.
+    /// Returns the time since a fixed moment of this process. The time never decreases.
     fn monotonic(&self) -> Duration;
 
-    /// Waits at least `duration`.
+    /// Waits for at least `duration`.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// The machine's clocks.
+/// The clock of the machine on which the program runs.
 #[derive(Debug)]
 pub struct SystemClock(Mutex<Passed>);
 
-/// The last readings of both clocks, and the time counted until then.
+/// The last readings of the monotonic and the wall clock, and the time counted until then.
 #[derive(Debug)]
 struct Passed {
     instant: Instant,
@@ -117,7 +120,7 @@ struct Passed {
 }
 
 impl SystemClock {
-    /// Creates a clock that starts counting now.
+    /// Creates a clock whose monotonic time starts at zero now.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     pub fn start() -> Self {
         Self(Mutex::new(Passed { instant: Instant::now(), wall: SystemTime::now(), counted: Duration::ZERO }))
@@ -131,10 +134,11 @@ impl Clock for SystemClock {
         Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Includes time in which the machine was frozen, which the monotonic clock
-    /// of a paused virtual machine may miss: between two readings, the clock that
-    /// advanced further counts. A wall clock that is set forward makes a holder
-    /// give up early, which is safe; one that is set back has no effect.
+    /// Returns the time since a fixed moment, including time in which the machine was frozen.
+    ///
+    /// The monotonic clock of a paused virtual machine may stand still. So between two readings, the
+    /// monotonic or the wall clock counts, whichever advanced further. If the wall clock is set
+    /// forward, a holder gives its lease up early, which is safe. Setting it back has no effect.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     fn monotonic(&self) -> Duration {
         let mut passed = self.0.lock().expect("no one panics while holding this");
@@ -158,8 +162,9 @@ pub trait Random: Send + Sync + 'static {
     fn next(&self) -> u64;
 }
 
-/// The operating system's generator: identical instances must not draw the same
-/// nonce.
+/// The random generator of the operating system.
+///
+/// A generator seeded by this program could draw the same nonce in two copies of one process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemRandom;
 
@@ -169,12 +174,12 @@ impl Random for SystemRandom {
     }
 }
 
-/// A seeded generator, for tests and simulations.
+/// A random generator with a seed, for tests and simulations.
 #[derive(Debug)]
 pub struct SeededRandom(Mutex<fastrand::Rng>);
 
 impl SeededRandom {
-    /// Creates a generator with `seed`.
+    /// Creates a generator that starts from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(fastrand::Rng::with_seed(seed)))
     }
@@ -186,7 +191,7 @@ impl Random for SeededRandom {
     }
 }
 
-/// The clock and the randomness of one process.
+/// The clock and the source of randomness of a process.
 #[derive(Clone)]
 pub struct Env {
     clock: std::sync::Arc<dyn Clock>,
@@ -194,12 +199,12 @@ pub struct Env {
 }
 
 impl Env {
-    /// Returns the machine's own.
+    /// Returns the machine's clock and the operating system's random generator.
     pub fn system() -> Self {
         Self::new(SystemClock::start(), SystemRandom)
     }
 
-    /// Combines a clock and a random generator.
+    /// Creates an environment with this clock and this random generator.
     pub fn new(clock: impl Clock, random: impl Random) -> Self {
         Self { clock: std::sync::Arc::new(clock), random: std::sync::Arc::new(random) }
     }
@@ -209,12 +214,12 @@ impl Env {
         self.clock.now()
     }
 
-    /// Returns the time since a fixed moment of this process.
+    /// Returns the time since a fixed moment of this process. The time never decreases.
     pub fn monotonic(&self) -> Duration {
         self.clock.monotonic()
     }
 
-    /// Waits at least `duration`.
+    /// Waits for at least `duration`.
     pub fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         self.clock.sleep(duration)
     }
@@ -226,19 +231,21 @@ impl Env {
         Nonce::from_parts(self.now(), random)
     }
 
-    /// Draws a number in `0.0..1.0`.
+    /// Draws a random number from 0.0 up to, but not including, 1.0.
     pub fn fraction(&self) -> f64 {
         // 53 bits fill a double's mantissa exactly.
         (self.random.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns `duration` with jitter over its upper half, so that instances that
-    /// start together drift apart and none waits almost nothing.
+    /// Returns a random part of `duration`, between half of it and all of it.
+    ///
+    /// So processes that start to wait together end at different times, and none waits almost
+    /// nothing.
     pub fn jittered(&self, duration: Duration) -> Duration {
         duration.mul_f64(0.5 + self.fraction() / 2.0)
     }
 
-    /// Runs `future` for at most `limit`; `None` if that was not enough.
+    /// Awaits `future` for at most `limit`. Returns `None` if that time did not suffice.
     pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
         let mut alarm = self.sleep(limit);
@@ -256,24 +263,24 @@ impl fmt::Debug for Env {
     }
 }
 
-/// A unique id for one claim or one request for a lease. Its author recognises its own
-/// write by it after a lost reply. It is a ULID: the sweep reads its time, but no
-/// decision depends on that.
+/// The unique id of a write, by which its author recognises the write after a lost reply.
+///
+/// A nonce is a ULID, so it also tells when the write was made.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Nonce(String);
 
 impl Nonce {
-    /// Converts a nonce from a stored row.
+    /// Creates the nonce that a row holds.
     pub(crate) fn from_stored(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// Creates a nonce from a time and 80 random bits.
+    /// Creates a nonce from a time and the lowest 80 bits of `random`.
     pub fn from_parts(now: Timestamp, random: u128) -> Self {
         Self(ulid::Ulid::from_parts(now.as_millis(), random).to_string())
     }
 
-    /// Returns when it was drawn, by its author's clock.
+    /// Returns when the nonce was drawn, by its author's clock. Returns `None` if it is no ULID.
     pub fn drawn_at(&self) -> Option<Timestamp> {
         let ulid = ulid::Ulid::from_string(&self.0).ok()?;
         Some(Timestamp::from_millis(ulid.timestamp_ms()))

@@ -1,4 +1,4 @@
-//! Start-up of functions and scripts: reads the environment and connects.
+//! Starts functions and scripts: reads the environment, and connects to AWS.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     time::Env,
 };
 
-/// A configured deployment whose connections are not open yet.
+/// A deployment as the environment describes it, before its connections are open.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) config: StoreConfig,
@@ -42,7 +42,7 @@ impl Start {
         self.account.warm(&self.http, &self.env).await;
     }
 
-    /// Opens the connections while the sources document is read.
+    /// Opens the connections, and reads the sources document meanwhile.
     pub(crate) async fn warm_and_open(
         &self,
         origin: SourcesOrigin,
@@ -65,10 +65,10 @@ impl Start {
     }
 }
 
-/// A connected deployment: its tables and its queue.
+/// A connection to a deployment's tables and queue.
 ///
-/// `worker::run_with` and `scheduler::run_with` pass it to a function's `make`; a
-/// script calls [`Deployment::from_env`].
+/// Functions get it from `worker::run_with` and `scheduler::run_with`, which pass it to `make`.
+/// Scripts create it with [`Deployment::from_env`].
 #[derive(Debug, Clone)]
 pub struct Deployment {
     pub(crate) parts: Parts,
@@ -77,30 +77,32 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// Connects to the deployment that the environment describes, and opens the
-    /// connections. A service that cannot be reached shows at its first request.
+    /// Connects to the deployment that the environment describes.
     ///
-    /// Reads `ENTITIES_TABLE`, `INBOX_TABLE`, `QUEUE_URL`, `RETENTION_DAYS` (30 by default),
-    /// and the AWS SDKs' variables for region, credentials and endpoints. If no variable
-    /// holds keys, the feature `credentials` looks in profiles, containers and instances.
+    /// Reads `ENTITIES_TABLE`, `INBOX_TABLE`, `QUEUE_URL`, `RETENTION_DAYS` (30 by default), and the
+    /// AWS SDKs' variables for region, credentials and endpoints. If no variable holds an access key,
+    /// the feature `credentials` looks for credentials in profiles, containers and instances.
     ///
     /// # Errors
     ///
-    /// Names the first variable that is missing or invalid.
+    /// Returns an error that names the first variable that is missing or invalid. If a service cannot
+    /// be reached, only the first request to it fails.
     pub async fn from_env() -> Result<Self, InvalidConfig> {
         let start = Start::by(&Environment, account(&Environment).await?)?;
         start.warm().await;
         Ok(start.connect(Arc::new(Log)))
     }
 
-    /// Returns the deployment's leases. `holder` names the holder for people, in at most 60
-    /// bytes. A release wakes a worker if deliveries wait.
+    /// Returns a value that grants leases on the deployment's entities.
+    ///
+    /// `holder` describes the holder to people, in at most 60 bytes. The release of a lease wakes a
+    /// worker if deliveries wait.
     pub fn leases(&self, holder: &str) -> Leases {
         let Parts { store, waker, .. } = self.parts.clone();
         Leases::new(store, holder).waking(waker).kept_for(self.retention).observed_by(self.observer.clone())
     }
 
-    /// Returns the deployment's inboxes, to append deliveries that no webhook brings.
+    /// Returns a value that appends an application's own deliveries to the deployment's inboxes.
     pub fn inbox(&self) -> Inbox {
         let Parts { store, waker, .. } = self.parts.clone();
         Inbox::new(store, waker, self.retention, self.observer.clone())
@@ -108,26 +110,27 @@ impl Deployment {
 }
 
 impl Leases {
-    /// Connects to the leases in the table that `ENTITIES_TABLE` names, and opens the
-    /// connections.
+    /// Connects to the table of leases that `ENTITIES_TABLE` names.
     ///
-    /// Reads the AWS SDKs' variables for region, credentials and endpoints. If no variable
-    /// holds keys, the feature `credentials` looks in profiles, containers and instances.
-    /// With `QUEUE_URL`, a release wakes a worker if deliveries wait; with
-    /// `RETENTION_DAYS`, idle rows are kept as long as the deployment keeps them.
+    /// Also reads the AWS SDKs' variables for region, credentials and endpoints. If no variable holds
+    /// an access key, the feature `credentials` looks for credentials in profiles, containers and
+    /// instances.
     ///
-    /// The holder's name is the function's or the program's: see [`Leases::held_by`].
+    /// If `QUEUE_URL` is set, a release wakes a worker if deliveries wait. `RETENTION_DAYS` (30 by
+    /// default) is how long the rows of idle entities are kept, and must be the deployment's. The
+    /// leases' holder is described by the name of the function or program, unless
+    /// [`Leases::held_by`] sets another description.
     ///
     /// # Errors
     ///
-    /// Names the first variable that is missing or invalid.
+    /// Returns an error that names the first variable that is missing or invalid.
     pub async fn from_env() -> Result<Self, InvalidConfig> {
         let program = std::env::args().next().unwrap_or_default();
         Self::from(&Environment, &program).await
     }
 
     async fn from(variables: &impl Variables, program: &str) -> Result<Self, InvalidConfig> {
-        // Leases never touch an inbox.
+        // Leases use only the table of entities.
         let names = TableNames { entities: needed(variables, "ENTITIES_TABLE")?, inbox: String::new() };
         let retention = retention(variables)?;
         let account = account(variables).await?;
@@ -148,8 +151,9 @@ impl Leases {
     }
 }
 
-/// Finds the account of a program that may run outside Lambda. In a function the
-/// variables are always set; looking elsewhere would only slow its start.
+/// Finds the account of a program that may run outside Lambda.
+///
+/// In a Lambda function the variables are always set, and looking elsewhere would slow its start.
 async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
     #[cfg(feature = "credentials")]
     if variables.value("AWS_ACCESS_KEY_ID").is_none() {
@@ -162,7 +166,7 @@ async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
 mod tests {
     use super::*;
 
-    /// Variables whose endpoint is a port on which nothing listens.
+    /// Environment variables with an endpoint at a port on which nothing listens.
     const BASE: [(&str, &str); 5] = [
         ("AWS_REGION", "eu-central-1"),
         ("AWS_ACCESS_KEY_ID", "a"),
@@ -182,7 +186,7 @@ mod tests {
     #[tokio::test]
     async fn leases_name_the_missing_variable() {
         leases(&BASE).await.unwrap();
-        // The feature `credentials` looks for a missing key in other places.
+        // With the feature `credentials`, an access key need not be in a variable.
         let needed = if cfg!(feature = "credentials") { &[0, 2, 4][..] } else { &[0, 1, 2, 4] };
         for &needed in needed {
             let mut set = BASE.to_vec();

@@ -1,5 +1,6 @@
-//! Sends single requests to AWS services whose SDK client would be too large for one
-//! call. Requests use the SDK clients' connection pool and signer.
+//! Sends single requests to AWS services over the connection pool of the SDK's clients.
+//!
+//! It serves services whose own SDK client would be too large for a single call.
 
 use std::{convert::Infallible, fmt, time::Duration};
 
@@ -12,22 +13,22 @@ use aws_smithy_runtime_api::client::{orchestrator::OrchestratorError, result::Sd
 
 use super::{connections, innermost};
 
-/// An answer with any status.
+/// A service's answer to a request, with any status.
 #[derive(Clone, Default)]
 pub struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
-    /// The server's `Date`.
+    /// The header `Date`: the time by the server's clock.
     pub date: Option<String>,
-    /// `x-amzn-errortype`, the error code of REST services.
+    /// The header `x-amzn-errortype`: the error code of a REST service.
     pub error_type: Option<String>,
-    /// `x-amz-function-error`: the function ran and failed.
+    /// The header `x-amz-function-error`, which says that an invoked function ran and failed.
     pub function_error: Option<String>,
     /// The header `Retry-After`, in seconds.
     pub retry_after: Option<String>,
 }
 
-/// Omits the body, which may hold secrets.
+/// Shows only the status, because the body may hold secrets.
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
@@ -36,16 +37,16 @@ impl fmt::Debug for Answer {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoAnswer {
-    /// The request was sent, so the service may have received it.
+    /// Whether the request was sent. If so, the service may have received it.
     pub is_sent: bool,
     pub cause: String,
 }
 
-/// Sends `request` to `endpoint` once.
+/// Sends `request` to `endpoint` once, without retries.
 ///
 /// # Errors
 ///
-/// No whole answer came within `limit`.
+/// Returns an error if no complete answer came within `limit`.
 pub(super) async fn send(
     http: &SharedHttpClient,
     endpoint: &str,

@@ -1,8 +1,9 @@
-//! A pool of HTTP/1.1 connections for all clients. DynamoDB and SQS speak only that.
+//! Provides one pool of HTTP/1.1 connections for all AWS clients.
 //!
-//! The SDK's own connector supports HTTP/2 and proxies too, and each client builds three
-//! of them at start. This one does what the SDK requires of a connector: it keeps the
-//! read timeout, and closes a connection after a server error on it.
+//! DynamoDB and SQS support only HTTP/1.1. The SDK's own connector also supports HTTP/2 and
+//! proxies, and each client builds three of these connectors at start. The connector in this file
+//! does only what the SDK requires: it applies the read timeout, and closes a connection after a
+//! server error.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ use crate::tls::Roots;
 pub(super) struct Connections(legacy::Client<HttpsConnector<connect::HttpConnector>, Full<Bytes>>);
 
 impl Connections {
-    /// Creates a pool. The time for connecting is part of the attempt's timeout.
+    /// Creates a pool without a timeout for connecting, since the timeout of a request covers it.
     pub(super) fn new(roots: Roots) -> Self {
         let mut tcp = connect::HttpConnector::new();
         tcp.enforce_http(false);
@@ -53,7 +54,7 @@ impl HttpClient for Connections {
     }
 }
 
-/// The pool, with one client's read timeout.
+/// The connection pool, with the read timeout of one client.
 #[derive(Debug)]
 struct Connector {
     connections: Connections,
@@ -88,7 +89,8 @@ pub(super) fn is_unconnected(error: &ConnectorError) -> bool {
     source.and_then(|source| source.downcast_ref::<legacy::Error>()).is_some_and(legacy::Error::is_connect)
 }
 
-/// Converts a request whose body is in memory, as it always is with these services.
+/// Converts a request to the type that the pool sends. Its body must be in memory, as it always is
+/// with these services.
 fn buffered(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, ConnectorError> {
     let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
     let (head, body) = request.into_parts();
@@ -101,7 +103,7 @@ fn buffered(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, Connecto
     Ok(request)
 }
 
-/// Returns a handle that closes the connection a request was sent on.
+/// Returns a handle that closes the connection on which a request was sent.
 fn closable(used: &CaptureConnection) -> Option<ConnectionMetadata> {
     used.connection_metadata().as_ref()?;
     let used = used.clone();
@@ -154,7 +156,7 @@ mod tests {
         let endpoint = Endpoint::start(|post| Reply::status(if post == 0 { 500 } else { 200 }).body(2)).await;
         let account = Account::local(endpoint.url(), endpoint.url());
         let dynamodb = account.dynamodb(&account.http_client());
-        // The first answer is 500.
+        // The first answer has status 500, after which the connection is closed.
         for accepted in [1, 2, 2] {
             let _ = dynamodb.list_tables().send().await;
             assert_eq!(endpoint.accepted(), accepted);

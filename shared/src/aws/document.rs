@@ -1,5 +1,6 @@
-//! Reads the sources document from Parameter Store or Secrets Manager with one signed
-//! request, without the size of their SDK clients.
+//! Reads the sources document from Parameter Store or Secrets Manager.
+//!
+//! One signed request is enough. The SDK's clients of these services would make a function larger.
 
 use aws_sdk_dynamodb::config::SharedHttpClient;
 use futures_util::future::BoxFuture;
@@ -18,14 +19,14 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
-    /// A parameter, by name or ARN.
+    /// Parameter Store, whose parameters have a name or an ARN.
     Parameters,
-    /// A secret, by ARN.
+    /// Secrets Manager, whose secrets are given by their ARN.
     Secrets,
 }
 
 impl Service {
-    /// Returns the name in signatures and in the endpoint.
+    /// Returns the service's name in signatures and in its endpoint.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Parameters => "ssm",
@@ -48,7 +49,7 @@ impl Service {
         .to_string()
     }
 
-    /// Extracts the document from an answer with status 200.
+    /// Extracts the document from an answer of the service with status 200.
     fn document(self, answer: &[u8]) -> Option<String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
@@ -113,7 +114,7 @@ impl Remote {
             .ok_or_else(|| format!("the answer of {} contains no document", self.service.name()))
     }
 
-    /// Calls `target` once and returns any answer.
+    /// Sends one request for the operation `target`, and returns the answer, whatever its status.
     pub(super) async fn call(&self, target: &str, body: String) -> Result<call::Answer, String> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
         let asked = Call { method: "POST", path: "/", headers: &headers, body: &body };
@@ -121,7 +122,8 @@ impl Remote {
     }
 }
 
-/// Returns the error code, such as `ParameterNotFound`, or the status without one.
+/// Returns the error code of an answer, such as `ParameterNotFound`. If the answer has no code,
+/// returns its status.
 pub(super) fn error_code(answer: &call::Answer) -> String {
     #[derive(Deserialize)]
     struct Refusal {

@@ -1,7 +1,7 @@
-//! Tables in DynamoDB. Only this file and `dynamo/` use its client.
+//! Reads and writes the tables in DynamoDB. Only this file and `dynamo/` use DynamoDB's client.
 //!
-//! The client does not retry: `store.rs` repeats calls, knows which errors to repeat, and
-//! is what simulations run. `aws.rs` sets the client's timeouts.
+//! The client does not retry. Instead, `store.rs` does, because it knows which errors to retry and
+//! simulations run the same code. `aws.rs` sets the client's timeouts.
 
 mod expression;
 
@@ -51,7 +51,7 @@ impl DynamoTable {
         Self { client, names, meter: None }
     }
 
-    /// Counts requests and consumed capacity in `meter`.
+    /// Makes the table count its requests and consumed capacity in `meter`.
     #[must_use]
     pub fn metered(mut self, meter: Arc<Meter>) -> Self {
         self.meter = Some(meter);
@@ -66,7 +66,7 @@ impl DynamoTable {
         }
     }
 
-    /// Returns whether a handler's write names one of the protocol's tables, by name or ARN.
+    /// Returns whether a handler's own write is to one of the protocol's tables, given by name or ARN.
     fn intrudes(&self, write: &Write) -> bool {
         let TableName::Named(name) = &write.key.table else { return false };
         let name = name.rsplit('/').next().unwrap_or_default();
@@ -89,8 +89,10 @@ impl DynamoTable {
         }
     }
 
-    /// Counts a refused write, for which DynamoDB reports no capacity. It costs as much as writing
-    /// the item that was found.
+    /// Counts a refused write.
+    ///
+    /// DynamoDB reports no consumed capacity for it. A refused write costs as much as a write of the
+    /// item that was found.
     fn count_refusal(&self, met: Option<&Row>) {
         if let Some(meter) = &self.meter {
             meter.refused(met.map_or(1, Row::write_units));
@@ -312,8 +314,9 @@ impl DynamoTable {
         }
     }
 
-    /// Converts the reasons for a cancelled transaction. If a condition failed, the
-    /// transaction counts as refused, whatever the other reasons are.
+    /// Converts the reasons for which DynamoDB cancelled a transaction.
+    ///
+    /// If a condition failed, the transaction counts as refused, whatever the other reasons are.
     fn cancellation(&self, reasons: Vec<CancellationReason>) -> Result<Transacted, TableError> {
         let codes: Vec<&str> = reasons.iter().map(|reason| reason.code().unwrap_or("None")).collect();
         if codes.contains(&"ConditionalCheckFailed") {
@@ -357,7 +360,8 @@ impl DynamoTable {
         let table = self.name(&first.table);
         let mut wanted: Vec<_> = keys.iter().map(|key| attributes(&key.to_row())).collect();
         let mut rows = Vec::new();
-        // Each answer brings at least one row or throttles, so there are at most as many rounds as keys.
+        // Each answer brings at least one row unless DynamoDB throttles. So as many requests as keys
+        // are enough.
         for _ in 0..keys.len() {
             let request = KeysAndAttributes::builder().set_keys(Some(wanted)).consistent_read(true);
             let sent = self
@@ -402,7 +406,8 @@ impl DynamoTable {
 
     async fn scan_once(&self, table: &TableName, segment: &Segment) -> Result<Scanned, TableError> {
         let whole = |number| i32::try_from(number).unwrap_or(i32::MAX);
-        // The embedded DynamoDB scans all rows for each page of a segment, even if there is only one segment.
+        // The embedded DynamoDB scans all rows for each page of a segment, even of a single segment. So
+        // a single segment is scanned without naming it.
         let part = (segment.of > 1).then(|| (whole(segment.number), whole(segment.of)));
         let sent = self
             .client
@@ -423,8 +428,9 @@ impl DynamoTable {
     }
 }
 
-/// Classifies an error by how its caller must react. If the request may have reached
-/// the service and was not answered, its result is unknown.
+/// Classifies an error by how the caller must react.
+///
+/// If the request may have reached DynamoDB and was not answered, its result is unknown.
 fn classify<E: ProvideErrorMetadata>(error: &SdkError<E>) -> TableError {
     let SdkError::ServiceError(service) = error else {
         return match error {

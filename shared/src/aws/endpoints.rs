@@ -1,13 +1,13 @@
-//! The names of AWS's endpoints.
+//! Builds the names of the endpoints of AWS services.
 
 use crate::config::Variables;
 
-/// The variant of an endpoint's name.
+/// The variant of an endpoint's name: FIPS, dual-stack, both or neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Variant {
-    /// `AWS_USE_FIPS_ENDPOINT`
+    /// Whether `AWS_USE_FIPS_ENDPOINT` is set.
     pub fips: bool,
-    /// `AWS_USE_DUALSTACK_ENDPOINT`
+    /// Whether `AWS_USE_DUALSTACK_ENDPOINT` is set.
     pub dual_stack: bool,
 }
 
@@ -28,8 +28,9 @@ impl Variant {
     }
 }
 
-/// Returns the suffixes of IPv4 and dual-stack names in the region's partition, as in the
-/// SDK's tables.
+/// Returns the domains of the IPv4 and the dual-stack endpoints in the region's AWS partition.
+///
+/// The table is a copy of the one in the AWS SDK.
 fn suffixes(region: &str) -> (&'static str, &'static str) {
     const PARTITIONS: [(&str, &str, &str); 6] = [
         ("cn-", "amazonaws.com.cn", "api.amazonwebservices.com.cn"),
@@ -50,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the endpoints that the SDK's clients resolve.
+    /// Returns the endpoints that the SDK's clients of DynamoDB and SQS resolve.
     async fn asked(region: &str, variant: Variant) -> [String; 2] {
         let Variant { fips, dual_stack } = variant;
         let params = dynamodb::Params::builder().region(region.to_owned()).use_fips(fips).use_dual_stack(dual_stack);

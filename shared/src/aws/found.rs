@@ -1,6 +1,7 @@
-//! Finds credentials outside Lambda as every AWS SDK does: a profile, a web identity (EKS),
-//! a container's role (ECS, EKS) or an instance's role (EC2). The clients renew them before
-//! they expire.
+//! Finds region and credentials outside Lambda, in the places where every AWS SDK looks.
+//!
+//! The credentials come from a profile, a web identity (EKS), a container's role (ECS, EKS) or an
+//! instance's role (EC2). The clients renew the credentials before they expire.
 
 use super::{Account, bundle};
 use crate::{
@@ -8,11 +9,13 @@ use crate::{
     tls::Roots,
 };
 
+/// Finds the region and the credentials.
+///
 /// # Errors
 ///
-/// No region or no credentials were found.
+/// Returns an error if no region or no credentials were found.
 pub(super) async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
-    // Start time does not matter here, and the machine's authorities include a company's proxy.
+    // Outside Lambda, start time does not matter, and the machine may trust a company's proxy.
     let roots = bundle(variables)?.unwrap_or_else(Roots::machine);
     let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
     let found = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;

@@ -1,10 +1,10 @@
-//! Counts requests and consumed capacity, for benchmarks and tests.
+//! Counts requests to DynamoDB and SQS and their consumed capacity, for benchmarks and tests.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[derive(Debug, Default)]
 pub struct Meter {
-    // In halves: an eventually consistent read costs half a unit.
+    // Units are counted in halves, because an eventually consistent read costs half a unit.
     write_halves: AtomicU64,
     read_halves: AtomicU64,
     writes: AtomicU64,
@@ -17,18 +17,18 @@ pub struct Meter {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Reading {
-    /// Includes refused writes.
+    /// The consumed write units, including those of refused writes.
     pub write_units: f64,
     pub read_units: f64,
-    /// Write requests that landed.
+    /// The number of write requests that succeeded.
     pub writes: u64,
     pub reads: u64,
-    /// Write requests whose condition failed.
+    /// The number of write requests whose condition failed.
     pub refusals: u64,
-    /// Requests without an answer, throttled or in conflict.
+    /// The number of requests that failed otherwise: unanswered, throttled or in conflict.
     pub failures: u64,
     pub sends: u64,
-    /// Requests that extended the visibility timeout of a batch.
+    /// The number of requests that extended the visibility timeout of a batch.
     pub hidden: u64,
 }
 

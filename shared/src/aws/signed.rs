@@ -1,4 +1,4 @@
-//! Signed requests to a service without its SDK client.
+//! Sends signed requests to an AWS service without the service's SDK client.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use aws_sigv4::{
 use super::{Account, call, call::NoAnswer};
 use crate::time::Env;
 
-/// A service's endpoint and a signer for it.
+/// Sends signed requests to one AWS service.
 pub struct Signed {
     service: &'static str,
     endpoint: String,
@@ -24,19 +24,21 @@ pub struct Signed {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// `GET` or `POST`.
+    /// The HTTP method, `GET` or `POST`.
     pub method: &'a str,
-    /// Path and query.
+    /// The path and the query.
     pub path: &'a str,
-    /// Headers in addition to the signature's.
+    /// The headers, without those of the signature.
     pub headers: &'a [(&'a str, &'a str)],
-    /// Empty for none.
+    /// The body, which may be empty.
     pub body: &'a str,
 }
 
 impl Account {
-    /// Builds a signed request. `service` is the name in signatures and endpoints; `endpoint`
-    /// replaces the region's.
+    /// Creates a sender of signed requests to `service`, which is the name in signatures and
+    /// endpoints.
+    ///
+    /// `endpoint` replaces the service's endpoint in the region.
     pub fn signed(
         &self,
         http: &SharedHttpClient,
@@ -60,11 +62,12 @@ impl Signed {
         &self.endpoint
     }
 
-    /// Sends one request and returns any answer.
+    /// Sends one request, and returns the answer, whatever its status.
     ///
     /// # Errors
     ///
-    /// No whole answer came within `limit`.
+    /// Returns an error if the request could not be signed, or no complete answer came within
+    /// `limit`.
     pub async fn send(&self, asked: Call<'_>, limit: Duration) -> Result<call::Answer, NoAnswer> {
         let unsigned = || NoAnswer { is_sent: false, cause: "the request could not be signed".into() };
         let request = self.request(asked).await.ok_or_else(unsigned)?;

@@ -1,4 +1,4 @@
-//! Messages through SQS. Only this file uses its client.
+//! Sends messages through SQS. Only this file uses the client of SQS.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ impl SqsQueue {
         Self { client, url: url.into(), meter: None }
     }
 
-    /// Counts requests in `meter`.
+    /// Makes the queue count its requests in `meter`.
     #[must_use]
     pub fn metered(mut self, meter: Arc<Meter>) -> Self {
         self.meter = Some(meter);
@@ -103,7 +103,7 @@ fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
     })
 }
 
-// Several traits, so that a function contains only the code that it uses.
+// The queue's operations are several traits, so that a function contains only the code it uses.
 
 impl Queue for SqsQueue {
     fn send<'a>(&'a self, message: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {

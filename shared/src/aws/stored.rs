@@ -1,11 +1,10 @@
 //! Changes the sources document in Parameter Store or Secrets Manager without losing a
 //! concurrent change.
 //!
-//! A secret's new version is stored beside the current one. It becomes current only if
-//! the version that was read is still current. Parameters have no such condition, but
-//! their versions are numbered, so the number of the new version shows whether another
-//! writer's version came in between. That version is then returned, so that the caller
-//! can make the same change to it.
+//! A secret's new version is stored beside the current one. It becomes current only if the version
+//! that was read is still current. Parameters have no such condition, but their versions are
+//! numbered. So the number of the new version shows whether another writer stored a version in
+//! between. If so, the caller gets that version and can make the same change to it.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,18 +16,18 @@ use super::{
 use crate::{config::SourcesOrigin, time::Env};
 use aws_sdk_dynamodb::config::SharedHttpClient;
 
-/// The largest parameter in bytes, and the largest of the tier Advanced.
+/// The largest sizes of a parameter in the tiers Standard and Advanced, in bytes.
 pub const PARAMETER_BYTES: [usize; 2] = [4096, 8192];
 
-/// The largest secret in bytes.
+/// The largest size of a secret, in bytes.
 pub const SECRET_BYTES: usize = 65_536;
 
-/// The staging label of a secret's new version until it is current.
+/// The staging label of a secret's new version that is not current yet.
 const PENDING: &str = "SERIALIZERPENDING";
 
 const PAGES: u32 = 50;
 
-/// The most tries of a read that is not answered.
+/// How often a read is tried if the service does not answer.
 const TRIES: u32 = 3;
 
 pub struct Stored(Remote);
@@ -39,58 +38,58 @@ impl std::fmt::Debug for Stored {
     }
 }
 
-/// A version of the document.
+/// A version of the sources document.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Held {
     pub text: String,
     pub version: String,
-    /// A newer version has already replaced this one.
+    /// Whether a newer version has already replaced this one.
     pub is_replaced: bool,
-    /// A parameter's own name and type.
+    /// The name and the type of the parameter. `None` for a secret.
     parameter: Option<(String, String)>,
 }
 
-/// Omits the text, which holds secrets.
+/// Shows only the version, because the text holds secrets.
 impl std::fmt::Debug for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Held").field("version", &self.version).finish_non_exhaustive()
     }
 }
 
-/// The outcome of a replacement.
+/// The outcome of storing a new version of the sources document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replaced {
-    /// This version is current.
+    /// The new version is stored and current. Contains the version's name.
     Done(String),
-    /// Another writer stored this version in between. Make the change to this version and
-    /// replace it.
+    /// Another writer has stored this version meanwhile. The caller must make its change to this
+    /// version, and replace it.
     Overtaken(Held),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The permission that is missing.
+    /// The credentials lack this permission.
     #[error("it is not allowed: your credentials lack {0}")]
     Denied(&'static str),
     #[error("the document has {bytes} bytes, and {place} holds {limit}: {instead}")]
     TooLarge {
         bytes: usize,
-        /// The kind of resource.
+        /// The kind of resource that holds the document.
         place: &'static str,
         limit: usize,
-        /// Advice: another place for the document.
+        /// The advice where else to store the document.
         instead: &'static str,
     },
-    /// There is no such parameter or secret.
+    /// There is no parameter or secret of this name.
     #[error("there is none of that name in this region and account")]
     Missing,
-    /// The service's own message.
+    /// The service refuses the request for this reason, or does not answer.
     #[error("{0}")]
     Other(String),
 }
 
 impl Account {
-    /// Returns the stored document, or `None` if `origin` is a file.
+    /// Returns the place where the sources document is stored, or `None` if `origin` is a file.
     pub fn stored(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Option<Stored> {
         let (service, name) = match origin {
             SourcesOrigin::File(_) => return None,
@@ -137,7 +136,7 @@ struct Described {
     next_token: Option<String>,
 }
 
-/// Settings of a parameter, which every new version repeats.
+/// The settings of a parameter, which must be repeated when a new version is stored.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
 struct ParameterSettings {
@@ -146,7 +145,7 @@ struct ParameterSettings {
 }
 
 impl Stored {
-    /// Returns the current version, or `None` if nothing is stored.
+    /// Reads the current version of the document. Returns `None` if nothing is stored.
     pub async fn read(&self) -> Result<Option<Held>, Refused> {
         let read = match self.0.service {
             Service::Parameters => self.parameter(&self.0.name).await,
@@ -178,8 +177,8 @@ impl Stored {
     ///
     /// # Errors
     ///
-    /// The parameter could not be created. A secret is never created, because the functions
-    /// would need the ARN of the new secret.
+    /// Returns an error if the parameter could not be created, and always for a secret. Secrets are
+    /// never created here, because the functions would then need the ARN of the new secret.
     pub async fn create(&self, text: &str) -> Result<Replaced, Refused> {
         if self.0.service == Service::Secrets {
             let words = "there is no such secret in this region and account; make it first, with `aws secretsmanager \
@@ -197,11 +196,11 @@ impl Stored {
         }
     }
 
-    /// Replaces `held` by `text`.
+    /// Replaces the version `held` by `text`.
     ///
     /// # Errors
     ///
-    /// The current version is unchanged.
+    /// Returns an error if the service refuses the new version or does not answer.
     pub async fn replace(&self, held: &Held, text: &str) -> Result<Replaced, Refused> {
         match &held.parameter {
             Some((name, kind)) => self.put_parameter(held, name, kind, text).await,
@@ -212,7 +211,7 @@ impl Stored {
     async fn put_parameter(&self, held: &Held, name: &str, kind: &str, text: &str) -> Result<Replaced, Refused> {
         let settings = self.settings(name).await?;
         match settings.tier.as_deref() {
-            // With Intelligent-Tiering SSM chooses the tier that is needed.
+            // With Intelligent-Tiering, Parameter Store chooses the tier by the size.
             Some("Advanced" | "Intelligent-Tiering") => fits(text, "a parameter", PARAMETER_BYTES[1], MOVED)?,
             _ => fits(text, "a standard parameter", PARAMETER_BYTES[0], LARGER)?,
         }
@@ -223,7 +222,8 @@ impl Stored {
         if let (Some(key), "SecureString") = (settings.key_id, kind) {
             question["KeyId"] = key.into();
         }
-        // Read as late as possible: later writes of others show only in the new version's number.
+        // The version is read as late as possible. A later write by others shows only in the new
+        // version's number.
         let now = self.parameter(name).await?;
         if now.version != held.version {
             return Ok(Replaced::Overtaken(now));
@@ -236,15 +236,15 @@ impl Stored {
         if put.version == expected {
             return Ok(Replaced::Done(put.version.to_string()));
         }
-        // The other writer's last version has just been replaced. Return it, so that the caller makes the
-        // change to it.
+        // This write has replaced another writer's version. Return that version, so that the caller
+        // makes its change to it.
         let theirs = self.parameter(&format!("{name}:{}", put.version - 1)).await?;
         let own_name = Some((name.to_owned(), kind.to_owned()));
         let version = put.version.to_string();
         Ok(Replaced::Overtaken(Held { text: theirs.text, version, is_replaced: true, parameter: own_name }))
     }
 
-    /// Reads a parameter's settings. A page may be empty without being the last.
+    /// Reads a parameter's settings. A page of the result may be empty and still not be the last.
     async fn settings(&self, name: &str) -> Result<ParameterSettings, Refused> {
         let filter = json!([{ "Key": "Name", "Option": "Equals", "Values": [name] }]);
         let needed = "ssm:DescribeParameters, so that the parameter keeps its key and its tier";
@@ -262,7 +262,7 @@ impl Stored {
 
     async fn put_secret(&self, held: &Held, text: &str) -> Result<Replaced, Refused> {
         fits(text, "a secret", SECRET_BYTES, "leave sources out, or give some a stack of their own")?;
-        // Derived from the text, so that a repeated request writes the same version.
+        // The version's name is derived from the text, so that a repeated request stores the same version.
         let digest = <sha2::Sha256 as sha2::Digest>::digest([held.version.as_bytes(), b" ", text.as_bytes()].concat());
         let token: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let question = json!({
@@ -281,7 +281,7 @@ impl Stored {
             Err(refused @ Refused::Denied(_)) => return Err(refused),
             Err(refused) => refused,
         };
-        // The reply to the move may have been lost.
+        // The new version may have become current although the reply was lost.
         let now = self.secret().await?;
         match now.version {
             version if version == token => Ok(Replaced::Done(token)),
@@ -290,7 +290,8 @@ impl Stored {
         }
     }
 
-    /// Returns success if the parameter holds `text`: the reply to the write may have been lost.
+    /// Returns success if the parameter holds `text` after all, since only the write's reply may have
+    /// been lost. Otherwise returns the error `refused`.
     async fn unless_it_is_there(&self, text: &str, refused: Refused) -> Result<Replaced, Refused> {
         match self.read().await {
             Ok(Some(held)) if held.text == text => Ok(Replaced::Done(held.version)),

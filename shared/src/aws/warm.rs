@@ -1,4 +1,4 @@
-//! Opens connections during a function's initialisation, when it has the most CPU.
+//! Opens connections while a function initialises, when Lambda gives it the most processor time.
 
 use std::time::Duration;
 
@@ -7,19 +7,20 @@ use aws_sdk_dynamodb::config::{SharedHttpClient, http::HttpRequest};
 use super::{Account, call};
 use crate::time::Env;
 
-/// The most time for opening connections: longer than a TLS handshake within a region.
+/// The longest time for opening a connection. A TLS handshake within a region takes less.
 const PATIENCE: Duration = Duration::from_millis(700);
 
 impl Account {
-    /// Opens one connection to DynamoDB and one to SQS in the pool of `http`. The request
-    /// needs no permission and is free. Errors are ignored: the first real request reports
-    /// them.
+    /// Opens one connection to DynamoDB and one to SQS in the pool of `http`.
+    ///
+    /// The requests need no permission and are free. Errors are ignored, since the first real request
+    /// reports them.
     pub async fn warm(&self, http: &SharedHttpClient, env: &Env) {
         let queue = self.open(http, env, "sqs", &self.sqs_endpoint);
         tokio::join!(self.warm_table(http, env), queue);
     }
 
-    /// Like [`Account::warm`], without SQS.
+    /// Opens a connection to DynamoDB only, as [`Account::warm`] does.
     pub(super) async fn warm_table(&self, http: &SharedHttpClient, env: &Env) {
         self.open(http, env, "dynamodb", &self.dynamodb_endpoint).await;
     }

@@ -1,32 +1,31 @@
-//! Decides what to do about a job, without I/O.
+//! Decides which tick of a job an invocation of the scheduler runs. Uses no I/O.
 //!
-//! Ticks count from the time at which the invocation was due, never from the
-//! invoked process's clock. That clock only tells whether a lease has expired.
+//! Which ticks are due depends on the time for which the invocation was scheduled, never on the
+//! clock of the invoked process. That clock only decides whether a lease has expired.
 
 use std::time::Duration;
 
 use super::{Missed, OnCrash, schedule::Schedule};
 use crate::{protocol::tick::JobState, time::Timestamp};
 
-/// The time between two invocations. A tick's own invocation comes within it.
+/// The time between two invocations of the scheduler.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// The most missed ticks of one job that are run later; older ones are skipped.
+/// The largest number of a job's missed ticks that are run later. Older ticks are skipped.
 pub const MOST_MISSED: usize = 100;
 
-/// The most starts of one tick; after that it is recorded as crashed.
+/// The largest number of starts of one tick. Afterwards the tick is recorded as crashed.
 pub const MOST_STARTS: u32 = 3;
 
-/// The furthest ahead of the clock that an invocation may be dated. Synchronised
-/// clocks differ by less.
+/// How far in the future an invocation may be dated. Synchronised clocks differ by less.
 pub const MOST_AHEAD: Duration = Duration::from_secs(15 * 60);
 
-/// A job's schedule and its reactions.
+/// When a job runs, and what happens after missed and crashed ticks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// The schedule.
+    /// The job's schedule.
     pub schedule: Schedule,
-    /// The job is switched on.
+    /// Whether the job is switched on.
     pub is_on: bool,
     /// The reaction to missed ticks.
     pub missed: Missed,
@@ -34,39 +33,39 @@ pub struct Policy {
     pub on_crash: OnCrash,
 }
 
-/// The next step for a job.
+/// What an invocation does next about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing.
+    /// No tick is due.
     Nothing,
-    /// A tick is due, but another holder has the job.
+    /// A tick is due, but another holder has the job's lease.
     Held {
-        /// The tick.
+        /// The tick that is due.
         tick: Timestamp,
     },
     /// Start this tick.
     Start {
-        /// The tick.
+        /// The tick to start.
         tick: Timestamp,
-        /// The number of this start, counted from 1.
+        /// The number of this start of the tick, counted from 1.
         start: u32,
         /// The number of earlier ticks that are skipped.
         left_out: usize,
     },
     /// Record this tick as crashed.
     GiveUp {
-        /// The tick.
+        /// The tick that has crashed.
         tick: Timestamp,
     },
 }
 
 impl Policy {
-    /// Returns the definition as stored, for the command line, which has no job list.
+    /// Returns the definition to store in the job's row, from which the command lists the job.
     pub fn definition(&self) -> String {
         format!("{} {}", if self.is_on { "on" } else { "off" }, self.schedule)
     }
 
-    /// Returns the next step for an invocation that was due at `scheduled`.
+    /// Returns what the invocation scheduled for `scheduled` does next about the job.
     pub fn next(&self, state: &JobState, scheduled: Timestamp, now: Timestamp) -> Next {
         let held = state.entity.held.is_some();
         let runs = held && !state.has_expired(now);
@@ -75,7 +74,7 @@ impl Policy {
             return due.map_or(Next::Nothing, |(tick, _)| Next::Held { tick });
         }
         match state.unfinished() {
-            // A job that was switched off in between is not run again, now or later.
+            // A crashed tick of a job that has been switched off since is never run again.
             Some(tick) if !self.is_on || state.starts >= self.most_starts() => Next::GiveUp { tick },
             Some(tick) => Next::Start { tick, start: state.starts + 1, left_out: 0 },
             None => due.map_or(Next::Nothing, |(tick, left_out)| Next::Start { tick, start: 1, left_out }),
@@ -89,7 +88,7 @@ impl Policy {
         }
     }
 
-    /// Returns the tick to run next, and the number of earlier ticks that are skipped.
+    /// Returns the tick to run next, and how many earlier ticks that run makes up for.
     fn due(&self, state: &JobState, scheduled: Timestamp) -> Option<(Timestamp, usize)> {
         let asked = state.run_requested.is_some() && !state.is_recorded(scheduled);
         let by_schedule = if self.is_on { self.by_schedule(state, scheduled) } else { None };
@@ -99,7 +98,7 @@ impl Policy {
     fn by_schedule(&self, state: &JobState, scheduled: Timestamp) -> Option<(Timestamp, usize)> {
         let of_this_minute = first_of_its_minute(scheduled);
         let last = state.last_tick.unwrap_or(of_this_minute);
-        // A job with a new definition has not missed any of its ticks.
+        // A job whose definition is new cannot have missed a tick of it.
         let is_new = state.definition.as_deref() != Some(self.definition().as_str());
         let (missed, from) = match self.missed {
             _ if is_new => (Missed::Skip, last.max(of_this_minute)),
@@ -121,14 +120,16 @@ impl Policy {
     }
 }
 
-/// Returns the start (exclusive) of the minute that ends at `scheduled`. The invocation
-/// scheduled for that time is responsible for the ticks of this minute.
+/// Returns the start of the minute that ends at `scheduled`.
+///
+/// The invocation scheduled for this time runs the ticks after that start, up to `scheduled`.
 pub fn first_of_its_minute(scheduled: Timestamp) -> Timestamp {
     Timestamp::from_millis(scheduled.as_millis().saturating_sub(MINUTE.as_millis() as u64))
 }
 
-/// Returns whether an invocation is dated so far ahead that it must be ignored.
-/// Recording its tick would silence the job until then.
+/// Returns whether an invocation is dated so far in the future that it must be ignored.
+///
+/// If its ticks were recorded, the jobs would not run until that date.
 pub fn is_far_ahead(scheduled: Timestamp, now: Timestamp) -> bool {
     scheduled.since(now) > MOST_AHEAD
 }

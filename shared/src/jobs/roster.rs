@@ -1,5 +1,7 @@
-//! Lists jobs from their rows, for people without a scheduler at hand. A
-//! diagnosis, never a guard.
+//! Lists the jobs from their rows in the store, and requests runs.
+//!
+//! The command uses it, since it does not have the jobs' code. The list is for people to read and
+//! may already be out of date.
 
 use std::time::Duration;
 
@@ -18,28 +20,28 @@ use super::schedule::Schedule;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAGE: u32 = 100;
 
-/// A job that a scheduler has or had.
+/// A job that a scheduler has now or had once.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// The job's name.
     pub name: String,
-    /// The plan in its definition; `None` if that cannot be parsed.
+    /// The job's schedule and switch. `None` if the stored definition cannot be parsed.
     pub plan: Option<Plan>,
     /// The job's row.
     pub state: JobState,
 }
 
-/// A job's definition.
+/// A job's schedule, and whether the job is on.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The schedule.
+    /// The job's schedule.
     pub schedule: Schedule,
-    /// The job is switched on.
+    /// Whether the job is switched on.
     pub is_on: bool,
 }
 
 impl Plan {
-    /// Parses a stored definition.
+    /// Parses a definition as a job's row stores it.
     pub fn parse(definition: &str) -> Option<Self> {
         let (switch, schedule) = definition.split_once(' ')?;
         Some(Self { schedule: schedule.parse().ok()?, is_on: switch == "on" })
@@ -47,18 +49,18 @@ impl Plan {
 }
 
 impl Listed {
-    /// Returns when the job is due next; `None` if it is off.
+    /// Returns when the job is due next. Returns `None` if the job is off or its schedule unknown.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
         let plan = self.plan.as_ref().filter(|plan| plan.is_on)?;
         plan.schedule.first_after(now)
     }
 }
 
-/// Lists all jobs, by name.
+/// Lists all jobs, sorted by name.
 ///
 /// # Errors
 ///
-/// The store could not be reached.
+/// Returns an error if the store could not be reached or a job's row cannot be parsed.
 pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
     let mut jobs: Vec<Listed> = Vec::new();
     let mut after: Option<String> = None;
@@ -85,12 +87,13 @@ pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
     }
 }
 
-/// Requests a run of the job with the next minute's tick, even if it is off.
-/// Returns `None` if no scheduler ever had such a job.
+/// Requests a run of the job within the next minute, even if the job is off.
+///
+/// Returns `None` if no scheduler has ever had a job of this name.
 ///
 /// # Errors
 ///
-/// The store could not be reached.
+/// Returns an error if the store could not be reached.
 pub async fn request(store: &Store, name: &str) -> Result<Option<JobState>, StoreError> {
     let Ok(entity) = job_entity(name) else { return Ok(None) };
     store.run(&RequestRun { entity: &entity, now: store.env().now() }, PATIENCE).await

@@ -1,12 +1,12 @@
-//! Schedules: a cron expression in a time zone, or a rate.
+//! Computes when a job is due, from a cron expression in a time zone or from a rate.
 //!
-//! A cron expression has five fields and follows daylight saving time as Vixie
-//! cron does. Single values, lists and ranges of minutes and hours are times of
-//! day: if the clock skips one, it is due when the clock is set forward, and if
-//! the clock shows it twice, it is due the first time. A wildcard or a step makes
-//! an interval: a skipped time is not due, and a repeated one is due twice.
+//! A cron expression has five fields and follows daylight saving time as Vixie cron does. If
+//! minutes and hours are values, lists or ranges, they are times of day. When the clock is set
+//! forward and skips a time of day, the job is due at that moment. When the clock is set back and
+//! shows a time of day twice, the job is due the first time. If minutes or hours have a wildcard or
+//! a step, they are an interval: a skipped time is not due, and a repeated time is due twice.
 //!
-//! Rates count from the epoch, so no scheduler has to remember anything.
+//! Rates count from the Unix epoch, so no scheduler has to store when a job last ran.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -22,15 +22,15 @@ use jiff::{
 
 use crate::time::Timestamp;
 
-/// A job's schedule.
+/// A job's schedule: a cron expression in a time zone, or a rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule(Kind);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
-    /// Due whenever the local clock shows the time.
+    /// The job is due each time the local clock shows a matching time.
     Interval(Expression),
-    /// Due once a day for each time.
+    /// The job is due once a day for each matching time of day.
     TimesOfDay(Expression),
     Every(Duration),
 }
@@ -42,27 +42,27 @@ struct Expression {
     zone: TimeZone,
 }
 
-/// The reason for rejecting a schedule.
+/// The reason why a schedule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSchedule {
-    /// The text has neither five fields nor the form of a rate.
+    /// The text is neither a cron expression of five fields nor a rate.
     #[error("{0:?} is not a schedule: write five fields, such as `0 3 * * *`, or a rate such as `every 5 minutes`")]
     Form(String),
-    /// A field is invalid.
+    /// A field of the cron expression is invalid.
     #[error("{text:?} is not a cron expression: {reason}")]
     Cron {
-        /// The expression.
+        /// The cron expression.
         text: String,
-        /// The parser's message.
+        /// The message of the cron parser.
         reason: String,
     },
-    /// The time never occurs.
+    /// The schedule names a time that never occurs.
     #[error("{0:?} is never due")]
     Never(String),
     /// The time zone is unknown.
     #[error("{0:?} is not a time zone of the IANA database, such as `Europe/Berlin`")]
     Zone(String),
-    /// A rate cannot have a time zone.
+    /// The schedule is a rate, which cannot have a time zone.
     #[error("a rate has no time zone")]
     RateInZone,
 }
@@ -71,11 +71,11 @@ pub enum InvalidSchedule {
 const LONGEST_PERIOD: u64 = 366 * 24 * 60;
 
 impl Schedule {
-    /// Parses a cron expression in UTC, or a rate.
+    /// Parses a cron expression, whose time zone is UTC, or a rate.
     ///
     /// # Errors
     ///
-    /// The text is neither, or never due.
+    /// Returns an error if the text is neither, or if the schedule is never due.
     pub fn parse(text: &str) -> Result<Self, InvalidSchedule> {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words[..] {
@@ -117,11 +117,11 @@ impl Schedule {
         }
     }
 
-    /// Moves a cron expression to a time zone of the IANA database.
+    /// Sets the time zone of a cron expression, by its name in the IANA database.
     ///
     /// # Errors
     ///
-    /// The zone is unknown, or the schedule is a rate.
+    /// Returns an error if the time zone is unknown or the schedule is a rate.
     pub fn in_zone(self, name: &str) -> Result<Self, InvalidSchedule> {
         let zone = TimeZone::get(name).map_err(|_| InvalidSchedule::Zone(name.to_owned()))?;
         match self.0 {
@@ -167,8 +167,9 @@ impl Schedule {
     }
 }
 
-/// Searches in local time, which the zone then converts: croner itself treats only
-/// a single time of day that way, not a list of them.
+/// Computes times of day. The search runs in local time, and this code converts its results to UTC.
+///
+/// croner's own conversion handles only a single time of day correctly, not a list.
 impl Expression {
     fn first_time_of_day_after(&self, time: Timestamp) -> Option<Timestamp> {
         let time = to_jiff(time)?;
@@ -185,7 +186,7 @@ impl Expression {
     fn last_time_of_day_until(&self, time: Timestamp) -> Option<Timestamp> {
         let time = to_jiff(time)?;
         let mut wall = self.zone.to_datetime(time);
-        // In a repeated hour, the clock has already shown later times.
+        // In an hour that the clock shows twice, the clock has already shown later times once.
         if let AmbiguousOffset::Fold { before, .. } = self.zone.to_ambiguous_timestamp(wall).offset() {
             wall = before.to_datetime(time);
         }
@@ -200,7 +201,7 @@ impl Expression {
         }
     }
 
-    /// Returns when a local time of day is due.
+    /// Converts a local time of day to the moment at which it is due.
     fn due(&self, wall: DateTime) -> Option<jiff::Timestamp> {
         match self.zone.to_ambiguous_timestamp(wall).offset() {
             AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
@@ -250,7 +251,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Parses the displayed form: the expression and its zone, or the rate.
+/// Parses the form that `Display` writes: a cron expression with its time zone, or a rate.
 impl FromStr for Schedule {
     type Err = InvalidSchedule;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -273,8 +274,9 @@ mod tests {
         Schedule::parse(text).unwrap().in_zone("Europe/Berlin").unwrap()
     }
 
-    /// Returns all ticks of `schedule` between two times, oldest first, and asserts
-    /// that searching backwards and forwards finds the same.
+    /// Returns all ticks of `schedule` between two times, oldest first.
+    ///
+    /// Asserts that searching backwards and searching forwards find the same ticks.
     fn ticks(schedule: &Schedule, from: &str, until: &str) -> Vec<String> {
         let (from, until) = (at(from), at(until));
         let mut back: Vec<Timestamp> = schedule.back_from(until, from).collect();
@@ -307,7 +309,7 @@ mod tests {
 
     #[test]
     fn list_or_range_keeps_each_time_of_day() {
-        // 03:00 instead of 02:30 in spring; once in autumn.
+        // In spring 02:30 is due at 03:00. In autumn it is due once.
         let ticks_of = |expression, from, until| ticks(&berlin(expression), from, until);
         for (expression, spring, autumn) in [
             (
@@ -315,7 +317,7 @@ mod tests {
                 vec!["2026-03-29T01:00:00Z", "2026-03-29T12:30:00Z"],
                 vec!["2026-10-25T00:30:00Z", "2026-10-25T13:30:00Z"],
             ),
-            // Spring skips both times, which become one tick together with the time shown then.
+            // In spring, both skipped times are due at 03:00. They and 03:00 itself are one tick.
             (
                 "0,30 2-3 * * *",
                 vec!["2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"],
@@ -330,7 +332,7 @@ mod tests {
     #[test]
     fn search_from_repeated_hour_finds_both_neighbours() {
         let schedule = berlin("10,50 2,14 * * *");
-        // 02:20 for the second time: 02:50 was due before the clock was set back.
+        // The clock shows 02:20 for the second time. 02:50 was due before the clock was set back.
         let time = at("2026-10-25T01:20:00Z");
         assert_eq!(schedule.last_until(time), Some(at("2026-10-25T00:50:00Z")));
         assert_eq!(schedule.first_after(time), Some(at("2026-10-25T13:10:00Z")));

@@ -1,29 +1,31 @@
-//! Switches jobs on and off.
+//! Reads which jobs are switched on.
 
 use std::collections::BTreeSet;
 
 use crate::config::{InvalidConfig, Variables};
 
-/// The set of jobs that are on.
+/// The set of jobs that are switched on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Switch {
-    /// All jobs.
+    /// All jobs are on.
     On,
-    /// No jobs.
+    /// No job is on.
     Off,
-    /// Only these jobs.
+    /// Only the jobs of these names are on.
     Only(BTreeSet<String>),
-    /// All jobs except these.
+    /// All jobs except those of these names are on.
     Without(BTreeSet<String>),
 }
 
 impl Switch {
-    /// Reads `JOBS`: `on`, `off`, names of jobs (`report,invoices`), or names of
-    /// jobs to leave out (`-report,-invoices`). Without it, no job is on.
+    /// Reads the environment variable `JOBS`. If it is not set, no job is on.
+    ///
+    /// Its value is `on`, `off`, the names of the jobs that are on (`report,invoices`), or the names
+    /// of the jobs that are off (`-report,-invoices`).
     ///
     /// # Errors
     ///
-    /// `JOBS` has none of these forms.
+    /// Returns an error if `JOBS` has none of these forms.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         let Some(text) = variables.value("JOBS") else { return Ok(Self::Off) };
         match text.as_str() {

@@ -1,4 +1,4 @@
-//! Runs the due jobs in one invocation of a scheduler.
+//! Runs the jobs that are due at an invocation of the scheduler.
 
 use std::{fmt, ops::ControlFlow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -34,17 +34,18 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long a scheduler tries to reach the store.
+/// How long the scheduler retries a request to the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The most steps for one job in one invocation. Each but the first follows a tick, or
-/// another process's change of the row.
+/// The largest number of steps for one job in one invocation.
+///
+/// Each further step follows a tick that ended, or a change that another process made.
 const MOST_LOOKS: usize = super::due::MOST_MISSED + 10;
 
-/// The most rows of one batch read.
+/// The number of rows that one batch read may have (`BatchGetItem`).
 const ROWS_A_READ: usize = 100;
 
-/// A scheduler.
+/// Runs the jobs of a scheduler when they are due.
 #[derive(Clone)]
 pub struct Ticker {
     store: Store,
@@ -61,49 +62,49 @@ pub struct TickRun {
     pub job: Arc<str>,
     /// The time at which the tick was due.
     pub tick: Timestamp,
-    /// The result; [`TickOutcome::Crashed`] if the lease was lost, and then nothing is
-    /// recorded.
+    /// The result of the tick. If the lease was lost, the result is [`TickOutcome::Crashed`] and
+    /// is not recorded in the job's row.
     pub ending: TickOutcome,
 }
 
-/// The result of an invocation.
+/// What an invocation of the scheduler did.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The ticks that it ran, in order for each job.
+    /// The ticks that the invocation ran, oldest first for each job.
     pub ran: Vec<TickRun>,
-    /// The jobs whose rows could not be read or written.
+    /// The jobs that stopped because their rows could not be read or written, with the errors.
     pub errors: Vec<(Arc<str>, StoreError)>,
 }
 
-/// The reason for starting nothing.
+/// The reason why an invocation started no job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TickError {
-    /// The jobs' rows could not be read.
+    /// The rows of the jobs could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The invocation is dated further ahead than clock skew explains. Recording its ticks
-    /// would silence their jobs until then.
+    /// The invocation is dated further in the future than clock skew explains.
+    ///
+    /// If its ticks were recorded, the jobs would not run until that date.
     #[error("it is dated {scheduled}, more than {} minutes ahead of the clock, which shows {now}", MOST_AHEAD.as_secs() / 60)]
     FarAhead {
-        /// The time at which the invocation was due.
+        /// When the invocation was due.
         scheduled: Timestamp,
-        /// The time of the clock.
+        /// The time by this process's clock.
         now: Timestamp,
     },
 }
 
-/// The result of a job's function.
 enum Answer {
     Done(Outcome),
     Failed(String),
 }
 
 impl Ticker {
-    /// Creates a scheduler of `jobs`, whose invocations last at most `function_time`.
+    /// Creates a scheduler of `jobs` whose invocations last at most `function_time`.
     ///
     /// # Errors
     ///
-    /// The first invalid job.
+    /// Returns an error for the first job that is invalid.
     pub fn new(
         store: Store,
         jobs: &Jobs,
@@ -126,19 +127,22 @@ impl Ticker {
         self
     }
 
-    /// Sets how functions are isolated from each other.
+    /// Sets how the jobs' functions are isolated from each other.
     #[must_use]
     pub fn isolated(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
     }
 
-    /// Runs the due jobs of an invocation that was due at `scheduled`, concurrently, until
-    /// `deadline` by the monotonic clock. Jobs do not affect each other.
+    /// Runs the jobs that are due at the invocation scheduled for `scheduled`.
+    ///
+    /// The jobs run concurrently until `deadline`, by the monotonic clock. An error of one job does
+    /// not affect the others.
     ///
     /// # Errors
     ///
-    /// The rows could not be read, or the invocation is dated far ahead. Nothing was started.
+    /// Returns an error if the jobs' rows could not be read, or if `scheduled` is far in the future.
+    /// In both cases no job was started.
     pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<Report, TickError> {
         let now = self.store.env().now();
         if is_far_ahead(scheduled, now) {
@@ -167,7 +171,7 @@ impl Ticker {
     }
 }
 
-/// One job in one invocation.
+/// A job during one invocation of the scheduler.
 struct DueJob<'a> {
     ticker: &'a Ticker,
     job: &'a Planned,
@@ -177,7 +181,6 @@ struct DueJob<'a> {
 }
 
 impl DueJob<'_> {
-    /// Runs the job's due ticks, oldest first.
     async fn run_all(&mut self, row: Option<&Row>) -> Result<(), StoreError> {
         let mut state = row.map(JobState::parse).transpose()?;
         for _ in 0..MOST_LOOKS {
@@ -189,7 +192,8 @@ impl DueJob<'_> {
         Ok(())
     }
 
-    /// Takes the next step, and returns the row afterwards unless nothing is left to do.
+    /// Carries out the job's next step. Breaks if nothing is left to do; otherwise continues with
+    /// the job's row after the step.
     async fn step(&mut self, mut state: Option<JobState>) -> Result<ControlFlow<(), Option<JobState>>, StoreError> {
         const DONE: ControlFlow<(), Option<JobState>> = ControlFlow::Break(());
         let Self { ticker: Ticker { store, .. }, job, scheduled, deadline, .. } = *self;
@@ -241,7 +245,7 @@ impl DueJob<'_> {
 
     async fn define(&self, definition: &str, seen: Option<&JobState>) -> Result<Option<JobState>, StoreError> {
         let (store, job) = (&self.ticker.store, self.job);
-        // First, so that no job with a row is missing from the list.
+        // The job is listed before its row exists, so that no job with a row is missing from the list.
         store.run(&ListJob { job: &job.name }, PATIENCE).await?;
         let now = store.env().now();
         let from = first_of_its_minute(self.scheduled);
@@ -268,7 +272,7 @@ impl DueJob<'_> {
             return store.run(&start, PATIENCE).await;
         }
         tracing::warn!(job = &*job.name, %tick, holder = holder(&seen), "lease taken over");
-        // A tick that was recorded at its start ends without any other event.
+        // If the crashed tick was recorded at its start, this take-over is the only sign of its end.
         let crashed = seen.tick.filter(|crashed| seen.is_recorded(*crashed));
         let started = store.run(&TakeOverTick { start, seen }, PATIENCE).await?;
         if let (Started::Granted(..), Some(crashed)) = (&started, crashed) {
@@ -277,8 +281,8 @@ impl DueJob<'_> {
         Ok(started)
     }
 
-    /// Runs a tick and records it. Returns the row afterwards; `None` if the lease was
-    /// lost.
+    /// Runs a tick and records its result. Returns the job's row afterwards, or `None` if the lease
+    /// was lost.
     async fn run(
         &self,
         lease: Lease,
@@ -320,14 +324,15 @@ impl DueJob<'_> {
             }
         };
         let work = async {
-            // Lost threads are counted for each job: a stuck one must not keep others, such as the sweep, from running.
+            // Each job has its own count of lost threads, so that a job that blocks its threads does not
+            // keep the other jobs, such as the sweep, from running.
             match Threads::default().begin(ticker.isolation, work) {
                 Some(work) => work.within(limit, &env).await,
                 None => Worked::NotBegun,
             }
         };
         let worked = renewer.hold(work).await;
-        // Cancels a late function that blocks its thread; receivers refuse its older token.
+        // This cancels a function that has timed out and still runs.
         drop(canceller);
         Ok(match worked? {
             Worked::Late => Answer::Failed("its time was up".into()),
@@ -355,7 +360,7 @@ impl DueJob<'_> {
                 match self.commit(&done, writes, patience).await? {
                     Committed::Recorded => {
                         self.ended(tick, done.result.ending, Some(took));
-                        // A commit does not return the row.
+                        // A transaction does not return the row, so the row is read.
                         let row = store.get(&entity_row(&job.entity), patience).await?;
                         return Ok((TickOutcome::Done, row.as_ref().map(JobState::parse).transpose()?));
                     }
@@ -375,7 +380,7 @@ impl DueJob<'_> {
         }
     }
 
-    /// Records the tick and the function's own writes in one transaction.
+    /// Makes the function's own writes and records the tick, in one transaction.
     async fn commit(
         &self,
         done: &CompleteTick<'_>,
@@ -389,14 +394,15 @@ impl DueJob<'_> {
         match store.transact(&all, token.as_str(), patience).await {
             Ok(Transacted::Landed) => Ok(Committed::Recorded),
             Ok(Transacted::Refused(mut refusals)) => match refusals.first_mut().and_then(Option::take) {
-                // Judge the tick's own write first: an earlier try may have landed, or the lease may be lost.
+                // Judge the tick's own write first: an earlier request may have landed, or the lease may be
+                // lost.
                 Some(seen) => Ok(match done.judge(Written::Refused(seen))? {
                     Completed::Recorded(_) => Committed::Recorded,
                     Completed::Lost => Committed::Lost,
                 }),
                 None => Ok(Committed::Refused("a condition of its writes did not hold".into())),
             },
-            // The function's writes are invalid.
+            // DynamoDB refuses the function's own writes as invalid.
             Err(StoreError::Invalid(reason)) => Ok(Committed::Refused(reason)),
             Err(error) => Err(error),
         }

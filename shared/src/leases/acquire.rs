@@ -1,8 +1,8 @@
-//! Waits for a lease.
+//! Waits for an exclusive lease.
 //!
-//! Most leases are free, so the first request is the write itself. A refusal
-//! returns the row. After that the row is read, which costs a fifth of a write,
-//! and written only when the lease looks free or expired.
+//! Most leases are free, so the first request is already the write that acquires the lease. If
+//! the store refuses this write, the waiter reads the row from time to time, since a read costs a
+//! fifth of a write. It writes again only once the lease looks free or expired.
 
 use std::time::Duration;
 
@@ -26,26 +26,28 @@ use crate::{
     time::Timestamp,
 };
 
-/// The bounds of the poll interval, which is a tenth of the time waited so far:
-/// the delay stays in proportion and the polls are few. The lower bound is the
-/// time of a hand-over, the upper one what a person notices.
+/// The shortest interval between two polls: about as long as a hand-over takes.
+///
+/// The interval is a tenth of the time waited so far. So the polls are few, and the delay that they
+/// add stays small in proportion.
 const SOONEST: Duration = Duration::from_millis(20);
+/// The longest interval between two polls. A longer one would delay a person noticeably.
 const LATEST: Duration = Duration::from_millis(500);
 
-/// The largest value of `Wait::slowed`.
+/// The largest factor by which a throttling store lengthens the poll interval.
 const SLOWEST: u32 = 8;
 
 impl Leases {
-    /// Acquires the lease of `key`, waiting as long as `terms` allow. Release it
-    /// with [`Guard::release`]; a dropped guard's lease expires by itself.
+    /// Acquires the lease of `key`, and waits for it as long as `terms` allow.
     ///
-    /// A worker that drains the entity is asked to yield, and does so after its
-    /// current delivery. Waiters are served in no particular order.
+    /// Release the lease with [`Guard::release`]. If the guard is dropped instead, the lease lasts
+    /// until it expires. If a worker holds the lease, it is asked to yield after its current
+    /// delivery. Several waiters get the lease in no particular order.
     ///
     /// # Errors
     ///
-    /// No lease is known to have been granted: [`LeaseError::Contended`],
-    /// [`LeaseError::Throttled`], [`LeaseError::Unreachable`],
+    /// Returns an error if the lease was not granted: [`LeaseError::Contended`],
+    /// [`LeaseError::OutOfTime`], [`LeaseError::Throttled`], [`LeaseError::Unreachable`] or
     /// [`LeaseError::Refused`].
     pub async fn acquire(&self, key: &EntityKey, terms: Terms) -> Result<Guard, LeaseError> {
         let began = self.store.env().monotonic();
@@ -70,11 +72,11 @@ struct Wait<'a> {
     key: &'a EntityKey,
     length: Duration,
     began: Duration,
-    /// The latest time at which a granted lease must end.
+    /// When a granted lease must end at the latest, by the monotonic clock.
     end: Duration,
     give_up: Duration,
     polls: u32,
-    /// The factor that lengthens the poll interval while the store is busy.
+    /// The factor that lengthens the poll interval while the store throttles.
     slowed: u32,
 }
 
@@ -95,7 +97,7 @@ impl Wait<'_> {
                     self.look().await?.unwrap_or(Acquired::Held(seen))
                 }
                 WaitStep::TakeOver(seen) => {
-                    // The same holder id, so that a lost reply is recognised; a new time.
+                    // The request keeps its holder nonce, by which a landed request is recognised.
                     request = Acquire { now: self.now(), length: self.length()?, ..request };
                     sent = self.monotonic();
                     let answer = self.write(&TakeOver { request: request.clone(), seen }).await?;
@@ -104,7 +106,7 @@ impl Wait<'_> {
                     }
                     answer
                 }
-                // A worker has been woken and takes its turn first.
+                // A worker was woken for the waiting deliveries, and takes its turn first.
                 WaitStep::StandBack(until) => {
                     self.stand_back(until).await?;
                     self.look().await?.unwrap_or(Acquired::Waiting { until, awaited: None })
@@ -141,7 +143,8 @@ impl Wait<'_> {
         self.leases.store.env().monotonic()
     }
 
-    /// Returns the wanted length of the lease, cut to the caller's time.
+    /// Returns the length of the lease to request: the configured one, or the caller's remaining
+    /// time if that is less.
     fn length(&self) -> Result<Duration, LeaseError> {
         let left = self.end.saturating_sub(self.monotonic());
         if left.is_zero() { Err(LeaseError::OutOfTime) } else { Ok(self.length.min(left)) }
@@ -159,12 +162,12 @@ impl Wait<'_> {
         })
     }
 
-    /// Returns the time for one request: always enough for one attempt.
+    /// Returns how long to retry one request. The time suffices for at least one attempt.
     fn patience(&self) -> Duration {
         self.give_up.min(self.end).saturating_sub(self.monotonic()).clamp(ATTEMPT, PATIENCE)
     }
 
-    /// Waits before the next poll, and asks a draining worker to yield if needed.
+    /// Waits until the next poll. With `asked`, first asks the worker that holds the lease to yield.
     async fn pause(
         &mut self,
         held: &Held,
@@ -181,7 +184,7 @@ impl Wait<'_> {
             let until = now + left.min(LONGEST_YIELD);
             *asked = Some(until);
             let ask = RequestYield { entity: self.key, now, until };
-            // Yielding is a courtesy: an unanswered request is repeated when it has expired.
+            // A failed request to yield does not matter. A new one is sent once this one would expire.
             if let Err(StoreError::Invalid(reason)) = self.leases.store.run(&ask, ATTEMPT).await {
                 return Err(LeaseError::Refused(reason));
             }
@@ -193,7 +196,7 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// Waits for the deliveries' turn to end, or for the next poll.
+    /// Waits until the turn of the waiting deliveries ends, or until the next poll.
     async fn stand_back(&self, until: Timestamp) -> Result<(), LeaseError> {
         let left = self.give_up.min(self.end).saturating_sub(self.monotonic());
         if left.is_zero() {
@@ -204,8 +207,8 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// Reads the row; `None` if the store was busy or silent, which lengthens the
-    /// poll interval.
+    /// Reads the row. Returns `None` if the store did not answer or throttles; throttling also
+    /// lengthens the poll interval.
     async fn look(&mut self) -> Result<Option<Acquired>, LeaseError> {
         self.polls += 1;
         match self.leases.store.entity(self.key, ATTEMPT).await {

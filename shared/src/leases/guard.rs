@@ -1,4 +1,4 @@
-//! A held lease: renewed while work runs, ended by a release or a commit.
+//! Holds a lease: renews it while work runs, and ends it with a release or a commit.
 
 use std::time::Duration;
 
@@ -18,31 +18,36 @@ use crate::{
     time::Timestamp,
 };
 
-/// A held lease. Only [`Guard::hold`] and [`Guard::extend`] renew it. Release it:
-/// if it is dropped it lasts until it expires, keeps others waiting, and is logged.
+/// A held lease, which its holder must release.
+///
+/// Only [`Guard::hold`] and [`Guard::extend`] renew the lease. If the guard is dropped, the lease
+/// keeps other holders waiting until it expires, and a warning is logged.
 #[must_use = "a lease that is dropped is left to run out"]
 pub struct Guard {
     leases: Leases,
     renewer: LeaseRenewer,
-    /// The receipts in the entity's row. Only drains change them.
+    /// The receipts in the entity's row, which determine when the idle row may be purged. Nobody
+    /// else changes them during this lease.
     recent: Recent,
-    /// The inbox was empty when the row was last read.
+    /// Whether the inbox was empty when the row was last read.
     is_idle: bool,
-    /// Deliveries wait that a woken worker could handle at once.
+    /// Whether the release lets waiting deliveries go first, because a woken worker could start
+    /// them at once.
     gives_way: bool,
     end: Duration,
     granted: Duration,
     is_open: bool,
 }
 
-/// A commit with a condition that did not hold. Nothing landed, and the lease
-/// is still held.
+/// The error of a commit of which a condition did not hold.
+///
+/// None of the writes took effect, and the lease is still held.
 #[derive(Debug)]
 pub struct NotCommitted {
-    /// The lease.
+    /// The lease, which must still be released.
     pub guard: Guard,
-    /// For each write in order: `Some` if it was refused, with the row that
-    /// refused it.
+    /// The result of each write, in order: `None` if its condition held, otherwise the row that
+    /// was found, if there was one.
     pub refusals: Vec<Option<Option<Row>>>,
 }
 
@@ -68,13 +73,13 @@ impl Guard {
         self.recent = state.recent.clone();
     }
 
-    /// Returns the lease: its fencing token, its id, and the condition to add to
-    /// transactions of one's own.
+    /// Returns the lease, which has the fencing token, the lease's id, and the condition to add to
+    /// your own transactions.
     pub fn lease(&self) -> &Lease {
         self.renewer.lease()
     }
 
-    /// Returns how long the lease is valid without a renewal.
+    /// Returns how long the lease lasts if it is not renewed.
     pub fn time_left(&self) -> Duration {
         self.renewer.left()
     }
@@ -83,9 +88,9 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if the lease was lost, and [`LeaseError::OutOfTime`]
-    /// if the caller's time ended. Either way the work was dropped; in the latter
-    /// case the lease must still be released.
+    /// Returns [`LeaseError::Lost`] if the lease was lost, and [`LeaseError::OutOfTime`] if the
+    /// caller's time ended. In both cases `work` was dropped. After
+    /// [`LeaseError::OutOfTime`] the lease must still be released.
     pub async fn hold<W: Future>(&mut self, work: W) -> Result<W::Output, LeaseError> {
         let env = self.leases.store.env().clone();
         let left = self.end.saturating_sub(env.monotonic());
@@ -102,17 +107,17 @@ impl Guard {
         }
     }
 
-    /// Renews the lease for its full length or the rest of the caller's time.
+    /// Renews the lease for its full length, or for the caller's remaining time if that is less.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if another holder has it, or it could not be renewed
-    /// before it expired.
+    /// Returns [`LeaseError::Lost`] if another holder has the lease, or if the renewal was not
+    /// confirmed before the lease expired.
     pub async fn extend(&mut self) -> Result<(), LeaseError> {
         self.renewer.renew().await.map_err(|_| self.lost())
     }
 
-    /// Runs `work` under the lease, and releases the lease if time runs out.
+    /// Runs `work` under the lease. Releases the lease if the caller's time ends.
     pub(super) async fn work<W: Future>(&mut self, work: impl FnOnce(Lease) -> W) -> Result<W::Output, LeaseError> {
         let lease = self.lease().clone();
         let done = self.hold(work(lease)).await;
@@ -122,29 +127,30 @@ impl Guard {
         done
     }
 
-    /// Releases the lease. Success proves that no other holder had it in between,
-    /// however long it took.
+    /// Releases the lease.
+    ///
+    /// Success proves that no other holder had the lease since it was granted.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if the lease had ended before; [`LeaseError::Unknown`]
-    /// if the store did not answer.
+    /// Returns [`LeaseError::Lost`] if the lease had already ended, and [`LeaseError::Unknown`] if
+    /// the store did not answer.
     pub async fn release(mut self) -> Result<(), LeaseError> {
         self.end_lease().await
     }
 
-    /// Releases the lease together with at most 99 `writes`, in one transaction
-    /// that fails if the lease was lost. Returns `Ok(Err(_))` if one of their
-    /// conditions did not hold: nothing landed, and the lease is still held.
-    /// Release it before acting on that.
+    /// Makes at most 99 `writes` and releases the lease, all in one transaction.
+    ///
+    /// The transaction fails if the lease was lost. If a condition of the writes does not hold, the
+    /// function returns `Ok(Err(_))`: none of the writes took effect, and the lease is still held.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if nothing landed; [`LeaseError::Unknown`] if the
-    /// store did not say whether the transaction landed.
+    /// Returns [`LeaseError::Lost`] if the lease was lost, so that no write took effect. Returns
+    /// [`LeaseError::Unknown`] if the store did not say whether the transaction took effect.
     pub async fn commit(mut self, writes: Vec<Write>) -> Result<Result<(), NotCommitted>, LeaseError> {
         let store = self.leases.store.clone();
-        // Repeated only if deliveries arrived in between.
+        // The loop repeats only if deliveries have arrived meanwhile.
         loop {
             let lease = self.lease().clone();
             let release = if self.is_idle {
@@ -157,8 +163,8 @@ impl Guard {
             match store.transact(&all, token.as_str(), self.patience()).await {
                 Ok(Transacted::Landed) => break,
                 Ok(Transacted::Refused(mut refusals)) => {
-                    // Judge the release's own write first: an earlier try may have landed, or the lease may
-                    // be lost.
+                    // Judge the lease's own write first: an earlier request may have landed, or the lease may be
+                    // lost.
                     let Some(Some(seen)) = refusals.first_mut().map(Option::take) else {
                         refusals.remove(0);
                         return Ok(Err(NotCommitted { guard: self, refusals }));
@@ -170,7 +176,7 @@ impl Guard {
                         Released::Lost => return Err(self.lost()),
                     }
                 }
-                // The writes can never land, so nobody should wait for this lease.
+                // The writes can never succeed, so release the lease for other holders.
                 Err(error @ StoreError::Invalid(_)) => {
                     let _ = self.end_lease().await;
                     return Err(LeaseError::before(error));
@@ -182,8 +188,8 @@ impl Guard {
         Ok(Ok(()))
     }
 
-    /// Ends the lease with a person's decision about the delivery in front. `seen` is
-    /// the row as read under this lease.
+    /// Writes an operator's decision about the delivery in front, and ends the lease with the same
+    /// write. `seen` is the row as read under this lease.
     pub(crate) async fn skip(mut self, mut seen: EntityState, decision: &Decision) -> Result<(), LeaseError> {
         let store = self.leases.store.clone();
         let lease = self.lease().clone();
@@ -194,7 +200,7 @@ impl Guard {
             let skip = Skip { lease: &lease, decision, seen: &seen, now, purge_at: purge_at.filter(|_| may_go) };
             match store.run(&skip, self.patience()).await {
                 Ok(Skipped::Skipped) => break,
-                // Deliveries arrived in between, or the entity was put on hold.
+                // Deliveries have arrived meanwhile, or the entity was put on hold.
                 Ok(Skipped::Changed(state)) => seen = state,
                 Ok(Skipped::Lost) => return Err(self.lost()),
                 Err(error) => return Err(self.in_doubt(LeaseError::after(error))),
@@ -204,8 +210,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Moves `head` back to just before `from` and ends the lease. `seen` is the row
-    /// as read under this lease.
+    /// Moves `head` back to just before `from`, then ends the lease. `seen` is the row as read
+    /// under this lease.
     pub(crate) async fn rewind(
         mut self,
         seen: &EntityState,
@@ -235,7 +241,7 @@ impl Guard {
         let store = self.leases.store.clone();
         let lease = self.lease().clone();
         if self.is_idle {
-            // The common case; it also sets when the idle row may be deleted.
+            // This write also sets when DynamoDB may delete the idle row.
             let release = ReleaseEmpty { lease: &lease, purge_at: self.purge_at() };
             match store.run(&release, self.patience()).await {
                 Ok(Released::Released) => {
@@ -272,8 +278,9 @@ impl Guard {
         idle_purge_at(self.lease().entity(), &self.recent, self.leases.store.env().now(), self.leases.kept)
     }
 
-    /// Reports the end of the lease, and wakes a worker if deliveries may wait. That
-    /// only saves time: wake-ups that met this lease were requeued.
+    /// Reports the end of the lease, and wakes a worker if deliveries may wait.
+    ///
+    /// The wake-up only saves time, since the wake-ups that met this lease were requeued.
     async fn ended(&mut self, may_wait: bool) {
         self.is_open = false;
         let (leases, lease) = (&self.leases, self.renewer.lease());

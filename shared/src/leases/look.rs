@@ -1,7 +1,7 @@
-//! Shows leases: holders, and when their leases began and end.
+//! Shows who holds which leases, and since when.
 //!
-//! This is a diagnosis and never a guard: what it shows may already have changed.
-//! Only the condition of a write proves that a lease is held.
+//! This information is for diagnosis only, since it may already be out of date. Only the condition
+//! of a write proves that a lease is held.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
@@ -20,37 +20,37 @@ use crate::{
     time::Timestamp,
 };
 
-/// The form in which keys and holders are shown. Either may name a customer.
+/// How keys and holders are shown. Both may contain a customer's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Show {
-    /// The namespace, and a hash of the rest. Equal keys have equal hashes, so
-    /// outputs can be compared.
+    /// As a hash; a key keeps its namespace. Equal keys have equal hashes, so that outputs can be
+    /// compared.
     #[default]
     Hashed,
-    /// Plain text.
+    /// As plain text.
     Raw,
 }
 
-/// A snapshot of one entity's lease.
+/// An entity's lease as it was when its row was read.
 #[derive(Debug, Clone)]
 pub struct LeaseView {
     state: EntityState,
     seen: Timestamp,
 }
 
-/// A page of leases.
+/// A page of the list of leases.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The leases, in no particular order.
+    /// The leases of this page, in no particular order.
     pub leases: Vec<LeaseView>,
-    /// The keys of rows that cannot be parsed, and the reasons.
+    /// The keys of the rows that cannot be parsed, each with the reason.
     pub unreadable: Vec<(String, CorruptRow)>,
-    /// The start of the next page; `None` after the last one.
+    /// Where the next page starts. `None` on the last page.
     pub next: Option<Key>,
 }
 
 impl Show {
-    /// Returns `key` in this form.
+    /// Returns `key` as it should be shown.
     pub fn key(self, key: &str) -> String {
         match self {
             Show::Raw => key.to_owned(),
@@ -69,17 +69,17 @@ impl LeaseView {
         show.key(self.state.entity.as_str())
     }
 
-    /// Returns whether the lease was held and had not expired.
+    /// Returns whether the lease was held, and not expired, when the row was read.
     pub fn is_held(&self) -> bool {
         self.held().is_some_and(|held| held.runs(self.seen))
     }
 
-    /// Returns the lease, also an expired one that was not released.
+    /// Returns the lease in the row, which may have expired.
     fn held(&self) -> Option<&Held> {
         self.state.held.as_ref()
     }
 
-    /// Returns the lease's id.
+    /// Returns the lease's id. `None` if the entity is free.
     pub fn id(&self) -> Option<LeaseId> {
         self.held().map(|held| LeaseId { holder: held.holder.clone(), entity: self.state.entity.clone() })
     }
@@ -90,22 +90,23 @@ impl LeaseView {
         Some(if show == Show::Raw { by.to_owned() } else { format!("#{}", hashed(by)) })
     }
 
-    /// Returns the kind of lease.
+    /// Returns the kind of the lease. `None` if the entity is free.
     pub fn kind(&self) -> Option<LeaseKind> {
         self.held().map(|held| held.kind)
     }
 
-    /// Returns when the lease was granted, by its holder's clock.
+    /// Returns when the lease was granted, by its holder's clock. `None` if the entity is free.
     pub fn since(&self) -> Option<Timestamp> {
         self.held().and_then(|held| held.holder.drawn_at())
     }
 
-    /// Returns when the lease expires unless it is renewed, by its holder's clock.
+    /// Returns when the lease expires unless it is renewed, by its holder's clock. `None` if the
+    /// entity is free.
     pub fn until(&self) -> Option<Timestamp> {
         self.held().map(|held| held.expires_at)
     }
 
-    /// Returns the newest fencing token.
+    /// Returns the entity's newest fencing token.
     pub fn token(&self) -> FencingToken {
         self.state.token
     }
@@ -117,36 +118,36 @@ impl LeaseView {
 }
 
 impl Leases {
-    /// Reads the lease of `key`; `None` if the entity has no row.
+    /// Reads the lease of `key`. Returns `None` if the entity has no row.
     ///
     /// # Errors
     ///
-    /// The store could not be reached.
+    /// Returns an error if the store could not be reached.
     #[doc(hidden)]
     pub async fn look(&self, key: &EntityKey) -> Result<Option<LeaseView>, LeaseError> {
         let state = self.store.entity(key, PATIENCE).await.map_err(LeaseError::before)?;
         Ok(state.map(|state| self.view(state)))
     }
 
-    /// Reads the lease with that id; `None` if it has ended or the entity has
-    /// another lease by now.
+    /// Reads the lease with this id. Returns `None` if that lease has ended.
     ///
     /// # Errors
     ///
-    /// The store could not be reached.
+    /// Returns an error if the store could not be reached.
     #[doc(hidden)]
     pub async fn look_by_id(&self, id: &LeaseId) -> Result<Option<LeaseView>, LeaseError> {
         let seen = self.look(id.entity()).await?;
         Ok(seen.filter(|view| view.id().as_ref() == Some(id)))
     }
 
-    /// Reads a page of at most `limit` entities' leases, including free ones,
-    /// starting at `from`. Eventually consistent. A row that cannot be parsed
-    /// hides no other.
+    /// Reads the leases of at most `limit` entities, starting at `from`, with eventual consistency.
+    ///
+    /// The page also has entities whose lease is free. Rows that cannot be parsed are listed
+    /// separately.
     ///
     /// # Errors
     ///
-    /// The store could not be reached.
+    /// Returns an error if the store could not be reached.
     #[doc(hidden)]
     pub async fn list(&self, from: Option<Key>, limit: u32) -> Result<Listed, LeaseError> {
         let segment = Segment { number: 0, of: 1, after: from, limit };
@@ -165,14 +166,15 @@ impl Leases {
         LeaseView { state, seen: self.store.env().now() }
     }
 
-    /// Ends the lease that `seen` shows, by force: an operator's last resort. All
-    /// later writes of its holder are refused because of their older token. `by`
-    /// and `why` stay on the row until the next grant, cut to 60 bytes. Returns
-    /// `None`, without a change, if that lease has ended already.
+    /// Ends the lease in `seen` by force, as an operator's last resort.
+    ///
+    /// All later writes of its holder are refused, because their token is older. `by` and `why` stay
+    /// in the row until the next grant, cut to 60 bytes together. If that lease has already ended,
+    /// the function changes nothing and returns `None`.
     ///
     /// # Errors
     ///
-    /// The store could not be reached; the write may have landed.
+    /// Returns an error if the store could not be reached. The write may have taken effect.
     #[doc(hidden)]
     pub async fn force_release(&self, seen: &LeaseView, by: &str, why: &str) -> Result<Option<LeaseView>, LeaseError> {
         let at = self.store.env().now();

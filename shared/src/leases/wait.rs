@@ -1,5 +1,6 @@
-//! Decides the next step of a waiter for a lease from the store's answer, without
-//! I/O and without a clock. The module `acquire` carries it out.
+//! Decides what a waiter for an exclusive lease does next. Uses neither I/O nor a clock.
+//!
+//! The module `acquire` carries the decisions out.
 
 use crate::{
     protocol::{
@@ -9,31 +10,32 @@ use crate::{
     time::Timestamp,
 };
 
-/// The next step after an answer to a request or a read of the row.
+/// What a waiter does after an answer to its request for the lease, or after a read of the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitStep {
-    /// The lease is granted.
+    /// Use the lease, which was granted.
     Granted(Lease, EntityState),
-    /// The lease has expired: take it over.
+    /// Take the lease over, because it has expired.
     TakeOver(EntityState),
-    /// The lease is held: wait, then read the row.
+    /// Wait, then read the row, because another holder has the lease.
     Await {
-        /// The row as seen.
+        /// The row that was read.
         seen: EntityState,
-        /// The lease in it.
+        /// The lease in that row.
         held: Held,
-        /// Ask the draining worker to yield first.
+        /// Whether to first ask the worker that holds the lease to yield.
         asks: bool,
     },
-    /// The entity is free, but deliveries take their turn until this time: read
-    /// the row afterwards.
+    /// Wait until this time, then read the row. The entity is free, but its waiting deliveries
+    /// have their turn until then.
     StandBack(Timestamp),
-    /// Request the lease.
+    /// Request the lease, because the entity looks free.
     Request,
 }
 
-/// Returns the next step after `answer` at `now`. `asked` is the end of this
-/// call's own request to yield, if it made one.
+/// Returns what to do after `answer`, which was received at `now`.
+///
+/// `asked` is when this waiter's last request to yield expires, if it sent one.
 pub fn wait_step(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> WaitStep {
     match answer {
         Acquired::Granted(lease, state) => WaitStep::Granted(lease, state),
@@ -46,12 +48,14 @@ pub fn wait_step(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> 
             _ => WaitStep::TakeOver(seen),
         },
         Acquired::Waiting { until, .. } if until > now => WaitStep::StandBack(until),
-        // The row was free when it was read.
+        // The entity was free when its row was read.
         Acquired::Empty | Acquired::Stopped | Acquired::Waiting { .. } => WaitStep::Request,
     }
 }
 
-/// Interprets a row that was read.
+/// Returns the answer that a request for the lease would get, judging by the row.
+///
+/// If the lease looks free, the answer is [`Acquired::Empty`].
 pub fn seen_row(row: Option<EntityState>, now: Timestamp) -> Acquired {
     match row {
         Some(state) if state.held.is_some() => Acquired::Held(state),

@@ -1,4 +1,6 @@
-//! The operations log: an entry is written before each operation, and its outcome after.
+//! Writes and reads the operations log.
+//!
+//! An entry is written before each operation, and the operation's outcome afterwards.
 
 use std::time::Duration;
 
@@ -9,17 +11,17 @@ use crate::protocol::{
     maintain::{LogAction, LogOutcome, OperatorAction, Reason, Verb},
 };
 
-/// The retention of entries, unless the entity is erased.
+/// How long entries of the operations log are kept, unless the entity is erased.
 pub(super) const LOG_RETENTION: Duration = Duration::from_secs(400 * 86_400);
 
 impl Operator {
-    /// Sets the reason to log; without one, nothing is logged.
+    /// Sets the reason that the operations log records. Without a reason, nothing is recorded.
     #[must_use]
     pub fn because(self, reason: Reason) -> Self {
         Self { reason: Some(reason), ..self }
     }
 
-    /// Runs `work`, and logs it if there is a reason.
+    /// Runs `work`. If a reason is set, records the operation in the operations log.
     pub(super) async fn act<T>(
         &self,
         entity: &EntityKey,
@@ -39,16 +41,16 @@ impl Operator {
             Ok(done) => describe(done),
             Err(error) => error.to_string(),
         };
-        // The operation's result does not depend on its log entry.
+        // The operation succeeds even if its outcome cannot be recorded.
         let _ = self.store.run(&LogOutcome { action: &act, outcome: &outcome }, PATIENCE).await;
         done
     }
 
-    /// Reads an entity's operations log, oldest first.
+    /// Reads an entity's operations log, oldest entry first.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, or a row cannot be read.
+    /// Returns an error if the store could not be reached or a row cannot be read.
     pub async fn acts(&self, entity: &EntityKey) -> Result<Vec<OperatorAction>, OperatorError> {
         let mut acts: Vec<OperatorAction> = Vec::new();
         loop {

@@ -1,8 +1,8 @@
-//! Erases all that is stored of an entity.
+//! Erases what is stored about an entity.
 //!
-//! Only items at or below the `head` that was read first are deleted, so that newer
-//! deliveries stay. The row keeps its numbers until it expires, so that the call can be
-//! repeated after a failure.
+//! The erase first reads `head` and deletes only items up to there, so that newer deliveries stay.
+//! The entity's row keeps its numbers until it expires, so that the erase can be repeated after a
+//! failure.
 
 use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
@@ -16,31 +16,34 @@ use crate::protocol::{
     table::{Key, Row},
 };
 
-/// The remains of an erased entity.
+/// What an erase deleted, and what is left of the entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Erased {
-    /// The key and the numbers of the row for a day, and tombstones until they expire.
+    /// Nothing is left but the key and numbers of the entity's row, for a day, and tombstones
+    /// until they expire.
     Numbers {
-        /// The rows that were deleted or reduced to numbers, without the parts of bodies.
+        /// The number of rows that were deleted or reduced to numbers. Parts of bodies do not
+        /// count.
         rows: u64,
     },
-    /// Newer deliveries and the entity's row remain: repeat the call once they are handled.
+    /// Newer deliveries and the entity's row are left. Erase again once they are settled.
     Newer {
-        /// The rows that were deleted, without the parts of bodies.
+        /// The number of rows that were deleted. Parts of bodies do not count.
         rows: u64,
     },
 }
 
 impl Operator {
-    /// Deletes an entity's deliveries, parked deliveries, receipts and operations log, and all but
-    /// the numbers of its row. Deliveries that arrive during the call stay.
+    /// Deletes an entity's deliveries, parked deliveries, receipts and operations log.
     ///
-    /// Without receipts, a webhook that is sent again is a new one. A worker may write the
-    /// receipt of its last settle after this call; repeat it then.
+    /// Of the entity's row, only the numbers stay. Deliveries that arrive during the call stay, too.
+    /// Without receipts, a webhook that is sent again is handled as new. If a worker writes a receipt
+    /// after the erase, a second erase removes it.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::InUse`] while deliveries wait or the lease is held; nothing was deleted.
+    /// Returns [`OperatorError::InUse`] if deliveries wait, the lease is held, or the entity is on
+    /// hold. Nothing was deleted then.
     pub async fn erase(&self, entity: &EntityKey) -> Result<Erased, OperatorError> {
         let seen = self.store.entity(entity, PATIENCE).await?;
         if seen.as_ref().is_some_and(|state| !state.is_empty() || state.held.is_some() || state.hold.since().is_some())
@@ -51,8 +54,8 @@ impl Operator {
         let mut after: Option<String> = None;
         loop {
             let range = inbox_range(entity, after.as_deref(), PAGE);
-            // Parked rows sort before receipts: a redrive that finds no receipt then finds no parked
-            // row either.
+            // Parked rows sort before receipts, so they are deleted first. A redrive that finds no
+            // receipt therefore finds no parked row either.
             let page = self.store.query(&range, PATIENCE).await?;
             let through = self.decided_before(entity, seen.as_ref()).await?;
             for row in &page.rows {
@@ -80,17 +83,19 @@ impl Operator {
         Ok(if newer { Erased::Newer { rows } } else { Erased::Numbers { rows } })
     }
 
-    /// Returns the last sequence that was settled before the call, for a page just read.
+    /// Returns the last sequence up to which the items of a page may be deleted.
+    ///
+    /// Call this function after the page was read: if the entity has no row, the row is read again.
     async fn decided_before(&self, entity: &EntityKey, seen: Option<&EntityState>) -> Result<Sequence, OperatorError> {
         if let Some(state) = seen {
             return Ok(state.head);
         }
-        // If there is still no row after the page was read, none of its items is new.
+        // If the entity still has no row after the page was read, none of the page's items is new.
         let row = self.store.entity(entity, PATIENCE).await?;
         Ok(Sequence(if row.is_none() { u64::MAX } else { 0 }))
     }
 
-    /// Removes the row, after the parts that only it refers to.
+    /// Removes an inbox row. If it is a delivery's, first removes the parts of the body.
     async fn remove(&self, entity: &EntityKey, row: &Row) -> Result<u64, OperatorError> {
         if sequence_of(row).is_some()
             && let Item::Delivery(unpacked) = Item::parse(entity, row)?
@@ -113,7 +118,7 @@ impl Operator {
 
 /// The kind of an inbox row.
 enum RowKind {
-    /// A delivery, a receipt or a parked delivery.
+    /// A delivery, a parked delivery, or the receipt of one.
     At(Sequence),
     Tombstone,
     /// An entry of the operations log.

@@ -1,4 +1,4 @@
-//! Holds and resumes an order, and ends the wait for its next attempt.
+//! Holds and resumes an entity, and ends the wait for its next attempt.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::protocol::{
     state::EntityState,
 };
 
-/// The result of a hold, resume or retry.
+/// The result of [`Operator::hold`], [`Operator::resume`] or [`Operator::retry`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateChange {
-    /// Done; the row afterwards.
+    /// The operation changed the entity's row to this.
     Done(EntityState),
-    /// Nothing to change; `None`: the entity has no row.
+    /// The operation had nothing to change. Contains the entity's row, if there is one.
     Unchanged(Option<EntityState>),
 }
 
@@ -30,12 +30,14 @@ impl StateChange {
 }
 
 impl Operator {
-    /// Keeps workers off an entity until it is resumed; new deliveries wait. A running handler
-    /// ends and is settled. An entity without a row gets one.
+    /// Keeps workers off an entity until it is resumed. New deliveries are accepted and wait.
+    ///
+    /// A handler that already runs ends, and its delivery is settled. If the entity has no row, the
+    /// hold creates one.
     ///
     /// # Errors
     ///
-    /// The store could not be reached; [`OperatorError::IsAJob`].
+    /// Returns [`OperatorError::IsAJob`] for a job, or an error if the store could not be reached.
     pub async fn hold(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
@@ -63,8 +65,8 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// The store could not be reached; [`OperatorError::Queue`]: it is resumed, but no worker
-    /// could be woken.
+    /// Returns [`OperatorError::Queue`] if the entity was resumed but no worker could be woken.
+    /// Returns another error if the store could not be reached.
     pub async fn resume(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Ok(StateChange::Unchanged(None));
@@ -87,18 +89,20 @@ impl Operator {
                 HoldChanged::Changed(state) => seen = state,
             }
         }
-        // The caller that resumed it may have died before its wake-up.
+        // Another caller may have resumed the entity and died before it sent the wake-up.
         self.waker.wake(entity, Duration::ZERO, PATIENCE).await?;
         Ok(StateChange::Unchanged(seen))
     }
 
-    /// Makes the next attempt at the delivery in front due now, and wakes a worker. Its attempts
-    /// stay counted. A wait for a rate limit, a block and a hold stay.
+    /// Makes the next attempt at the delivery in front due now, and wakes a worker.
+    ///
+    /// The delivery's attempts stay counted. Only a wait after a failed attempt is ended, not a wait
+    /// for a rate limit, a block or a hold.
     ///
     /// # Errors
     ///
-    /// The store could not be reached; [`OperatorError::Queue`]: the wait is over, but no worker
-    /// could be woken.
+    /// Returns [`OperatorError::Queue`] if the wait was ended but no worker could be woken. Returns
+    /// another error if the store could not be reached.
     pub async fn retry(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         let Some(state) = self.store.entity(entity, PATIENCE).await? else { return Ok(StateChange::Unchanged(None)) };
         self.act(entity, Verb::Retry, Some(state.next()), self.end_wait(entity), StateChange::describe).await

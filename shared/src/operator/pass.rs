@@ -1,15 +1,15 @@
-//! Scans a whole table page by page, with its cost so far and an estimate of the total.
+//! Scans a whole table page by page, and estimates what the scan costs.
 
 use super::{Operator, OperatorError, PATIENCE};
 use crate::protocol::table::{Row, Scanned, Segment, TableName};
 
-/// The number of segments, which have about the same size: the first ones give an estimate
-/// of the total.
+/// The number of segments of a scan. All have about the same size, so the first ones give an
+/// estimate of the total cost.
 pub(super) const PARTS: u32 = 16;
 
 const PAGE: u32 = 500;
 
-/// A scan of a table.
+/// A scan of a table, in pages.
 #[derive(Debug)]
 pub struct Pass<'a> {
     operator: &'a Operator,
@@ -18,24 +18,25 @@ pub struct Pass<'a> {
     read: Read,
 }
 
-/// The progress of a scan.
+/// How much of a table a scan has read so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
-    /// The rows read.
+    /// The number of rows read so far.
     pub rows: u64,
-    /// The segments read.
+    /// The number of segments read completely so far.
     pub parts: u32,
-    /// The number of segments.
+    /// The number of segments of the table.
     pub of: u32,
     half_units: u64,
 }
 
-/// The read units that a whole scan takes.
+/// The estimated number of DynamoDB's read units that a whole scan takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Estimate {
-    /// About this many.
+    /// The scan takes about this many read units.
     About(u64),
-    /// More than this: the first segment is not read yet.
+    /// The scan takes more than this many read units. The first segment is not completely read
+    /// yet.
     Over(u64),
 }
 
@@ -46,15 +47,15 @@ impl Default for Read {
 }
 
 impl Read {
-    /// The most read units that a page costs, which holds at most 1 MB.
+    /// The largest number of read units that one page costs. A page has at most 1 MB.
     pub const PAGE_UNITS: u64 = 128;
 
-    /// Returns the read units used.
+    /// Returns the number of read units used so far.
     pub fn units(&self) -> u64 {
         self.half_units.div_ceil(2)
     }
 
-    /// Estimates the read units of the whole table.
+    /// Estimates how many read units a scan of the whole table takes.
     pub fn estimate(&self) -> Estimate {
         match self.parts {
             0 => Estimate::Over(self.units() * u64::from(self.of)),
@@ -62,7 +63,7 @@ impl Read {
         }
     }
 
-    /// Adds a page: half a unit per started 4 KB, as eventually consistent reads cost.
+    /// Adds a page. An eventually consistent read costs half a unit for each 4 KB or part of it.
     fn add(&mut self, rows: &[Row]) {
         let bytes: usize = rows.iter().map(Row::size).sum();
         self.rows += rows.len() as u64;
@@ -71,11 +72,13 @@ impl Read {
 }
 
 impl Pass<'_> {
-    /// Returns the next rows, in no particular order and eventually consistent; `None` at the end.
+    /// Reads the next page of rows, with eventual consistency. Returns `None` at the end.
+    ///
+    /// The rows are in no particular order.
     ///
     /// # Errors
     ///
-    /// The store could not be reached; a further call continues.
+    /// Returns an error if the store could not be reached. Call the function again to continue.
     pub async fn page(&mut self) -> Result<Option<Vec<Row>>, OperatorError> {
         if self.segment.number == self.segment.of {
             return Ok(None);
@@ -90,15 +93,16 @@ impl Pass<'_> {
         Ok(Some(rows))
     }
 
-    /// Returns the progress.
+    /// Returns how much of the table was read so far.
     pub fn read(&self) -> Read {
         self.read
     }
 }
 
 impl Operator {
-    /// Scans tables in one segment, without an estimate: the embedded table visits all rows
-    /// for each page of a segment.
+    /// Makes this operator scan tables in a single segment, and so without an early estimate.
+    ///
+    /// This suits the embedded table, which visits all rows for each page of a segment.
     #[must_use]
     pub fn in_one_part(self) -> Self {
         Self { parts: 1, ..self }

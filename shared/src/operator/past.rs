@@ -11,17 +11,17 @@ use crate::protocol::{
     state::EntityState,
 };
 
-/// A settled sequence.
+/// Everything that is known about one settled sequence.
 #[derive(Debug, Clone, Default)]
 pub struct Past {
-    /// The receipt; older repeats and tombstones have none.
+    /// The receipt, if it is still stored. Older repeats and tombstones have no receipt.
     pub receipt: Option<Receipt>,
-    /// The delivery, without its body if that has parts; `None`: it was never filled, or has
-    /// expired.
+    /// The delivery. A body that is stored in parts is missing. `None` if the sequence has a
+    /// tombstone or the delivery has expired.
     pub delivery: Option<Delivery>,
-    /// The delivery or the tombstone still exists.
+    /// Whether the row of the delivery or the tombstone still exists.
     pub stands: bool,
-    /// The sequence that this delivery repeats, if it is a repeat.
+    /// The sequence of the delivery that this one repeats, if it is a repeat.
     pub first: Option<Sequence>,
 }
 
@@ -33,19 +33,18 @@ impl Past {
         }
     }
 
-    /// Returns whether the item still exists and its outcome is known.
+    /// Returns whether the item's row still exists and the item's outcome is known.
     pub(super) fn is_known(&self) -> bool {
         let own = self.receipt.as_ref().is_some_and(|receipt| receipt.settlement != Settlement::Repeat);
         self.stands && (own || self.first.is_some() || self.delivery.is_none())
     }
 
-    /// Returns whether the outcome, or the sequence that it repeats, must be read from
-    /// receipt rows.
+    /// Returns whether receipt rows must be read to know the outcome, or which delivery was repeated.
     fn is_unclear(&self) -> bool {
         self.receipt.as_ref().is_none_or(|receipt| receipt.settlement == Settlement::Repeat)
     }
 
-    /// Returns the outcome, if it is known.
+    /// Returns how the sequence was settled, if that is known.
     pub fn settlement(&self) -> Option<Settlement> {
         match &self.receipt {
             Some(receipt) => Some(receipt.settlement),
@@ -59,19 +58,21 @@ impl Past {
 /// The newest settled sequences of an entity.
 #[derive(Debug, Clone, Default)]
 pub struct Settled {
-    /// The sequences, in order.
+    /// The settled sequences, in order.
     pub places: BTreeMap<Sequence, Past>,
-    /// Older ones exist.
+    /// Whether older settled sequences are still stored.
     pub has_older: bool,
 }
 
 impl Operator {
-    /// Reads the newest settled sequences, at most `most`, of an entity whose row is `state`. The
-    /// cost does not depend on how many there were before.
+    /// Reads the newest settled sequences of an entity, at most `most`.
+    ///
+    /// `state` is the entity's row, if there is one. With a row, the cost does not depend on how many
+    /// older sequences there are.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, or a row cannot be read.
+    /// Returns an error if the store could not be reached or a row cannot be read.
     pub async fn settled(
         &self,
         entity: &EntityKey,
@@ -80,7 +81,7 @@ impl Operator {
     ) -> Result<Settled, OperatorError> {
         let remembered = match state {
             Some(state) => state.recent.iter().cloned().collect(),
-            // Without a row, the head is unknown.
+            // Without a row, `head` is unknown, so all receipts are read.
             None => self.receipts(entity).await?,
         };
         let (from, through) = match state {
@@ -119,7 +120,7 @@ impl Operator {
         Ok(Settled { places, has_older })
     }
 
-    /// Returns how rewound items were settled before.
+    /// Returns the earlier outcomes of those items in `waiting` that were rewound.
     pub(super) async fn again(
         &self,
         entity: &EntityKey,

@@ -12,41 +12,44 @@ use crate::{
     },
 };
 
-/// The result for one delivery.
+/// The result of redriving one delivery of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutBack {
-    /// The delivery waits at this sequence.
+    /// The delivery was redriven, and waits at this sequence.
     At(Sequence),
-    /// The delivery waits, but no wake-up could be sent; the sweep finds it within the hour.
+    /// The delivery was redriven, but no wake-up could be sent. The sweep finds the delivery
+    /// within about an hour.
     Unannounced,
-    /// The delivery is no longer parked.
+    /// The delivery is not parked any more.
     NotParked,
-    /// The delivery was settled differently; its parked row is removed.
+    /// The delivery was settled with this outcome, not as parked. Its parked row was removed.
     DecidedOtherwise(Settlement),
-    /// The worker that parked it has not settled it yet. It stays parked, and so do those
-    /// behind it in the same inbox.
+    /// The delivery stays parked, because the worker that parked it has not settled it yet. The
+    /// deliveries behind it in the same inbox stay parked as well.
     Undecided,
-    /// The delivery stays parked behind an undecided one.
+    /// The delivery stays parked, because an earlier one of its inbox is undecided.
     Behind,
-    /// The delivery stays parked: its row or its body is corrupt.
+    /// The delivery stays parked, because its row or its body is corrupt.
     Unreadable(CorruptRow),
 }
 
 impl PutBack {
-    /// Returns whether it is still parked.
+    /// Returns whether the delivery is still parked.
     pub fn stays(&self) -> bool {
         matches!(self, PutBack::Undecided | PutBack::Behind | PutBack::Unreadable(_))
     }
 }
 
 impl Operator {
-    /// Redrives parked deliveries in the order of `list`, which must keep the order of each
-    /// entity. Reports each result; once `goes_on` returns `false`, the rest stays parked. A
-    /// new call with what is still parked continues after a stop or a crash.
+    /// Redrives the parked deliveries of `list`, one after the other.
+    ///
+    /// Within `list`, each entity's deliveries must be in order of their sequences. The function
+    /// reports each result to `goes_on`, and stops once `goes_on` returns `false`. After a stop or a
+    /// crash, call it again with the deliveries that are still parked.
     ///
     /// # Errors
     ///
-    /// The store could not be reached. The rest stays parked.
+    /// Returns an error if the store could not be reached. The remaining deliveries stay parked.
     pub async fn put_back(
         &self,
         list: &[(EntityKey, Sequence)],

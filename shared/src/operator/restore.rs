@@ -1,8 +1,9 @@
 //! Prepares tables that were restored from a backup for use.
 //!
-//! Each entity's waiting deliveries are parked for an operator and its receipts spilled;
-//! then one write advances its numbers beyond all that were given out since the backup.
-//! After a crash the same call continues: advanced rows are marked.
+//! For each entity, the restore parks the waiting deliveries and writes the receipts to rows of
+//! their own. Then one write advances the entity's numbers beyond all that were given out since the
+//! backup, and marks the row as restored. After a crash, the same call continues with the rows that
+//! are not marked.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -40,94 +41,95 @@ use crate::{
     time::Timestamp,
 };
 
-/// The start of the error of deliveries that a restore parks.
+/// The text with which the error of a delivery begins that a restore has parked.
 pub const RESTORED: &str = "restored";
 
-/// A restore's name in the operations log.
+/// The name of a restore in the operations log.
 const VERB: &str = "restore";
 
 /// The number of entities that are restored concurrently.
 const AT_ONCE: usize = 32;
 
-/// The length of a restore's leases: longer than parking one delivery takes.
+/// The length of the leases that a restore takes. Parking one delivery takes less time.
 const LEASE: Duration = Duration::from_secs(60);
 
 fn waited_at(restoring: &RestoreRecord) -> String {
     format!("{RESTORED}: it waited at {}", restoring.as_of)
 }
 
-/// The result of restoring an entity.
+/// The result of restoring one entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Restored {
-    /// The entity's numbers were advanced.
+    /// The entity was restored, with these findings.
     Raised(RestoreReport),
-    /// An earlier run has restored it; nothing was changed.
+    /// The entity was already restored by an earlier run. Nothing was changed.
     Already,
-    /// The entity was used between the backup and its restore; nothing was changed.
+    /// A delivery was accepted since the backup, so the tables are in use. Nothing was changed.
     InUse,
     /// The entity has no row.
     Gone,
 }
 
-/// The findings of a restore at an entity.
+/// What a restore found at one entity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RestoreReport {
-    /// Waiting deliveries that were parked.
+    /// The number of waiting deliveries that were parked.
     pub set_aside: u64,
-    /// Waiting deliveries that were repeats.
+    /// The number of waiting deliveries that were repeats.
     pub repeats: u64,
-    /// Claimed sequences that were empty: filled, if at all, after the backup.
+    /// The number of claimed sequences that were empty. If a delivery was stored there, that was
+    /// after the backup.
     pub lost: u64,
-    /// Waiting deliveries that had been applied before: they were rewound, or the inbox table
-    /// was copied a moment later.
+    /// The number of waiting deliveries that had been applied before. Either they were rewound, or
+    /// the inbox table was copied a moment later than the table of entities.
     pub applied_before: u64,
-    /// The entity was blocked, and is now on hold.
+    /// Whether the entity was blocked, and is now on hold instead.
     pub is_on_hold: bool,
-    /// The entity's lease was held.
+    /// Whether the entity's lease was held at the time of the backup.
     pub was_held: bool,
-    /// The newest delivery of each source, among the last ones of the inbox.
+    /// The newest delivery of each source in the entity's inbox.
     pub newest: BTreeMap<SourceName, Newest>,
-    /// The job, if it is one.
+    /// The findings about the job, if the entity is one.
     pub job: Option<JobReport>,
 }
 
-/// The newest delivery of a source.
+/// The newest delivery of a source that a restore found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newest {
-    /// The source's provider.
+    /// The name of the source's provider.
     pub provider: Option<String>,
-    /// The time at which it was accepted.
+    /// When the delivery was accepted.
     pub received_at: Timestamp,
 }
 
-/// The findings of a restore at a job.
+/// What a restore found at a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobReport {
-    /// The newest tick in the backup.
+    /// The newest tick that the backup has a record of.
     pub last_tick: Option<Timestamp>,
-    /// A tick that was running.
+    /// The tick that was running at the time of the backup.
     pub at_work: Option<Timestamp>,
-    /// A run was requested.
+    /// Whether an operator had requested a run.
     pub was_requested: bool,
 }
 
-/// The findings of a restore that no row shows once it is restored.
+/// The findings of a restore that must be stored, because the restored rows do not show them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {
     /// The newest delivery of each source.
     pub newest: BTreeMap<SourceName, Newest>,
-    /// The jobs, by their keys.
+    /// The findings about each job, by the job's entity key.
     pub jobs: BTreeMap<String, JobReport>,
 }
 
 impl Found {
-    /// Returns the findings so far of all runs of `restoring`.
+    /// Returns the findings that all runs of `restoring` have stored so far.
     pub fn by(restoring: &RestoreRecord) -> Self {
         let found = restoring.found.as_deref().and_then(|found| serde_json::from_str(found).ok());
         found.unwrap_or_default()
     }
 
-    /// Adds the findings of one entity, and returns whether they are new.
+    /// Adds the findings about one entity, and returns whether this changed anything.
     pub fn add(&mut self, key: &str, report: &RestoreReport) -> bool {
         let before = self.clone();
         for (source, newest) in &report.newest {
@@ -144,7 +146,7 @@ impl Found {
 }
 
 impl RestoreReport {
-    /// Parses [`describe`](Self::describe)'s text.
+    /// Parses the text that [`describe`](Self::describe) writes.
     fn parse(words: &str) -> Option<Self> {
         let (counts, on_hold) = words.split_once(';').map_or((words, ""), |(counts, on_hold)| (counts, on_hold));
         let numbers: Vec<u64> = counts.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok()).collect();
@@ -166,21 +168,21 @@ impl RestoreReport {
 }
 
 impl Operator {
-    /// Reads the last restore of these tables, ended or not.
+    /// Reads the record of the last restore of these tables, which may not have ended.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, or the row cannot be read.
+    /// Returns an error if the store could not be reached or the record cannot be read.
     pub async fn restoring(&self) -> Result<Option<RestoreRecord>, OperatorError> {
         let row = self.store.get(&restore_row(), PATIENCE).await?;
         Ok(row.as_ref().map(RestoreRecord::parse).transpose()?)
     }
 
-    /// Begins a restore, or continues an earlier one.
+    /// Begins a restore of tables that are a copy of the time `as_of`, or continues an earlier one.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, or the row cannot be read.
+    /// Returns an error if the store could not be reached or the restore's record cannot be read.
     pub async fn begin_restore(&self, as_of: Timestamp) -> Result<NextRestore, OperatorError> {
         loop {
             let seen = self.restoring().await?;
@@ -198,13 +200,16 @@ impl Operator {
         }
     }
 
-    /// Restores every entity, some concurrently, and reports each result to `goes_on`, which
-    /// may stop it. Returns whether all are restored, and marks the restore as ended then.
-    /// Otherwise a further call continues.
+    /// Restores all entities, and returns whether this is complete.
+    ///
+    /// The function reports each entity's result to `goes_on`, and stops if `goes_on` returns `false`.
+    /// Once all entities are restored, it records that the restore has ended. If it stops before, call
+    /// it again to continue.
     ///
     /// # Errors
     ///
-    /// The store could not be reached. A corrupt row is only reported.
+    /// Returns an error if the store could not be reached. A corrupt row is only reported to
+    /// `goes_on`.
     pub async fn restore_all(
         &self,
         restoring: &RestoreRecord,
@@ -215,7 +220,7 @@ impl Operator {
         let found = &Mutex::new(Found::by(restoring));
         let mut pass = self.pass(TableName::Entities);
         while let Some(rows) = pass.page().await? {
-            // Owned, so that the future can be spawned.
+            // The keys are owned, so that the future can be spawned.
             let keys: Vec<String> = rows.iter().filter_map(|row| row.text(a::ENTITY).map(str::to_owned)).collect();
             let restored = keys.into_iter().map(|key| async move {
                 let restored = match EntityKey::parse(&key) {
@@ -244,17 +249,19 @@ impl Operator {
         Ok(is_whole)
     }
 
-    /// Restores one entity. Its waiting deliveries are parked, since they may have been applied
-    /// after the backup; a job's ticks up to the restore are not due. A further call
-    /// continues after a crash.
+    /// Restores one entity.
     ///
-    /// `even_if_used`: restore it even if deliveries were accepted on these tables since. They
-    /// are parked, too.
+    /// The entity's waiting deliveries are parked, because they may have been applied after the
+    /// backup. A job gets no ticks from before the restore. After a crash, call the function again to
+    /// continue.
+    ///
+    /// With `even_if_used`, it restores the entity even if the restored tables have accepted
+    /// deliveries for it. These deliveries are parked, too.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, a row is corrupt, or the row keeps changing
-    /// ([`OperatorError::InUse`]).
+    /// Returns [`OperatorError::InUse`] if the row keeps changing. Returns another error if the store
+    /// could not be reached or a row is corrupt.
     pub async fn restore(
         &self,
         restoring: &RestoreRecord,
@@ -265,13 +272,14 @@ impl Operator {
         self.restore_noting(restoring, entity, even_if_used, &found).await
     }
 
-    /// Reports an entity that an earlier run of this restore has finished, without what
-    /// [`Found`] holds. If a run was killed halfway through the entity, the report counts
-    /// all parked deliveries, but its other counts begin after the kill.
+    /// Returns the report on an entity that an earlier run of this restore has finished.
+    ///
+    /// The report lacks the findings that [`Found`] has. If a run was killed halfway through the
+    /// entity, the report counts all parked deliveries. Its other counts then begin after the kill.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, or a row cannot be read.
+    /// Returns an error if the store could not be reached or a row cannot be read.
     pub async fn restored_before(
         &self,
         restoring: &RestoreRecord,
@@ -286,8 +294,7 @@ impl Operator {
         Ok(report)
     }
 
-    /// Counts the deliveries that runs of this restore have parked and that are still
-    /// parked.
+    /// Counts the deliveries that this restore has parked, in all its runs, and that are still parked.
     async fn parked_so_far(&self, restoring: &RestoreRecord, entity: &EntityKey) -> Result<u64, OperatorError> {
         let error = waited_at(restoring);
         Ok(self.parked(entity).await?.iter().filter(|one| one.error.starts_with(&error)).count() as u64)
@@ -319,8 +326,8 @@ impl Operator {
         Err(OperatorError::InUse)
     }
 
-    /// Restores an entity whose row was read as `seen`. Returns whether the row was
-    /// still unchanged.
+    /// Restores the entity whose row was read as `seen`. Returns `false` if the row has changed
+    /// since.
     async fn restore_seen(
         &self,
         restoring: &RestoreRecord,
@@ -355,17 +362,18 @@ impl Operator {
         let raise = AdvanceNumbers { restoring, seen: &empty, job, now, retention };
         let is_raised = matches!(self.store.run(&raise, PATIENCE).await?, NumbersAdvanced::Advanced(_));
         if is_raised && seen.held.is_some() {
-            // An earlier run may have crashed while restoring it.
+            // An earlier run may have crashed while it restored this entity.
             report.set_aside = report.set_aside.max(self.parked_so_far(restoring, &seen.entity).await?);
         }
-        // Log the outcome also if an earlier run crashed after its last settle.
+        // A held lease may come from an earlier run that crashed after its last settle, so log the
+        // outcome then too.
         if is_raised && (report.is_worth_logging() || seen.held.is_some()) {
             self.store.run(&LogOutcome { action: &act, outcome: &report.describe() }, PATIENCE).await?;
         }
         Ok(is_raised)
     }
 
-    /// Stores the findings that the row no longer shows once it is restored.
+    /// Stores the findings about an entity that its restored row will not show.
     async fn note(
         &self,
         restoring: &RestoreRecord,
@@ -373,7 +381,8 @@ impl Operator {
         found: &Mutex<Found>,
         report: &RestoreReport,
     ) -> Result<(), OperatorError> {
-        // Locked until written, so that concurrent findings do not overwrite each other.
+        // The lock is kept until the write has ended, so that concurrent findings do not overwrite each
+        // other.
         let mut found = found.lock().await;
         let mut with = found.clone();
         if with.add(key, report) {
@@ -384,8 +393,10 @@ impl Operator {
         Ok(())
     }
 
-    /// Returns the last filled sequence, which may be behind `tail`: the tables are not copied
-    /// at exactly the same moment.
+    /// Returns the last filled sequence, and adds the newest deliveries to `report`.
+    ///
+    /// This sequence may be behind `tail`, because the two tables are not copied at exactly the same
+    /// moment.
     async fn last_filled(&self, seen: &EntityState, report: &mut RestoreReport) -> Result<Sequence, OperatorError> {
         let (mut from, mut last) = (seen.head, seen.head);
         loop {
@@ -407,8 +418,8 @@ impl Operator {
         }
     }
 
-    /// Settles the waiting items one by one, and returns the row; `None`: it was changed by
-    /// another process.
+    /// Settles the waiting items one by one, and returns the row afterwards. Returns `None` if another
+    /// process has changed the row.
     async fn settle_all(
         &self,
         restoring: &RestoreRecord,
@@ -430,8 +441,8 @@ impl Operator {
                     self.read_on(&mut drain, report).await?;
                     continue;
                 }
-                // Its receipt exists, so it was applied: it was rewound, or the inbox table was copied a
-                // moment later.
+                // The delivery has a receipt, so it was applied. Either it was rewound, or the inbox table was
+                // copied a moment later.
                 Front::Delivery(waiting) if drain.before(waiting.unpacked.head()).is_some() => Settlement::Applied,
                 Front::Delivery(waiting) => {
                     self.park_waiting(restoring, drain.state(), waiting).await?;
@@ -450,10 +461,10 @@ impl Operator {
         Ok(Some(drain.state().clone()))
     }
 
-    /// Reads the next page, and writes a tombstone if the next sequence is empty.
+    /// Reads the next page of waiting items. If the next sequence is empty, writes a tombstone there.
     async fn read_on(&self, drain: &mut Drain, report: &mut RestoreReport) -> Result<(), OperatorError> {
         let (entity, next, tail) = (drain.state().entity.clone(), drain.state().next(), drain.state().tail);
-        // Read receipts too: the inbox table may have been copied a moment later.
+        // Read the receipts too, because the inbox table may have been copied a moment later.
         let page = Page::read(&self.store, &entity, next, tail, true).await?;
         drain.read(page);
         if matches!(drain.front_item(), Front::Unread) {
@@ -479,7 +490,8 @@ impl Operator {
         Ok(parking.park(&self.store, waiting).await?)
     }
 
-    /// Settles the item in front; `None`: the lease was lost.
+    /// Settles the item in front, and returns the lease afterwards. Returns `None` if the lease was
+    /// lost.
     async fn settle_one(
         &self,
         lease: &Lease,
@@ -511,7 +523,8 @@ impl Operator {
         })
     }
 
-    /// Writes all receipts to separate rows: the row drops them when it is restored.
+    /// Writes all receipts of the entity's row to rows of their own, because the restore drops them
+    /// from the row.
     async fn spill_all(&self, state: &EntityState) -> Result<(), OperatorError> {
         try_join_all(state.recent.iter().map(|receipt| self.spill(&state.entity, receipt))).await.map(drop)
     }

@@ -1,5 +1,6 @@
-//! Rewinds an order: runs applied deliveries again, in order, before the waiting ones. A
-//! rewind can be ended early.
+//! Rewinds an entity, so that its applied deliveries run again before the waiting ones.
+//!
+//! The deliveries run in their original order. A rewind can be ended early.
 
 use super::{Operator, OperatorError, PATIENCE, Past};
 use crate::{
@@ -20,28 +21,28 @@ use crate::{
     time::Timestamp,
 };
 
-/// The extent of a rewind.
+/// The deliveries that a rewind covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rewinding {
-    /// The first sequence.
+    /// The first sequence of the rewind.
     pub from: Sequence,
-    /// The last sequence.
+    /// The last sequence of the rewind.
     pub through: Sequence,
-    /// The number of applied deliveries, which run again; the others stay settled.
+    /// The number of applied deliveries in between. Only these run again.
     pub applied: usize,
 }
 
-/// The result of a rewind or its end.
+/// The result of [`Operator::rewind`] or [`Operator::end_rewind`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewound {
-    /// The rewind began, or ended.
+    /// The rewind began or was ended, for these deliveries.
     Done(Rewinding),
-    /// Nothing was changed: the sequence is not settled.
+    /// Nothing was changed, because the sequence is not settled. Contains the entity's row.
     NotSettled(EntityState),
-    /// Nothing was changed: a delivery or receipt to be rewound has expired. Holds the first
-    /// sequence at which a rewind can start.
+    /// Nothing was changed, because a delivery or receipt has expired. Contains the first sequence
+    /// from which a rewind is possible.
     Expired(Option<Sequence>),
-    /// Nothing was changed: there is nothing to run again.
+    /// Nothing was changed, because no delivery would run again.
     Nothing,
 }
 
@@ -57,11 +58,12 @@ impl Rewound {
 }
 
 impl Operator {
-    /// Returns what [`Operator::rewind`] would do now.
+    /// Returns the result that [`Operator::rewind`] would have now, without changing anything.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, or a row cannot be read.
+    /// Returns [`OperatorError::Unknown`] if the entity has no row. Returns another error if the
+    /// store could not be reached or a row cannot be read.
     pub async fn would_rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
         Ok(match self.back_to(entity, &state, from).await? {
@@ -70,13 +72,15 @@ impl Operator {
         })
     }
 
-    /// Makes the applied deliveries run again, starting at sequence `from`, in order and before
-    /// the waiting ones. Wakes a worker. Waits for a running handler to end. If the first waiting
-    /// delivery has failed or blocks the order, it gets all its attempts back.
+    /// Makes the applied deliveries from sequence `from` on run again, before the waiting ones.
+    ///
+    /// The function first waits until a running handler has ended, and finally wakes a worker. If the
+    /// first waiting delivery has failed or blocks the entity, its attempts are cleared.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Lease`], [`OperatorError::Unknown`] or [`OperatorError::IsAJob`].
+    /// Returns [`OperatorError::Lease`] if the lease could not be acquired or was lost,
+    /// [`OperatorError::Unknown`] if the entity has no row, and [`OperatorError::IsAJob`] for a job.
     pub async fn rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
@@ -97,7 +101,7 @@ impl Operator {
                 Ok(back) => back,
                 Err(rewound) => return Ok(Err(rewound)),
             };
-            // The row drops these receipts when it is rewound.
+            // The rewind drops these receipts from the entity's row.
             for receipt in state.recent.iter().filter(|receipt| receipt.sequence >= from) {
                 self.spill(entity, receipt).await?;
             }
@@ -115,8 +119,10 @@ impl Operator {
         }
     }
 
-    /// Gives the next delivery of an ongoing rewind another run token. Its handler may already
-    /// have had an effect, and the delivery runs once more after this rewind.
+    /// Gives the delivery in front another run token if an earlier rewind has not run it again yet.
+    ///
+    /// Its handler may already have had an effect under the old run token, and the delivery runs once
+    /// more after this rewind.
     async fn rename_front(
         &self,
         entity: &EntityKey,
@@ -140,8 +146,8 @@ impl Operator {
         result
     }
 
-    /// Returns the extent of a rewind to `from`, and when its oldest delivery was appended; or
-    /// why it is impossible.
+    /// Returns the deliveries that a rewind to `from` covers, and when the oldest of them was
+    /// appended. If the rewind is impossible, returns the reason.
     async fn back_to(
         &self,
         entity: &EntityKey,
@@ -153,7 +159,7 @@ impl Operator {
         }
         let most = (state.head.0 - from.0).saturating_add(1);
         let settled = self.settled(entity, Some(state), usize::try_from(most).unwrap_or(usize::MAX)).await?;
-        // Search backwards for the first gap: a delivery without a receipt would run as if it were new.
+        // Search backwards for the first gap. A delivery without a receipt would run as if it were new.
         let stands = |place: &Sequence| settled.places.get(place).is_some_and(Past::is_known);
         let mut first = None;
         let mut place = state.head;
@@ -174,11 +180,12 @@ impl Operator {
         Ok(Ok((Rewinding { from, through: state.head, applied }, since)))
     }
 
-    /// Ends a rewind: deliveries that have not run again stay settled as before.
+    /// Ends a rewind, so that the deliveries that have not run again yet stay settled as before.
     ///
     /// # Errors
     ///
-    /// Those of [`Operator::rewind`].
+    /// Returns [`OperatorError::Lease`] if the lease could not be acquired or was lost, and
+    /// [`OperatorError::Unknown`] if the entity has no row.
     pub async fn end_rewind(&self, entity: &EntityKey) -> Result<Rewound, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
@@ -206,7 +213,7 @@ impl Operator {
         match prepared.await? {
             Ok(Some((state, decision, rewinding))) => {
                 guard.skip(state, &decision).await?;
-                // Give receipt rows this token, too, so that a later rewind has another run token.
+                // Write this token to the receipt rows too, so that a later rewind gets another run token.
                 for receipt in decision.dropped.iter().filter(|receipt| receipt.sequence >= decision.first) {
                     self.spill(entity, receipt).await?;
                 }
@@ -217,7 +224,7 @@ impl Operator {
         }
     }
 
-    /// Reads the rewound items in front, up to the first that was not settled before, or a gap.
+    /// Reads the rewound items in front, up to a gap or the first item that was never settled.
     async fn rewound_items(&self, entity: &EntityKey, state: &EntityState) -> Result<Page, OperatorError> {
         let mut page = Page::default();
         loop {
@@ -236,9 +243,11 @@ impl Operator {
     }
 }
 
-/// Returns the decision that settles the rewound items in front as before, under `token`,
-/// which identifies a landed first try; `None`: none is rewound. The dropped receipts of
-/// earlier sequences must be spilled first. `seen_at` is when the row was last read.
+/// Returns the decision that settles the rewound items in front with their earlier outcomes.
+///
+/// Returns `None` if no item in front is rewound. The receipts get `token`, by which a landed write
+/// is recognised. Before the decision is written, the receipts of earlier sequences that it drops
+/// must get rows of their own. `seen_at` is when the entity's row was last read.
 pub fn as_before(
     state: &EntityState,
     page: &Page,
@@ -261,7 +270,7 @@ pub fn as_before(
         applied += usize::from(receipt.settlement == Settlement::Applied);
         recent = recent.with(Receipt { token, ..receipt }, memory.retention);
         if was_here {
-            // New repeats may follow.
+            // Repeats that were never settled may follow; they do not belong to the rewind.
             decided = Some((recent.clone(), delivery.map(Delivery::appended_at)));
         }
     }
@@ -278,7 +287,7 @@ pub fn as_before(
             None if state.tail == through => Some(seen_at),
             None => arrived,
         },
-        // A wait without an error is the rate limit's.
+        // A wait without an error comes from the rate limit.
         not_before: state.retry_at.filter(|_| state.last_error.is_none()),
         ends_one_by_one: state.one_by_one.is_some_and(|until| until <= through),
         carried: Retries::default(),
@@ -293,7 +302,7 @@ fn known<'a>(delivery: &Delivery, state: &'a EntityState, page: &'a Page) -> Opt
     })
 }
 
-/// Returns the receipt of a sequence that ran no handler: a repeat or a tombstone.
+/// Returns the receipt of a sequence for which no handler ran: a repeat or a tombstone.
 fn not_run(place: Sequence, delivery: Option<&Delivery>, is_repeat: bool) -> Receipt {
     Receipt {
         sequence: place,

@@ -12,37 +12,38 @@ use crate::protocol::{
     table::Row,
 };
 
-/// The number of sequences before a delivery that are searched for another of its topic.
+/// The number of sequences before a delivery that [`Operator::before`] searches.
 pub const LOOKS_BACK: u64 = 25;
 
-/// A snapshot of one sequence of an inbox.
+/// Everything that is stored about one sequence of an inbox.
 #[derive(Debug, Clone)]
 pub struct Single {
     /// The entity's row, if there is one.
     pub state: Option<EntityState>,
-    /// The item.
+    /// The item at the sequence.
     pub content: Content,
-    /// The receipt; for a rewound delivery, the receipt of its earlier run.
+    /// The delivery's receipt. A rewound delivery has the receipt of its earlier run.
     pub receipt: Option<Receipt>,
     /// The parked copy, if the delivery is parked.
     pub parked: Option<Parked>,
 }
 
-/// The item at a sequence.
+/// The item at a sequence of an inbox.
 #[derive(Debug, Clone)]
 pub enum Content {
     /// A delivery with its body.
     Delivery(Box<Delivery>),
-    /// A delivery without its body, whose parts were removed together with the parked copy.
+    /// A delivery without its body. The parts of the body were removed together with the parked
+    /// copy.
     Bodiless(Box<Delivery>),
     /// A tombstone.
     Void,
-    /// No delivery, or an expired one.
+    /// Nothing. If a delivery was stored there, it has expired.
     Nothing,
 }
 
 impl Content {
-    /// Returns the delivery, if there is one.
+    /// Returns the delivery, if the item is one.
     pub fn delivery(&self) -> Option<&Delivery> {
         match self {
             Content::Delivery(delivery) | Content::Bodiless(delivery) => Some(delivery),
@@ -52,12 +53,13 @@ impl Content {
 }
 
 impl Operator {
-    /// Reads the delivery at `sequence` with its body: waiting, settled or parked. The rows are
-    /// read one after the other, so they may not fit together.
+    /// Reads the delivery at `sequence` with its body, whether it waits, is settled or is parked.
+    ///
+    /// The rows are read one after the other while workers go on, so they may contradict each other.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, or a row cannot be read.
+    /// Returns an error if the store could not be reached or a row cannot be read.
     pub async fn single(&self, entity: &EntityKey, sequence: Sequence) -> Result<Single, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?;
         let parked_row = self.store.get(&parked_row(entity, sequence), PATIENCE).await?;
@@ -81,12 +83,13 @@ impl Operator {
         Ok(Single { state, content, receipt, parked })
     }
 
-    /// Reads the newest kept delivery before `delivery` with its source and topic, and its body. It looks at
-    /// [`LOOKS_BACK`] sequences.
+    /// Reads the newest delivery before `delivery` that has the same source and topic, with its body.
+    ///
+    /// Searches [`LOOKS_BACK`] sequences of the same inbox.
     ///
     /// # Errors
     ///
-    /// Those of [`single`](Self::single).
+    /// Returns the errors of [`single`](Self::single).
     pub async fn before(&self, delivery: &Delivery) -> Result<Option<Delivery>, OperatorError> {
         let entity = delivery.entity();
         let is_alike = |one: &Delivery| one.source() == delivery.source() && one.topic() == delivery.topic();
@@ -108,11 +111,13 @@ impl Operator {
         Ok(None)
     }
 
-    /// Reads at most 100 deliveries without their bodies, in no particular order.
+    /// Reads the deliveries at the given `places`, at most 100, without their bodies.
+    ///
+    /// The result has no particular order, and leaves out missing deliveries.
     ///
     /// # Errors
     ///
-    /// Those of [`single`](Self::single).
+    /// Returns the errors of [`single`](Self::single).
     pub async fn deliveries(&self, places: &[(EntityKey, Sequence)]) -> Result<Vec<Delivery>, OperatorError> {
         let keys: Vec<_> = places.iter().map(|(entity, sequence)| delivery_row(entity, *sequence)).collect();
         let mut found = Vec::new();
@@ -125,24 +130,25 @@ impl Operator {
         Ok(found)
     }
 
-    /// Reads the parked delivery at `sequence`.
+    /// Reads the parked delivery at `sequence`, if there is one.
     ///
     /// # Errors
     ///
-    /// Those of [`single`](Self::single).
+    /// Returns the errors of [`single`](Self::single).
     pub async fn parked_at(&self, entity: &EntityKey, sequence: Sequence) -> Result<Option<Parked>, OperatorError> {
         let row = self.store.get(&parked_row(entity, sequence), PATIENCE).await?;
         Ok(row.map(|row| Parked::parse(entity, &row)).transpose()?.flatten())
     }
 
-    /// Removes a parked delivery and its body for good. Its receipt stays, so that the same
-    /// webhook sent again is a repeat.
+    /// Removes a parked delivery and its body for good.
+    ///
+    /// The delivery's receipt stays. So if the sender sends the same webhook again, it is a repeat.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Undecided`] while it is not settled as parked; nothing was removed.
-    /// [`OperatorError::DecidedOtherwise`] if it was settled differently; the parked row was
-    /// removed.
+    /// Returns [`OperatorError::Undecided`] if the delivery is not settled yet. Nothing was removed
+    /// then. Returns [`OperatorError::DecidedOtherwise`] if the delivery was settled with another
+    /// outcome than parked. The parked row was removed then.
     pub async fn discard(&self, parked: &Parked) -> Result<(), OperatorError> {
         let (entity, sequence) = (parked.delivery.entity(), Some(parked.sequence));
         self.act(entity, Verb::Discard, sequence, self.remove_parked(parked), |()| "removed for good".into()).await

@@ -1,4 +1,4 @@
-//! Parks the delivery in front for an operator.
+//! Skips the delivery in front: parks it, and lets the entity continue.
 
 use super::{Operator, OperatorError, PATIENCE};
 use crate::{
@@ -19,14 +19,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// The result of a skip.
+/// The result of [`Operator::skip`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skipped {
-    /// The item is settled: as parked, a tombstone or a repeat.
+    /// The item in front was settled with this outcome: parked, tombstone or repeat.
     As(Settlement),
-    /// Nothing was changed: it is not in front.
+    /// Nothing was changed, because the delivery is not in front. Contains the entity's row.
     NotInFront(EntityState),
-    /// Nothing was changed: its sequence is claimed but not filled yet.
+    /// Nothing was changed, because the sequence is claimed but still empty.
     NotThereYet,
 }
 
@@ -41,12 +41,14 @@ impl Skipped {
 }
 
 impl Operator {
-    /// Parks the delivery at `sequence` if it is in front, and unblocks the entity. Its running
-    /// handler ends first.
+    /// Parks the delivery at `sequence` if it is in front, and unblocks the entity.
+    ///
+    /// If the delivery's handler runs, the function first waits until the handler has ended.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Lease`] or [`OperatorError::Unknown`]; nothing was changed.
+    /// Returns [`OperatorError::Unknown`] if the entity has no row, and [`OperatorError::Lease`] if
+    /// the lease could not be acquired or was lost.
     pub async fn skip(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
@@ -84,7 +86,7 @@ impl Operator {
         Ok(leases.acquire(entity, Terms::default()).await?)
     }
 
-    /// Decides how to settle the item in front, and parks it if needed.
+    /// Decides how to settle the item in front. Stores the parked copy if the item must be parked.
     async fn decide(&self, entity: &EntityKey, sequence: Sequence) -> Result<Decided, OperatorError> {
         let seen_at = self.store.env().now();
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
@@ -102,7 +104,7 @@ impl Operator {
                     let purge_at = self.store.env().now() + self.retention;
                     match self.store.run(&Void { entity, sequence, purge_at }, PATIENCE).await? {
                         Voided::Void => drain.tombstone_written(),
-                        // The sequence was filled after all; its ingest was only slow.
+                        // Meanwhile a slow ingest has stored a delivery there.
                         Voided::Filled(_) => continue,
                     }
                     Settlement::Void
@@ -140,7 +142,7 @@ impl Operator {
             at,
             carried: Retries::default(),
         };
-        // A wait without an error is the rate limit's.
+        // A wait without an error comes from the rate limit.
         let not_before = state.retry_at.filter(|_| state.last_error.is_none());
         let mut decision = drain.decision(request, seen_at, not_before);
         for receipt in drain.to_spill(&decision) {
@@ -152,7 +154,7 @@ impl Operator {
         Ok(guard.skip(state, &decision).await?)
     }
 
-    /// Writes the receipt to a separate row.
+    /// Writes the receipt to a row of its own.
     pub(super) async fn spill(&self, entity: &EntityKey, receipt: &Receipt) -> Result<(), OperatorError> {
         let purge_at = self.store.env().now().max(receipt.settled_at) + self.retention;
         if let Some(spill) = Spill::of(entity, receipt, purge_at) {
@@ -171,6 +173,6 @@ struct Settling {
     state: EntityState,
     drain: Box<Drain>,
     settlement: Settlement,
-    /// A time at or before the read of the row.
+    /// A time just before the row was read.
     seen_at: Timestamp,
 }

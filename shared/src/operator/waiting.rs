@@ -11,17 +11,18 @@ use crate::protocol::{
 };
 
 impl Operator {
-    /// Sends a wake-up for an entity.
+    /// Sends a wake-up of an entity.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Queue`]: no wake-up could be sent.
+    /// Returns [`OperatorError::Queue`] if the wake-up could not be sent.
     pub async fn wake(&self, entity: &EntityKey, delay: Duration) -> Result<(), OperatorError> {
         Ok(self.waker.wake(entity, delay, PATIENCE).await?)
     }
 
-    /// Counts the waiting deliveries of `source` by entity. Reads the whole inbox table.
-    /// Deliveries that arrive or are settled during the read may be counted or not.
+    /// Counts the waiting deliveries of `source`, for each entity. Reads the whole inbox table.
+    ///
+    /// Deliveries that arrive or are settled during the read may or may not be counted.
     pub async fn waiting_of(&self, source: &SourceName) -> Result<BTreeMap<EntityKey, usize>, OperatorError> {
         let mut kept: BTreeMap<EntityKey, Vec<Sequence>> = BTreeMap::new();
         let mut pass = self.pass(TableName::Inbox);

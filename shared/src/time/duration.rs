@@ -1,8 +1,8 @@
-//! Parses durations in documents: `10s`, `1h 30m`.
+//! Parses durations such as `10s` or `1h 30m` in documents.
 
 use std::time::Duration;
 
-/// Deserializes an optional duration, with `#[serde(default, deserialize_with)]`.
+/// Deserializes an optional duration. Fields use it with `#[serde(default, deserialize_with = …)]`.
 pub(crate) fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     struct DurationVisitor;
 

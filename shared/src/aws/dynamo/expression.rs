@@ -1,5 +1,6 @@
-//! Renders conditions, changes and values for DynamoDB. The only place that builds
-//! expression text.
+//! Renders conditions, changes and values as DynamoDB's expressions.
+//!
+//! No other code builds the text of an expression.
 
 use std::collections::HashMap;
 
@@ -7,8 +8,9 @@ use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 
 use crate::protocol::table::{Change, Comparison, Condition, Operand, Range, Row, Value};
 
-/// The placeholders of one request's expressions. Every name has one, because DynamoDB
-/// reserves many words.
+/// The placeholders of one request's expressions.
+///
+/// Every attribute name has a placeholder, because DynamoDB reserves many words.
 #[derive(Debug, Default)]
 pub(super) struct Expression {
     names: HashMap<String, String>,
@@ -39,9 +41,9 @@ impl Expression {
         placeholder
     }
 
-    /// Returns `None` if the condition always holds.
+    /// Renders a condition. Returns `None` if the condition always holds.
     pub(super) fn condition(&mut self, condition: &Condition) -> Option<String> {
-        // Checked first: DynamoDB refuses names that no expression uses.
+        // This check comes first, because DynamoDB refuses placeholders that no expression uses.
         if condition.always_holds() {
             return None;
         }
@@ -71,7 +73,7 @@ impl Expression {
         })
     }
 
-    /// Returns a condition that never holds: DynamoDB has no constant for it.
+    /// Returns a condition that never holds. DynamoDB has no constant for it.
     fn never(&mut self) -> String {
         let name = self.name("v");
         format!("(attribute_exists({name}) AND attribute_not_exists({name}))")
@@ -157,7 +159,7 @@ fn value_of(attribute: AttributeValue) -> Value {
         AttributeValue::Bs(blobs) => {
             Value::L(blobs.into_iter().map(|blob| Value::B(blob.into_inner().into())).collect())
         }
-        // Null, and types that DynamoDB may add later.
+        // DynamoDB's null, and types that DynamoDB may add later.
         _ => Value::Null,
     }
 }
