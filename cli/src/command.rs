@@ -167,7 +167,7 @@ fn on_a_runtime(own: Option<OwnProject>) -> ExitCode {
     match runtime {
         Ok(runtime) => {
             let code = runtime.block_on(carry_out(own));
-            // Tasks that still run are not waited for.
+            // The process does not wait for tasks that still run.
             runtime.shutdown_background();
             code
         }

@@ -105,7 +105,7 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        // Pages with lanes keep their connections open.
+        // Pages with lanes keep their connections open, so the server would not end by itself.
         self.task.abort();
     }
 }

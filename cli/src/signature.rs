@@ -83,7 +83,7 @@ impl Claim {
     ///
     /// The functions would refuse a sources document with these secrets and options.
     pub fn source(&self) -> Result<Arc<Source>, Unusable> {
-        // The parser's errors contain nothing of the document.
+        // The parser's errors contain no part of the document.
         let document = json!({ "sources": { self.provider.as_str(): self.entry() } }).to_string();
         let sources = Sources::parse(&document).map_err(|error| match error {
             InvalidSources::Source { reason, .. } if reason.starts_with("`secrets`") => {

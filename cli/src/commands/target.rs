@@ -209,7 +209,7 @@ pub async fn account_of(who: &AwsOptions) -> Result<Account> {
     // Without this check, missing credentials would look like an unavailable store at the first request.
     let found = credentials.provide_credentials().await;
     found.context("no AWS credentials: `aws login`, `aws sso login` or `aws configure`")?;
-    // A profile may set these too.
+    // A profile may set FIPS and dual-stack endpoints too.
     let variant = Variant {
         fips: loaded.use_fips().unwrap_or_default(),
         dual_stack: loaded.use_dual_stack().unwrap_or_default(),

@@ -65,7 +65,7 @@ pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
             class: "waiting",
         });
     }
-    // More would be too thin.
+    // More bars would be too thin.
     let bars = &bars[bars.len().saturating_sub(40)..];
     let from = bars.iter().map(|bar| bar.arrived.or(bar.started).unwrap_or(bar.ended)).min();
     let to = bars.iter().map(|bar| bar.ended).max();

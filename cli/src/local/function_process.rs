@@ -92,7 +92,8 @@ impl FunctionProcess {
     /// Dropping this future kills the process; the event may or may not have been handled.
     pub async fn invoke(&mut self, payload: Vec<u8>) -> Result<Vec<u8>, InvokeError> {
         loop {
-            // Taken out of `self`, so that dropping this future drops the process with its unfinished event.
+            // The process is taken out of `self`, so that dropping this future drops the process with its unfinished
+            // event.
             let mut running = self.idle_process().await?;
             let (outcome, abandoned) = running.handle(payload.clone(), self.settings.timeout).await;
             match outcome {
@@ -100,7 +101,7 @@ impl FunctionProcess {
                     running.has_answered = true;
                     self.running = Some(running);
                 }
-                // A process that ended while idle never saw the event, so another process gets it, once.
+                // A process that ended while idle never saw the event, so another process gets the event, once.
                 Err(_) if abandoned == Abandoned::Untouched && running.has_answered => continue,
                 Err(_) => running.end().await,
             }

@@ -176,7 +176,7 @@ fn refusal(service: Service, answer: &Answer, needed: &str) -> Refusal {
             Err(_) => (String::new(), String::new()),
         },
     };
-    // `prefix#Code:where`
+    // A code may have the form `prefix#Code:where`.
     let code = code.rsplit('#').next().and_then(|code| code.split(':').next()).unwrap_or_default().to_owned();
     match code.as_str() {
         "AccessDenied" | "AccessDeniedException" | "AuthorizationError" | "UnauthorizedOperation" => {

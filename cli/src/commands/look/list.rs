@@ -150,8 +150,8 @@ impl List {
         let deployment = self.target.connect().await?;
         let mut surveyor = Surveyor::read(&deployment, self.cost, Interrupt::listen(), self.wanted()).await?;
         let filter = self.selection.filter(deployment.env.now());
-        // An order's source is read from its next delivery, for one read unit. Read it only for the orders
-        // shown.
+        // An order's source is read from its next delivery, which costs one read unit. So only the orders that are
+        // shown are read.
         let shown = match filter.source {
             Some(_) => None,
             None => Some(self.shown_first(&surveyor.survey.overview, &filter)),

@@ -229,7 +229,7 @@ impl Listen {
 
 fn print(one: &OrderEvent) {
     let at = one.at.map(|at| at.to_string()).unwrap_or_default();
-    // Of a time such as 2026-11-21T08:00:00.000Z, only the time of day is shown, to the millisecond.
+    // Shows only the time of day, to the millisecond.
     let time = at.split_once('T').map_or(at.as_str(), |(_, time)| time);
     let place = one.sequence.map(|sequence| format!(" {sequence}")).unwrap_or_default();
     let order = one.entity.as_deref().or(one.source.as_deref()).unwrap_or_default();

@@ -159,7 +159,7 @@ impl Local {
             None => LiveSources::fixed(Arc::new(Sources::parse(samples::SOURCES)?)),
         };
         let story = EventRecorder::new(Env::system());
-        // Reads the functions' output from the start: it may say why a function does not start.
+        // The functions' output is read from the start, because it may say why a function does not start.
         let (lines, printed) = mpsc::unbounded_channel();
         let listening = tokio::spawn(tell::listen(printed, story.clone(), self.json));
         let scheduler = |program: &PathBuf| OwnScheduler {

@@ -31,8 +31,7 @@ pub(super) fn of(source: &Source) -> Vec<Advice> {
     let mut advice: Vec<Advice> = Vec::new();
     for taken in topics.take.iter() {
         let text = taken.as_str();
-        // Of all patterns, only one with a star fits a text with a star. Such a pattern ignores every topic
-        // of the taken one.
+        // Only a pattern with a star fits a text with a star. Such a pattern ignores every topic of the taken pattern.
         if let Some(ignored) = topics.ignore.iter().find(|ignored| ignored.fits(text)) {
             let ignored = ignored.as_str();
             advice.push(say(
@@ -91,7 +90,7 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
     if slip.is_none() && known.iter().any(|topic| family(topic) == family(text)) {
         return None;
     }
-    // `order/*` for `orders/*`.
+    // A family's pattern may be misspelt, such as `order/*` for `orders/*`.
     let families = known.iter().filter_map(|topic| Some(format!("{}*", &topic[..=topic.find(['/', '.', ':'])?])));
     let families: BTreeSet<String> = families.collect();
     let hint = match slip {

@@ -122,7 +122,7 @@ async fn killed(act: &mut RunningAct<'_>) -> Result<()> {
     // The handlers' own log shows starts that have begun; a recorded start may not have begun yet.
     journal.until_started(before + 2).await;
     act.deployment.replace_workers();
-    // No wake-up comes before the lease has expired. The next webhook's wake-up comes after that.
+    // No wake-up arrives before the lease has expired. The wake-up of the next webhook arrives afterwards.
     Env::system().sleep(LEASE_EXPIRES).await;
     act.send(vec![Order { samples: vec![SHOPIFY[3]], ..order(8001, "A", &[]) }], 1).await?;
     act.until_settled(4).await;
@@ -164,7 +164,7 @@ impl RunningAct<'_> {
                 let mut answered = None;
                 for _ in 0..copies {
                     let mut answer = deployment.sender.post(&webhook).await?;
-                    // A webhook answered 503 is not stored; its sender sends it again.
+                    // A sender sends a webhook again if the answer was 503.
                     for _ in 0..RESENDS {
                         if answer.status != 503 {
                             break;

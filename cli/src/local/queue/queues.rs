@@ -161,7 +161,7 @@ impl Queues {
         let arrivals = self.lock().queue(queue)?.arrivals.clone();
         let deadline = self.clock.now() + receive.wait;
         loop {
-            // Registered before the queue is read, so that a later arrival wakes this receive.
+            // The wait is registered before the queue is read, so that a later arrival wakes this receive.
             let mut arrived = std::pin::pin!(arrivals.notified());
             arrived.as_mut().enable();
             let (messages, next_at) = self.take(queue, receive)?;
@@ -208,7 +208,8 @@ impl Queues {
                     }
                 }
             }
-            // If this round only moved dead letters, reads again: each round leaves fewer messages.
+            // A round that only moved dead letters is followed by another one. The loop ends, because each round leaves
+            // fewer messages.
             if !messages.is_empty() {
                 break;
             }

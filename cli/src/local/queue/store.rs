@@ -69,7 +69,7 @@ impl Store {
 
     pub(super) fn open(path: &Path) -> rusqlite::Result<Self> {
         let connection = Connection::open(path)?;
-        // Waiting would be useless: an owner keeps the file as long as it lives.
+        // Waiting would be useless: another process keeps the file locked as long as it lives.
         connection.busy_timeout(Duration::ZERO)?;
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         connection.pragma_update(None, "journal_mode", "WAL")?;

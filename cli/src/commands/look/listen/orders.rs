@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(taken(&mut orders), "a/1 8..9");
         orders.done(&key("a/1"), Some(Sequence(10)));
         orders.done(&key("b/1"), Some(Sequence(4)));
-        // The log line of a delivery that was posted already comes late.
+        // A log line may arrive after its delivery was posted.
         orders.accepted(&key("a/1"), None, Sequence(9), false);
         assert_eq!(taken(&mut orders), "-");
     }

@@ -247,7 +247,7 @@ impl Posting<'_> {
                     self.receiver.complain(format_args!("{order} {sequence}: its body was removed"));
                     break;
                 }
-                // Claimed and not written yet.
+                // The sequence is claimed, but its delivery is not written yet.
                 (Content::Nothing, Some(state)) if state.head < sequence && look < GAP_LOOKS => {
                     self.env.sleep(GAP_PAUSE).await;
                 }

@@ -80,7 +80,7 @@ impl Program {
     }
 
     fn signal(&self, signal: Signal) {
-        // Fails if all of its processes have ended.
+        // The call fails if all processes of the group have ended.
         let _ = kill_process_group(self.group, signal);
     }
 

@@ -80,7 +80,7 @@ impl Run {
             Err(error) => return Err(error.into()),
         };
         let token = guard.lease().token().to_string();
-        // From here on signals go to the program; its end releases the lease.
+        // From here on, signals go to the program. The lease is released when the program ends.
         let mut signals = PassedOn::listen()?;
         let mut command = Command::new(program);
         command.args(arguments).env("SERIALIZER_KEY", self.key.as_str()).env("SERIALIZER_TOKEN", token);

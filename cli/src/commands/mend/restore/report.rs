@@ -80,7 +80,7 @@ impl Report {
         }
         let earlier = FoundByRestore::by(restoring);
         for (key, job) in earlier.jobs {
-            // An earlier run saw the job before it changed the row.
+            // An earlier run read the job's state before that run changed the row.
             self.found.jobs.insert(key, job);
         }
         self.found.add("", &RestoreReport { newest: earlier.newest, ..RestoreReport::default() });

@@ -24,7 +24,7 @@ pub fn sources(sources: &Result<Sources, Error>) -> Finding {
             let count = sources.iter().count();
             Finding::ok(CHECK, format!("the document is valid and has {count} sources"))
         }
-        // No document was named, or it may not be read.
+        // No document was named, or reading it is not allowed.
         Err(error) if ["which document?", "it is not allowed"].iter().any(|why| format!("{error:#}").contains(why)) => {
             Finding::not_made(CHECK, format!("{error:#}"))
         }

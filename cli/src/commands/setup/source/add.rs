@@ -136,7 +136,7 @@ impl Add {
             ("forward", None) => {
                 bail!("forward needs a URL: --handler forward=https://example.com/webhooks")
             }
-            // Lambda's notation: a name or an ARN, and a qualifier behind a colon.
+            // Lambda's notation: a name or an ARN, and a qualifier after a colon.
             ("invoke", Some(function)) => fields.push(("invoke".into(), invoke(function))),
             ("invoke", None) => {
                 bail!("invoke needs a function: --handler invoke=orders, or with an alias invoke=orders:live")

@@ -59,7 +59,7 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Ev
     let sender = Sender::new(url);
     let webhooks = webhooks(folder, sources)?;
     let env = Env::system();
-    // Samples of the same topic and order are named after their files.
+    // Samples of one order may have the same topic, so each sample is named after its file.
     for (file, webhook) in &webhooks {
         let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
         story.call(webhook.incoming.identity.delivery_id.as_str(), &name);
@@ -151,8 +151,8 @@ fn judge(told: &[OrderEvent], [first, again]: &[Vec<Sent>; 2], in_time: bool) ->
     let settled = |sent: &Sent| settlement(told, &sent.place);
     let times = |sent: &Sent| outcomes(told, sent).filter(|outcome| *outcome == Settlement::Applied).count();
     let applied = first.iter().filter(|sent| times(sent) == 1).count();
-    // A resent webhook is answered with the first one's sequence, or it gets a new sequence and is settled as
-    // a repeat.
+    // A resent webhook is answered with the sequence of the first copy, or gets a new sequence and is settled as a
+    // repeat.
     let is_repeat =
         |sent: &Sent| first.iter().any(|one| one.place == sent.place) || settled(sent) == Some(Settlement::Repeat);
     let (repeats, count) = (again.iter().filter(|sent| is_repeat(sent)).count(), first.len());
