@@ -103,7 +103,7 @@ pub enum CorruptRow {
     /// A version before the first release wrote the row.
     #[error("a row has format {0}, and this version reads {FORMAT}: begin with empty tables or a new data folder")]
     Older(u64),
-    /// An attribute is absent or has another type.
+    /// The attribute with this name is absent or has another type.
     #[error("a row has no readable attribute `{0}`")]
     Attribute(&'static str),
     /// The row's entity key is invalid.

@@ -170,7 +170,7 @@ pub(crate) fn numbers_if_absent(now: Timestamp, names: &[&'static str]) -> Vec<C
     changes
 }
 
-/// Returns the time from which the row of an idle entity may be deleted; `None` for never. It is
+/// Returns the earliest time to delete the row of an idle entity; `None` for never. The time is
 /// later than the end of any inbox row that is kept for `retention` from now, and no earlier than
 /// the time at which the receipts may be forgotten.
 pub fn idle_purge_at(entity: &EntityKey, recent: &Recent, now: Timestamp, retention: Duration) -> Option<Timestamp> {

@@ -189,7 +189,7 @@ pub struct EntityState {
     /// The sequence up to which deliveries are started one at a time, because a group failed or its
     /// holder vanished. If equal to `head`, it has another meaning: see `has_attempts_of_latest`.
     pub one_by_one: Option<Sequence>,
-    /// The earliest next handler start of the delivery at `head + 1`.
+    /// The earliest time of the next handler start of the delivery at `head + 1`.
     pub retry_at: Option<Timestamp>,
     pub last_error: Option<String>,
     /// The retries of the delivery at `head + 1`; valid only with `last_error`.

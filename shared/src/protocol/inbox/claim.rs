@@ -150,8 +150,8 @@ impl Operation for Void<'_> {
         }
     }
 
-    /// Treats any tombstone in the row as success: the sequence is decided, whoever wrote the
-    /// tombstone.
+    /// Treats any tombstone in the row as success: the sequence is decided, no matter which process
+    /// wrote the tombstone.
     fn judge(&self, reply: Written) -> Result<Voided, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Voided::Void,

@@ -15,7 +15,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// Records that the handler of the delivery at `head + 1` is about to start.
+/// Records that the handler of the delivery at `head + 1` starts next.
 ///
 /// A worker records the start if an earlier lease holder vanished with this delivery. The record
 /// tells whether this holder vanishes during the handler or before it.
@@ -25,7 +25,7 @@ pub struct MarkStart<'a> {
     pub sequence: Sequence,
 }
 
-/// The outcome of recording a start.
+/// The outcome of recording a handler start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marked {
     /// The start is recorded. The caller may run the handler.
@@ -167,9 +167,9 @@ impl Operation for Block<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unblock<'a> {
     pub entity: &'a EntityKey,
-    /// The token of the row that shows the block. With it, a write that lands after its caller gave
-    /// up cannot end a later block. No operator would have looked at that block, and no wake-up
-    /// would follow.
+    /// The token of the row that shows the block. The write demands it, so a write that lands after
+    /// its caller gave up cannot end a later block. No operator would have looked at that block,
+    /// and no wake-up would follow.
     pub seen: FencingToken,
 }
 
@@ -215,8 +215,8 @@ impl Operation for Unblock<'_> {
 /// The caller must send a wake-up afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryNow<'a> {
-    /// The row that shows the wait. Its token and time are demanded, so a write that lands late
-    /// cannot shorten a later wait.
+    /// The row that shows the wait. The write demands the row's token and time, so a write that
+    /// lands late cannot shorten a later wait.
     pub seen: &'a EntityState,
 }
 

@@ -32,7 +32,7 @@ pub struct Decision {
     /// A lower bound for the times of all claims after the decided sequences. `None` leaves the
     /// row's value unchanged.
     pub pending_since: Option<Timestamp>,
-    /// The earliest next handler start, if the source has a rate limit.
+    /// The earliest time of the next handler start, if the source has a rate limit.
     pub not_before: Option<Timestamp>,
     /// Set if later deliveries may be handled in groups again.
     pub ends_one_by_one: bool,
@@ -210,8 +210,8 @@ impl Operation for Settle<'_> {
 pub struct SettleAndRelease<'a> {
     pub lease: &'a Lease,
     pub decision: &'a Decision,
-    /// The time from which the idle row may be deleted. `None` means never, as while the entity is
-    /// on hold.
+    /// The earliest time to delete the idle row. `None` means never, as while the entity is on
+    /// hold.
     pub purge_at: Option<Timestamp>,
 }
 

@@ -21,8 +21,8 @@ pub struct Skip<'a> {
     /// The entity's row, as read under the lease.
     pub seen: &'a EntityState,
     pub now: Timestamp,
-    /// The time from which the row may be deleted if the entity becomes idle. `None` means never,
-    /// as while the entity is on hold.
+    /// The earliest time to delete the row, if the entity becomes idle. `None` means never, as
+    /// while the entity is on hold.
     pub purge_at: Option<Timestamp>,
 }
 

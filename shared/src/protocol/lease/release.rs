@@ -1,5 +1,5 @@
-//! Ends a lease: on an empty inbox, after sending a wake-up, or to let deliveries
-//! take their turn.
+//! Operations that end a lease: on an empty inbox, after a wake-up was sent, or to give waiting
+//! deliveries their turn.
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseEmpty<'a> {
     pub lease: &'a Lease,
-    /// The time from which the idle row may be deleted. `None` means never, as while the entity is
-    /// on hold.
+    /// The earliest time to delete the idle row. `None` means never, as while the entity is on
+    /// hold.
     pub purge_at: Option<Timestamp>,
 }
 
@@ -100,7 +100,7 @@ impl Operation for Release<'_> {
     }
 }
 
-/// Marks that a drain is about to hand over. If the drain then cannot send its wake-up, the lease
+/// Marks that a drain will hand over next. If the drain then cannot send its wake-up, the lease
 /// expires, and the mark shows that the holder did not vanish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkHandOver<'a> {
@@ -161,7 +161,8 @@ pub struct YieldToDeliveries<'a> {
     pub now: Timestamp,
 }
 
-/// The longest turn of deliveries: about the time that a worker needs to start.
+/// The time for which only drains are granted after an exclusive holder let waiting deliveries take
+/// their turn. It is about the time that a worker needs to start.
 pub const LONGEST_TURN: Duration = Duration::from_secs(2);
 
 impl Operation for YieldToDeliveries<'_> {

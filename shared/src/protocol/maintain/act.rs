@@ -12,7 +12,7 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// An operation of an operator on an entity.
+/// An operation that an operator can perform on an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     Hold,
@@ -100,7 +100,7 @@ impl OperatorAction {
     }
 }
 
-/// Records an action before it is done.
+/// Records an operator's action in the operations log, before the action is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogAction<'a> {
     pub action: &'a OperatorAction,
@@ -134,7 +134,7 @@ impl Operation for LogAction<'_> {
     }
 }
 
-/// Records the outcome of an action, unless the action's entry was erased in the meantime.
+/// Records the outcome of an operator's action, unless its entry in the operations log was erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOutcome<'a> {
     pub action: &'a OperatorAction,

@@ -26,7 +26,7 @@ const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forget<'a> {
     pub seen: &'a EntityState,
-    /// The time from which the row itself may be deleted. `None` means never.
+    /// The earliest time to delete the row itself. `None` means never.
     pub purge_at: Option<Timestamp>,
 }
 

@@ -69,7 +69,7 @@ impl Operation for BeginHold<'_> {
 pub struct EndHold<'a> {
     /// The row that shows the hold.
     pub seen: &'a EntityState,
-    /// The time from which the row may be deleted if the entity is idle. `None` means never.
+    /// The earliest time to delete the row, if the entity is idle. `None` means never.
     pub purge_at: Option<Timestamp>,
 }
 

@@ -7,7 +7,7 @@ use crate::protocol::{
     table::{Write, Written},
 };
 
-/// Lists a job before its row is created.
+/// Adds a job to the list of jobs, before the job's row is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListJob<'a> {
     pub job: &'a str,

@@ -33,7 +33,7 @@ pub struct SweepTurn {
     pub number: u64,
     /// The key of the entity after which the scan continues; `None` at the segment's beginning.
     pub after: Option<String>,
-    /// The tick at which this turn is due.
+    /// The time of the tick at which this turn is due.
     pub due: Timestamp,
 }
 

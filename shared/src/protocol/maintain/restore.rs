@@ -242,8 +242,8 @@ impl Operation for EndRestore<'_> {
 pub struct ForceAcquire<'a> {
     pub restoring: &'a RestoreRecord,
     pub seen: &'a EntityState,
-    /// The last sequence that has a delivery. The backup of the inbox table may be a moment later
-    /// than that of the entity's row.
+    /// The last sequence that has a delivery. It may exceed the row's tail, because the backup of
+    /// the inbox table may be a moment later than the backup of the row.
     pub last: Sequence,
     /// A new nonce for this call.
     pub holder: &'a Nonce,

@@ -20,7 +20,7 @@ fn not_recorded(tick: Timestamp) -> Condition {
     ])
 }
 
-/// The time at which a tick is recorded.
+/// The point of a run at which its tick is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordPolicy {
     /// The end of the run records the tick, so a tick that crashes runs again.
