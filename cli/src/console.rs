@@ -32,7 +32,7 @@ pub struct Watched {
     /// The option that names this deployment on a command line: ` --local`, or nothing.
     pub option: String,
     pub name: String,
-    /// The events of a deployment that runs in this process. If there are none, lanes are drawn from the orders' rows.
+    /// The recorded events, if the deployment runs in this process. Otherwise lanes are drawn from the orders' rows.
     pub story: Option<EventRecorder>,
     /// The operator's name for the operations log.
     pub by: String,

@@ -176,7 +176,7 @@ impl Local {
         self
     }
 
-    /// Starts the workers. Each worker has its own clients, and a handler of its own from `make`.
+    /// Starts the workers. Each worker has its own clients, and its own handler from `make`.
     pub fn work<H: Handler>(&mut self, make: impl Fn(&Parts) -> H) -> Vec<AbortHandle> {
         let one = |number: usize| {
             let env = Env::system();

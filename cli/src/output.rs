@@ -153,8 +153,8 @@ pub fn local_option(url: &str) -> String {
     if url == LOCAL { " --local".to_owned() } else { format!(" --local={url}") }
 }
 
-/// Returns the name by which a user calls this program. A program that was called as `./serializer` is not on the PATH,
-/// so the name keeps the `./`.
+/// Returns the name that a user types to call this program. A program that was called as `./serializer` is not on the
+/// PATH, so the name keeps the `./`.
 pub fn this_command() -> String {
     called(std::env::args_os().next().and_then(|first| first.into_string().ok()))
 }

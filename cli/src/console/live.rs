@@ -45,7 +45,7 @@ const NEWEST: usize = 60;
 /// The interval at which the states of a local run's orders are read.
 const STATES: Duration = Duration::from_secs(1);
 
-/// The time for which events are collected before they are sent together.
+/// Events that occur within this time are sent together.
 const BATCHING: Duration = Duration::from_millis(120);
 
 #[derive(Debug, Deserialize)]

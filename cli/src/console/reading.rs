@@ -29,7 +29,7 @@ const ORDERS: &str = "the orders";
 /// The shortest time between two readings.
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// Multiplies the time for which a reading of the parked deliveries is reused.
+/// Multiplies the age until which a reading of the parked deliveries is reused.
 const PARKED_AGES: u32 = 10;
 
 /// The number of deliveries per request. A response can hold this many deliveries with the largest bodies.

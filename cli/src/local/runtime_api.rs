@@ -1,7 +1,7 @@
 //! Serves the Lambda Runtime API, which a function's process polls for events.
 //!
-//! Each [`RuntimeApi`] serves one process at an address of its own. So requests of a replaced process fail, and no
-//! event goes to a dead process.
+//! Each [`RuntimeApi`] serves one process, at a separate address. So requests of a replaced process fail, and no event
+//! goes to a dead process.
 //!
 //! The API has no response streaming (a streamed response is collected), no extensions and no SnapStart.
 

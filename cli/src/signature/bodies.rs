@@ -105,11 +105,12 @@ impl Spacing {
 /// The choice of escapes in JSON strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Escapes {
-    /// Whether `/` is written as `\/`, as PHP does. `None` leaves each `/` as it is.
+    /// True writes `/` as `\/`, as PHP does; false writes `/`. `None` leaves each `/` as it is.
     slash: Option<bool>,
-    /// Whether characters outside ASCII are written as `\u…`. `None` leaves them as they are.
+    /// True writes characters outside ASCII as `\u…`; false writes them unescaped. `None` leaves them as they are.
     unicode: Option<bool>,
-    /// Whether `&`, `<` and `>` are written as `\u…`, as Go and Rails do. `None` leaves them as they are.
+    /// True writes `&`, `<` and `>` as `\u…`, as Go and Rails do; false writes them unescaped. `None` leaves them as
+    /// they are.
     html: Option<bool>,
 }
 

@@ -509,7 +509,7 @@ async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option
     Ok(ExitCode::from(130))
 }
 
-/// Returns a message that names the orders for which a stop waits.
+/// Returns a message that names the orders whose handlers still run.
 fn stopping(at_work: &[String]) -> String {
     const SHOWN: usize = 3;
     if at_work.is_empty() {

@@ -22,7 +22,7 @@ use super::{
 pub struct QueueSettings {
     /// The last part of the queue's URL.
     pub name: String,
-    /// How long a received message stays hidden, unless the receive sets another time.
+    /// The time for which a received message stays hidden, unless the receive sets another time.
     pub visibility_timeout: Duration,
     /// The dead-letter queue, and the number of receives before a message moves there.
     pub redrive: Option<Redrive>,

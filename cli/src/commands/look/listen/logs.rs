@@ -21,7 +21,7 @@ use webhook_serializer::time::Timestamp;
 /// groups.
 pub const EVERY: Duration = Duration::from_secs(2);
 
-/// The longest time in milliseconds by which CloudWatch Logs may return a line late, after newer lines.
+/// The longest delay in milliseconds of a line that CloudWatch Logs returns late, after newer lines.
 const LATE: u64 = 20_000;
 
 /// The largest number of pages that one poll reads of a log group; a page has `LINES` lines. The next poll reads the

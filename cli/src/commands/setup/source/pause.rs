@@ -46,7 +46,7 @@ struct PauseOptions {
     target: Target,
 }
 
-/// The time after the refresh interval by which all running functions have read the new document.
+/// The margin after the refresh interval. After this time, all running functions have read the new document.
 const A_MOMENT: Duration = Duration::from_secs(10);
 
 impl Pause {
