@@ -146,8 +146,8 @@ pub const LEASE: Duration = Duration::from_secs(30);
 
 /// The longest lease that a job may have.
 ///
-/// Even if the clock that writes it is ahead, such a lease does not exceed the longest lease that a
-/// row may hold.
+/// Even if the clock of a job's holder is ahead, the job's lease stays below the longest lease that
+/// a row may hold.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
 /// A function that a scheduler runs on a schedule.
@@ -364,7 +364,7 @@ impl Jobs {
     }
 }
 
-// Even if the clock that writes it is ahead, a job's lease must not exceed the longest lease.
+// Even if its holder's clock is ahead, a job's lease must not exceed a row's longest lease.
 const _: () = assert!(
     LONGEST_LEASE.as_secs() + crate::time::CLOCKS_APART.as_secs() < crate::protocol::state::LONGEST_LEASE.as_secs()
 );

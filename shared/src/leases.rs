@@ -302,7 +302,7 @@ impl Leases {
 }
 
 impl LeaseError {
-    /// Converts the store's error for a request for a lease, before which no work was started.
+    /// Converts the store's error of a request for a lease. No work was started yet.
     fn before(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(TableError::Throttled | TableError::Conflict) => Self::Throttled,
@@ -312,7 +312,7 @@ impl LeaseError {
         }
     }
 
-    /// Converts the store's error for the last write of a holder, whose work is done.
+    /// Converts the store's error of a holder's last write. The holder's work was already done.
     fn after(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(error) => Self::Unknown(error.to_string()),

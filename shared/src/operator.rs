@@ -96,13 +96,11 @@ pub enum OperatorError {
     /// keeps changing.
     #[error("the order is on hold, leased, or has waiting deliveries; nothing was erased")]
     InUse,
-    /// The entity has no row.
     #[error("no such order is stored; check its key")]
     Unknown,
     /// The entity is a job, to which the operation does not apply.
     #[error("that is a job; this operation is for orders only. `serializer jobs` runs jobs")]
     IsAJob,
-    /// The lease could not be acquired, or was lost.
     #[error(transparent)]
     Lease(#[from] LeaseError),
     /// The wake-up that must precede the change could not be sent. Nothing was changed.
@@ -122,9 +120,7 @@ impl From<CorruptRow> for OperatorError {
 /// A parked delivery, as read from its row.
 #[derive(Debug, Clone)]
 pub struct Parked {
-    /// The delivery's sequence.
     pub sequence: Sequence,
-    /// When the delivery was parked.
     pub parked_at: Option<Timestamp>,
     /// When the parked delivery expires. `None` if it is kept until an operator redrives or discards
     /// it.
@@ -169,13 +165,11 @@ impl Parked {
 /// The row, waiting items and parked deliveries of an entity.
 #[derive(Debug, Clone)]
 pub struct Inspected {
-    /// The entity's row, if there is one.
     pub state: Option<EntityState>,
     /// The first waiting items, at most 100.
     pub waiting: Vec<Item>,
     /// The earlier outcomes of those items in `waiting` that were rewound.
     pub again: BTreeMap<Sequence, Settlement>,
-    /// The entity's parked deliveries.
     pub parked: Vec<Parked>,
 }
 

@@ -179,7 +179,6 @@ impl Random for SystemRandom {
 pub struct SeededRandom(Mutex<fastrand::Rng>);
 
 impl SeededRandom {
-    /// Creates a generator that starts from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(fastrand::Rng::with_seed(seed)))
     }
@@ -224,7 +223,6 @@ impl Env {
         self.clock.sleep(duration)
     }
 
-    /// Draws a new nonce.
     #[doc(hidden)]
     pub fn nonce(&self) -> Nonce {
         let random = (u128::from(self.random.next()) << 64) | u128::from(self.random.next());
@@ -286,7 +284,6 @@ impl Nonce {
         Some(Timestamp::from_millis(ulid.timestamp_ms()))
     }
 
-    /// Returns the nonce as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

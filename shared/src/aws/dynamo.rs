@@ -51,7 +51,6 @@ impl DynamoTable {
         Self { client, names, meter: None }
     }
 
-    /// Makes the table count its requests and consumed capacity in `meter`.
     #[must_use]
     pub fn metered(mut self, meter: Arc<Meter>) -> Self {
         self.meter = Some(meter);

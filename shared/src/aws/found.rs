@@ -9,11 +9,6 @@ use crate::{
     tls::Roots,
 };
 
-/// Finds the region and the credentials.
-///
-/// # Errors
-///
-/// Returns an error if no region or no credentials were found.
 pub(super) async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
     // Outside Lambda, start time does not matter, and the machine may trust a company's proxy.
     let roots = bundle(variables)?.unwrap_or_else(Roots::machine);

@@ -24,7 +24,6 @@ impl SqsQueue {
         Self { client, url: url.into(), meter: None }
     }
 
-    /// Makes the queue count its requests in `meter`.
     #[must_use]
     pub fn metered(mut self, meter: Arc<Meter>) -> Self {
         self.meter = Some(meter);

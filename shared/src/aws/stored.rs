@@ -80,7 +80,6 @@ pub enum Refused {
         /// The advice where else to store the document.
         instead: &'static str,
     },
-    /// There is no parameter or secret of this name.
     #[error("there is none of that name in this region and account")]
     Missing,
     /// The service refuses the request for this reason, or does not answer.

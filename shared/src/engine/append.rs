@@ -39,13 +39,15 @@ const SHORTEST_WAKE_UP: Duration = Duration::from_millis(250);
 /// The longest duration of an append, including its wake-up.
 pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
 
-/// The time reserved for deferring a delivery to the queue: one unanswered request and a second one.
+/// The part of an append's time that is reserved for deferring the delivery to the queue.
+///
+/// The time suffices for a request without an answer and a second request.
 const DEFERRING: Duration = Duration::from_millis(1000);
 
 /// The number of parts of a large body that are written concurrently.
 const PARTS_AT_ONCE: usize = 6;
 
-/// The number of an append's claims that may end in tombstones before the append fails.
+/// The number of claims after which an append fails if all of them ended in tombstones.
 const MOST_CLAIMS: u32 = 3;
 
 /// Appends deliveries to the inboxes of their entities.
@@ -99,7 +101,7 @@ pub enum AppendError {
 #[derive(Debug, Clone, Copy)]
 enum Origin {
     New,
-    /// A redriven delivery. If it was rewound, with the token of its run before the rewind.
+    /// A redriven delivery. The token names its run before a rewind, if it was rewound.
     Redriven(Option<FencingToken>),
     Deferred,
 }
@@ -107,7 +109,7 @@ enum Origin {
 /// The state of an append, which claims again after a tombstone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Appending {
-    /// Claims that ended in tombstones.
+    /// The number of claims that ended in tombstones.
     pub places: u32,
     /// Whether the next claim must send a wake-up.
     pub owed: bool,
@@ -116,8 +118,8 @@ pub struct Appending {
 impl Appending {
     /// Returns the wake-up to send with the put, if this claim owes one.
     ///
-    /// `state` is the row after the claim. `doubtful` means that an earlier request of this claim
-    /// may have landed. Then the claim owes a wake-up, because others may have relied on it.
+    /// `state` is the row after the claim. `doubtful` says that an earlier request for this claim
+    /// may have landed. In that case later claims may rely on this claim's wake-up, so it is owed.
     pub fn claimed(&mut self, state: &EntityState, doubtful: bool, now: Timestamp) -> Option<WakeUp> {
         self.owed |= doubtful || owes_wake_up(state, now);
         self.owed.then(|| WakeUp::under(&state.entity, state.token))
@@ -125,8 +127,8 @@ impl Appending {
 
     /// Returns the delay of a claim's wake-up, given the row after the claim.
     ///
-    /// The delay is the source's linger. It is zero if the entity's front has attempts or enough
-    /// deliveries wait for a full group.
+    /// The delay is the source's linger. It is zero if the delivery in front has attempts, or if
+    /// enough deliveries wait for a full group.
     pub fn delay(linger: Option<Linger>, state: &EntityState) -> Duration {
         let most = |linger: Linger| match state.is_one_by_one() {
             true => 1,
@@ -310,7 +312,7 @@ impl Inbox {
         self.observer.observe(event);
     }
 
-    /// Returns the newest applied event time of a topic family.
+    /// Returns the newest event time that was applied to `entity` in a topic family.
     pub async fn newest_event_time(&self, entity: &EntityKey, family: &str) -> Result<Option<Timestamp>, StoreError> {
         let state = self.store.entity(entity, DEADLINE).await?;
         Ok(state.and_then(|state| state.newest_event_time.of(family)))

@@ -35,7 +35,7 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest wait of a start that is refused because running handlers seem to hang.
 ///
-/// The wait is short, since the first of these handlers to succeed ends the suspicion.
+/// The wait is short, because one success shows that the source's handlers do not hang.
 const HANG_PAUSE: Duration = Duration::from_secs(2);
 
 /// The longest wait of a refused start, as a multiple of the breaker's open time.
@@ -79,11 +79,9 @@ pub enum Admission {
 /// The change of a breaker's state that a start's result caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The state did not change.
     None,
     /// The breaker opened for this time.
     Opened(Duration),
-    /// The breaker closed.
     Closed,
 }
 
@@ -212,7 +210,6 @@ fn spread(length: Duration, fraction: f64) -> Duration {
 struct Destination {
     breaker: Breaker,
     unavailable_since: Option<Duration>,
-    /// The message of the last failure.
     error: String,
 }
 

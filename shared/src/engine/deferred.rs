@@ -136,7 +136,6 @@ impl Deferred {
         text.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff")
     }
 
-    /// Returns the delivery's entity.
     pub fn entity(&self) -> &EntityKey {
         &self.entity
     }
@@ -145,7 +144,6 @@ impl Deferred {
         self.trace
     }
 
-    /// Returns when ingest received the delivery.
     pub fn received_at(&self) -> Timestamp {
         Timestamp::from_millis(self.received_at)
     }

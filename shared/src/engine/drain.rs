@@ -102,7 +102,6 @@ pub struct Drainer {
 /// A wake-up that a worker received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// The entity that the wake-up names.
     pub entity: EntityKey,
     /// How often the queue has delivered the message, this delivery included.
     pub times: u32,
@@ -169,7 +168,6 @@ impl Drainer {
         Self { store, waker, sources, handler, isolation, threads, settings, info, observer, breakers }
     }
 
-    /// Sets how handlers are isolated from each other.
     #[must_use]
     pub fn isolated(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
@@ -254,7 +252,6 @@ impl Drainer {
         self.store.env()
     }
 
-    /// Returns the configured sources.
     pub fn sources(&self) -> &LiveSources {
         &self.sources
     }
@@ -267,7 +264,6 @@ impl Drainer {
         &self.threads
     }
 
-    /// Returns the observer that receives the drains' events.
     pub fn observer(&self) -> &dyn Observer {
         &*self.observer
     }

@@ -13,7 +13,7 @@ use crate::{
     protocol::entity::{EntityKey, FencingToken},
 };
 
-/// The body of a wake-up.
+/// The body of a message that asks a worker to look at an entity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeUp {
     /// The entity that a worker should look at.
@@ -81,7 +81,6 @@ impl Message {
         }
     }
 
-    /// Returns the entity that the message concerns.
     pub fn entity(&self) -> &EntityKey {
         match self {
             Self::WakeUp(wake_up) => &wake_up.entity,

@@ -58,12 +58,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Creates a store on `table`.
     pub fn new(table: Arc<dyn Table>, env: Env) -> Self {
         Self { table, env }
     }
 
-    /// Returns the store's clock and source of randomness.
     pub fn env(&self) -> &Env {
         &self.env
     }
@@ -103,7 +101,6 @@ impl Store {
         Ok(row.as_ref().map(EntityState::parse).transpose()?)
     }
 
-    /// Reads a row, if there is one.
     pub async fn get(&self, key: &Key, patience: Duration) -> Result<Option<Row>, StoreError> {
         self.persist(patience, || self.table.get(key)).await.map(|answered| answered.outcome)
     }

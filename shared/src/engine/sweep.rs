@@ -62,10 +62,8 @@ impl std::fmt::Debug for Sweeper {
 /// The reason why a sweep ended early. The next sweep continues from the stored position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
-    /// A request to the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A request to the queue failed.
     #[error(transparent)]
     Queue(#[from] QueueError),
 }

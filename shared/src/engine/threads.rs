@@ -55,7 +55,6 @@ impl Threads {
         self.closed.store(true, Relaxed);
     }
 
-    /// Returns whether [`Threads::close`] was called.
     pub fn are_closed(&self) -> bool {
         self.closed.load(Relaxed)
     }
@@ -109,10 +108,10 @@ impl Threads {
     }
 }
 
-/// A handler's work that was started, and that is abandoned when this value is dropped.
+/// A handler's started work. Dropping this value before the answer abandons the work.
 ///
-/// Abandoned work that has not begun never does. Otherwise its thread counts as lost until the
-/// work ends.
+/// If abandoned work has not begun on its thread yet, it never begins. Otherwise the thread counts
+/// as lost until the work ends.
 pub(crate) enum Work<F: Future> {
     Inline(std::pin::Pin<Box<F>>),
     Thread(oneshot::Receiver<F::Output>, CallerSide),
@@ -181,7 +180,6 @@ impl Task {
         self.change(|stage| if stage == Stage::Waiting { Stage::Running } else { stage }) == Stage::Waiting
     }
 
-    /// Abandons the work, and returns the previous stage.
     fn abandon(&self) -> Stage {
         self.change(|stage| match stage {
             Stage::Waiting => Stage::Over,

@@ -19,7 +19,6 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Creates a waker that sends to `queue`.
     pub fn new(queue: Arc<dyn Queue>, env: Env) -> Self {
         Self { queue, env }
     }

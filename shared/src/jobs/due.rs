@@ -23,13 +23,9 @@ pub const MOST_AHEAD: Duration = Duration::from_secs(15 * 60);
 /// When a job runs, and what happens after missed and crashed ticks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// The job's schedule.
     pub schedule: Schedule,
-    /// Whether the job is switched on.
     pub is_on: bool,
-    /// The reaction to missed ticks.
     pub missed: Missed,
-    /// The reaction to a crash.
     pub on_crash: OnCrash,
 }
 
@@ -39,13 +35,9 @@ pub enum Next {
     /// No tick is due.
     Nothing,
     /// A tick is due, but another holder has the job's lease.
-    Held {
-        /// The tick that is due.
-        tick: Timestamp,
-    },
+    Held { tick: Timestamp },
     /// Start this tick.
     Start {
-        /// The tick to start.
         tick: Timestamp,
         /// The number of this start of the tick, counted from 1.
         start: u32,
@@ -53,10 +45,7 @@ pub enum Next {
         left_out: usize,
     },
     /// Record this tick as crashed.
-    GiveUp {
-        /// The tick that has crashed.
-        tick: Timestamp,
-    },
+    GiveUp { tick: Timestamp },
 }
 
 impl Policy {
@@ -65,7 +54,6 @@ impl Policy {
         format!("{} {}", if self.is_on { "on" } else { "off" }, self.schedule)
     }
 
-    /// Returns what the invocation scheduled for `scheduled` does next about the job.
     pub fn next(&self, state: &JobState, scheduled: Timestamp, now: Timestamp) -> Next {
         let held = state.entity.held.is_some();
         let runs = held && !state.has_expired(now);
@@ -88,7 +76,7 @@ impl Policy {
         }
     }
 
-    /// Returns the tick to run next, and how many earlier ticks that run makes up for.
+    /// Returns the tick to run next, and the number of earlier ticks that are skipped.
     fn due(&self, state: &JobState, scheduled: Timestamp) -> Option<(Timestamp, usize)> {
         let asked = state.run_requested.is_some() && !state.is_recorded(scheduled);
         let by_schedule = if self.is_on { self.by_schedule(state, scheduled) } else { None };

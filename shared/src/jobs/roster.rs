@@ -27,16 +27,13 @@ pub struct Listed {
     pub name: String,
     /// The job's schedule and switch. `None` if the stored definition cannot be parsed.
     pub plan: Option<Plan>,
-    /// The job's row.
     pub state: JobState,
 }
 
 /// A job's schedule, and whether the job is on.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The job's schedule.
     pub schedule: Schedule,
-    /// Whether the job is switched on.
     pub is_on: bool,
 }
 

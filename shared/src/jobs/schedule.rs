@@ -51,7 +51,6 @@ pub enum InvalidSchedule {
     /// A field of the cron expression is invalid.
     #[error("{text:?} is not a cron expression: {reason}")]
     Cron {
-        /// The cron expression.
         text: String,
         /// The message of the cron parser.
         reason: String,
@@ -59,7 +58,6 @@ pub enum InvalidSchedule {
     /// The schedule names a time that never occurs.
     #[error("{0:?} is never due")]
     Never(String),
-    /// The time zone is unknown.
     #[error("{0:?} is not a time zone of the IANA database, such as `Europe/Berlin`")]
     Zone(String),
     /// The schedule is a rate, which cannot have a time zone.

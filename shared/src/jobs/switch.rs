@@ -46,7 +46,6 @@ impl Switch {
         Ok(Self::Only(set(names)))
     }
 
-    /// Returns whether the job of this name is on.
     pub fn is_on(&self, job: &str) -> bool {
         match self {
             Self::On => true,

@@ -58,9 +58,7 @@ pub struct Ticker {
 /// A tick that an invocation ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TickRun {
-    /// The job's name.
     pub job: Arc<str>,
-    /// The time at which the tick was due.
     pub tick: Timestamp,
     /// The result of the tick. If the lease was lost, the result is [`TickOutcome::Crashed`] and
     /// is not recorded in the job's row.
@@ -87,7 +85,6 @@ pub enum TickError {
     /// If its ticks were recorded, the jobs would not run until that date.
     #[error("it is dated {scheduled}, more than {} minutes ahead of the clock, which shows {now}", MOST_AHEAD.as_secs() / 60)]
     FarAhead {
-        /// When the invocation was due.
         scheduled: Timestamp,
         /// The time by this process's clock.
         now: Timestamp,
@@ -120,14 +117,12 @@ impl Ticker {
         Ok(Self { store, jobs, info, isolation: Isolation::default(), observer: Arc::new(Log) })
     }
 
-    /// Sends events to `observer` instead of the log.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
         self
     }
 
-    /// Sets how the jobs' functions are isolated from each other.
     #[must_use]
     pub fn isolated(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;

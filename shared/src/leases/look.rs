@@ -23,11 +23,11 @@ use crate::{
 /// How keys and holders are shown. Both may contain a customer's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Show {
-    /// As a hash; a key keeps its namespace. Equal keys have equal hashes, so that outputs can be
-    /// compared.
+    /// Keys and holders are shown as hashes, and a key also with its namespace. Equal keys have
+    /// equal hashes, so that outputs can be compared.
     #[default]
     Hashed,
-    /// As plain text.
+    /// Keys and holders are shown as plain text.
     Raw,
 }
 
@@ -50,7 +50,6 @@ pub struct Listed {
 }
 
 impl Show {
-    /// Returns `key` as it should be shown.
     pub fn key(self, key: &str) -> String {
         match self {
             Show::Raw => key.to_owned(),
@@ -64,7 +63,6 @@ fn hashed(text: &str) -> String {
 }
 
 impl LeaseView {
-    /// Returns the entity's key.
     pub fn key(&self, show: Show) -> String {
         show.key(self.state.entity.as_str())
     }
@@ -106,12 +104,10 @@ impl LeaseView {
         self.held().map(|held| held.expires_at)
     }
 
-    /// Returns the entity's newest fencing token.
     pub fn token(&self) -> FencingToken {
         self.state.token
     }
 
-    /// Returns the number of deliveries waiting in the entity's inbox.
     pub fn waiting(&self) -> u64 {
         self.state.waiting()
     }

@@ -116,7 +116,6 @@ impl Operator {
     }
 }
 
-/// The kind of an inbox row.
 enum RowKind {
     /// A delivery, a parked delivery, or the receipt of one.
     At(Sequence),

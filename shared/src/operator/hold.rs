@@ -14,7 +14,7 @@ use crate::protocol::{
 /// The result of [`Operator::hold`], [`Operator::resume`] or [`Operator::retry`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateChange {
-    /// The operation changed the entity's row to this.
+    /// The operation changed the entity. Contains the entity's row afterwards.
     Done(EntityState),
     /// The operation had nothing to change. Contains the entity's row, if there is one.
     Unchanged(Option<EntityState>),
@@ -96,8 +96,8 @@ impl Operator {
 
     /// Makes the next attempt at the delivery in front due now, and wakes a worker.
     ///
-    /// The delivery's attempts stay counted. Only a wait after a failed attempt is ended, not a wait
-    /// for a rate limit, a block or a hold.
+    /// The delivery's attempts stay counted. Only a wait after a failed attempt ends. A wait for a
+    /// rate limit, a block and a hold stay.
     ///
     /// # Errors
     ///

@@ -21,7 +21,6 @@ pub struct Pass<'a> {
 /// How much of a table a scan has read so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
-    /// The number of rows read so far.
     pub rows: u64,
     /// The number of segments read completely so far.
     pub parts: u32,
@@ -93,7 +92,6 @@ impl Pass<'_> {
         Ok(Some(rows))
     }
 
-    /// Returns how much of the table was read so far.
     pub fn read(&self) -> Read {
         self.read
     }
@@ -108,7 +106,6 @@ impl Operator {
         Self { parts: 1, ..self }
     }
 
-    /// Starts a scan of `table`.
     pub fn pass(&self, table: TableName) -> Pass<'_> {
         let segment = Segment { number: 0, of: self.parts, after: None, limit: PAGE };
         Pass { operator: self, table, segment, read: Read { of: self.parts, ..Read::default() } }

@@ -20,7 +20,6 @@ pub enum PutBack {
     /// The delivery was redriven, but no wake-up could be sent. The sweep finds the delivery
     /// within about an hour.
     Unannounced,
-    /// The delivery is not parked any more.
     NotParked,
     /// The delivery was settled with this outcome, not as parked. Its parked row was removed.
     DecidedOtherwise(Settlement),

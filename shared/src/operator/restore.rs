@@ -41,7 +41,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The text with which the error of a delivery begins that a restore has parked.
+/// The beginning of the error text of the deliveries that a restore has parked.
 pub const RESTORED: &str = "restored";
 
 /// The name of a restore in the operations log.
@@ -66,7 +66,6 @@ pub enum Restored {
     Already,
     /// A delivery was accepted since the backup, so the tables are in use. Nothing was changed.
     InUse,
-    /// The entity has no row.
     Gone,
 }
 
@@ -96,9 +95,7 @@ pub struct RestoreReport {
 /// The newest delivery of a source that a restore found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newest {
-    /// The name of the source's provider.
     pub provider: Option<String>,
-    /// When the delivery was accepted.
     pub received_at: Timestamp,
 }
 

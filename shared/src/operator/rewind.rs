@@ -24,11 +24,9 @@ use crate::{
 /// The deliveries that a rewind covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rewinding {
-    /// The first sequence of the rewind.
     pub from: Sequence,
-    /// The last sequence of the rewind.
     pub through: Sequence,
-    /// The number of applied deliveries in between. Only these run again.
+    /// The number of applied deliveries from `from` to `through`. Only these run again.
     pub applied: usize,
 }
 

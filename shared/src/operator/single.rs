@@ -18,32 +18,26 @@ pub const LOOKS_BACK: u64 = 25;
 /// Everything that is stored about one sequence of an inbox.
 #[derive(Debug, Clone)]
 pub struct Single {
-    /// The entity's row, if there is one.
     pub state: Option<EntityState>,
-    /// The item at the sequence.
     pub content: Content,
     /// The delivery's receipt. A rewound delivery has the receipt of its earlier run.
     pub receipt: Option<Receipt>,
-    /// The parked copy, if the delivery is parked.
     pub parked: Option<Parked>,
 }
 
 /// The item at a sequence of an inbox.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// A delivery with its body.
     Delivery(Box<Delivery>),
     /// A delivery without its body. The parts of the body were removed together with the parked
     /// copy.
     Bodiless(Box<Delivery>),
-    /// A tombstone.
     Void,
     /// Nothing. If a delivery was stored there, it has expired.
     Nothing,
 }
 
 impl Content {
-    /// Returns the delivery, if the item is one.
     pub fn delivery(&self) -> Option<&Delivery> {
         match self {
             Content::Delivery(delivery) | Content::Bodiless(delivery) => Some(delivery),

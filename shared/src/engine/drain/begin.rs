@@ -111,7 +111,6 @@ pub enum Drained {
     Requeue(Duration, RequeueReason),
     /// The wake-up that carries this token continues the work. See [`AcquireStep::Awaits`].
     Awaits(FencingToken, Duration),
-    /// The lease was lost.
     Lost,
     /// The drain failed: the store cannot be reached, a row is corrupt, or a wake-up could not be
     /// sent. If the drain holds the lease, the lease is left to expire.
@@ -121,7 +120,6 @@ pub enum Drained {
 /// What a worker does with a received wake-up after its drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
-    /// Delete the wake-up.
     Delete,
     /// Keep the wake-up, so that the queue delivers it again.
     Keep,

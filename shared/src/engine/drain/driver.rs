@@ -45,7 +45,7 @@ const LONGEST_LOOK: Duration = Duration::from_millis(400);
 /// A holder whose invocation ends before it releases looks like one that crashed.
 const RELEASE_MARGIN: Duration = Duration::from_secs(1);
 
-/// The deliveries that one handler start covered. Without a start, there are none.
+/// A handler run whose result a step writes. It has no deliveries if no handler was started.
 #[derive(Debug, Clone, Default)]
 struct HandlerRun {
     /// The deliveries that the handler got, oldest first.
@@ -300,7 +300,7 @@ impl<'a> Driver<'a> {
         seen.max(written.unwrap_or_default().saturating_sub(CLOCKS_APART))
     }
 
-    /// Waits until the next sequence is filled, for at most the configured `gap`.
+    /// Waits until the next sequence is filled, for at most the time `DrainSettings::gap`.
     ///
     /// The sequence is claimed but empty, because the ingest that claimed it is slow or has died.
     async fn await_gap(&mut self) -> Result<Flow, DrainError> {

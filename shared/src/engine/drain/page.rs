@@ -23,10 +23,8 @@ use crate::{
 /// read of 100 items.
 const PAGE: u32 = 25;
 
-/// An item of an inbox.
 #[derive(Debug, Clone)]
 pub enum PageItem {
-    /// A delivery.
     Delivery(Box<Waiting>),
     /// The tombstone of a sequence that was claimed and never written.
     Tombstone(Sequence),

@@ -80,7 +80,8 @@ pub struct Memory {
 /// A request to settle the item in front, or the group that begins there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SettleRequest {
-    /// The outcome. In a `latest` group, only the last delivery gets it.
+    /// The outcome. In a `latest` group only the last delivery gets this outcome, and the others
+    /// are superseded.
     pub settlement: Settlement,
     /// The deliveries to settle.
     pub group: Group,
@@ -92,7 +93,7 @@ pub struct SettleRequest {
     pub took: Option<Duration>,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The waits that the next delivery starts with.
+    /// The waits that count for the next delivery from the beginning.
     pub carried: Retries,
 }
 
@@ -100,7 +101,6 @@ pub struct SettleRequest {
 /// behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Group {
-    /// The number of deliveries.
     pub size: usize,
     /// Whether the handler gets only the last delivery, which supersedes the others.
     pub is_latest: bool,
@@ -110,7 +110,6 @@ impl Group {
     /// A group that consists of the delivery in front only.
     pub const ONE: Self = Self { size: 1, is_latest: false };
 
-    /// Returns whether the group has more than one delivery.
     pub fn is_several(self) -> bool {
         self.size > 1
     }
@@ -136,7 +135,6 @@ pub enum Front<'a> {
     /// A delivery that gets this outcome without running the handler: a repeat, or a rewound
     /// delivery that was not applied before the rewind.
     Settled(Settlement),
-    /// A tombstone.
     Tombstone,
     /// An item that was not read yet.
     Unread,
@@ -168,7 +166,6 @@ pub enum Step {
     HandOver(Duration, RequeueReason),
     /// Wait for this time, then decide again.
     Wait(Duration),
-    /// Read the next page of the inbox.
     ReadPage,
     /// Wait for the next sequence to be filled.
     AwaitGap,
@@ -197,7 +194,7 @@ pub enum Step {
         attempts: u32,
         /// The reason, which the parked row stores.
         error: String,
-        /// The waits that the next delivery starts with.
+        /// The waits that count for the next delivery from the beginning.
         carried: Retries,
     },
     /// Send a delayed wake-up for the next attempt, record the wait, and end the lease.
@@ -221,7 +218,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Returns the name in traces of the outcome that this step writes for the delivery in front.
+    /// Returns the outcome that this step writes for the delivery in front, by its name in traces.
     /// Returns `None` if the step writes no outcome.
     pub fn outcome(&self) -> Option<&'static str> {
         match self {
@@ -236,7 +233,7 @@ impl Step {
 }
 
 impl Drain {
-    /// Creates the view of a drain that was granted the lease. `state` is the row after the grant.
+    /// Creates a drain that was granted the lease. `state` is the entity's row after the grant.
     pub fn granted(state: EntityState, memory: Memory) -> Self {
         let has_spilled = state.spilled;
         let (dropped, spilled) = (BTreeSet::new(), BTreeSet::new());
@@ -256,7 +253,6 @@ impl Drain {
         }
     }
 
-    /// Returns the item in front.
     pub fn front_item(&self) -> Front<'_> {
         match self.page.items.front() {
             None => Front::Unread,
@@ -465,8 +461,8 @@ impl Drain {
         Step::WriteTombstone(self.state.next())
     }
 
-    /// Returns the decision that settles the group in front, or the next sequence if it holds no
-    /// delivery.
+    /// Returns the decision that settles the group in front. If no delivery is in front, the decision
+    /// settles the next sequence.
     ///
     /// `seen_at` is when the row was last read. `not_before` is the earliest time at which the
     /// entity's next handler may start.
@@ -547,7 +543,6 @@ impl Drain {
         slice_is_over && !self.is_last(sequence)
     }
 
-    /// Returns whether `sequence` is the last claimed one.
     pub fn is_last(&self, sequence: Sequence) -> bool {
         self.state.tail == sequence
     }

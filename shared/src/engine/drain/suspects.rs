@@ -23,7 +23,8 @@ struct Batch {
     drains: usize,
 }
 
-/// A drain's membership in its batch. Suspects wait until the other drains' slots are dropped.
+/// A drain of the batch, as the gate counts it. Suspects wait until the other drains' slots are
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct DrainSlot<'a> {
     gate: &'a SuspectGate,

@@ -23,7 +23,7 @@ impl Driver<'_> {
 
     /// Returns the decision that settles the deliveries of `run`, or the delivery in front.
     ///
-    /// Before it returns, it writes the receipts that the decision drops from the row to rows of
+    /// The receipts that the decision drops from the entity's row are first written to rows of
     /// their own.
     pub(super) async fn decide(&mut self, settlement: Settlement, run: &HandlerRun, carried: Retries) -> Decision {
         let request = SettleRequest {

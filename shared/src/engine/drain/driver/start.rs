@@ -164,8 +164,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Reads the next page, if the deliveries already read do not suffice for another group behind
-    /// the first `in_front` ones.
+    /// Reads the next page, unless enough deliveries are already read for another full group.
+    ///
+    /// The first `in_front` deliveries are being decided, and do not count.
     pub(super) fn read_ahead(
         &self,
         in_front: usize,

@@ -17,7 +17,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The clock skew that a delivery's age is corrected by.
+/// The clock skew that is added to a delivery's age, when the age limits the waits that count.
 const CLOCKS_APART: Duration = Duration::from_secs(300);
 
 /// The mean wait after an [`Outcome::NotNow`] that requests no wait. Jitter adds or removes up to
@@ -118,8 +118,8 @@ impl Drain {
 
     /// Returns the step after a start that did not settle its delivery.
     ///
-    /// Of the limit of the failure's class, the wait uses up `counted` or its own length, whichever
-    /// is longer.
+    /// The failure's class limits the sum of the delivery's waits. `wait` counts towards this limit
+    /// with its own length or `counted`, whichever is longer.
     fn unsettled(&self, start: Unsettled<'_>, wait: Duration, counted: Duration) -> Step {
         let Unsettled { class, error, group, source, at, is_started } = start;
         let retries = self.retries(at);

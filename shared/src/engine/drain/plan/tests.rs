@@ -37,7 +37,7 @@ fn on_hold() -> Hold {
     Hold::parse(&Row::new().with(a::HOLD, 5_u32)).unwrap()
 }
 
-/// Returns the row of an entity whose deliveries behind `head` wait, up to `tail`.
+/// Returns the row of an entity whose deliveries after `head`, up to `tail`, wait.
 fn row(head: u64, tail: u64) -> EntityState {
     let row = Row::new()
         .with(a::ENTITY, entity().as_str())

@@ -191,7 +191,7 @@ fn failed_latest_is_retried_one_by_one() {
     assert_eq!(fails(2), (0, Some(Sequence(12))));
 }
 
-/// This happens, for example, after the sources document was changed to allow fewer attempts.
+/// The sources document may have been changed to allow fewer attempts than were already made.
 #[test]
 fn attempts_of_latest_delivery_do_not_park_front() {
     let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
@@ -201,7 +201,7 @@ fn attempts_of_latest_delivery_do_not_park_front() {
     assert!(matches!(failed(None).next(&MOMENT, found(options).as_ref()), Step::Park { attempts: 3, .. }));
 }
 
-/// This happens, for example, after the source was changed from `latest` to `each`.
+/// The source may have been changed from `latest` to `each` after the latest delivery failed.
 #[test]
 fn front_does_not_inherit_attempts_of_latest_delivery() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
