@@ -234,7 +234,7 @@ impl Handler for Task {
     }
 }
 
-/// Runs `scenario` on fresh engines.
+/// Runs `scenario` on engines that are started for it.
 pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measured> {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let control = control(&scenario).await;
@@ -270,7 +270,8 @@ struct World {
 }
 
 impl World {
-    /// Returns new clients that are already connected, as a function's are after its initialisation.
+    /// Returns new clients. They are already connected, as a function's are after its
+    /// initialisation.
     async fn connect(&self) -> Result<Parts> {
         let parts = Parts::connect(&self.account, &self.engines.config(), &Env::system(), Some(self.meter.clone()));
         parts.store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;

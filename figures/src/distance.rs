@@ -1,4 +1,4 @@
-//! Simulates the network distance between the program and its engines.
+//! Simulates the network between the program and its engines by delays.
 
 use std::{io, time::Duration};
 
@@ -33,7 +33,7 @@ impl Distance {
     }
 }
 
-/// Returns a URL that leads to `url`, with `round_trip` added to each exchange.
+/// Starts a relay to `url` that adds `round_trip` to each exchange. Returns the relay's URL.
 async fn relay(url: String, round_trip: Duration) -> Result<String> {
     if round_trip.is_zero() {
         return Ok(url);

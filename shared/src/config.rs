@@ -10,7 +10,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// An invalid environment variable.
+/// The error for an environment variable that is missing or invalid.
 #[derive(thiserror::Error, PartialEq, Eq)]
 #[error("{variable}: {reason}")]
 pub struct InvalidConfig {
@@ -26,7 +26,6 @@ impl fmt::Debug for InvalidConfig {
 }
 
 impl InvalidConfig {
-    /// Creates an error about `variable`.
     pub fn new(variable: &str, reason: impl Into<String>) -> Self {
         Self { variable: variable.to_owned(), reason: reason.into() }
     }
@@ -38,7 +37,7 @@ pub trait Variables {
     fn value(&self, name: &str) -> Option<String>;
 }
 
-/// The process's environment.
+/// The environment variables of this process.
 #[derive(Debug, Clone, Copy)]
 pub struct Environment;
 
@@ -119,7 +118,7 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
-    /// Reads and validates the variables.
+    /// Reads and validates the environment variables.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Ok(Self {
             entities_table: needed(variables, "ENTITIES_TABLE")?,
@@ -224,7 +223,7 @@ fn least_function_time() -> Duration {
 }
 
 impl WorkerConfig {
-    /// Reads the variables and validates their relations.
+    /// Reads the environment variables, and validates them together with the sources.
     pub fn read(variables: &impl Variables, sources: &Sources) -> Result<Self, InvalidConfig> {
         let config = Self {
             lease: seconds(variables, "LEASE_SECONDS", 15, 1..=900)?,

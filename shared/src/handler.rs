@@ -16,7 +16,7 @@ use crate::{
     time::Env,
 };
 
-/// An error of a handler. Its text, cut to 64 bytes, is stored in the entity's row,
+/// An error that a handler returns. Its text, cut to 64 bytes, is stored in the entity's row,
 /// so it must not contain secrets.
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -131,8 +131,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// Creates a context that is never cancelled, for tests that call a handler
-    /// directly.
+    /// Creates a context that is never cancelled, for tests that call a handler directly.
+    /// `time` is the time limit of the start.
     pub fn detached(token: FencingToken, time: Duration, env: Env) -> Self {
         let deadline = env.monotonic() + time;
         let (_, cancelled) = watch::channel(false);
@@ -156,7 +156,7 @@ impl Context {
         self.deadline.saturating_sub(self.env.monotonic())
     }
 
-    /// Returns whether the lease was lost or the time is up.
+    /// Returns whether the lease was lost or the time limit has passed.
     pub fn is_cancelled(&self) -> bool {
         *self.cancelled.borrow()
     }
@@ -201,12 +201,12 @@ impl Deliveries {
         self.0.len()
     }
 
-    /// Returns the first delivery: the one that arrived first, unless they were sorted.
+    /// Returns the first delivery. It arrived first, unless the deliveries were sorted.
     pub fn first(&self) -> &Delivery {
         self.0.first().expect("there is one at least")
     }
 
-    /// Returns the last delivery: the one that arrived last, unless they were sorted.
+    /// Returns the last delivery. It arrived last, unless the deliveries were sorted.
     pub fn last(&self) -> &Delivery {
         self.0.last().expect("there is one at least")
     }
@@ -340,7 +340,7 @@ impl<H: Handler> Handler for Arc<H> {
     }
 }
 
-/// The object-safe form of [`Handler`].
+/// The form of [`Handler`] that can be a trait object.
 pub(crate) trait AnyHandler: Send + Sync + 'static {
     fn handle<'a>(
         &'a self,

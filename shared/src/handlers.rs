@@ -32,7 +32,7 @@ use crate::{
     protocol::delivery::Delivery,
 };
 
-/// Handlers by name. A source chooses one with `handler = "…"`.
+/// A registry of handlers by name. A source chooses one with `handler = "…"`.
 #[derive(Clone, Default)]
 pub struct Handlers(BTreeMap<String, Arc<dyn AnyHandler>>);
 

@@ -46,7 +46,7 @@ pub use origin::{HEADER as ORIGIN_HEADER, Origin};
 pub use retry::LONGEST_RETRIED;
 pub use topics::{Pattern, Patterns, Topics};
 
-/// All configured sources.
+/// The sources that a sources document configures.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     by_name: BTreeMap<SourceName, Arc<Source>>,
@@ -80,7 +80,7 @@ pub enum OnOutage {
     Refuse,
 }
 
-/// One configured sender.
+/// The configuration of one source: a sender of webhooks, and how its deliveries are handled.
 #[derive(Debug)]
 pub struct Source {
     /// The source's name, as in `/webhooks/{source}`.
@@ -233,16 +233,16 @@ impl Templates {
 /// The time limit of a handler start whose source sets none.
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The name of the handler that posts to an endpoint; its settings are in a table
-/// of the same name.
+/// The name of the handler that posts to an endpoint. Its settings are in a source's table of
+/// the same name.
 pub const FORWARD: &str = "forward";
 
-/// The name of the handler that calls a Lambda function; its settings are in a
-/// table of the same name.
+/// The name of the handler that calls a Lambda function. Its settings are in a source's table
+/// of the same name.
 pub const INVOKE: &str = "invoke";
 
 impl Sources {
-    /// Parses a document: JSON if it starts with a brace, TOML otherwise.
+    /// Parses a sources document: JSON if it starts with a brace, TOML otherwise.
     pub fn parse(text: &str) -> Result<Self, InvalidSources> {
         Self::parse_with(text, Registry::THIS_BUILD)
     }
@@ -271,7 +271,6 @@ impl Sources {
         Ok(Self { by_name: sources, origin: origin.unwrap_or_default() })
     }
 
-    /// Returns the source called `name`.
     pub fn get(&self, name: &str) -> Option<&Arc<Source>> {
         self.by_name.get(&SourceName::parse(name).ok()?)
     }
@@ -287,7 +286,6 @@ impl Sources {
         &self.origin
     }
 
-    /// Returns the longest time limit of the sources' handlers.
     pub fn longest_handler_timeout(&self) -> Duration {
         self.iter().map(|source| source.handler_timeout).max().unwrap_or(DEFAULT_HANDLER_TIMEOUT)
     }
@@ -341,7 +339,7 @@ impl Source {
         self.invoke.as_ref()
     }
 
-    /// Returns the topics that the source takes; `None` if it does not restrict them.
+    /// Returns the topics that the source takes. `None` if the source takes all topics.
     #[cfg(any(test, feature = "verify"))]
     pub fn topics(&self) -> Option<&Topics> {
         self.topics.as_ref()

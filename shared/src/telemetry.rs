@@ -23,7 +23,7 @@ pub use log::JsonLog;
 pub use metric::{Metric, NAMESPACE, Scope};
 pub use plain::Log;
 
-/// A receiver of events.
+/// A receiver of the events that the functions report.
 pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
     /// Receives an event. It must return quickly, because the work waits for it.
     fn observe(&self, event: &Event<'_>);

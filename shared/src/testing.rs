@@ -65,14 +65,14 @@ impl Event {
         Self { topic: topic.into(), body: body.into(), at: None, provider: None }
     }
 
-    /// Sets the time of the event by its sender's clock.
+    /// Sets the time at which the event happened, by its sender's clock.
     #[must_use]
     pub fn at(self, time: Timestamp) -> Self {
         Self { at: Some(time), ..self }
     }
 
-    /// Sets the provider that [`Delivery::provider`](crate::Delivery::provider)
-    /// returns; the default is `None`.
+    /// Sets the provider that [`Delivery::provider`](crate::Delivery::provider) returns. By
+    /// default it returns `None`.
     #[must_use]
     pub fn provider(self, name: impl Into<String>) -> Self {
         Self { provider: Some(name.into()), ..self }
@@ -136,8 +136,8 @@ impl Scenario {
         self.with(Fault::OutOfOrder)
     }
 
-    /// Hands the handler up to `most` waiting deliveries at once, as `deliver = {
-    /// up_to = … }` of a source does.
+    /// Hands the handler up to `most` waiting deliveries at once, like a source with `deliver
+    /// = { up_to = … }`.
     #[must_use]
     pub fn up_to(self, most: usize) -> Self {
         Self { up_to: most.max(1), ..self }
@@ -177,7 +177,7 @@ impl Scenario {
         Verdict { findings, seed: self.seed }
     }
 
-    /// Returns a shuffled order that differs from the original if possible.
+    /// Returns a shuffled order of the events. It differs from the original if possible.
     fn shuffled(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.events.len()).collect();
         fastrand::Rng::with_seed(self.seed).shuffle(&mut order);

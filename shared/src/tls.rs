@@ -81,7 +81,7 @@ impl Roots {
         Ok(roots)
     }
 
-    /// Adds the authorities in `pem`.
+    /// Adds the authorities in `pem` to the trusted ones.
     ///
     /// # Errors
     ///

@@ -45,7 +45,7 @@ pub enum Written {
     Stands,
     /// The store refused the write, or the write was not sent.
     Refused,
-    /// Another holder has the lease.
+    /// Another holder has the lease, so the decision was not written.
     Lost,
     /// The store's reply was lost, so the write may have landed.
     InDoubt,

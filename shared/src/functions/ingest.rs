@@ -68,7 +68,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// Creates a refusal whose logged reason is also the sender's answer.
+    /// Creates a refusal. The reason is logged, and is also the answer to the sender.
     fn with_status(refusal: Refusal, status_code: u16, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::refused(status_code, reason) }
     }

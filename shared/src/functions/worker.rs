@@ -57,7 +57,8 @@ impl Worker {
         Self { drainer, queue, env }
     }
 
-    /// Handles a batch until `deadline`. Returns the messages that SQS is to deliver again.
+    /// Handles a batch of messages until `deadline`. Returns the messages that SQS is to
+    /// deliver again.
     pub async fn process(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
         self.drainer.sources().beside(self.drain(event, deadline)).await
     }

@@ -3,7 +3,7 @@
 /// The length of the longest excerpt, in bytes.
 pub(super) const LONGEST: usize = 200;
 
-/// Returns the beginning of `text` on one line of visible characters.
+/// Returns the beginning of `text`, on one line and without invisible characters.
 pub(super) fn excerpt(text: &str) -> String {
     let visible = |c: char| if c.is_control() || c == '\u{FFFD}' { ' ' } else { c };
     let text: String = text.chars().filter(|c| !is_invisible(*c)).map(visible).collect();

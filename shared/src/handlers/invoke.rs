@@ -46,7 +46,7 @@ impl Invoke {
         Self { sources: sources.into(), lambda: Arc::new(lambda) }
     }
 
-    /// Calls the function with at least one delivery.
+    /// Calls the source's function with at least one delivery.
     async fn call(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {
         let sources = self.sources.current();
         let Some(function) = sources.get(deliveries[0].source().as_str()).and_then(|source| source.invoke()) else {

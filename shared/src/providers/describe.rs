@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use super::{Request, json::pointer};
 
-/// The topic of an event whose sender names none.
+/// The topic of an event for which the sender names no topic.
 const UNKNOWN: &str = "unknown";
 
-/// Returns the sender's topic without control characters, cut to 128 characters.
-/// Most senders put it in a header that is not signed, so its length is untrusted.
+/// Returns the sender's topic without control characters, cut to 128 characters. Most senders
+/// put the topic in a header that is not signed, so its length is untrusted.
 pub(super) fn topic(said: Option<&str>) -> String {
     let topic: String = said.unwrap_or_default().trim().chars().filter(|c| !c.is_control()).take(128).collect();
     if topic.is_empty() { UNKNOWN.to_owned() } else { topic }
@@ -17,8 +17,8 @@ pub(super) fn topic(said: Option<&str>) -> String {
 /// The separators between the words of most providers' topics.
 pub(super) const BETWEEN_WORDS: &[char] = &['/', '.', ':'];
 
-/// Returns the topic without its last word: `orders` for `orders/create`,
-/// `charge` for `charge.refunded`, `charge.dispute` for
+/// Returns the topic's family, which is the topic without its last word: `orders` for
+/// `orders/create`, `charge` for `charge.refunded`, `charge.dispute` for
 /// `charge.dispute.created`. A topic of one word is its own family.
 pub(super) fn family(topic: &str) -> &str {
     family_by(topic, BETWEEN_WORDS)
@@ -35,12 +35,12 @@ pub(super) fn is_known(family: &str) -> bool {
     family != UNKNOWN
 }
 
-/// Returns the first non-empty value among `pointers`.
+/// Returns the first non-empty value that one of the JSON `pointers` finds in `body`.
 pub(super) fn first(body: &[u8], pointers: &[&str]) -> Option<String> {
     pointers.iter().find_map(|at| pointer(body, at).filter(|value| !value.is_empty())).map(String::from)
 }
 
-/// Returns the first non-empty value among `places`, which are headers or JSON pointers.
+/// Returns the first non-empty value at one of `places`, which are headers or JSON pointers.
 pub(super) fn found<'a>(request: Request<'a>, places: &[&str]) -> Option<Cow<'a, str>> {
     let value = |place: &&str| match place.starts_with('/') {
         true => pointer(request.body, place),

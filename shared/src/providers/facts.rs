@@ -23,7 +23,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Returns how long an equal body counts as a repeat if the sender gives no id.
+    /// Returns how long an equal body counts as a repeat, if the sender gives no delivery id.
     pub fn retried_for(&self) -> Duration {
         self.horizon.unwrap_or(UNDOCUMENTED_HORIZON)
     }
@@ -38,7 +38,7 @@ impl Reads {
 /// documents.
 pub const UNDOCUMENTED_HORIZON: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// A part of a delivery's id.
+/// A part from which a delivery's id is composed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdPart {
     Account,
@@ -58,7 +58,7 @@ pub struct Facts {
     pub signature: &'static str,
     pub signed: Signed,
     pub payload: Payload,
-    /// The resolution of the event time; `None` if events have none.
+    /// The resolution of the event's time. `None` if events have no time.
     pub resolution: Option<Resolution>,
     /// The provider's timeout for an answer; `None` if it is not documented.
     pub deadline: Option<Duration>,
@@ -66,7 +66,7 @@ pub struct Facts {
     pub retries: Option<u32>,
     /// The failures in a row after which the provider disables an endpoint.
     pub switches_off: &'static str,
-    /// The provider's liveness checks, and the answer to each.
+    /// The liveness checks that the provider sends, and the answer to each.
     pub checks: &'static str,
     /// Remarks for operators.
     pub care: &'static str,
@@ -94,14 +94,14 @@ impl Signed {
     pub const BODY: Self = Self { body: true, by_checksum: false, headers: &[], time: false, url: false };
 }
 
-/// The kind of data in a payload.
+/// The kind of data that a webhook's payload holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Payload {
     /// The object at the time of the event; every retry holds the same.
     Snapshot,
     /// The object at the time of sending; a retry may hold a newer state.
     Current,
-    /// The object's id only.
+    /// Only the id of the object.
     Reference,
     /// The kind of data depends on the event.
     Depends,

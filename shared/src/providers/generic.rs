@@ -22,7 +22,7 @@ mod signed;
 pub use options::{GenericOptions, InvalidValueLocation, ValueLocation};
 use signed::{Part, Signed};
 
-/// An inconsistency in the options of a generic sender.
+/// An inconsistency in the options with which a source describes its sender's signatures.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGeneric {
     #[error("{0:?} is not a header's name")]
@@ -88,7 +88,7 @@ impl Generic {
         })
     }
 
-    /// Returns the signed bytes, in pieces.
+    /// Returns the signed bytes as a sequence of pieces.
     fn parts<'a>(&'a self, time: &'a str, request: Request<'a>) -> Result<Vec<&'a [u8]>, Unverified> {
         let bytes = |part: &'a Part| match part {
             Part::Text(text) => Ok(text.as_bytes()),
@@ -204,7 +204,7 @@ mod tests {
         timestamp_prefix = "t="
         signed = "{timestamp}.{body}""#;
 
-    /// The example in GitHub's webhook documentation.
+    /// The signature is the example in GitHub's webhook documentation.
     #[test]
     fn published_signature_is_accepted() {
         let headers =

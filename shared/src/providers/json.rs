@@ -53,7 +53,7 @@ fn unescaped(token: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(text))
 }
 
-/// Returns the text of the member or element `token` of the object or array `text`.
+/// Returns the text of the member or element that `token` names in the object or array `text`.
 fn child<'a>(text: &'a str, token: &str) -> Option<&'a str> {
     let mut json = serde_json::Deserializer::from_str(text);
     let found = json.deserialize_any(Child { token }).ok()?;
@@ -76,7 +76,7 @@ struct Child<'t> {
 }
 
 impl Child<'_> {
-    /// Returns the token as an array index: no sign, no leading zero.
+    /// Returns the token as an array index. An index has no sign and no leading zero.
     fn index(&self) -> Option<usize> {
         let digits = self.token.bytes().all(|byte| byte.is_ascii_digit());
         let canonical = self.token == "0" || !self.token.starts_with('0');
@@ -117,7 +117,7 @@ impl<'de> Visitor<'de> for Child<'_> {
     }
 }
 
-/// Compares a key with this one while deserializing it, without allocating.
+/// Deserializes a key of an object into whether the key is this token, without allocating.
 struct KeyMatch<'t>(&'t str);
 
 impl<'de> DeserializeSeed<'de> for KeyMatch<'_> {

@@ -68,7 +68,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Returns the first value of `name`, which must be lower-case.
+    /// Returns the first value of the header `name`, which must be in lower case.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(held, _)| held == name).map(|(_, value)| value.as_str())
     }
@@ -83,13 +83,12 @@ impl Headers {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Adds the query of the request's URL, as sent, without the question mark.
+    /// Sets the query of the request's URL, as sent, without the question mark.
     #[must_use]
     pub fn with_query(self, query: impl Into<String>) -> Self {
         Self { query: query.into(), ..self }
     }
 
-    /// Returns the URL's query as sent.
     pub fn query(&self) -> &str {
         &self.query
     }
@@ -116,14 +115,13 @@ pub struct Secret(Form);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Form {
-    /// The text that the sender shows; the provider derives the key from it.
+    /// The text that the sender shows. The provider derives the key from this text.
     Text(String),
-    /// The bytes of the key.
+    /// The bytes of the key itself.
     Key(Vec<u8>),
 }
 
 impl Secret {
-    /// Creates a secret from the text that the sender shows.
     pub fn new(secret: impl Into<String>) -> Self {
         Self(Form::Text(secret.into()))
     }
@@ -177,7 +175,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// One or several secrets in the sources document.
+/// One or several secrets, as a source lists them.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "a secret is a text; several, while one is being rolled, are a list of texts")]
 pub(crate) enum Secrets {
@@ -217,7 +215,7 @@ pub enum Unverified {
     /// another recipient.
     #[error("no configured secret matches the signature")]
     Mismatch,
-    /// The sender's published key must be fetched from this address first.
+    /// The sender's published key has not been fetched from this address yet.
     #[error("the sender's key at {0} was not fetched")]
     Unfetched(Address),
     /// The document fetched from this address lacks the key. A cached document may be older
@@ -228,7 +226,7 @@ pub enum Unverified {
     /// either the sender or this project is at fault.
     #[error("the sender's key at {0} cannot be used: {1}")]
     Unusable(Address, String),
-    /// The certificate of the sender's key is not acceptable.
+    /// The certificate of the sender's key was rejected.
     #[error("the sender's certificate: {0}")]
     Certificate(Uncertified),
 }
@@ -239,11 +237,11 @@ impl Unverified {
     }
 }
 
-/// The default limit on the age of a signed time, as recommended by Stripe and
-/// Standard Webhooks.
+/// The default limit on the difference between a signed time and now. Stripe and Standard
+/// Webhooks recommend it.
 pub const TOLERANCE: Duration = Duration::from_secs(300);
 
-/// The description of a verified webhook.
+/// What a provider's rule finds in a verified webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     /// The provider's id of this delivery, which is the same for every retry. Without such an
@@ -252,13 +250,13 @@ pub struct Described {
     /// The time during which the provider retries a delivery that has no id: an equal body
     /// within this time is a repeat. `None` if the provider sent an id.
     pub repeated_within: Option<Duration>,
-    /// The provider's topic, such as `orders/create`: at most 128 characters, none
-    /// of them a control character; `unknown` if the sender gives none.
+    /// The provider's topic, such as `orders/create`, or `unknown` if the sender gives none.
+    /// It has at most 128 characters, none of them a control character.
     pub topic: String,
     /// The part of the topic that names the kind of object, such as `orders`. Never empty.
     /// Event times are compared only within a family.
     pub family: String,
-    /// The shop, store or account that the provider names.
+    /// The shop, store or account that the webhook names.
     pub account: Option<String>,
     /// The time of the event by the provider's clock.
     pub event_time: Option<Timestamp>,
@@ -275,7 +273,7 @@ pub enum Verified {
     Ping,
 }
 
-/// The rules of one provider.
+/// The rules of one provider for its webhooks.
 pub trait Provider: Send + Sync + std::fmt::Debug {
     /// Returns why this provider cannot use `secret`, or `None` if it can. No webhook could be
     /// verified with such a secret, so a configuration that contains one is refused at the
@@ -309,8 +307,8 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Returns the number of consecutive failures after which the provider
-    /// disables an endpoint; `None` if it is not documented.
+    /// Returns the number of consecutive failures after which the provider disables an
+    /// endpoint. `None` if the provider does not document the number.
     fn failure_limit(&self) -> Option<u32> {
         None
     }
@@ -348,8 +346,8 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Returns the JSON body that the provider requires in the answer to an
-    /// accepted delivery; `None` if only the status counts.
+    /// Returns the JSON body that the provider requires in the answer to an accepted delivery.
+    /// `None` if the provider only reads the answer's status.
     fn answer(&self) -> Option<&'static str> {
         None
     }
@@ -368,7 +366,7 @@ pub(crate) fn standard_webhooks() -> &'static dyn Provider {
 /// implementation. `generic` has no implementation here, because its options make it.
 macro_rules! providers {
     ($($name:literal $(=> $module:ident::$provider:ident)?,)*) => {
-        /// The names that a source's `provider` may have.
+        /// The names by which a source can choose its `provider`.
         pub const NAMES: [&str; [$($name),*].len()] = [$($name),*];
 
         /// Returns the provider called `name`. Returns `None` for `generic`, for an unknown
@@ -383,8 +381,8 @@ macro_rules! providers {
             }
         }
 
-        /// Returns the facts about the provider called `name`; `None` for unknown names
-        /// and for `generic`, whose options describe it.
+        /// Returns the facts about the provider called `name`. Returns `None` for unknown
+        /// names, and for `generic`, which the source's options describe.
         pub fn rule_of(name: &str) -> Option<Rule> {
             match name {
                 $($($name => Some($module::RULE),)?)*

@@ -102,7 +102,7 @@ const FACTS: Facts = Facts {
     sources: &["https://developer.paypal.com/api/rest/webhooks", "https://developer.paypal.com/api/rest/webhooks/rest"],
 };
 
-/// Returns the certificate's address, or `None` if it is not one of PayPal's.
+/// Returns the address of a certificate. Returns `None` if `url` is none of PayPal's.
 fn address(url: &str) -> Option<Address> {
     let rest = url.strip_prefix("https://")?;
     let host = HOSTS.into_iter().find(|host| rest.strip_prefix(host).is_some_and(|path| path.starts_with('/')))?;
@@ -213,7 +213,7 @@ mod tests {
         }
     }
 
-    /// The check value of CRC-32/ISO-HDLC.
+    /// The published value is the check value of CRC-32/ISO-HDLC.
     #[test]
     fn crc_matches_published_value() {
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);

@@ -11,8 +11,8 @@ use ring::{
     },
 };
 
-/// An RSA public key for PKCS #1 v1.5 signatures with SHA-256: big-endian
-/// modulus and exponent.
+/// An RSA public key, which verifies PKCS #1 v1.5 signatures with SHA-256. Modulus and
+/// exponent are big-endian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RsaKey {
     modulus: Vec<u8>,
@@ -20,7 +20,7 @@ pub struct RsaKey {
 }
 
 impl RsaKey {
-    /// Creates a key from its big-endian numbers.
+    /// Creates a key from its modulus and exponent, both big-endian.
     pub(super) fn of_numbers(modulus: &[u8], exponent: &[u8]) -> Self {
         let without_zeros = |number: &[u8]| number.iter().copied().skip_while(|byte| *byte == 0).collect();
         Self { modulus: without_zeros(modulus), exponent: without_zeros(exponent) }
@@ -29,7 +29,8 @@ impl RsaKey {
     /// Parses a DER `SubjectPublicKeyInfo` (RFC 3279), as in certificates and `PUBLIC KEY`
     /// files. Returns `None` for other data, and for a key that is not RSA.
     pub fn in_info(der: &[u8]) -> Option<Self> {
-        /// The object identifier 1.2.840.113549.1.1.1 with NULL parameters.
+        /// The algorithm identifier of RSA: the object identifier 1.2.840.113549.1.1.1, with
+        /// NULL parameters.
         const RSA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
         let (info, []) = element(der, SEQUENCE)? else { return None };
         let (algorithm, behind) = element(info, SEQUENCE)?;
@@ -101,7 +102,7 @@ pub(super) enum Ed25519 {
 }
 
 impl Ed25519 {
-    /// Creates a verifying key; `None` if the length is wrong.
+    /// Creates a key that can only verify. Returns `None` if the length is wrong.
     pub(super) fn public(bytes: Vec<u8>) -> Option<Self> {
         (bytes.len() == signature::ED25519_PUBLIC_KEY_LEN).then_some(Self::Public(bytes))
     }

@@ -34,7 +34,7 @@ impl Address {
         is_path.then(|| Self { host, path: path.to_owned(), file })
     }
 
-    /// Returns the path, with a leading slash.
+    /// Returns the path of the URL, with its leading slash.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -61,7 +61,7 @@ pub enum Uncertified {
     /// The certificate has expired or is not valid yet.
     #[error("it has expired, or is not valid yet")]
     Expired,
-    /// The certificate was issued for another name.
+    /// The certificate was issued for a name other than the sender's.
     #[error("it was issued for another name")]
     Name,
     /// No trusted authority issued the certificate.
@@ -100,7 +100,7 @@ pub trait Published: Send + Sync {
     /// this id. `None` if the signature names no recipient.
     fn recipient(&self) -> Option<&'static str>;
 
-    /// Verifies that the sender signed the request for one of `recipients`.
+    /// Verifies that the sender signed the request for one of the ids in `recipients`.
     fn verify(
         &self,
         request: Request<'_>,

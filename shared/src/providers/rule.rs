@@ -1,5 +1,5 @@
-//! A provider's rule for the entity of an event, as a table. The code that finds
-//! the entity, the documentation and `serializer check` all use it.
+//! A provider's rule for the entity of an event, as a table. The functions find the entity
+//! with this table. The documentation and `serializer check` show it.
 
 use super::{
     describe,
@@ -14,27 +14,28 @@ use super::{
 pub struct Line {
     /// The families that the line applies to; empty if it applies to all.
     pub families: &'static [&'static str],
-    /// JSON pointers to the id, tried in order.
+    /// The JSON pointers to the entity's id, tried in order.
     pub places: &'static [&'static str],
-    /// The kind of entity, which precedes the id.
+    /// The kind of the entity that the line finds.
     pub kind: Kind,
 }
 
 /// The kind of an entity, which precedes its id in the entity key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A fixed word.
+    /// The kind is this word.
     Named(&'static str),
-    /// The event's family.
+    /// The kind is the event's family.
     Family,
-    /// The value at this JSON pointer. If it is empty, the line does not apply.
+    /// The kind is the value at this JSON pointer. If the value is empty, the line does not
+    /// apply.
     At(&'static str),
-    /// A fixed word, for an id inside a URL. The id begins after the first of `marks` that the
-    /// URL contains, and ends before the next `/`, `?`, `&` or `#`. If the URL contains no
-    /// mark, the line does not apply.
+    /// The kind is a fixed word, and the id is a part of a URL. The id begins after the first
+    /// of `marks` that the URL contains, and ends before the next `/`, `?`, `&` or `#`. If the
+    /// URL contains no mark, the line does not apply.
     Inside {
         word: &'static str,
-        /// The texts that precede the id, such as `/receipts/`.
+        /// The texts that may precede the id, such as `/receipts/`.
         marks: &'static [&'static str],
     },
 }
@@ -46,7 +47,7 @@ pub struct Example {
     /// The name and value of the header that the rule needs, if any.
     pub header: Option<(&'static str, &'static str)>,
     pub body: &'static str,
-    /// The entity, without the source's prefix.
+    /// The entity that the rule finds, without the source's prefix.
     pub entity: &'static str,
 }
 
@@ -56,7 +57,7 @@ impl Example {
     }
 }
 
-/// A provider's rule and facts, for documentation.
+/// A provider's rule and the documented facts about it.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub lines: &'static [Line],
@@ -71,7 +72,7 @@ pub struct Rule {
 pub(super) struct Found {
     /// The kind of entity; `None` if the event does not tell it.
     pub(super) kind: Option<String>,
-    /// The id, never empty.
+    /// The entity's id. Never empty.
     pub(super) id: String,
 }
 

@@ -22,7 +22,7 @@ const KEY: &str = "x-shipengine-rsa-sha256-key-id";
 const SIGNATURE: &str = "x-shipengine-rsa-sha256-signature";
 const TIME: &str = "x-shipengine-timestamp";
 
-/// The most keys of ShipStation's set that are searched. The set has one or two.
+/// The most keys of ShipStation's key set (JWKS) that are searched. The set has one or two.
 const MOST_KEYS: usize = 16;
 
 /// The locations of the entity's id. Most events hold only a URL that returns their object.
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::providers::NoKeys;
 
-    /// The key of RFC 7515, appendix A.2.
+    /// A key set with the key of RFC 7515, appendix A.2.
     const SET: &str = r#"{"keys":[
         {"kty":"EC","kid":"other","crv":"P-256","x":"AQ","y":"AQ"},
         {"kty":"RSA","kid":"of the RFC","e":"AQAB","n":"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ"}

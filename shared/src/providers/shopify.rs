@@ -138,7 +138,7 @@ fn entity(request: Request<'_>, family: &str) -> Option<String> {
     Some(format!("{}/{}", kind?, bare(&found.id)))
 }
 
-/// Returns the number in a global id such as `gid://shopify/Order/450789469`.
+/// Returns the number in a GraphQL global id such as `gid://shopify/Order/450789469`.
 fn bare(id: &str) -> &str {
     let typed = id.strip_prefix("gid://shopify/").and_then(|typed| typed.split_once('/'));
     typed.map(|(_, number)| number).filter(|number| !number.is_empty()).unwrap_or(id)

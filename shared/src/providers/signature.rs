@@ -65,7 +65,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 );
 
 impl Encoding {
-    /// Decodes `text`; `None` if it is empty or not in this encoding.
+    /// Decodes `text`. Returns `None` if `text` is empty or not in this encoding.
     pub(super) fn decode(self, text: &str) -> Option<Vec<u8>> {
         let bytes = match self {
             Self::Hex => {
@@ -96,7 +96,7 @@ impl Encoding {
     }
 }
 
-/// A non-empty HMAC key.
+/// An HMAC key that is not empty.
 #[derive(Clone)]
 pub(super) struct Key(Vec<u8>);
 
@@ -112,7 +112,7 @@ pub(super) fn objection(secret: &Secret, prefixes: &[&str], reason: &'static str
 }
 
 impl Key {
-    /// Creates a key from a secret's bytes; `None` if it is empty.
+    /// Creates a key from a secret's bytes. Returns `None` if the key would be empty.
     pub(super) fn of(secret: &Secret) -> Option<Self> {
         Self::new(secret.expose())
     }

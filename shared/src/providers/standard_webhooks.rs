@@ -26,7 +26,7 @@ use crate::{protocol::entity::DeliveryId, time::Timestamp};
 pub(super) struct Scheme {
     /// Derives the key from a secret.
     pub(super) key: fn(&Secret) -> Option<SchemeKey>,
-    /// Explains why a secret has no key.
+    /// Returns the reason why no key can be derived from a secret.
     pub(super) objection: fn(&Secret) -> &'static str,
     pub(super) reads: Reads,
     /// The lines of the provider's [`Rule`]. The rest of a rule is text for people, and kept
@@ -46,7 +46,7 @@ pub(super) const STANDARD_WEBHOOKS: Scheme = Scheme {
 
 pub(super) enum SchemeKey {
     Shared(Key),
-    /// A public key; only the sender has the private one.
+    /// A public key. Only the sender has the private key.
     Pair(Ed25519),
 }
 
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(verify("v1a,hnO3", &[SECRET]), Err(Unverified::Mismatch));
     }
 
-    /// The seed and the public key of RFC 8032, section 7.1, test 2.
+    /// The key pair of RFC 8032, section 7.1, test 2.
     const PRIVATE: &str = "whsk_TM0Imyj/ltqdtsNG7BFOD1uKMZ81q6Yk2oz27U+4pvs=";
     const PUBLIC: &str = "whpk_PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=";
     /// The signature is that of Python's `Ed25519PrivateKey.from_private_bytes(seed).sign(id +

@@ -13,7 +13,7 @@ pub(super) fn describe(reads: &Reads, lines: &[Line], request: Request<'_>) -> D
     describe_by(reads, lines, |topic| describe::family_by(topic, reads.between_words), request)
 }
 
-/// Describes a request, with `family` to find a topic's family.
+/// Describes a request. `family` returns the family of a topic.
 pub(super) fn describe_by(
     reads: &Reads,
     lines: &[Line],

@@ -44,7 +44,7 @@ fn sent(headers: &Headers) -> Option<Vec<u8>> {
     Some(unescaped(value)).filter(|value| !value.is_empty())
 }
 
-/// Percent-decodes `text`; invalid escapes are left as they are.
+/// Percent-decodes `text`. Invalid escapes stay unchanged.
 pub(crate) fn unescaped(text: &str) -> Vec<u8> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let (bytes, mut unescaped, mut at) = (text.as_bytes(), Vec::new(), 0);

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 
-/// The number of deliveries of an entity that one handler start gets.
+/// The number of an entity's deliveries that one handler start gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Deliver {
     /// One delivery.
@@ -51,7 +51,7 @@ pub enum Stale {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Linger {
     pub wait: Duration,
-    /// The number of waiting deliveries that fills a group and ends the delay.
+    /// The number of waiting deliveries that makes a full group and ends the delay.
     pub most: u64,
 }
 

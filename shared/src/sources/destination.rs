@@ -66,7 +66,6 @@ impl Destination {
         }
     }
 
-    /// Returns the URL to post to.
     pub fn url(&self) -> &Uri {
         &self.url
     }
@@ -76,7 +75,6 @@ impl Destination {
         shown(&self.url)
     }
 
-    /// Returns the host.
     pub fn host(&self) -> &str {
         self.url.host().unwrap_or_default()
     }
@@ -87,7 +85,7 @@ impl Destination {
         &self.secrets
     }
 
-    /// Returns the addresses that the host may resolve to.
+    /// Returns the addresses to which the host may resolve.
     pub fn scope(&self) -> AddressScope {
         self.scope
     }
@@ -141,8 +139,8 @@ fn url(text: &str, scope: AddressScope) -> Result<Uri, String> {
     Ok(url)
 }
 
-/// Returns whether `host` is a private address or a name of this machine, as far as
-/// that is known without resolving it.
+/// Returns whether `host` is a private address or a name of this machine. A name is not
+/// resolved for this.
 fn is_known_private(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {

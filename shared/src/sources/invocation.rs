@@ -34,7 +34,7 @@ impl Function {
         Ok(Self { name, qualifier })
     }
 
-    /// Returns the name, or the ARN without a qualifier.
+    /// Returns the function's name or ARN, without a qualifier.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -92,7 +92,7 @@ fn is_arn(text: &str) -> bool {
         && is_name(name)
 }
 
-/// Returns whether `text` is a name or an ARN that ends with a qualifier.
+/// Returns whether `text` is a function's name or ARN that ends with a qualifier.
 fn is_qualified(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(name, qualifier)| (is_name(name) || is_arn(name)) && is_qualifier(qualifier))
 }

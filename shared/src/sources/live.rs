@@ -25,7 +25,7 @@ use crate::{
     time::{CLOCKS_APART, Env, Timestamp},
 };
 
-/// The time between two reads of the document.
+/// The time after which a document that is in use is read again.
 pub const REFRESH: Duration = Duration::from_secs(60);
 
 /// The age of a document from which a request first waits for a new read, at most
@@ -63,13 +63,13 @@ pub trait Document: Send + Sync + 'static {
     /// The document cannot be read. The error contains no value of the document.
     fn read(&self) -> BoxFuture<'_, Result<String, String>>;
 
-    /// Returns how long a starting function retries the first read.
+    /// Returns how long a starting function retries to read the document.
     fn patience(&self) -> Duration {
         INITIALISING
     }
 }
 
-/// The sources in use, shared by all clones.
+/// The sources in use. Clones share them.
 #[derive(Clone)]
 pub struct LiveSources(Arc<Shared>);
 
@@ -100,7 +100,7 @@ struct Origin {
     env: Env,
     observer: Arc<dyn Observer>,
     demand: OnceLock<Demand>,
-    /// Held while the document is read.
+    /// Locked while the document is read, so that one read runs at a time.
     reading: tokio::sync::Mutex<()>,
 }
 
@@ -115,7 +115,7 @@ pub enum Newest {
     Unknown,
 }
 
-/// The result of looking up a delivery's source.
+/// The result of looking up the source of a delivery.
 #[derive(Debug, Clone)]
 pub enum Found {
     /// The source is configured.
@@ -163,7 +163,7 @@ impl LiveSources {
         }
     }
 
-    /// Restricts later documents to those that `demand` accepts.
+    /// Restricts the documents that are read later to those that `demand` accepts.
     ///
     /// # Errors
     ///
@@ -276,7 +276,7 @@ impl LiveSources {
         }
     }
 
-    /// Reads the document, unless another read began after `asked`.
+    /// Reads the document, unless another read has begun since `asked`.
     async fn read_again(&self, asked: Duration, cause: Cause) {
         let Some(origin) = &self.0.origin else { return };
         let _turn = origin.reading.lock().await;
@@ -326,7 +326,7 @@ impl LiveSources {
     }
 }
 
-/// The cause of a read.
+/// The reason for reading the document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// The document is old, or an accepted delivery has an unknown source.

@@ -1,4 +1,4 @@
-//! The table `retry` of a source.
+//! The table `retry` of a source, with its policy for retries.
 
 use std::time::Duration;
 

@@ -38,8 +38,8 @@ impl Source {
         self.provider().challenge()
     }
 
-    /// Returns the number of consecutive failures after which the provider disables
-    /// the endpoint; `None` if it is not documented.
+    /// Returns the number of consecutive failures after which the provider disables the
+    /// endpoint. `None` if the provider does not document the number.
     pub fn failure_limit(&self) -> Option<u32> {
         self.provider().failure_limit()
     }
@@ -82,7 +82,7 @@ impl Source {
         }
     }
 
-    /// Describes a verified request by the provider's own rule.
+    /// Describes a verified request by the rules of the source's provider.
     pub fn describe(&self, request: Request<'_>) -> Described {
         self.provider().describe(request)
     }
@@ -93,14 +93,14 @@ impl Source {
         self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
     }
 
-    /// Returns the query of the URL that the sender calls, if it holds the secret
-    /// instead of a signature.
+    /// Returns the query of the URL that the sender calls, if the query holds the secret and
+    /// takes the place of a signature.
     pub fn query(&self) -> Option<String> {
         self.secrets.first().and_then(|secret| self.provider().query(secret))
     }
 
-    /// Returns the JSON body that the sender requires in the answer to an accepted
-    /// delivery; `None` if only the status counts.
+    /// Returns the JSON body that the sender requires in the answer to an accepted delivery.
+    /// `None` if the sender only reads the answer's status.
     pub fn answer(&self) -> Option<&'static str> {
         self.provider().answer()
     }

@@ -1,4 +1,4 @@
-//! Entity key templates: text with fields in braces.
+//! Templates of entity keys: texts with fields in braces.
 
 use std::borrow::Cow;
 
@@ -8,13 +8,13 @@ use crate::{
     protocol::entity::{EntityKey, InvalidEntityKey, JOBS, SourceName},
 };
 
-/// A parsed template, such as `order/{/metadata/order_id}`.
+/// A template of entity keys, such as `order/{/metadata/order_id}`.
 ///
-/// Its fields are `source`, `provider`, `topic`, `account` (the shop, store or
-/// account that the provider names), `entity` (the provider's own rule), JSON
-/// pointers into the body (`/id`) and headers (`header:x-order-id`). A pattern in
-/// front limits a field to some topics (`refunds/*:/order_id`). A template without
-/// fields is the key of one entity for all deliveries.
+/// Its fields are `source`, `provider`, `topic`, `account` (the shop, store or account that
+/// the provider names), `entity` (the entity by the provider's own rule), JSON pointers into
+/// the body (`/id`) and headers (`header:x-order-id`). A pattern in front of a field limits it
+/// to some topics (`refunds/*:/order_id`). A template without fields is the key of one entity
+/// for all deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Segment>);
 
@@ -33,10 +33,8 @@ const FIELDS: [&str; 5] = ["source", "provider", "topic", "account", "entity"];
 /// The reason for refusing a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
-    /// Braces are not paired.
     #[error("a brace is not closed, or closed without being opened")]
     Brace,
-    /// The field does not exist.
     #[error(
         "there is no field {{{0}}}{hint}; there are {{source}}, {{provider}}, {{topic}}, {{account}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}; a field for some topics only is written {{refunds/*:/order_id}}",
         hint = nearest::hint(.0, FIELDS)
@@ -70,7 +68,6 @@ impl Segment {
 }
 
 impl Template {
-    /// Parses a template.
     pub fn parse(text: &str) -> Result<Self, InvalidTemplate> {
         let mut segments = Vec::new();
         let mut rest = text;
@@ -119,8 +116,8 @@ impl Template {
         })
     }
 
-    /// Replaces each field by its value. Returns `None` if a value is missing or
-    /// empty, or a field does not apply to `topic`.
+    /// Replaces each field by its value. Returns `None` if a value is missing or empty, or if
+    /// a field does not apply to `topic`.
     pub fn fill<'a>(&self, topic: &str, value: impl Fn(&str) -> Option<Cow<'a, str>>) -> Option<String> {
         let mut text = String::new();
         for segment in &self.0 {

@@ -1,5 +1,5 @@
-//! The topics that a source takes. A delivery of any other topic is verified and
-//! answered, but not stored.
+//! The topics that a source takes. A delivery of another topic is verified and answered, but
+//! not stored.
 
 use serde::Deserialize;
 
@@ -8,15 +8,13 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topics {
-    /// The patterns of the topics to take.
     #[serde(default)]
     pub take: Patterns,
-    /// The patterns of the topics to ignore.
     #[serde(default)]
     pub ignore: Patterns,
 }
 
-/// Patterns of topics.
+/// A list of patterns of topics.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(from = "OneOrMore")]
 pub struct Patterns(Vec<Pattern>);
@@ -38,7 +36,7 @@ impl From<OneOrMore> for Patterns {
     }
 }
 
-/// A pattern of topics, in which `*` matches any text, even none.
+/// A pattern that topics may match. `*` matches any text, even none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
@@ -63,12 +61,10 @@ impl Topics {
 }
 
 impl Patterns {
-    /// Iterates over the patterns.
     pub fn iter(&self) -> impl Iterator<Item = &Pattern> {
         self.0.iter()
     }
 
-    /// Returns whether the list has no patterns.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -79,7 +75,6 @@ impl Patterns {
 }
 
 impl Pattern {
-    /// Creates a pattern.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }

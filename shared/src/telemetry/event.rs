@@ -13,11 +13,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// An event to report to observers. Each decision is one event.
+/// A decision that the functions report to observers.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A delivery is durable in its inbox.
+    /// A delivery was appended, and is durable in its inbox.
     Accepted {
         incoming: &'a Incoming,
         sequence: Sequence,
@@ -26,11 +26,11 @@ pub enum Event<'a> {
     },
     /// A delivery was deferred to the queue, because the store did not accept it.
     Deferred { incoming: &'a Incoming, reason: &'a str },
-    /// A deferred delivery is durable in its inbox.
+    /// A deferred delivery was appended, and is durable in its inbox.
     TakenUp {
         incoming: &'a Incoming,
         sequence: Sequence,
-        /// The time since the delivery's arrival.
+        /// The time from the delivery's arrival until it was appended.
         after: Duration,
         /// A wake-up was owed and could not be sent.
         is_wake_up_lost: bool,
@@ -39,10 +39,10 @@ pub enum Event<'a> {
     /// queue.
     UnreadableDelivery {
         message_id: &'a str,
-        /// The reason, without quoting the message.
+        /// The reason, as a sentence that does not quote the message.
         reason: &'a str,
     },
-    /// A verified delivery has an ignored topic and was not stored.
+    /// A verified delivery was not stored, because its source ignores its topic.
     Ignored { incoming: &'a Incoming },
     /// A request was refused and not stored.
     Refused {
@@ -68,7 +68,7 @@ pub enum Event<'a> {
         /// event has it.
         took: Option<Duration>,
     },
-    /// An attempt failed and will be retried.
+    /// An attempt failed, and the delivery will be retried.
     Failed { delivery: &'a Delivery, retry_in: Duration, error: &'a str },
     /// An order was blocked.
     Blocked {
@@ -77,7 +77,7 @@ pub enum Event<'a> {
         /// The delivery at which the order is blocked, if it is known.
         delivery: Option<&'a Delivery>,
     },
-    /// A wake-up was replaced by a later one.
+    /// A wake-up was replaced by a new one with a delay.
     Requeued { entity: &'a EntityKey, delay: Duration, reason: RequeueReason },
     /// A drain waited until an exclusive lease was released.
     Waited {
@@ -145,7 +145,7 @@ pub enum Event<'a> {
     SourcesChanged { count: usize },
     /// The sources document is invalid or could not be read. The last valid one stays in use.
     SourcesKept {
-        /// The reason, without quoting a value of the document.
+        /// The reason, as a sentence that quotes no value of the document.
         reason: &'a str,
         /// Whether the reason differs from the last one reported.
         is_news: bool,
@@ -205,7 +205,7 @@ impl Refusal {
 pub enum RequeueReason {
     /// Another worker drains the order.
     Drained,
-    /// Another holder has an exclusive lease.
+    /// Another holder has an exclusive lease on the order.
     Held,
     /// The order's next delivery waits for its retry.
     Retry,
@@ -217,7 +217,7 @@ pub enum RequeueReason {
     Slice,
     /// The message may have become visible again, and another worker may have deleted it.
     MayBeBack,
-    /// The store does not answer.
+    /// The store does not answer, or not in time.
     StoreOut,
     /// The lease was lost. Its new holder may not know that deliveries wait.
     Lost,
@@ -234,7 +234,7 @@ pub enum RequeueReason {
     Paused,
 }
 
-/// The result of a sweep.
+/// The result of one tick of the sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Swept {
     /// The number of segments that were swept to their end.

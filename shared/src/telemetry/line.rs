@@ -16,7 +16,7 @@ use crate::protocol::{
 };
 use crate::time::Timestamp;
 
-/// The content of a log line.
+/// The content of a log line, before it is rendered.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     pub(super) level: Level,
@@ -98,7 +98,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// Replaces the count of a metric.
+    /// Replaces the count of `metric` by `count`.
     pub(super) fn counting(mut self, metric: Metric, count: u64) -> Self {
         self.metrics.iter_mut().filter(|(known, _)| *known == metric).for_each(|(_, held)| *held = count);
         self

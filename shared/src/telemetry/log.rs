@@ -47,7 +47,7 @@ struct State {
 struct EntityMetrics {
     /// The monotonic time at which a delivery of this entity was last settled.
     settled: Option<Duration>,
-    /// Measurements that no line has reported yet.
+    /// The measurements that no line has reported yet.
     metrics: Vec<(Metric, u64)>,
 }
 

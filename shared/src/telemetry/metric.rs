@@ -1,4 +1,4 @@
-//! Metrics and their dimensions.
+//! The metrics that the functions count, and their dimensions.
 
 /// The default metrics namespace. Each deployment in an account should have its own.
 pub const NAMESPACE: &str = "WebhookSerializer";
@@ -45,18 +45,18 @@ metrics! {
     /// Deliveries that were deferred to the queue. The metric exists only while the store is
     /// down, so it costs nothing otherwise.
     Deferred: Overall,
-    /// Refused requests.
+    /// Requests that were refused.
     Refused: Overall,
     /// The number of times that a source's consecutive refusals reached half of the number at
     /// which its provider disables the endpoint.
     RefusedInARow: Overall,
-    /// Applied deliveries.
+    /// Deliveries that were applied.
     Delivered: Detailed,
     /// Deliveries that were recognised as repeats.
     Repeated: Detailed,
-    /// Parked deliveries.
+    /// Deliveries that were parked.
     Parked: Overall,
-    /// Deliveries of ignored topics.
+    /// Deliveries whose topic their source ignores.
     Ignored: Detailed,
     /// Orders that were blocked.
     Blocked: Overall,

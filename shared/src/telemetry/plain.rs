@@ -9,8 +9,8 @@ use super::{
     metric::Metric,
 };
 
-/// Passes events to the program's `tracing` subscriber. The functions use
-/// [`JsonLog`](super::JsonLog).
+/// An observer that passes events to the program's `tracing` subscriber. The functions use
+/// [`JsonLog`](super::JsonLog) instead.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Log;
 

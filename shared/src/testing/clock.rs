@@ -11,7 +11,7 @@ use crate::time::{Clock, Env, SeededRandom, Timestamp};
 /// The time at which every run with a paused clock starts.
 pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);
 
-/// Tokio's clock.
+/// A clock that shows tokio's time.
 #[derive(Debug, Clone, Copy)]
 pub struct TokioClock(Instant);
 

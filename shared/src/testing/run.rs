@@ -78,7 +78,7 @@ pub(super) struct RunResult {
     /// The documents and rows that the handler wrote, as text by key.
     effects: BTreeMap<String, String>,
     seen: Observations,
-    /// The events' indices in the order of arrival.
+    /// The indices of the events, in the order of arrival.
     arrived: Vec<usize>,
 }
 

@@ -28,7 +28,7 @@ const LONGEST_POLL: Duration = Duration::from_secs(1);
 pub(super) struct Observations {
     pub(super) panics: Option<String>,
     pub(super) blocks: Option<String>,
-    /// The id of a delivery that was parked or never finished.
+    /// The id of a delivery that was parked, or whose retries did not end.
     pub(super) not_applied: Option<String>,
     /// The id of the delivery whose handler failed last.
     pub(super) failed: Option<String>,
@@ -159,7 +159,7 @@ impl<H: Handler> Handler for HandlerUnderTest<H> {
     }
 }
 
-/// Measures the longest poll of a future.
+/// Measures how long the longest poll of a future takes.
 struct PollTimer<'a, F> {
     work: Pin<&'a mut F>,
     longest: &'a mut Duration,

@@ -16,11 +16,11 @@ pub enum Finding {
         /// The topic of the delivery.
         at: String,
     },
-    /// A delivery used up its attempts, or was retried without end.
+    /// A delivery used up its attempts, or its retries did not end.
     NotApplied {
         /// The topic of the delivery.
         at: String,
-        /// The handler's last error.
+        /// The last error that the handler returned.
         error: String,
     },
     /// A repeated start of the handler changed an effect.

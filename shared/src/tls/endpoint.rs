@@ -1,4 +1,4 @@
-//! An HTTP endpoint for tests that controls every byte of its answers.
+//! An HTTP endpoint for tests. The test controls every byte of the endpoint's answers.
 
 use std::sync::{
     Arc,
@@ -196,7 +196,7 @@ impl Served {
     }
 }
 
-/// Reads a request; `None` at the end of the connection.
+/// Reads a request. Returns `None` at the end of the connection.
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Posted> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! Spans and trace context.
+//! Creates trace spans, and passes the trace context on.
 
 use std::collections::BTreeMap;
 

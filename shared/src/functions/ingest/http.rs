@@ -98,13 +98,13 @@ impl Response {
         Self { status_code, headers, body: body.to_string(), is_base64_encoded: false, cookies: Vec::new() }
     }
 
-    /// Answers that the delivery is durable in its inbox.
+    /// Creates the answer for a delivery that is durable in its inbox.
     pub fn accepted(entity: &EntityKey, sequence: Sequence) -> Self {
         Self::json(200, serde_json::json!({ "accepted": sequence.0, "entity": entity }))
     }
 
-    /// Answers that the delivery is durable in the queue, from which a worker appends it when
-    /// the store is back.
+    /// Creates the answer for a delivery that is durable in the queue. A worker appends it
+    /// when the store is back.
     pub fn deferred(entity: &EntityKey) -> Self {
         Self::json(202, serde_json::json!({ "deferred": true, "entity": entity }))
     }
@@ -119,17 +119,17 @@ impl Response {
         }
     }
 
-    /// Answers that the source ignores this topic.
+    /// Creates the answer for a delivery whose topic the source ignores.
     pub fn ignored(topic: &str) -> Self {
         Self::json(200, serde_json::json!({ "ignored": topic }))
     }
 
-    /// Answers a request that needs no storing, such as a ping.
+    /// Creates the answer for a valid request that needs no storing, such as a ping.
     pub fn fine() -> Self {
         Self::json(200, serde_json::json!({}))
     }
 
-    /// Answers a sender's challenge: repeats `value` under the name of its parameter.
+    /// Creates the answer to a sender's challenge: `value` under the name of its parameter.
     pub fn challenged(parameter: &str, value: &str) -> Self {
         Self::json(200, serde_json::json!({ parameter: value }))
     }
@@ -138,8 +138,8 @@ impl Response {
         Self::json(status_code, serde_json::json!({ "error": reason }))
     }
 
-    /// Refuses a compressed body. No provider documents whether it signs before or after
-    /// compression, and a few bytes can expand to gigabytes.
+    /// Creates the refusal of a compressed body. No provider documents whether it signs before
+    /// or after compression, and a few bytes can expand to gigabytes.
     pub fn compressed(coding: &str) -> Self {
         let reason = format!("the body is compressed ({coding}): send it as it is, without content-encoding");
         let mut response = Self::refused(415, &reason);
@@ -153,7 +153,7 @@ impl Response {
         response
     }
 
-    /// Answers 503 and asks the sender to try again.
+    /// Creates a 503 answer that asks the sender to try again.
     pub fn unavailable(reason: &str) -> Self {
         let mut response = Self::refused(503, reason);
         response.headers.insert("retry-after".into(), RETRY_AFTER_SECONDS.to_string());

@@ -2,9 +2,8 @@
 
 use crate::{handlers::excerpt, sources::destination::Destination};
 
-/// Returns the beginning of an answer's body on one line of visible characters.
-/// Secrets, signatures and the URL's path are replaced by `…`, in case the
-/// endpoint repeats them.
+/// Returns the beginning of an answer's body, on one line of visible characters. Secrets,
+/// signatures and the URL's path are replaced by `…`, in case the endpoint repeats them.
 pub(super) fn excerpt(body: &[u8], destination: &Destination) -> String {
     // Some JSON encoders escape slashes.
     let mut text = String::from_utf8_lossy(body).replace("\\/", "/");

@@ -18,7 +18,7 @@ use crate::{
 
 const TIME: Duration = Duration::from_secs(20);
 
-/// The destination in errors, after the endpoint's URL.
+/// The function in error messages, which follows the endpoint's URL.
 const ORDERS: &str = "function orders";
 
 const DONE: &[u8] = br#"{"outcome": "done"}"#;

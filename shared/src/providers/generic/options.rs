@@ -1,4 +1,4 @@
-//! The options of a generic sender, and their consistency rules.
+//! The options that describe a sender's signatures and fields, and their consistency rules.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -38,7 +38,7 @@ use crate::{
 pub struct GenericOptions {
     /// The name of the signature header.
     pub header: String,
-    /// The HMAC's hash function.
+    /// The hash function of the HMAC.
     pub hash: HashName,
     /// The encoding of the signature.
     pub encoding: Encoding,
@@ -76,7 +76,7 @@ pub struct GenericOptions {
     /// The locations of the entity's id.
     #[serde(default, deserialize_with = "one_or_more")]
     pub entity: Vec<ValueLocation>,
-    /// The kind of entity, which precedes its id in the entity key.
+    /// The kind of entity. It precedes the entity's id in the entity key.
     pub entity_kind: Option<String>,
     /// The locations of the event's time: seconds, milliseconds or RFC 3339. The time of the
     /// attempt is unsuitable, because it changes with every retry.
@@ -92,19 +92,19 @@ fn body_alone() -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum ValueLocation {
-    /// The header of this name, in lower case.
+    /// The value of the header with this name, in lower case.
     Header(String),
-    /// This JSON pointer into the body.
+    /// The value at this JSON pointer into the body.
     Pointer(String),
 }
 
-/// The text is neither a header's name nor a JSON pointer.
+/// The error for a location that is neither a header's name nor a JSON pointer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a header's name, such as `x-acme-topic`, nor a JSON pointer, such as `/event/type`")]
 pub struct InvalidValueLocation(String);
 
 impl ValueLocation {
-    /// Parses a location: a leading `/` makes it a JSON pointer, otherwise it is a
+    /// Parses a location. A text with a leading `/` is a JSON pointer; any other text is a
     /// header's name.
     pub fn parse(text: &str) -> Result<Self, InvalidValueLocation> {
         if text.starts_with('/') && is_pointer(text) {

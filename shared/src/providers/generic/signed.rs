@@ -2,7 +2,7 @@
 
 use super::InvalidGeneric;
 
-/// A parsed template. It contains the body at least once.
+/// A parsed template of the signed text. It contains the body at least once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signed(Vec<Part>);
 
@@ -17,7 +17,7 @@ pub(super) enum Part {
 }
 
 impl Signed {
-    /// Parses a template. Braces may only enclose a placeholder.
+    /// Parses a template. Braces may enclose nothing but a placeholder.
     pub(super) fn parse(template: &str) -> Result<Self, InvalidGeneric> {
         let mut parts = Vec::new();
         let mut rest = template;

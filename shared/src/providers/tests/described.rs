@@ -1,11 +1,11 @@
 //! The expected descriptions of the samples in `events/`.
 
-/// A file and its delivery id, topic, family, account, event time in milliseconds,
-/// and entity.
+/// The name of a sample's file, and the expected delivery id, topic, family, account, event
+/// time in milliseconds, and entity.
 pub type Expected =
     (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, Option<u64>, &'static str);
 
-/// The samples of senders' liveness checks.
+/// The file names of samples that are liveness checks.
 pub const PINGS: [&str; 2] = ["stripe-thin-ping.json", "woocommerce-ping.json"];
 
 #[rustfmt::skip]

@@ -1,4 +1,4 @@
-//! Properties that hold for every provider and any bytes.
+//! Tests of properties that hold for every provider and any bytes.
 
 use bytes::Bytes;
 use proptest::prelude::*;

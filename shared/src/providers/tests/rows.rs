@@ -20,11 +20,11 @@ pub struct Row {
     pub secrets: [&'static str; 2],
     /// Creates a secret from bytes; `None` if a secret cannot be any bytes.
     pub secret_of: Option<fn(&[u8]) -> Secret>,
-    /// The signature header; `None` if the secret is in the URL.
+    /// The name of the signature header. `None` if the secret is in the URL.
     pub header: Option<&'static str>,
-    /// The text before the last signature in that header.
+    /// The text before the last signature in the signature header.
     pub mark: &'static str,
-    /// Text that lengthens the signature and keeps it decodable.
+    /// Text that lengthens a signature and leaves it decodable.
     pub more: &'static str,
     pub signs_body: bool,
     pub signs_time: bool,
@@ -40,7 +40,7 @@ fn encoded(bytes: &[u8]) -> Secret {
     Secret::new(format!("whsec_{}", STANDARD.encode(bytes)))
 }
 
-/// The most common form: base64 of the body's HMAC.
+/// A provider with the most common form of signature: base64 of the body's HMAC.
 const PLAIN: Row = Row {
     name: "",
     generic: "",
@@ -55,11 +55,11 @@ const PLAIN: Row = Row {
     is_list: false,
 };
 
-/// The form of Standard Webhooks.
+/// A provider that signs as Standard Webhooks does.
 const SCHEME: Row = Row { header: Some("webhook-signature"), mark: "v1,", signs_time: true, ..PLAIN };
 
-/// The form of providers that publish their key. The secret is the private key with
-/// which [`Sender`] signs.
+/// A provider that publishes its key. The secret of the row is the private key, with which
+/// [`Sender`] signs.
 const PUBLISHED: Row =
     Row { secrets: [include_str!("rsa-private.pem"), include_str!("rsa-another.pem")], secret_of: None, ..PLAIN };
 
@@ -156,7 +156,7 @@ const APART: [(&str, &str); 1] = [(
 )];
 
 impl Row {
-    /// Returns the provider as a source configures it.
+    /// Returns the provider of this row, configured as by a source.
     pub fn provider(&self) -> Box<dyn Provider> {
         match by_name(self.name) {
             None => Box::new(toml::from_str::<Generic>(self.generic).unwrap()),
@@ -177,7 +177,7 @@ impl Row {
     }
 }
 
-/// A built-in provider that can be boxed.
+/// A provider of the library, in a form that can be boxed.
 #[derive(Debug)]
 struct BuiltIn(&'static dyn Provider);
 

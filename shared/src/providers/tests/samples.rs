@@ -111,7 +111,7 @@ fn sample(name: &str) -> Sample {
     }
 }
 
-/// The published keys of the samples.
+/// The published keys with which the samples verify.
 struct SampleKeys;
 
 impl Keys for SampleKeys {

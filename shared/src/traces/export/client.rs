@@ -1,4 +1,4 @@
-//! The exporter's HTTP client.
+//! The HTTP client with which spans are sent to the collector.
 
 use std::{pin::Pin, time::Duration};
 

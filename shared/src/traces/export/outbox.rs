@@ -139,7 +139,7 @@ mod tests {
 
     use super::{super::settings::PATIENCE, *};
 
-    /// An exporter that accepts, refuses or never answers.
+    /// An exporter that accepts spans, refuses them, or never answers.
     #[derive(Debug, Default)]
     struct TestExporter {
         asked: AtomicUsize,

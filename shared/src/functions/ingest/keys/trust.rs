@@ -16,9 +16,9 @@ use crate::{
     tls::Roots,
 };
 
-/// The intermediate authority of PayPal's certificates since 2024, which PayPal does not
-/// publish with them: *DigiCert EV RSA CA G2*, issued by *DigiCert Global Root G2*, valid
-/// until July 2030.
+/// The intermediate certificate that has issued PayPal's certificates since 2024: *DigiCert EV
+/// RSA CA G2*, issued by *DigiCert Global Root G2*, valid until July 2030. PayPal does not
+/// publish it together with its own certificates.
 const DIGICERT_EV_G2: &[u8] = include_bytes!("../../../tls/digicert/digicert-ev-rsa-ca-g2.der");
 
 fn algorithms() -> WebPkiSupportedAlgorithms {
