@@ -1,5 +1,5 @@
-//! Reads the tables of orders and deliveries. The survey shows what the reading costs, asks before it costs much, and
-//! stops at Ctrl-C.
+//! Reads the tables of orders and deliveries. The survey shows the cost of reading, asks the operator before a high
+//! cost, and stops at Ctrl-C.
 
 use anyhow::{Result, bail};
 use clap::Args;

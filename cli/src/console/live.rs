@@ -202,8 +202,8 @@ impl Recorded {
         changed
     }
 
-    /// Returns the orders that belong on the page. Those that need an operator come first, then the newest. An order's
-    /// lane is included only if the lane may have changed or is not on the page yet.
+    /// Returns the orders that belong on the page. Orders that need an operator come first, then the newest orders. An
+    /// order's lane is included only if the lane may have changed or is not on the page yet.
     fn lanes(
         &self,
         filter: &str,

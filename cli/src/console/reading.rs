@@ -64,7 +64,7 @@ pub(super) struct Reading {
     pub(super) unread: Vec<(&'static str, Estimate)>,
 }
 
-/// The states of the orders, and the keys of those that have parked deliveries.
+/// The states of the orders, and the keys of the orders with parked deliveries.
 #[derive(Debug)]
 pub(super) struct Statuses {
     pub(super) orders: Arc<Reading>,

@@ -50,7 +50,7 @@ impl Place {
         Ok(Self::Stored(stored.context("the sources are in a file")?, name))
     }
 
-    /// Reads the document; `None` if it does not exist yet.
+    /// Reads the document. Returns `None` if the document does not exist yet.
     ///
     /// # Errors
     ///

@@ -58,7 +58,7 @@ enum Form {
 struct Pattern {
     /// The pattern's name on the page.
     name: &'static str,
-    /// A regular expression for editors. It may accept more than the parser, never less.
+    /// A regular expression for editors. The expression may accept more than the parser, but never less.
     regex: &'static str,
 }
 

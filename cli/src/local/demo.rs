@@ -116,8 +116,8 @@ const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 /// Returns the samples' sources and the source `grouped`.
 ///
 /// On a busy machine, hundreds of concurrent webhooks may exceed a sender's timeout. The WooCommerce source refuses
-/// such webhooks, so that its sender sends them again. Deferred webhooks would not suit the acts, which are about
-/// order.
+/// such webhooks instead of deferring them, so that its sender sends them again: the acts are about order, not about
+/// deferral.
 fn document() -> String {
     let (name, refuses) = ("[sources.woocommerce]\n", "on_outage = \"refuse\"\n");
     format!("{}{GROUPED}", samples::SOURCES.replace(name, &format!("{name}{refuses}")))

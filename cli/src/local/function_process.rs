@@ -179,8 +179,8 @@ impl Running {
         Ok(Self { api, child, has_answered: false, readers, _listed: listed })
     }
 
-    /// Sends the process an event. If the process ends before it responds, also returns how far the
-    /// invocation had come.
+    /// Sends the process an event and returns its response. If the process ends first, the second value is the progress
+    /// of the invocation.
     async fn handle(&mut self, payload: Vec<u8>, timeout: Duration) -> (Result<Vec<u8>, InvokeError>, Abandoned) {
         let mut answer = std::pin::pin!(self.api.invoke(payload, timeout));
         tokio::select! {

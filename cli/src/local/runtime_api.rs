@@ -279,7 +279,7 @@ async fn init_error(Served(shared): Served<Arc<Shared>>, body: Bytes) -> Respons
     accepted()
 }
 
-/// An error as runtimes report it.
+/// The form in which runtimes report an error.
 #[derive(Deserialize)]
 struct Reported {
     #[serde(rename = "errorType", default)]

@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
 }
 
 impl Node {
-    /// Parses a body; `None` if it is not JSON.
+    /// Parses a body. Returns `None` if the body is not JSON.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
         Self::of(serde_json::from_str::<&RawValue>(text).ok()?.get(), 0)

@@ -27,7 +27,7 @@ pub struct OrderEvent {
     pub at: Duration,
     pub entity: EntityKey,
     pub sequence: Option<Sequence>,
-    /// The delivery's display name; empty if it has no name.
+    /// The delivery's display name, which may be empty.
     pub name: String,
     pub what: EventKind,
 }

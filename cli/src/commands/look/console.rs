@@ -1,4 +1,4 @@
-//! `serializer console`: shows in a browser what the other commands show.
+//! `serializer console`: serves the console, which shows and operates a deployment in a browser.
 
 use std::process::ExitCode;
 

@@ -45,7 +45,8 @@ pub struct Redrive {
 
 /// Named queues in one store.
 ///
-/// Each call is atomic, and its changes are stored when it returns. Dropping a receive that waits takes no message.
+/// Each call is atomic, and its changes are stored when the call returns. Dropping a receive that waits takes no
+/// message.
 pub struct Queues {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,

@@ -22,7 +22,7 @@ const LOOKS: u32 = 40;
 /// The number of deliveries that one request reads.
 const AT_ONCE: usize = 25;
 
-/// Reads the orders' rows, and keeps those of the last poll for comparison.
+/// Reads the orders' rows, and keeps the rows of the last poll for comparison.
 pub struct Rows {
     operator: Operator,
     env: Env,

@@ -182,7 +182,7 @@ fn print_waiting(waiting: &[Item], again: &BTreeMap<Sequence, Settlement>, now: 
     }
 }
 
-/// Prints the settled deliveries, without those that are parked: parked deliveries have a list of their own.
+/// Prints the settled deliveries except the parked ones, which have a list of their own.
 fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
     let mut table = Table::new(&["settled", "outcome", "topic", "delivery", ">attempts", ">waited", ">token"]);
     for (sequence, past) in settled.iter().filter(|(sequence, _)| parked.iter().all(|one| one.sequence != **sequence)) {

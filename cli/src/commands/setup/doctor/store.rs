@@ -16,7 +16,8 @@ use crate::commands::target::Deployment;
 const NOBODY: &str = "serializer-doctor/nobody";
 const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
 
-/// The keys of both tables: attributes of type S, the partition key first.
+/// The key attributes of the table of orders, and (`INBOX_KEY`) of the table of deliveries. All are of type S, with the
+/// partition key first.
 const ENTITIES_KEY: &[&str] = &[a::ENTITY];
 const INBOX_KEY: &[&str] = &[a::ENTITY, a::ITEM];
 
