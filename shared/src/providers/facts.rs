@@ -97,13 +97,13 @@ impl Signed {
 /// The kind of data that a webhook's payload holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Payload {
-    /// The object at the time of the event; every retry holds the same.
+    /// The payload holds the object at the time of the event. A retry holds the same state.
     Snapshot,
-    /// The object at the time of sending; a retry may hold a newer state.
+    /// The payload holds the object at the time of sending. A retry may hold a newer state.
     Current,
-    /// Only the id of the object.
+    /// The payload holds only the id of the object.
     Reference,
-    /// The kind of data depends on the event.
+    /// The kind of data depends on the kind of event.
     Depends,
 }
 

@@ -43,11 +43,11 @@ pub(super) enum Field<'a> {
 /// The choice of measurements that a line reports.
 #[derive(Debug)]
 pub(super) enum Measures<'a> {
-    /// Only those of its own event.
+    /// The line reports only its own event's measurements.
     Own,
-    /// Those of its own event, and the entity's pending ones.
+    /// The line reports its own event's measurements, and the entity's pending ones.
     WithThoseOf(&'a EntityKey),
-    /// None. This line is not written, and its measurements wait for the entity's next line.
+    /// The line is not written. Its measurements wait for the entity's next line.
     WithTheNextOf(&'a EntityKey),
 }
 

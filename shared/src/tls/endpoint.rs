@@ -15,11 +15,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) enum Reply {
-    /// These bytes. If they are an incomplete answer, the connection is closed after them.
+    /// The endpoint sends these bytes. If they are an incomplete answer, it closes the connection.
     Raw(Vec<u8>),
-    /// These bytes. The connection is kept.
+    /// The endpoint sends these bytes and keeps the connection.
     Whole(Vec<u8>),
-    /// No answer. The connection is kept.
+    /// The endpoint sends no answer and keeps the connection.
     Never,
 }
 

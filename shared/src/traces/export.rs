@@ -37,8 +37,8 @@ struct Tracing {
     outbox: Outbox<SpanExporter>,
 }
 
-/// Starts tracing if `variables` name a collector. If they are invalid, this is logged and
-/// tracing stays off, so that deliveries are handled all the same.
+/// Starts tracing if `variables` name a collector. If a variable is invalid, an error is logged
+/// and tracing stays off, so that deliveries are handled all the same.
 pub fn begin(variables: Variables<'_>, env: &Env) {
     match Tracing::configured(variables, env) {
         Ok(Some(tracing)) => drop(TRACING.set(tracing)),

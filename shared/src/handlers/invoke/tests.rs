@@ -18,7 +18,6 @@ use crate::{
 
 const TIME: Duration = Duration::from_secs(20);
 
-/// The function in error messages, which follows the endpoint's URL.
 const ORDERS: &str = "function orders";
 
 const DONE: &[u8] = br#"{"outcome": "done"}"#;
