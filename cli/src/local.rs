@@ -70,7 +70,6 @@ pub struct Options {
     pub port: u16,
     pub workers: NonZeroUsize,
     pub sources: LiveSources,
-    /// The user's sources file, if any.
     pub sources_file: Option<PathBuf>,
     pub drain: DrainSettings,
     /// The user's scheduler, instead of the standard one.

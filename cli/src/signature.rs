@@ -37,7 +37,6 @@ pub struct Claim {
     pub files: Vec<(String, Vec<u8>)>,
     /// The sender's published keys that have been fetched so far.
     pub keys: PublishedKeys,
-    /// The URL that the sender calls.
     pub url: Option<String>,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,

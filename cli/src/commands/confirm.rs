@@ -1,5 +1,3 @@
-//! Asks questions at the terminal.
-
 use std::io::IsTerminal;
 
 use anyhow::{Context, Result, ensure};

@@ -288,7 +288,6 @@ impl Recorded {
     }
 }
 
-/// An order whose lane fits the filter.
 struct Fitting<'a> {
     urgency: (u8, Option<order_status::Kind>),
     /// The order's position by first appearance; `None` if the order has no recorded events.

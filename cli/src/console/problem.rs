@@ -34,7 +34,6 @@ impl From<StoreError> for Problem {
 }
 
 impl Problem {
-    /// Renders a page that names the problem and the next step.
     pub(super) fn page(&self, shared: &Shared, request: &PageRequest) -> Response {
         let (status, title, message, next) = self.describe();
         let body = html! {

@@ -165,11 +165,6 @@ impl Readings {
         whole.max_by_key(|reading| reading.at).cloned()
     }
 
-    /// Returns the orders with their states.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`get`](Self::get).
     pub(super) async fn statuses(&self, watched: &Watched, depth: Depth) -> Result<Statuses, OperatorError> {
         // A reading with the parked deliveries holds the orders too.
         let with_parked = self.with_parked(watched).await?;

@@ -16,7 +16,6 @@ pub use page::page;
 pub use providers::providers;
 pub use schema::schema;
 
-/// Returns whether a field belongs to the table `generic`.
 pub fn is_of_generic(name: &str) -> bool {
     fields::GENERIC.fields.iter().any(|field| field.name == name)
 }
@@ -56,7 +55,6 @@ enum Form {
 
 #[derive(Debug, Clone, Copy)]
 struct Pattern {
-    /// The pattern's name on the page.
     name: &'static str,
     /// A regular expression for editors. The expression may accept more than the parser, but never less.
     regex: &'static str,

@@ -41,7 +41,6 @@ use deployment::{DemoDeployment, Script};
 
 #[derive(Debug, Clone)]
 pub struct DemoOptions {
-    /// Prints plain lines instead of lanes.
     pub plain: bool,
     /// The file for the picture of an act. If several acts run, the picture shows the act `five`.
     pub svg: Option<PathBuf>,
@@ -226,7 +225,6 @@ async fn run_act(
     Ok(report)
 }
 
-/// Shows an act in progress, as lines or lanes.
 async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended: tokio::sync::oneshot::Receiver<()>) {
     let mut length = story.length();
     let mut next = from;

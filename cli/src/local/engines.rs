@@ -56,7 +56,6 @@ impl Default for Served {
     }
 }
 
-/// A store and a queue, served until stopped.
 #[derive(Debug)]
 pub struct Engines {
     dynamodb: SocketAddr,

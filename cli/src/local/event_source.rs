@@ -32,7 +32,6 @@ const POLL_SECONDS: i32 = 1;
 #[derive(Debug)]
 pub enum Function {
     Here(Box<Worker>),
-    /// Function binaries in separate processes.
     Processes(Arc<FunctionPool>),
     /// The function `worker` behind the Invoke API.
     Invoked(Invoker),

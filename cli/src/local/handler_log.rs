@@ -18,7 +18,6 @@ use webhook_serializer::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunEnd {
     Applied,
-    /// The handler asked for another attempt.
     Retry,
     Rejected,
     /// The handler was dropped before it returned.

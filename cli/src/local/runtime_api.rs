@@ -53,7 +53,6 @@ pub enum Abandoned {
     InProgress,
 }
 
-/// The Runtime API for one function process.
 #[derive(Debug)]
 pub struct RuntimeApi {
     address: SocketAddr,
@@ -198,7 +197,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the offered event for the process.
     fn take(&self) -> Option<(String, Bytes, Duration)> {
         let mut state = self.lock();
         match std::mem::take(&mut *state) {

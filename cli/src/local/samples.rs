@@ -101,7 +101,6 @@ pub const ALL: [(&str, &str); 60] = [
     whole!("woocommerce-ping"),
 ];
 
-/// The events of a Shopify order.
 pub const SHOPIFY: [Sample; 5] = [
     sample!("shopify-orders-create", "450789469"),
     sample!("shopify-orders-paid", "450789469"),
@@ -110,11 +109,9 @@ pub const SHOPIFY: [Sample; 5] = [
     sample!("shopify-orders-cancelled", "450789469"),
 ];
 
-/// The events of a payment.
 pub const STRIPE: [Sample; 2] =
     [sample!("stripe-payment-intent-succeeded", "450789469"), sample!("stripe-charge-refunded", "450789469")];
 
-/// The events of a WooCommerce order.
 pub const WOOCOMMERCE: [Sample; 2] =
     [sample!("woocommerce-order-created", "727"), sample!("woocommerce-order-updated", "727")];
 

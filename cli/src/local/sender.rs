@@ -12,7 +12,6 @@ use webhook_serializer::tls::Roots;
 
 use crate::local::samples::Webhook;
 
-/// An HTTP client for one server.
 #[derive(Debug, Clone)]
 pub struct Sender {
     client: Posting,

@@ -80,7 +80,6 @@ fn rewritten(body: &[u8]) -> Vec<(Vec<u8>, String)> {
     found
 }
 
-/// The white space between tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spacing {
     Unchanged,
@@ -102,7 +101,6 @@ impl Spacing {
     }
 }
 
-/// The choice of escapes in JSON strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Escapes {
     /// True writes `/` as `\/`, as PHP does; false writes `/`. `None` leaves each `/` as it is.

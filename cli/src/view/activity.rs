@@ -55,7 +55,6 @@ pub const OUTCOMES: [&str; 36] = [
     "waited",
 ];
 
-/// An event of an order's history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OrderEvent {
     pub at: Option<Timestamp>,

@@ -95,7 +95,6 @@ impl Totals {
     }
 }
 
-/// A lane under construction.
 #[derive(Default)]
 struct Draft {
     waiting: BTreeMap<Sequence, (String, Duration)>,

@@ -122,7 +122,6 @@ impl NextCommand {
     }
 }
 
-/// A summary of an order's parked deliveries.
 #[derive(Debug, Clone, Copy)]
 pub struct ParkedDeliveries<'a> {
     pub count: usize,

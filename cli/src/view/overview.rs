@@ -91,7 +91,6 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Returns whether the filter matches an order or a delivery with these properties.
     pub fn takes(&self, source: Option<&SourceName>, error: Option<&str>, since: Option<Timestamp>) -> bool {
         self.source.as_ref().is_none_or(|wanted| source == Some(wanted)) && self.takes_but_source(error, since)
     }

@@ -107,7 +107,6 @@ impl EventRecorder {
         self.env.monotonic()
     }
 
-    /// Returns the events from index `from` on.
     pub fn since(&self, from: usize) -> Vec<OrderEvent> {
         self.recorded().happenings.get(from..).unwrap_or_default().to_vec()
     }

@@ -66,7 +66,6 @@ pub struct List {
     target: Target,
 }
 
-/// An order in the list.
 #[derive(Debug, Default)]
 struct Entry<'a> {
     lane: Option<&'a Lane>,

@@ -1,5 +1,3 @@
-//! `serializer lease get`, `list`, `release` and `run`.
-
 mod program;
 mod run;
 

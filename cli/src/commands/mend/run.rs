@@ -41,7 +41,6 @@ struct Plan {
     targets: Vec<Target>,
     columns: &'static [&'static str],
     rows: Vec<(Vec<String>, Value)>,
-    /// Facts about the targets as a whole.
     notes: Vec<String>,
 }
 
@@ -337,7 +336,6 @@ pub async fn refused_text(outcome: &Outcome, order: &EntityKey, deployment: &Dep
     format!("{}{}", outcome.sentence, next.collect::<String>())
 }
 
-/// Runs a verb that takes one order, and prints the outcome.
 pub async fn run_one(
     verb: Verb,
     target: &Target,

@@ -237,7 +237,6 @@ impl Local {
         Ok(code)
     }
 
-    /// Starts the user's worker program in separate processes.
     async fn start_processes(
         &self,
         program: &Path,
@@ -264,7 +263,6 @@ impl Local {
         Ok(pool.process_ids())
     }
 
-    /// Starts workers with the included handlers in this process.
     fn start_included_workers(&self, deployment: &mut Deployment, sources: &LiveSources) -> Result<()> {
         let forward = Forward::configured(sources, &Environment)?;
         let invoke = self.invoke_handler(deployment, sources);
@@ -302,7 +300,6 @@ impl Local {
         opened.map_err(|reason| anyhow!("{} is refused: {reason}", file.display()))
     }
 
-    /// Returns the environment variables that a function binary needs.
     fn environment(&self, deployment: &Deployment, sources_file: &Path) -> Vec<(String, String)> {
         let mut environment = deployment.environment(&sources_file.to_string_lossy());
         environment.push(("AWS_ENDPOINT_URL_LAMBDA".to_owned(), self.lambda.clone()));
@@ -326,7 +323,6 @@ impl Local {
         std::fs::write(file, lines?).with_context(|| format!("{}", file.display()))
     }
 
-    /// Serves the engines for functions that run elsewhere.
     async fn serve_elsewhere(&self, options: Options) -> Result<ExitCode> {
         let directory = tempfile::tempdir()?;
         let sources_file = in_a_file(options.sources_file.clone(), &directory)?;
@@ -399,12 +395,10 @@ fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<Pat
     }
 }
 
-/// Returns the command line that shows the order of the sample webhook.
 fn show_line(url: &str) -> String {
     command_line("show", &local_option(url), &[samples::CURL_ENTITY])
 }
 
-/// Returns the command line that sends samples signed with the secrets in `file`.
 fn send_line(url: &str, file: &Path, samples: &str) -> String {
     let to = if url == LOCAL { String::new() } else { format!(" --to {url}") };
     format!("{} send --sources {}{to} {samples}", this_command(), quoted(&file.to_string_lossy()))
@@ -435,7 +429,6 @@ fn assignment(name: &str, value: &str) -> Result<String> {
     Ok(format!("{name}={quotation_mark}{value}{quotation_mark}\n"))
 }
 
-/// Explains why a program cannot be the worker.
 fn not_a_worker(error: &InvokeError) -> String {
     let hint = "A worker's `main` calls `webhook_serializer::worker::run`";
     match error {

@@ -130,7 +130,6 @@ impl Send {
         format!("It was signed with {signed}; name the server's document with --sources FILE.")
     }
 
-    /// Prints the server's answer to a sample.
     fn print(&self, path: &Path, answer: &Answer) {
         let said: Accepted = Accepted::of(&answer.body);
         if self.json {

@@ -108,7 +108,6 @@ async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -
     Ok(Redirect::to(&format!("{back}&flash={flash}")).into_response())
 }
 
-/// The reason for refusing an action.
 struct Refusal {
     status: StatusCode,
     title: &'static str,
@@ -199,7 +198,6 @@ impl Selection {
     }
 }
 
-/// Lists the selected deliveries and asks for confirmation.
 pub(super) async fn confirm(
     State(shared): State<Arc<Shared>>,
     Asked(selection): Asked<Selection>,

@@ -111,7 +111,6 @@ async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: 
     Ok(Page::new(&title, Tab::None).around(shared, request, &body))
 }
 
-/// Explains why the delivery cannot be shown.
 fn missing(entity: &EntityKey, sequence: Sequence, single: &Single) -> String {
     match &single.state {
         None => format!(

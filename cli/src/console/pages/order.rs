@@ -138,7 +138,6 @@ fn facts(state: &EntityState, now: Timestamp) -> Markup {
     }
 }
 
-/// Renders a form for each verb that the page offers.
 pub(super) fn actions(about: About<'_>, situation: Situation<'_>) -> Markup {
     let offered: Vec<Verb> = Verb::ALL.into_iter().filter(|verb| is_offered(*verb, about, situation)).collect();
     html! {

@@ -64,7 +64,6 @@ impl Code {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueError {
     pub code: Code,
-    /// An explanation for people.
     pub message: String,
 }
 

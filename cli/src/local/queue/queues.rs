@@ -142,7 +142,6 @@ impl Queues {
         Ok(self.lock().queue(queue)?.settings.visibility_timeout)
     }
 
-    /// Sends a message and returns its id.
     pub fn send(&self, queue: &str, message: &NewMessage) -> Result<String, QueueError> {
         let now = self.clock.now();
         let state = self.lock();
@@ -266,7 +265,6 @@ impl Queues {
         }
     }
 
-    /// Returns the number of messages in each state.
     pub fn counts(&self, queue: &str) -> Result<Counts, QueueError> {
         let state = self.lock();
         state.queue(queue)?;

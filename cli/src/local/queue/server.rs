@@ -19,7 +19,6 @@ use super::{
     queues::{Queues, Receive},
 };
 
-/// The account id in the URL of every queue.
 const ACCOUNT: &str = "000000000000";
 
 /// The largest request in bytes, with room for the longest body if JSON escapes each of its bytes.

@@ -87,7 +87,6 @@ impl Store {
         self.connection.unchecked_transaction()
     }
 
-    /// Adds a message and returns its id.
     pub(super) fn insert(
         &self,
         queue: &str,
@@ -166,7 +165,6 @@ impl Store {
         })
     }
 
-    /// Returns when the next hidden message becomes visible.
     pub(super) fn next_visible_at(&self, queue: &str, now: Duration) -> rusqlite::Result<Option<Duration>> {
         let sql = "SELECT min(visible_at) FROM messages WHERE queue = :queue AND visible_at > :now";
         let values = named_params! { ":queue": queue, ":now": millis(now) };

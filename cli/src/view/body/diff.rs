@@ -1,5 +1,3 @@
-//! The differences between two bodies.
-
 use std::collections::BTreeMap;
 
 use super::{Node, redacted, token};

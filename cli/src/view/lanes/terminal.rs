@@ -148,7 +148,6 @@ fn painted(cells: &[Cell]) -> String {
         .collect()
 }
 
-/// Explains the signs in two lines.
 pub fn legend() -> String {
     let sample = |glyph: &str, paint: Paint, meaning: &str| format!("{} {meaning}", paint.style().apply_to(glyph));
     let running = if console::colors_enabled() { "  " } else { "█" };

@@ -63,10 +63,8 @@ struct Posting<'a> {
     posted: Mutex<HashSet<(EntityKey, Identity)>>,
 }
 
-/// The result of an order's work.
 struct Done {
     order: EntityKey,
-    /// The next sequence of the order to post.
     next: Option<Sequence>,
     /// The posted delivery, and whether the answer was 2xx; `None` if nothing was posted.
     posted: Option<(Delivery, bool)>,

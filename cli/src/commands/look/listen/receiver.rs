@@ -1,5 +1,3 @@
-//! The endpoint that accepted deliveries are posted to.
-
 use std::{
     net::IpAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},

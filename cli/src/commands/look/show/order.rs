@@ -29,7 +29,6 @@ use webhook_serializer::{
 use super::Show;
 use crate::commands::{print_json, setup::source::whereabouts, similar, target::Deployment};
 
-/// A source that the sources document pauses.
 struct PausedSource {
     name: SourceName,
     /// The time at which a worker tries again, if a worker has found the source paused.

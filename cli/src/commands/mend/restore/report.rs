@@ -26,7 +26,6 @@ const ON_ITS_WAY: Duration = Duration::from_secs(60);
 /// The number of orders that are read concurrently.
 const AT_ONCE: usize = 32;
 
-/// The results of all runs of a restore.
 #[derive(Debug, Default)]
 pub struct Report {
     orders: u64,
@@ -63,7 +62,6 @@ impl Report {
         self.count(key, told);
     }
 
-    /// Adds the results of earlier runs of the same restore.
     pub async fn add_earlier_runs(
         &mut self,
         operator: &Operator,

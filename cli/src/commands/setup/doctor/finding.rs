@@ -1,5 +1,3 @@
-//! The finding of a check.
-
 use console::{StyledObject, style};
 use serde_json::{Value, json};
 use serializer::{say, stack::api::Refusal};
@@ -44,7 +42,6 @@ impl Finding {
         Self::new(check, Verdict::NotMade, why, None)
     }
 
-    /// Returns the finding of a check whose request was refused.
     pub fn refused(check: &str, refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Denied { needed, .. } => Self::not_made(check, format!("your credentials lack {needed}")),
@@ -52,7 +49,6 @@ impl Finding {
         }
     }
 
-    /// Prints the finding on one line, and its advice on another.
     pub fn print(&self, widest: usize) {
         say!("{:<8}  {:<widest$}  {}", self.verdict.styled(), self.check, self.says);
         if let Some(advice) = &self.advice {

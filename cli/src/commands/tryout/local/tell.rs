@@ -73,7 +73,6 @@ pub(super) struct EventPrinter {
     pub(super) story: EventRecorder,
     pub(super) store: Store,
     pub(super) operator: Operator,
-    /// The webhook endpoint's URL, for command lines.
     pub(super) url: String,
     pub(super) json: bool,
 }
