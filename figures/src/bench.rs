@@ -60,13 +60,11 @@ pub(crate) struct Scenario {
     pub(crate) orders: u32,
     /// The number of workers. Each has its own clients.
     workers: u32,
-    /// The number of concurrent appends.
     senders: usize,
     /// The time that a handler takes.
     task: Duration,
     /// Whether all deliveries are appended before the first worker starts.
     is_backlog: bool,
-    /// The most deliveries in one handler start.
     up_to: u8,
 }
 
@@ -155,7 +153,6 @@ pub(crate) fn ms(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e3)
 }
 
-/// Formats a percentile of `sorted` in milliseconds, or `–` if `sorted` is empty.
 pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> String {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).map_or_else(|| "–".to_owned(), |time| ms(*time))
@@ -213,7 +210,6 @@ impl Measured {
     }
 }
 
-/// A handler that takes this time.
 #[derive(Debug, Clone, Copy)]
 struct Task(Duration);
 

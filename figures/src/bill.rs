@@ -120,7 +120,6 @@ fn positive(text: &str) -> Result<f64, String> {
 #[derive(Debug, Clone)]
 struct Item {
     name: &'static str,
-    /// The number of units a month.
     count: f64,
     unit: &'static str,
     dollars: f64,
@@ -350,7 +349,6 @@ impl Load {
             .map(|design| (design(self), design(&idle).without_observation()))
     }
 
-    /// Prints the bill, and the costs of other designs.
     pub fn print(self) {
         let load = Self { burst: self.burst.max(1.0), ..self };
         let bills = load.bills();

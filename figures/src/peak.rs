@@ -27,7 +27,6 @@ pub(crate) struct Stack {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) sent: f64,
-    /// The webhooks that Lambda refused with 429.
     pub(crate) refused: f64,
     /// The webhooks that a table did not accept. They were answered 503, or deferred.
     pub(crate) not_stored: f64,

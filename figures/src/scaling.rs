@@ -50,7 +50,6 @@ fn writes(rate: f64) -> [f64; 2] {
     [rate * (1.0 + load.drain_units() / BURST), rate * load.row_units() as f64]
 }
 
-/// Returns how many workers run at once if each has `orders` orders.
 pub(crate) fn workers(rate: f64, orders: f64) -> f64 {
     (rate / BURST * load(rate).worker_ms() / 1000.0 / orders).ceil()
 }

@@ -26,6 +26,7 @@ impl fmt::Debug for InvalidConfig {
 }
 
 impl InvalidConfig {
+    /// Creates an error about `variable`.
     pub fn new(variable: &str, reason: impl Into<String>) -> Self {
         Self { variable: variable.to_owned(), reason: reason.into() }
     }
@@ -100,7 +101,6 @@ pub fn detailed_metrics(variables: &impl Variables) -> bool {
     variables.value("DETAILED_METRICS").as_deref() == Some("on")
 }
 
-/// The settings that every function needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
     /// The variable `ENTITIES_TABLE`.
@@ -170,7 +170,6 @@ impl fmt::Display for SourcesOrigin {
     }
 }
 
-/// A sources document in a file.
 #[derive(Debug, Clone)]
 pub struct FileDocument(pub PathBuf);
 
@@ -187,7 +186,6 @@ impl Document for FileDocument {
     }
 }
 
-/// The settings that only a worker needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerConfig {
     /// The variable `LEASE_SECONDS`, by default 15. A dead worker is replaced within seconds,

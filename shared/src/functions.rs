@@ -18,7 +18,6 @@ use crate::{
     traces,
 };
 
-/// Runs a function. Logs the error if one ends it.
 fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
     telemetry::init_log();
     // A small function's share of a processor keeps no second thread busy.
@@ -26,14 +25,12 @@ fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error>
     telemetry::ended(runtime.block_on(function))
 }
 
-/// Creates the log. The environment sets its level and its metrics.
 fn log(env: &Env) -> Arc<JsonLog> {
     let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
     let log = JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), env.clone());
     Arc::new(log.detailed(config::detailed_metrics(&Environment)))
 }
 
-/// Starts tracing if the environment names a trace collector.
 fn trace(env: &Env) {
     traces::begin(&|name| Environment.value(name), env);
 }

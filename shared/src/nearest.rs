@@ -5,7 +5,6 @@ pub fn nearest<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> Opt
     ranked(typed, valid).first().copied()
 }
 
-/// Returns the `valid` values that are similar to `typed`, the nearest first.
 pub fn ranked<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let typed = typed.to_lowercase();
     let mut similar: Vec<(usize, &str)> =

@@ -54,7 +54,6 @@ pub struct Sources {
     origin: Origin,
 }
 
-/// The reason for refusing a sources document.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSources {
     /// The document is neither TOML nor JSON, or has another form.
@@ -96,7 +95,6 @@ pub struct Source {
     entity: Vec<Template>,
     /// The name of the handler that the source chooses.
     pub handler: String,
-    /// The time limit of one handler start.
     pub handler_timeout: Duration,
     /// The policy for retrying the source's deliveries.
     pub retry: RetryPolicy,
@@ -275,7 +273,6 @@ impl Sources {
         self.by_name.get(&SourceName::parse(name).ok()?)
     }
 
-    /// Iterates over the sources, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.by_name.values()
     }
@@ -328,13 +325,10 @@ impl Source {
         })
     }
 
-    /// Returns the destination of the handler `forward`; `None` for other handlers.
     pub fn forward(&self) -> Option<&Destination> {
         self.forward.as_ref()
     }
 
-    /// Returns the function that the handler `invoke` calls; `None` for other
-    /// handlers.
     pub fn invoke(&self) -> Option<&Function> {
         self.invoke.as_ref()
     }
@@ -345,13 +339,11 @@ impl Source {
         self.topics.as_ref()
     }
 
-    /// Returns whether the source takes deliveries of `topic`.
     #[cfg(any(test, feature = "verify"))]
     pub fn takes(&self, topic: &str) -> bool {
         self.topics.as_ref().is_none_or(|topics| topics.takes(topic))
     }
 
-    /// Returns how many secrets the source has.
     pub fn secrets(&self) -> usize {
         self.secrets.len()
     }

@@ -29,7 +29,6 @@ pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
     fn observe(&self, event: &Event<'_>);
 }
 
-/// An observer that ignores every event.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Quiet;
 

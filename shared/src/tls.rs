@@ -23,7 +23,6 @@ const AMAZON: [&[u8]; 5] = [
     include_bytes!("tls/amazon/starfield-services-root-ca-g2.der"),
 ];
 
-/// A set of trusted certificate authorities.
 #[derive(Debug, Clone)]
 pub struct Roots {
     store: RootCertStore,
@@ -37,7 +36,6 @@ impl Roots {
         Self { store, trusting }
     }
 
-    /// Returns Amazon's authorities.
     pub fn amazon() -> Self {
         let mut roots = RootCertStore::empty();
         for certificate in AMAZON {

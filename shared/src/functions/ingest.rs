@@ -98,7 +98,6 @@ impl Ingest {
         Self { sources: sources.into(), inbox, keys, env }
     }
 
-    /// Replaces the set of published keys.
     pub fn with_keys(self, keys: PublishedKeys) -> Self {
         Self { keys, ..self }
     }

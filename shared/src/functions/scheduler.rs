@@ -70,7 +70,6 @@ pub struct Scheduler {
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The function's timeout.
     pub function_time: Duration,
     pub sweep_rows: u64,
     pub switch: Switch,

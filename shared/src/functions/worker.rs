@@ -322,7 +322,6 @@ mod tests {
         );
     }
 
-    /// Returns the setup of a worker whose deployment does not exist.
     fn setup(handler: &str) -> Setup {
         let variables: &[(&str, &str)] = &[
             ("AWS_REGION", "us-east-1"),

@@ -1,6 +1,5 @@
 //! Excerpts of error texts that come from outside, for logs and pages.
 
-/// The length of the longest excerpt, in bytes.
 pub(super) const LONGEST: usize = 200;
 
 /// Returns the beginning of `text`, on one line and without invisible characters.

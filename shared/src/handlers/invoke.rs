@@ -80,7 +80,6 @@ impl Invoke {
         }
     }
 
-    /// Returns the endpoint and the function, for error messages.
     fn destination(&self, function: &Function) -> String {
         let endpoint =
             self.lambda.endpoint().parse::<http::Uri>().map(|url| destination::shown(&url)).unwrap_or_default();

@@ -54,7 +54,6 @@ pub struct Generic {
     time: Option<TimeLocation>,
 }
 
-/// The location of the signed timestamp.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TimeLocation {
     Header(String),

@@ -51,7 +51,6 @@ pub use signature::{Encoding, HashName};
 #[cfg(feature = "ingest")]
 pub(crate) use token::unescaped;
 
-/// A webhook request as received.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     pub headers: &'a Headers,
@@ -145,7 +144,6 @@ impl Secret {
         key.map(|key| Self(Form::Key(key))).ok_or(refused)
     }
 
-    /// Returns the secret's bytes, for signing and verifying.
     pub fn expose(&self) -> &[u8] {
         match &self.0 {
             Form::Text(text) => text.as_bytes(),
@@ -175,7 +173,6 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// One or several secrets, as a source lists them.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "a secret is a text; several, while one is being rolled, are a list of texts")]
 pub(crate) enum Secrets {

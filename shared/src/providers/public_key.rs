@@ -88,7 +88,6 @@ fn pair(label: &str, der: &[u8]) -> Option<rsa::KeyPair> {
     }
 }
 
-/// Returns the label and the contents of the first PEM block.
 fn first_in_pem(pem: &[u8]) -> Option<(&str, Vec<u8>)> {
     let (_, rest) = std::str::from_utf8(pem).ok()?.split_once("-----BEGIN ")?;
     let (label, rest) = rest.split_once("-----")?;

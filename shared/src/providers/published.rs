@@ -10,7 +10,6 @@ use bytes::Bytes;
 use super::{Request, RsaKey, Unverified, Verified};
 use crate::time::Timestamp;
 
-/// The HTTPS address of a published key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     host: &'static str,
@@ -79,7 +78,6 @@ pub trait Keys: Send + Sync {
     fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified>;
 }
 
-/// A collection without any key.
 #[derive(Debug, Clone, Copy)]
 pub struct NoKeys;
 

@@ -16,7 +16,6 @@ pub struct Line {
     pub families: &'static [&'static str],
     /// The JSON pointers to the entity's id, tried in order.
     pub places: &'static [&'static str],
-    /// The kind of the entity that the line finds.
     pub kind: Kind,
 }
 
@@ -72,7 +71,6 @@ pub struct Rule {
 pub(super) struct Found {
     /// The kind of entity; `None` if the event does not tell it.
     pub(super) kind: Option<String>,
-    /// The entity's id. Never empty.
     pub(super) id: String,
 }
 

@@ -19,7 +19,6 @@ use subtle::{Choice, ConstantTimeEq};
 use super::{Secret, TOLERANCE, Unverified};
 use crate::time::Timestamp;
 
-/// The hash function of an HMAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HashName {
@@ -48,7 +47,6 @@ fn hmac_with<M: Mac + KeyInit>(key: &Key, parts: &[&[u8]]) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// The encoding of a signature in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
@@ -191,7 +189,6 @@ pub(super) fn seconds(text: &str) -> Option<Timestamp> {
     text.parse().ok().filter(|_| digits).map(Timestamp::from_secs)
 }
 
-/// Formats a time as whole seconds since the epoch.
 pub(super) fn seconds_text(time: Timestamp) -> String {
     (time.as_millis() / 1000).to_string()
 }

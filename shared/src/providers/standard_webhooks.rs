@@ -24,7 +24,6 @@ use crate::{protocol::entity::DeliveryId, time::Timestamp};
 /// A provider that signs as Standard Webhooks does.
 #[derive(Debug)]
 pub(super) struct Scheme {
-    /// Derives the key from a secret.
     pub(super) key: fn(&Secret) -> Option<SchemeKey>,
     /// Returns the reason why no key can be derived from a secret.
     pub(super) objection: fn(&Secret) -> &'static str,

@@ -14,7 +14,6 @@ pub(super) fn is_sent(headers: &Headers) -> bool {
     sent(headers).is_some()
 }
 
-/// Checks that the token in the URL is one of `secrets`.
 pub(super) fn check(headers: &Headers, secrets: &[Secret]) -> Result<(), Unverified> {
     let sent = sent(headers).ok_or(Unverified::NoToken)?;
     // Hashes have equal lengths, so the time does not reveal the secret's length.

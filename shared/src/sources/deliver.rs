@@ -9,7 +9,6 @@ use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 /// The number of an entity's deliveries that one handler start gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Deliver {
-    /// One delivery.
     #[default]
     Each,
     /// Up to this many waiting deliveries, 2 to 25. They are consecutive, and
@@ -30,7 +29,6 @@ impl Deliver {
         }
     }
 
-    /// Returns whether one start may get several deliveries.
     pub fn is_grouped(self) -> bool {
         self != Self::Each
     }
@@ -55,7 +53,6 @@ pub struct Linger {
     pub most: u64,
 }
 
-/// The longest [`Linger::wait`].
 pub const LONGEST_LINGER: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]

@@ -13,7 +13,6 @@ use serde::Deserialize;
 
 use crate::providers::{self, Provider, Secret, Secrets};
 
-/// The table `forward` of a source.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
@@ -70,7 +69,6 @@ impl Destination {
         &self.url
     }
 
-    /// Returns the URL for messages, as [`shown`] does.
     pub fn shown(&self) -> String {
         shown(&self.url)
     }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::Deserialize;
 
-/// The table `invoke` of a source.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
@@ -61,7 +60,6 @@ impl Function {
 }
 
 impl fmt::Display for Function {
-    /// Writes a colon before the qualifier, as Lambda does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         self.qualifier.as_ref().map_or(Ok(()), |qualifier| write!(f, ":{qualifier}"))

@@ -180,7 +180,6 @@ impl LiveSources {
         Ok(())
     }
 
-    /// Returns the sources in use.
     pub fn current(&self) -> Arc<Sources> {
         self.0.lock().sources.clone()
     }
@@ -326,7 +325,6 @@ impl LiveSources {
     }
 }
 
-/// The reason for reading the document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// The document is old, or an accepted delivery has an unknown source.

@@ -17,7 +17,6 @@ const SHORTEST: usize = 32;
 #[derive(Clone, Default)]
 pub struct Origin(Vec<String>);
 
-/// The document's table `origin`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
@@ -55,7 +54,6 @@ impl Origin {
     }
 }
 
-/// Prints no secret.
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Origin({})", self.0.len())

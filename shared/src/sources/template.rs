@@ -30,7 +30,6 @@ enum Segment {
 
 const FIELDS: [&str; 5] = ["source", "provider", "topic", "account", "entity"];
 
-/// The reason for refusing a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
     #[error("a brace is not closed, or closed without being opened")]

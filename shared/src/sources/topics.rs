@@ -14,7 +14,6 @@ pub struct Topics {
     pub ignore: Patterns,
 }
 
-/// A list of patterns of topics.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(from = "OneOrMore")]
 pub struct Patterns(Vec<Pattern>);
@@ -44,7 +43,6 @@ pub struct Pattern(String);
 const LONGEST: usize = 128;
 
 impl Topics {
-    /// Returns whether deliveries of `topic` are taken.
     pub fn takes(&self, topic: &str) -> bool {
         (self.take.0.is_empty() || self.take.fit(topic)) && !self.ignore.fit(topic)
     }
@@ -79,12 +77,10 @@ impl Pattern {
         Self(text.into())
     }
 
-    /// Returns the pattern as written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns whether the pattern matches `topic`.
     pub fn fits(&self, topic: &str) -> bool {
         fits(&self.0, topic)
     }

@@ -200,7 +200,6 @@ impl Refusal {
     }
 }
 
-/// The reason why a wake-up was requeued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequeueReason {
     /// Another worker drains the order.
@@ -230,7 +229,6 @@ pub enum RequeueReason {
     NoThread,
     /// The breaker of the delivery's source is open. No attempt is counted.
     BreakerOpen,
-    /// The delivery's source is paused.
     Paused,
 }
 

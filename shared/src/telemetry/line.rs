@@ -27,7 +27,6 @@ pub(super) struct Line<'a> {
     pub(super) measures: Measures<'a>,
 }
 
-/// The message of a line that holds only measurements.
 pub(super) const MEASURED: &str = "measured";
 
 /// The name of the source in lines about requests that name no configured source. No source
@@ -98,7 +97,6 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// Replaces the count of `metric` by `count`.
     pub(super) fn counting(mut self, metric: Metric, count: u64) -> Self {
         self.metrics.iter_mut().filter(|(known, _)| *known == metric).for_each(|(_, held)| *held = count);
         self

@@ -27,7 +27,6 @@ use crate::{
     time::Env,
 };
 
-/// A log that writes one JSON object per line.
 pub struct JsonLog {
     env: Env,
     level: LevelFilter,
@@ -47,7 +46,6 @@ struct State {
 struct EntityMetrics {
     /// The monotonic time at which a delivery of this entity was last settled.
     settled: Option<Duration>,
-    /// The measurements that no line has reported yet.
     metrics: Vec<(Metric, u64)>,
 }
 

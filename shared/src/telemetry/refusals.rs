@@ -14,7 +14,6 @@ pub(super) const SPACING: Duration = Duration::from_secs(10);
 /// names no configured one, so a flood of invented names adds no kinds.
 type Kind = (Option<SourceName>, Refusal);
 
-/// The refusals that this process has counted.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     kinds: BTreeMap<Kind, Unreported>,

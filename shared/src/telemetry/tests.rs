@@ -24,7 +24,6 @@ use crate::{
 
 const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
 
-/// A clock that never advances.
 struct FrozenClock;
 
 impl Clock for FrozenClock {
@@ -41,7 +40,6 @@ impl Clock for FrozenClock {
     }
 }
 
-/// A clock that the test sets, in seconds.
 #[derive(Clone, Default)]
 struct TestClock(Arc<std::sync::atomic::AtomicU64>);
 
@@ -105,7 +103,6 @@ fn delivery() -> Delivery {
     unpacked.complete(&[]).unwrap()
 }
 
-/// Sends every event to `observer`.
 fn observe_all(observer: &dyn Observer) {
     let (incoming, delivery, entity) = (&incoming(), &delivery(), &incoming().entity);
     let (sequence, token, source) = (Sequence(9), FencingToken(3), &incoming.identity.source);

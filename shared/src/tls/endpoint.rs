@@ -33,7 +33,6 @@ impl Reply {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// Creates a reply with status 200 and `body`.
     pub(crate) fn of(body: &[u8]) -> Self {
         let head = format!("HTTP/1.1 200 \r\nContent-Length: {}\r\n\r\n", body.len());
         Self::Whole([head.as_bytes(), body].concat())
@@ -196,7 +195,6 @@ impl Served {
     }
 }
 
-/// Reads a request. Returns `None` at the end of the connection.
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Posted> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

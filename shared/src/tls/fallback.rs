@@ -32,7 +32,6 @@ pub(super) fn trusting(
         .with_no_client_auth()
 }
 
-/// Returns a verifier that trusts `roots`, or `None` if they are empty.
 fn verifier(roots: RootCertStore) -> Option<Arc<WebPkiServerVerifier>> {
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider())).build().ok()
 }

@@ -24,7 +24,6 @@ use crate::{
 pub struct DrainSpans {
     drain: Context,
     open: Vec<DeliverySpans>,
-    /// The OpenTelemetry context of the handler's run.
     run: Context,
     has_failed: bool,
 }

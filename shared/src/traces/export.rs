@@ -66,7 +66,6 @@ pub async fn flush() {
 }
 
 impl Tracing {
-    /// Creates the exporter. Returns `None` if the variables name no collector.
     fn configured(variables: Variables<'_>, env: &Env) -> Result<Option<Self>, String> {
         let Some(settings) = Settings::read(variables)? else { return Ok(None) };
         let Settings { endpoint, host, patience, resource, roots } = settings;

@@ -67,7 +67,6 @@ impl Request {
         Some(String::from_utf8_lossy(&unescaped(&value.replace('+', " "))).into_owned())
     }
 
-    /// Returns the headers and the query in the form that providers read.
     pub fn headers(&self) -> Headers {
         let headers: Headers = self.headers.iter().map(|(name, value)| (name, value.as_str())).collect();
         headers.with_query(self.raw_query_string.as_str())

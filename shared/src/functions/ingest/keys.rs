@@ -186,7 +186,6 @@ impl Cache {
         self.copies.lock().expect("no one panics while holding this")
     }
 
-    /// Sends one request. An error says what failed.
     async fn get(&self, at: &Address) -> Result<Bytes, String> {
         let url = match &self.origin {
             Some(origin) => format!("{origin}{}", at.path()),

@@ -49,7 +49,6 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
 struct Pauses<'a> {
     /// The delay of every further delivery, set when the store did not answer.
     store: Option<Duration>,
-    /// The delay of each order whose row is throttled.
     orders: BTreeMap<&'a EntityKey, Duration>,
 }
 

@@ -36,11 +36,8 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenericOptions {
-    /// The name of the signature header.
     pub header: String,
-    /// The hash function of the HMAC.
     pub hash: HashName,
-    /// The encoding of the signature.
     pub encoding: Encoding,
     /// The text before each signature, such as `sha256=`. If the header has several entries,
     /// those with another prefix are ignored.

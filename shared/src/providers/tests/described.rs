@@ -5,7 +5,6 @@
 pub type Expected =
     (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, Option<u64>, &'static str);
 
-/// The file names of samples that are liveness checks.
 pub const PINGS: [&str; 2] = ["stripe-thin-ping.json", "woocommerce-ping.json"];
 
 #[rustfmt::skip]

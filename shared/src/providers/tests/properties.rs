@@ -133,7 +133,6 @@ fn empty_secret_neither_signs_nor_verifies() {
     }
 }
 
-/// Returns every header that a provider reads.
 fn known_headers() -> Vec<&'static str> {
     let of_tables = NAMES.into_iter().filter_map(rule_of).flat_map(|rule| {
         let of_ids = rule.reads.delivery_id.iter().flat_map(|part| match part {

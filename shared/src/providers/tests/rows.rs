@@ -15,7 +15,6 @@ pub struct Row {
     pub name: &'static str,
     /// The `generic` table of the source, in TOML; empty for built-in providers.
     pub generic: &'static str,
-    /// The source's option `url`.
     pub url: Option<&'static str>,
     pub secrets: [&'static str; 2],
     /// Creates a secret from bytes; `None` if a secret cannot be any bytes.
@@ -156,7 +155,6 @@ const APART: [(&str, &str); 1] = [(
 )];
 
 impl Row {
-    /// Returns the provider of this row, configured as by a source.
     pub fn provider(&self) -> Box<dyn Provider> {
         match by_name(self.name) {
             None => Box::new(toml::from_str::<Generic>(self.generic).unwrap()),
@@ -165,7 +163,6 @@ impl Row {
         }
     }
 
-    /// Returns the headers and query of a request signed at [`NOW`].
     pub fn signed(&self, body: &[u8], secret: &Secret) -> Headers {
         let provider = self.provider();
         let headers: Headers = provider.sign(&Headers::default(), body, secret, NOW).into_iter().collect();

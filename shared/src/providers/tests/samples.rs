@@ -111,7 +111,6 @@ fn sample(name: &str) -> Sample {
     }
 }
 
-/// The published keys with which the samples verify.
 struct SampleKeys;
 
 impl Keys for SampleKeys {

@@ -139,7 +139,6 @@ mod tests {
 
     use super::{super::settings::PATIENCE, *};
 
-    /// An exporter that accepts spans, refuses them, or never answers.
     #[derive(Debug, Default)]
     struct TestExporter {
         asked: AtomicUsize,

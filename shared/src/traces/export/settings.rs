@@ -98,7 +98,6 @@ fn headers(variables: Variables<'_>) -> Result<(), String> {
     }
 }
 
-/// Returns Mozilla's authorities, and those in the file that a variable names.
 fn roots(variables: Variables<'_>) -> Result<Roots, String> {
     let mut roots = Roots::mozilla();
     if let Some((name, path)) = first(variables, CERTIFICATE) {

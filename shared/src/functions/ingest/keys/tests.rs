@@ -95,7 +95,6 @@ struct World {
     clock: Stopped,
 }
 
-/// Returns the endpoint's certificate and its authority.
 fn server() -> rcgen::CertifiedKey<KeyPair> {
     rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap()
 }
@@ -124,7 +123,6 @@ impl World {
 const PAYPAL: &str = "provider = 'paypal'\nwebhook_id = ['former', 'ours']";
 const CERTIFICATE: &str = "https://api.paypal.com/v1/notifications/certs/CERT-1";
 
-/// Returns the headers of a PayPal transmission for the webhook `id`.
 fn transmission(id: &str, body: &[u8]) -> [(&'static str, String); 5] {
     // The CRC-32 as computed by zlib.
     let crc = match body {
@@ -301,7 +299,6 @@ async fn invalid_key_leaves_adobe_webhook_undecided() {
 
 const SHIPSTATION: &str = "provider = 'shipstation-v2'";
 
-/// Returns a key set (JWKS) with the test key under `id`.
 fn set(id: &str) -> Vec<u8> {
     let key = key_in_certificate(&certificate(&authority("any"), LIVE, 0, 1)).unwrap();
     let (modulus, exponent) = key.numbers();
