@@ -1,7 +1,7 @@
 //! Grants exclusive leases on entities to code that is not a worker.
 //!
 //! Such code is, for example, a user's request, an invoice run or a script. While it holds the
-//! lease, no worker and no other holder changes the entity.
+//! lease of an entity, workers and other holders wait.
 //!
 //! ```no_run
 //! # use webhook_serializer::{EntityKey, Leases, Terms};
@@ -52,7 +52,7 @@ use crate::{
 /// The part of the caller's time that is reserved for the release and one retry.
 const RESERVE: Duration = Duration::from_secs(1);
 
-/// How long a write is retried.
+/// The time for which a write is retried.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The length of a lease, the time to wait for it, and the caller's time limit.
@@ -116,7 +116,7 @@ pub enum LeaseError {
     Contended {
         /// The description of the holder, for people to read.
         by: String,
-        /// When that holder's lease expires unless it is renewed, by the holder's clock.
+        /// The time at which that holder's lease expires unless renewed, by the holder's clock.
         until: Timestamp,
     },
     /// The lease was lost. The work was dropped, and another holder may already work on the

@@ -56,7 +56,7 @@ const PAGE: u32 = 100;
 /// The delay of the wake-up that is sent before an operation's write. The write takes less time.
 const SAFETY_DELAY: Duration = Duration::from_secs(30);
 
-/// How often an operation tries to write a row that other processes keep changing.
+/// The number of tries of an operation to write a row that other processes keep changing.
 const TRIES: u32 = 5;
 
 /// Runs an operator's operations.
@@ -122,10 +122,10 @@ impl From<CorruptRow> for OperatorError {
 pub struct Parked {
     pub sequence: Sequence,
     pub parked_at: Option<Timestamp>,
-    /// When the parked delivery expires. `None` if it is kept until an operator redrives or discards
+    /// The expiry of the parked delivery. `None` if it is kept until an operator redrives or discards
     /// it.
     pub kept_until: Option<Timestamp>,
-    /// Why the delivery was parked.
+    /// The reason for parking the delivery.
     pub error: String,
     row: Row,
     delivery: Delivery,
@@ -173,7 +173,7 @@ pub struct Inspected {
     pub parked: Vec<Parked>,
 }
 
-/// What an entity's row says about the outcome of a parked delivery.
+/// The outcome of a parked delivery, as far as the entity's row shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParkedOutcome {
     /// The worker that stored the parked copy has not settled the delivery yet.
@@ -186,7 +186,7 @@ pub enum ParkedOutcome {
     Forgotten,
 }
 
-/// Returns what the entity's row says about the outcome of the parked delivery at `sequence`.
+/// Returns the outcome of the parked delivery at `sequence`, as far as the entity's row shows it.
 pub fn parked_outcome(state: Option<&EntityState>, sequence: Sequence) -> ParkedOutcome {
     match state {
         None => ParkedOutcome::Forgotten,
@@ -431,7 +431,7 @@ impl Operator {
         let mut unblocked = Unblocked::NotBlocked(Some(state));
         for _ in 0..TRIES {
             match &unblocked {
-                // Another holder has changed the token meanwhile, or the entity was blocked again.
+                // Another holder has changed the token, or the entity was blocked again.
                 Unblocked::NotBlocked(Some(state)) if state.blocked.is_some() => {
                     self.wake_later(entity).await?;
                     let unblock = Unblock { entity, seen: state.token };

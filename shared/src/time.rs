@@ -107,7 +107,7 @@ pub trait Clock: Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// The clock of the machine on which the program runs.
+/// The clock of the machine that the program runs on.
 #[derive(Debug)]
 pub struct SystemClock(Mutex<Passed>);
 
@@ -237,7 +237,7 @@ impl Env {
 
     /// Returns a random part of `duration`, between half of it and all of it.
     ///
-    /// So processes that start to wait together end at different times, and none waits almost
+    /// Processes that start to wait together then end at different times, and none waits almost
     /// nothing.
     pub fn jittered(&self, duration: Duration) -> Duration {
         duration.mul_f64(0.5 + self.fraction() / 2.0)
@@ -261,7 +261,7 @@ impl fmt::Debug for Env {
     }
 }
 
-/// The unique id of a write, by which its author recognises the write after a lost reply.
+/// The unique id of a write. Its author recognises the write by this id after a lost reply.
 ///
 /// A nonce is a ULID, so it also tells when the write was made.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

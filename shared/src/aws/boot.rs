@@ -42,7 +42,7 @@ impl Start {
         self.account.warm(&self.http, &self.env).await;
     }
 
-    /// Opens the connections, and reads the sources document meanwhile.
+    /// Opens the connections while it reads the sources document.
     pub(crate) async fn warm_and_open(
         &self,
         origin: SourcesOrigin,
@@ -166,7 +166,7 @@ async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
 mod tests {
     use super::*;
 
-    /// Environment variables with an endpoint at a port on which nothing listens.
+    /// Environment variables with an endpoint that nothing listens at.
     const BASE: [(&str, &str); 5] = [
         ("AWS_REGION", "eu-central-1"),
         ("AWS_ACCESS_KEY_ID", "a"),

@@ -1,6 +1,6 @@
 //! Sends single requests to AWS services over the connection pool of the SDK's clients.
 //!
-//! It serves services whose own SDK client would be too large for a single call.
+//! This module serves services whose own SDK client would be too large for a single call.
 
 use std::{convert::Infallible, fmt, time::Duration};
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Answer {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoAnswer {
-    /// Whether the request was sent. If so, the service may have received it.
+    /// Set if the request was sent. The service may then have received it.
     pub is_sent: bool,
     pub cause: String,
 }

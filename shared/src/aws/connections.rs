@@ -103,7 +103,7 @@ fn buffered(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, Connecto
     Ok(request)
 }
 
-/// Returns a handle that closes the connection on which a request was sent.
+/// Returns a handle that closes the connection that a request was sent on.
 fn closable(used: &CaptureConnection) -> Option<ConnectionMetadata> {
     used.connection_metadata().as_ref()?;
     let used = used.clone();

@@ -313,7 +313,7 @@ impl DynamoTable {
         }
     }
 
-    /// Converts the reasons for which DynamoDB cancelled a transaction.
+    /// Converts DynamoDB's reasons for cancelling a transaction.
     ///
     /// If a condition failed, the transaction counts as refused, whatever the other reasons are.
     fn cancellation(&self, reasons: Vec<CancellationReason>) -> Result<Transacted, TableError> {

@@ -5,9 +5,9 @@ use crate::config::Variables;
 /// The variant of an endpoint's name: FIPS, dual-stack, both or neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Variant {
-    /// Whether `AWS_USE_FIPS_ENDPOINT` is set.
+    /// The value of `AWS_USE_FIPS_ENDPOINT`.
     pub fips: bool,
-    /// Whether `AWS_USE_DUALSTACK_ENDPOINT` is set.
+    /// The value of `AWS_USE_DUALSTACK_ENDPOINT`.
     pub dual_stack: bool,
 }
 

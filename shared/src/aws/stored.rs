@@ -27,7 +27,7 @@ const PENDING: &str = "SERIALIZERPENDING";
 
 const PAGES: u32 = 50;
 
-/// How often a read is tried if the service does not answer.
+/// The number of times that a read is tried if the service does not answer.
 const TRIES: u32 = 3;
 
 pub struct Stored(Remote);
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Stored {
 pub struct Held {
     pub text: String,
     pub version: String,
-    /// Whether a newer version has already replaced this one.
+    /// Set if a newer version has already replaced this one.
     pub is_replaced: bool,
     /// The name and the type of the parameter. `None` for a secret.
     parameter: Option<(String, String)>,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Held {
 pub enum Replaced {
     /// The new version is stored and current. Contains the version's name.
     Done(String),
-    /// Another writer has stored this version meanwhile. The caller must make its change to this
+    /// Another writer has stored this version first. The caller must make its change to this
     /// version, and replace it.
     Overtaken(Held),
 }

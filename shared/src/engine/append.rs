@@ -111,7 +111,7 @@ enum Origin {
 pub struct Appending {
     /// The number of claims that ended in tombstones.
     pub places: u32,
-    /// Whether the next claim must send a wake-up.
+    /// Set if the next claim must send a wake-up.
     pub owed: bool,
 }
 
@@ -160,7 +160,7 @@ impl Inbox {
 
     /// Appends `incoming` to its entity's inbox.
     ///
-    /// When this function returns `Ok`, the delivery is durable and a worker will run its handler.
+    /// On success the delivery is durable, and a worker will run its handler.
     pub async fn append(&self, incoming: &Incoming) -> Result<Appended, AppendError> {
         self.append_within(incoming, None, ANSWERED).await
     }

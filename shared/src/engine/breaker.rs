@@ -21,10 +21,10 @@ use crate::protocol::entity::{EntityKey, SourceName};
 /// A single entity that always fails never opens a breaker.
 pub const ORDERS: usize = 3;
 
-/// How long a breaker stays open at first, without jitter. Each failed probe doubles this time.
+/// The time that a breaker stays open at first, without jitter. Each failed probe doubles it.
 pub const SHORTEST: Duration = Duration::from_secs(5);
 
-/// The longest time for which a breaker stays open, without jitter.
+/// The longest time that a breaker stays open, without jitter.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
 /// The shortest time after which a running handler seems to hang.
@@ -41,13 +41,13 @@ const HANG_PAUSE: Duration = Duration::from_secs(2);
 /// The longest wait of a refused start, as a multiple of the breaker's open time.
 const OPENINGS: u32 = 5;
 
-/// How late a handler's timeout may fire and still count as a failure.
+/// The delay up to which a late timeout of a handler still counts as a failure.
 ///
 /// A timeout that fires later was delayed by a frozen process, and says nothing about the
 /// handler.
 const FROZEN: Duration = Duration::from_secs(1);
 
-/// What a handler's start shows about the health of its source's destination.
+/// The result of a handler's start, as far as it concerns the health of the source's destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartResult {
     /// The handler succeeded.

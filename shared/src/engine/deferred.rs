@@ -54,7 +54,7 @@ pub struct Deferred {
     /// The length of the uncompressed body.
     length: usize,
     body: String,
-    /// How many appends of this delivery by workers have failed.
+    /// The number of failed appends of this delivery by workers.
     #[serde(default, skip_serializing_if = "is_zero")]
     tries: u32,
     #[cfg_attr(feature = "otel", serde(default, skip_serializing_if = "is_none"))]

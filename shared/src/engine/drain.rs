@@ -52,18 +52,18 @@ pub struct DrainSettings {
     /// The length of a lease. A dead worker is replaced later if the lease is longer. A shorter
     /// lease needs more renewals.
     pub lease: Duration,
-    /// How long a worker waits for an exclusive holder before it requeues the wake-up.
+    /// The time that a worker waits for an exclusive holder before it requeues the wake-up.
     pub wait: Duration,
-    /// How long deliveries and receipts are kept.
+    /// The retention of deliveries and receipts.
     pub retention: Duration,
-    /// How long parked deliveries are kept. `None` keeps them until an operator redrives or
+    /// The retention of parked deliveries. `None` keeps them until an operator redrives or
     /// discards them.
     pub parked_retention: Option<Duration>,
-    /// How long a claimed sequence may stay empty before a worker writes a tombstone there.
+    /// The time that a claimed sequence may stay empty before a worker writes a tombstone there.
     ///
     /// This time must exceed the append's [`DEADLINE`](crate::engine::append::DEADLINE).
     pub gap: Duration,
-    /// How long a drain runs before it hands over, so that other entities get their turn.
+    /// The time after which a drain hands over, so that other entities get their turn.
     pub slice: Duration,
 }
 
@@ -103,7 +103,7 @@ pub struct Drainer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     pub entity: EntityKey,
-    /// How often the queue has delivered the message, this delivery included.
+    /// The message's receive count, which includes this delivery.
     pub times: u32,
 }
 
@@ -116,7 +116,7 @@ impl Received {
     }
 }
 
-/// What a worker does with a wake-up's message after the drain.
+/// The worker's answer to the queue after the drain of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acknowledgement {
     /// The message is deleted, since nothing is left to do or a fresh wake-up was sent.
@@ -291,7 +291,7 @@ impl Drainer {
 /// being deployed, or the row needs a repair.
 const UNREADABLE: Duration = Duration::from_secs(60);
 
-/// How long a worker retries a request to the store or the queue.
+/// The time for which a worker retries a request to the store or the queue.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl std::fmt::Debug for Drainer {

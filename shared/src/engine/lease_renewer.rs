@@ -23,7 +23,7 @@ pub(crate) struct LeaseRenewer {
     /// The expiry by the monotonic clock: `length` after the last write that extended the lease
     /// was sent.
     expires: Duration,
-    /// When to send the next renewal, by the monotonic clock.
+    /// The time of the next renewal, by the monotonic clock.
     due: Duration,
     /// The latest expiry, by the monotonic clock; no renewal extends the lease beyond it.
     end: Duration,

@@ -46,7 +46,7 @@ pub enum StoreError {
 pub struct Answered<T> {
     /// The outcome of the last request.
     pub outcome: T,
-    /// Whether an earlier request got no answer, and so may have landed.
+    /// Set if an earlier request got no answer, and so may have landed.
     pub doubtful: bool,
 }
 

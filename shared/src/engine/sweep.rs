@@ -27,7 +27,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long the sweep ignores a new claim or an expired exclusive lease.
+/// The time for which the sweep ignores a new claim or an expired exclusive lease.
 ///
 /// The wake-up of a younger claim may still arrive. The holder of a lease that expired more
 /// recently may only be slow.
@@ -166,7 +166,7 @@ struct Sweep<'a> {
     until: Duration,
     /// The number of messages that waited in the queue when the sweep began.
     waiting: u64,
-    /// Whether the first row is done. An error in the first row must not stop the sweep, since the
+    /// Set once the first row is done. An error in the first row must not stop the sweep, since the
     /// previous sweep may have stopped at the same row.
     begun: bool,
     swept: Swept,

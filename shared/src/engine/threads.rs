@@ -25,7 +25,8 @@ use crate::{handler::Isolation, time::Env};
 /// its handler holds.
 pub const MOST_LOST: usize = 4;
 
-/// How long to wait for an abandoned handler to end.
+/// The time that abandoned handlers have to end before a process with too many lost threads is
+/// replaced.
 ///
 /// A handler that awaits a future is dropped at once, but its thread needs processor time to do
 /// so.

@@ -1,6 +1,6 @@
 //! Decides which tick of a job an invocation of the scheduler runs. Uses no I/O.
 //!
-//! Which ticks are due depends on the time for which the invocation was scheduled, never on the
+//! The scheduled time of the invocation determines the ticks that are due, never the
 //! clock of the invoked process. That clock only decides whether a lease has expired.
 
 use std::time::Duration;
@@ -17,10 +17,10 @@ pub const MOST_MISSED: usize = 100;
 /// The largest number of starts of one tick. Afterwards the tick is recorded as crashed.
 pub const MOST_STARTS: u32 = 3;
 
-/// How far in the future an invocation may be dated. Synchronised clocks differ by less.
+/// The largest time that an invocation may be dated ahead. Synchronised clocks differ by less.
 pub const MOST_AHEAD: Duration = Duration::from_secs(15 * 60);
 
-/// When a job runs, and what happens after missed and crashed ticks.
+/// A job's schedule and switch, and its reactions to missed and crashed ticks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     pub schedule: Schedule,
@@ -29,7 +29,7 @@ pub struct Policy {
     pub on_crash: OnCrash,
 }
 
-/// What an invocation does next about a job.
+/// The next step of an invocation for a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// No tick is due.
@@ -49,7 +49,7 @@ pub enum Next {
 }
 
 impl Policy {
-    /// Returns the definition to store in the job's row, from which the command lists the job.
+    /// Returns the definition to store in the job's row, where the command-line tool finds it.
     pub fn definition(&self) -> String {
         format!("{} {}", if self.is_on { "on" } else { "off" }, self.schedule)
     }

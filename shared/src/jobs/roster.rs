@@ -1,7 +1,7 @@
 //! Lists the jobs from their rows in the store, and requests runs.
 //!
-//! The command uses it, since it does not have the jobs' code. The list is for people to read and
-//! may already be out of date.
+//! The command-line tool uses this module, since it does not have the jobs' code. The list is for
+//! people to read, and may already be out of date.
 
 use std::time::Duration;
 

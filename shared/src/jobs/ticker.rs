@@ -34,7 +34,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long the scheduler retries a request to the store.
+/// The time for which the scheduler retries a request to the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The largest number of steps for one job in one invocation.
@@ -65,7 +65,7 @@ pub struct TickRun {
     pub ending: TickOutcome,
 }
 
-/// What an invocation of the scheduler did.
+/// The results of an invocation of the scheduler.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The ticks that the invocation ran, oldest first for each job.

@@ -34,7 +34,7 @@ const SOONEST: Duration = Duration::from_millis(20);
 /// The longest interval between two polls. A longer one would delay a person noticeably.
 const LATEST: Duration = Duration::from_millis(500);
 
-/// The largest factor by which a throttling store lengthens the poll interval.
+/// The largest factor that lengthens the poll interval while the store throttles.
 const SLOWEST: u32 = 8;
 
 impl Leases {
@@ -72,7 +72,7 @@ struct Wait<'a> {
     key: &'a EntityKey,
     length: Duration,
     began: Duration,
-    /// When a granted lease must end at the latest, by the monotonic clock.
+    /// The latest end of a granted lease, by the monotonic clock.
     end: Duration,
     give_up: Duration,
     polls: u32,
@@ -97,7 +97,7 @@ impl Wait<'_> {
                     self.look().await?.unwrap_or(Acquired::Held(seen))
                 }
                 WaitStep::TakeOver(seen) => {
-                    // The request keeps its holder nonce, by which a landed request is recognised.
+                    // The request keeps its holder nonce, so that an earlier request that landed is recognised.
                     request = Acquire { now: self.now(), length: self.length()?, ..request };
                     sent = self.monotonic();
                     let answer = self.write(&TakeOver { request: request.clone(), seen }).await?;

@@ -29,9 +29,9 @@ pub struct Guard {
     /// The receipts in the entity's row, which determine when the idle row may be purged. Nobody
     /// else changes them during this lease.
     recent: Recent,
-    /// Whether the inbox was empty when the row was last read.
+    /// Set if the inbox was empty when the row was last read.
     is_idle: bool,
-    /// Whether the release lets waiting deliveries go first, because a woken worker could start
+    /// Set if the release lets waiting deliveries go first, because a woken worker could start
     /// them at once.
     gives_way: bool,
     end: Duration,
@@ -39,7 +39,7 @@ pub struct Guard {
     is_open: bool,
 }
 
-/// The error of a commit of which a condition did not hold.
+/// The error of a commit that failed because a condition did not hold.
 ///
 /// None of the writes took effect, and the lease is still held.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl Guard {
     /// [`LeaseError::Unknown`] if the store did not say whether the transaction took effect.
     pub async fn commit(mut self, writes: Vec<Write>) -> Result<Result<(), NotCommitted>, LeaseError> {
         let store = self.leases.store.clone();
-        // The loop repeats only if deliveries have arrived meanwhile.
+        // The loop repeats only if new deliveries have arrived.
         loop {
             let lease = self.lease().clone();
             let release = if self.is_idle {
@@ -200,7 +200,7 @@ impl Guard {
             let skip = Skip { lease: &lease, decision, seen: &seen, now, purge_at: purge_at.filter(|_| may_go) };
             match store.run(&skip, self.patience()).await {
                 Ok(Skipped::Skipped) => break,
-                // Deliveries have arrived meanwhile, or the entity was put on hold.
+                // New deliveries have arrived, or the entity was put on hold.
                 Ok(Skipped::Changed(state)) => seen = state,
                 Ok(Skipped::Lost) => return Err(self.lost()),
                 Err(error) => return Err(self.in_doubt(LeaseError::after(error))),

@@ -20,7 +20,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// How keys and holders are shown. Both may contain a customer's name.
+/// The form in which keys and holders are shown. Both may contain a customer's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Show {
     /// Keys and holders are shown as hashes, and a key also with its namespace. Equal keys have
@@ -45,7 +45,7 @@ pub struct Listed {
     pub leases: Vec<LeaseView>,
     /// The keys of the rows that cannot be parsed, each with the reason.
     pub unreadable: Vec<(String, CorruptRow)>,
-    /// Where the next page starts. `None` on the last page.
+    /// The start of the next page. `None` on the last page.
     pub next: Option<Key>,
 }
 

@@ -10,7 +10,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// What a waiter does after an answer to its request for the lease, or after a read of the row.
+/// The waiter's next step after an answer to its request for the lease or a read of the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitStep {
     /// Use the lease, which was granted.
@@ -23,7 +23,7 @@ pub enum WaitStep {
         seen: EntityState,
         /// The lease in that row.
         held: Held,
-        /// Whether to first ask the worker that holds the lease to yield.
+        /// Set if the waiter must first ask the worker that holds the lease to yield.
         asks: bool,
     },
     /// Wait until this time, then read the row. The entity is free, but its waiting deliveries

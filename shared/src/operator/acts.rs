@@ -11,7 +11,7 @@ use crate::protocol::{
     maintain::{LogAction, LogOutcome, OperatorAction, Reason, Verb},
 };
 
-/// How long entries of the operations log are kept, unless the entity is erased.
+/// The retention of entries in the operations log. Erasing the entity deletes them sooner.
 pub(super) const LOG_RETENTION: Duration = Duration::from_secs(400 * 86_400);
 
 impl Operator {

@@ -16,7 +16,7 @@ use crate::protocol::{
     table::{Key, Row},
 };
 
-/// What an erase deleted, and what is left of the entity.
+/// The result of an erase: the rows that it deleted, and the rest that is left of the entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Erased {
     /// Nothing is left but the key and numbers of the entity's row, for a day, and tombstones

@@ -18,7 +18,7 @@ pub struct Pass<'a> {
     read: Read,
 }
 
-/// How much of a table a scan has read so far.
+/// The amount of a table that a scan has read so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
     pub rows: u64,

@@ -19,7 +19,7 @@ pub struct Past {
     /// The delivery. A body that is stored in parts is missing. `None` if the sequence has a
     /// tombstone or the delivery has expired.
     pub delivery: Option<Delivery>,
-    /// Whether the row of the delivery or the tombstone still exists.
+    /// Set if the row of the delivery or the tombstone still exists.
     pub stands: bool,
     /// The sequence of the delivery that this one repeats, if it is a repeat.
     pub first: Option<Sequence>,
@@ -60,7 +60,7 @@ impl Past {
 pub struct Settled {
     /// The settled sequences, in order.
     pub places: BTreeMap<Sequence, Past>,
-    /// Whether older settled sequences are still stored.
+    /// Set if older settled sequences are still stored.
     pub has_older: bool,
 }
 

@@ -64,12 +64,13 @@ pub enum Restored {
     Raised(RestoreReport),
     /// The entity was already restored by an earlier run. Nothing was changed.
     Already,
-    /// A delivery was accepted since the backup, so the tables are in use. Nothing was changed.
+    /// A sequence was claimed since the backup, so the tables are in use or were not restored.
+    /// Nothing was changed.
     InUse,
     Gone,
 }
 
-/// What a restore found at one entity.
+/// The findings of a restore about one entity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RestoreReport {
     /// The number of waiting deliveries that were parked.
@@ -82,9 +83,9 @@ pub struct RestoreReport {
     /// The number of waiting deliveries that had been applied before. Either they were rewound, or
     /// the inbox table was copied a moment later than the table of entities.
     pub applied_before: u64,
-    /// Whether the entity was blocked, and is now on hold instead.
+    /// Set if the entity was blocked, and is now on hold instead.
     pub is_on_hold: bool,
-    /// Whether the entity's lease was held at the time of the backup.
+    /// Set if the entity's lease was held at the time of the backup.
     pub was_held: bool,
     /// The newest delivery of each source in the entity's inbox.
     pub newest: BTreeMap<SourceName, Newest>,
@@ -99,14 +100,14 @@ pub struct Newest {
     pub received_at: Timestamp,
 }
 
-/// What a restore found at a job.
+/// The findings of a restore about a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobReport {
     /// The newest tick that the backup has a record of.
     pub last_tick: Option<Timestamp>,
     /// The tick that was running at the time of the backup.
     pub at_work: Option<Timestamp>,
-    /// Whether an operator had requested a run.
+    /// Set if an operator had requested a run.
     pub was_requested: bool,
 }
 

@@ -243,7 +243,7 @@ impl Operator {
 
 /// Returns the decision that settles the rewound items in front with their earlier outcomes.
 ///
-/// Returns `None` if no item in front is rewound. The receipts get `token`, by which a landed write
+/// Returns `None` if no item in front is rewound. The receipts get `token`, so that a landed write
 /// is recognised. Before the decision is written, the receipts of earlier sequences that it drops
 /// must get rows of their own. `seen_at` is when the entity's row was last read.
 pub fn as_before(
@@ -300,7 +300,7 @@ fn known<'a>(delivery: &Delivery, state: &'a EntityState, page: &'a Page) -> Opt
     })
 }
 
-/// Returns the receipt of a sequence for which no handler ran: a repeat or a tombstone.
+/// Returns the receipt of a sequence that ran no handler: a repeat or a tombstone.
 fn not_run(place: Sequence, delivery: Option<&Delivery>, is_repeat: bool) -> Receipt {
     Receipt {
         sequence: place,

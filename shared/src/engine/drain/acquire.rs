@@ -38,11 +38,11 @@ struct LeaseRequest<'a> {
     slot: &'a DrainSlot<'a>,
     in_flight: &'a InFlight,
     request: Acquire,
-    /// When the last request was sent, by the monotonic clock.
+    /// The time at which the last request was sent, by the monotonic clock.
     sent: Duration,
-    /// When to stop waiting for the holder, by the monotonic clock.
+    /// The end of the wait for the current holder, by the monotonic clock.
     give_up: Duration,
-    /// How long to wait before the next read of the entity's row.
+    /// The wait before the next read of the entity's row.
     look: Duration,
     polls: u32,
 }
@@ -151,7 +151,7 @@ impl LeaseRequest<'_> {
     async fn take_over(&mut self, seen: EntityState, patience: Duration) -> Result<Acquired, StoreError> {
         let Drainer { store, observer, .. } = self.drainer;
         self.sent = store.env().monotonic();
-        // The request keeps its holder nonce, by which `judge` recognises that an earlier request landed.
+        // The request keeps its holder nonce, so that `judge` recognises an earlier request that landed.
         self.request.now = store.env().now();
         let answer = store.run(&TakeOver { request: self.request.clone(), seen }, patience).await?;
         if let Acquired::Granted(lease, _) = &answer {

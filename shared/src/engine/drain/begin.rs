@@ -14,7 +14,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// What a worker does after an answer to its request for the lease.
+/// The worker's next step after an answer to its request for the lease.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AcquireStep {
     /// Drain the inbox.
@@ -37,7 +37,7 @@ pub enum AcquireStep {
     TakeOver {
         /// The row with the expired lease.
         seen: EntityState,
-        /// How often the suspected delivery was tried. `None` if no delivery is suspected.
+        /// The number of attempts at the suspected delivery. `None` if no delivery is suspected.
         attempts: Option<u32>,
     },
 }
@@ -117,7 +117,7 @@ pub enum Drained {
     Failed,
 }
 
-/// What a worker does with a received wake-up after its drain.
+/// The worker's decision about a received wake-up after its drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
     Delete,

@@ -1,4 +1,4 @@
-//! Carries out a drain's steps, one after the other, and renews its lease meanwhile.
+//! Carries out a drain's steps, one after the other, while it renews the lease.
 
 mod commit;
 mod fail;
@@ -81,7 +81,7 @@ pub(super) struct Driver<'a> {
     deadline: Duration,
     slot: &'a DrainSlot<'a>,
     in_flight: &'a InFlight,
-    /// When the entity's row was last read, by the monotonic clock.
+    /// The time at which the entity's row was last read, by the monotonic clock.
     seen: Duration,
     /// The highest sequence known to be claimed, and when this drain first knew of the claim, by
     /// the monotonic clock.

@@ -15,9 +15,9 @@ pub struct InFlight {
 
 #[derive(Debug, Default)]
 struct Visibility {
-    /// Whether at least one drain of the batch was granted its lease.
+    /// Set once a drain of the batch was granted its lease.
     is_granted: bool,
-    /// Whether the first extension was answered or failed, or no extension will be sent.
+    /// Set once the first extension was answered or has failed, or if no extension will be sent.
     is_extended: bool,
     /// Until when the messages are certainly invisible, by the monotonic clock. `None` if they stay
     /// invisible for longer than the function may run.

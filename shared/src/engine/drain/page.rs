@@ -54,7 +54,7 @@ pub struct Waiting {
 pub struct Page {
     pub(super) items: VecDeque<PageItem>,
     pub(super) receipts: BTreeMap<IdentityHash, Receipt>,
-    /// When the first delivery behind the gap at the page's end was appended.
+    /// The time at which the first delivery behind the gap at the page's end was appended.
     pub(super) behind: Option<Timestamp>,
 }
 

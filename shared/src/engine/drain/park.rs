@@ -18,19 +18,19 @@ use crate::{
     },
 };
 
-/// How much longer the parts of a body are kept than the delivery's row that names them.
+/// The time that the parts of a body are kept longer than the delivery's row that names them.
 ///
 /// DynamoDB's TTL may delete rows of the same age days apart.
 pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 
-/// What a parked delivery's row holds in addition to the delivery.
+/// The data that a parked delivery's row holds in addition to the delivery.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parking<'a> {
     /// The delivery's last error, which is stored up to 1,000 characters.
     pub error: &'a str,
     /// The token of the delivery's run before a rewind, if it was rewound.
     pub run_before: Option<FencingToken>,
-    /// How long the row is kept. `None` keeps it until an operator redrives or discards it.
+    /// The row's retention. `None` keeps the row until an operator redrives or discards it.
     pub kept_for: Option<Duration>,
 }
 

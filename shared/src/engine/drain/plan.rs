@@ -31,7 +31,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest wait for which a drain keeps its lease. For a longer wait, a delayed wake-up is
+/// The longest wait during a drain, which keeps the lease. For a longer wait, a delayed wake-up is
 /// sent.
 pub(super) const SHORT_WAIT: Duration = Duration::from_secs(1);
 
@@ -57,9 +57,9 @@ pub struct Drain {
     state: EntityState,
     page: Page,
     memory: Memory,
-    /// Whether the next sequence was read and found empty.
+    /// Set if the next sequence was read and found empty.
     is_at_gap: bool,
-    /// Whether some receipts were in rows of their own when the lease was granted. Pages are then
+    /// Set if some receipts were in rows of their own when the lease was granted. Pages are then
     /// read with their receipt rows.
     has_spilled: bool,
     /// The identities whose receipts this drain has dropped from the entity's row.
@@ -68,12 +68,12 @@ pub struct Drain {
     spilled: BTreeSet<Sequence>,
 }
 
-/// How many receipts an entity's row holds, and for how long.
+/// The number of receipts that an entity's row holds, and their retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Memory {
     /// The largest number of receipts that the row holds.
     pub capacity: usize,
-    /// How long a settled delivery is remembered.
+    /// The time that a settled delivery is remembered.
     pub retention: Duration,
 }
 
@@ -89,7 +89,7 @@ pub struct SettleRequest {
     pub token: FencingToken,
     /// The number of attempts that the receipt records.
     pub attempts: u32,
-    /// How long the handler ran, if it was started.
+    /// The duration of the handler's run, if the handler was started.
     pub took: Option<Duration>,
     /// The time of the decision.
     pub at: Timestamp,
@@ -102,7 +102,7 @@ pub struct SettleRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Group {
     pub size: usize,
-    /// Whether the handler gets only the last delivery, which supersedes the others.
+    /// Set if the handler gets only the last delivery, which supersedes the others.
     pub is_latest: bool,
 }
 
@@ -147,9 +147,9 @@ pub struct Moment {
     pub now: Timestamp,
     /// The time left to the function.
     pub left: Duration,
-    /// Whether this drain is isolated: no other drain of its batch runs or will begin.
+    /// Set if this drain is isolated: no other drain of its batch runs or will begin.
     pub is_alone: bool,
-    /// Whether the process may start no more handlers.
+    /// Set if the process may start no more handlers.
     pub is_spent: bool,
 }
 
@@ -177,7 +177,7 @@ pub enum Step {
     AwaitIsolation(u32),
     /// Start the handler for a group.
     Start {
-        /// Whether the start is recorded first, because a previous holder died with this delivery.
+        /// Set if the start must be recorded first, because a previous holder died with this delivery.
         is_recorded: bool,
         /// The deliveries that the start covers.
         group: Group,
@@ -199,7 +199,7 @@ pub enum Step {
     },
     /// Send a delayed wake-up for the next attempt, record the wait, and end the lease.
     Retry {
-        /// Whether the handler was started. If not, a breaker refused the start.
+        /// Set if the handler was started. Otherwise a breaker refused the start.
         is_started: bool,
         /// The number of failed attempts.
         attempts: u32,
@@ -549,7 +549,7 @@ impl Drain {
 
     /// Returns the range of sequences to read ahead, so that the next group can be full.
     ///
-    /// The first `in_front` deliveries are being settled meanwhile.
+    /// While the range is read, the first `in_front` deliveries are settled.
     pub fn ahead(&self, in_front: usize, source: Option<&Found>) -> Option<(Sequence, Sequence)> {
         let most = match source {
             Some(Found::Source(source)) => source.deliver.most(),
@@ -619,7 +619,7 @@ impl Drain {
     }
 }
 
-/// How a drain ends its lease when the store fails.
+/// The way in which a drain ends its lease when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// End the lease, since a fresh wake-up was already sent.

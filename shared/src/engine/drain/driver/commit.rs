@@ -22,7 +22,7 @@ use crate::{
     telemetry::RequeueReason,
 };
 
-/// How old the drain's copy of the row may be after a commit before the drain reads the row again.
+/// The age of the drain's copy of the row above which the drain reads the row after a commit.
 ///
 /// A commit does not return the row, which may hold a new request to yield.
 const ROW_MAX_AGE: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ impl Driver<'_> {
         let store = &self.drainer.store;
         let decision = self.decide(Settlement::Applied, &run, Retries::default()).await;
         let lease = self.renewer.lease().clone();
-        // This loop repeats only if deliveries have arrived or the entity was put on hold meanwhile.
+        // This loop repeats only if new deliveries have arrived or the entity was put on hold.
         loop {
             let settling = if self.drain.is_last(decision.last()) {
                 Settling::Releases(self.last_under(&lease, &decision))

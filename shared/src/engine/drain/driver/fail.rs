@@ -22,12 +22,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long an entity waits for its destination before the destination is reported as unavailable.
+/// The time after which a destination that an entity waits for is reported as unavailable.
 ///
 /// An open breaker reports the destination sooner.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
-/// What the entity's row records of a start that did not settle its delivery.
+/// The record in the entity's row of a start that did not settle its delivery.
 pub(super) struct Failure {
     pub(super) attempts: u32,
     pub(super) retries: Retries,

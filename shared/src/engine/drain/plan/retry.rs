@@ -24,12 +24,12 @@ const CLOCKS_APART: Duration = Duration::from_secs(300);
 /// half.
 const NO_ROOM: Duration = Duration::from_secs(5);
 
-/// When a handler answered, how long it took, and the jitter of the wait that follows.
+/// The time of a handler's answer, its duration, and the jitter of the wait that follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AnswerTiming {
     /// The time of the answer, by the wall clock.
     pub at: Timestamp,
-    /// How long the handler ran.
+    /// The duration of the handler's run.
     pub took: Duration,
     /// A random number from 0.0 to 1.0, for the jitter of the wait that follows.
     pub fraction: f64,
@@ -160,7 +160,7 @@ impl Drain {
 
     /// Returns the step that splits a group: from now on each of its deliveries starts singly.
     ///
-    /// So only the delivery that causes the failure uses up its attempts.
+    /// This lets only the delivery that causes the failure use up its attempts.
     fn apart(&self, group: Group, wait: Duration, error: String, source: &Source, retries: Retries) -> Step {
         let one_by_one = Some(Sequence(self.state.head.0 + group.size as u64));
         Step::Retry { is_started: true, attempts: 0, retries, one_by_one, wait: no_sooner(wait, source), error }
