@@ -95,8 +95,8 @@ const FACTS: Facts = Facts {
     switches_off: "nothing. But a failing or slow hook that is `required` stops the checkout or the save that \
                    triggered it",
     checks: "none. Every delivery must be answered exactly `{\"op\":\"success\"}`",
-    care: "The customer waits for the answer, so use hooks that are not required, `after` the event. The payload \
-           consists of the hook's fields: either include `eventName` and `data` as in the samples, or use entity \
+    care: "The customer waits for the answer, so use hooks that are not required, and that run `after` the event. \
+           The payload has the hook's fields. Include `eventName` and `data` as in the samples, or use entity \
            templates. The deadline is the hook's `timeout`.",
     sources: &[
         "https://developer.adobe.com/commerce/extensibility/webhooks/signature-verification/",

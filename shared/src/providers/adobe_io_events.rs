@@ -77,9 +77,9 @@ const READS: Reads = Reads {
 
 const FACTS: Facts = Facts {
     secret: "none. The source has the `client_id` of the project in Adobe's developer console",
-    signature: "`x-adobe-digital-signature-1` and `-2`: base64 RSA-SHA256 of the body, each under its own key; one \
-                valid signature is enough. `x-adobe-public-key1-path` and `2-path` name the keys, which are fetched \
-                from `static.adobeioevents.com` only",
+    signature: "`x-adobe-digital-signature-1` and `-2`: base64 RSA-SHA256 of the body, each under its own key. One \
+                valid signature is enough. `x-adobe-public-key1-path` and `2-path` name the keys. Ingest fetches \
+                them from `static.adobeioevents.com` only",
     signed: Signed::BODY,
     payload: Payload::Depends,
     resolution: Some(Resolution::Milliseconds),
@@ -87,9 +87,9 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "failing for long; the registration is marked as unstable first",
     checks: "a GET with a `challenge` when the webhook is registered, answered `{\"challenge\": \"…\"}`",
-    care: "Adobe uses the same keys for all customers, so the `recipient_client_id` in the body must be the source's. \
-           Only 429 and 5xx are retried. A Commerce event holds the fields that its subscription asks for. The time of \
-           the attempt is not signed.",
+    care: "Adobe uses the same keys for all customers. So ingest demands that `recipient_client_id` in the body is \
+           the source's. Adobe retries after 429 and 5xx only. A Commerce event holds the fields that its \
+           subscription asks for. The time of the attempt is not signed.",
     sources: &[
         "https://developer.adobe.com/events/docs/guides/sdk/sdk-signature-verification",
         "https://developer.adobe.com/events/docs/common/retry-doc",

@@ -83,8 +83,8 @@ const FACTS: Facts = Facts {
     retries: Some(14),
     switches_off: "not documented",
     checks: "none. *Send test webhook* sends a signed, normal delivery, which must be answered 2xx",
-    care: "The wait before the n-th retry is 2ⁿ times 30 s, according to AfterShip's page on retries. A tracking knows \
-           its order only if you told AfterShip its `order_id`.",
+    care: "AfterShip's page on retries says that the n-th retry waits 2ⁿ times 30 s. A tracking knows its order only \
+           if you told AfterShip its `order_id`.",
     sources: &[
         "https://www.aftership.com/docs/tracking/webhook/webhook-signature",
         "https://www.aftership.com/docs/returns/webhook/signature",

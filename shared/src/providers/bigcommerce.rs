@@ -80,12 +80,12 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: None,
     retries: Some(11),
-    switches_off: "a last retry that fails. BigCommerce then deactivates the webhook and sends an e-mail. If fewer than \
-                   90 % of a domain's webhooks within two minutes (of at least 100) are answered 2xx, all webhooks of \
-                   that domain pause for three minutes",
+    switches_off: "a last retry that fails. BigCommerce then deactivates the webhook and sends an e-mail. It also \
+                   counts the webhooks of a domain within two minutes, from 100 on. If fewer than 90 % are answered \
+                   2xx, all webhooks of that domain pause for three minutes",
     checks: "none",
-    care: "The event holds only the order's id. Fetch the order, and you get its current state. Several stores of one \
-           app may use the same order numbers: `entity = \"{source}/{account}/{entity}\"` keeps them apart.",
+    care: "The event holds only the order's id. Fetch the order to get its current state. Several stores of one app \
+           may use the same order numbers. `entity = \"{source}/{account}/{entity}\"` keeps them apart.",
     sources: &[
         "https://developer.bigcommerce.com/docs/integrations/webhooks/https-webhook-overview",
         "https://developer.bigcommerce.com/docs/integrations/webhooks/events",

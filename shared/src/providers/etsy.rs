@@ -61,8 +61,8 @@ const FACTS: Facts = Facts {
     retries: Some(7),
     switches_off: "not documented. A disabled endpoint gets nothing until you enable it in the portal",
     checks: "none. The portal's test message is a signed, normal delivery",
-    care: "For commercial apps only. The event holds only the receipt's URL. Fetch the receipt, and you get its \
-           current state. Events have no time, so their age is unknown.",
+    care: "Etsy sends webhooks to commercial apps only. The event holds only the receipt's URL. Fetch the receipt to \
+           get its current state. Events have no time, so their age is unknown.",
     sources: &[
         "https://developers.etsy.com/documentation/essentials/webhooks",
         "https://github.com/etsy/open-api/discussions/1564",

@@ -86,9 +86,9 @@ const READS: Reads = Reads {
 
 const FACTS: Facts = Facts {
     secret: "none. The source has the `webhook_id`, which PayPal shows next to the webhook",
-    signature: "`paypal-transmission-sig`: base64 RSA-SHA256 of transmission id, transmission time, webhook id and the \
-                body's CRC-32 in decimal, separated by vertical bars, under the key of the certificate that \
-                `paypal-cert-url` names. The certificate is fetched from PayPal's hosts only",
+    signature: "`paypal-transmission-sig`: base64 RSA-SHA256 of transmission id, transmission time, webhook id and \
+                the body's CRC-32 in decimal, separated by vertical bars. The key is that of the certificate that \
+                `paypal-cert-url` names. Ingest fetches the certificate from PayPal's hosts only",
     signed: Signed { headers: &[ID, TIME], by_checksum: true, ..Signed::BODY },
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
@@ -96,9 +96,9 @@ const FACTS: Facts = Facts {
     retries: Some(25),
     switches_off: "not documented",
     checks: "none",
-    care: "A CRC-32 is no protection: anybody who has seen one transmission can construct another body for its \
-           signature. Before an irreversible effect, let the handler look the facts up at PayPal. The signed time is \
-           not checked, because PayPal does not document whether a retry has a new one.",
+    care: "A CRC-32 does not protect the body: anybody who has seen one transmission can construct another body for \
+           its signature. Before an irreversible effect, let the handler ask PayPal. Ingest does not check the \
+           signed time, because PayPal does not document whether a retry has a new time.",
     sources: &["https://developer.paypal.com/api/rest/webhooks", "https://developer.paypal.com/api/rest/webhooks/rest"],
 };
 

@@ -60,9 +60,9 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "not documented",
     checks: "none",
-    care: "Anybody who learns the URL can send anything: keep it out of logs and tickets. Fetch what the payload names \
-           from ShipStation's own host only, with your own credentials. One webhook is about all orders of an import \
-           or a batch of labels. For new integrations, use V2, which signs.",
+    care: "Anybody who learns the URL can send anything: keep it out of logs and tickets. The payload names a URL. \
+           Fetch it from ShipStation's own host only, with your own credentials. One webhook covers all orders of an \
+           import, or a batch of labels. For new integrations, use V2, which signs.",
     sources: &[
         "https://docs.shipstation.com/apis/shipstation-v1/docs/models/webhook",
         "https://help.shipstation.com/hc/en-us/articles/360025856252-ShipStation-Webhooks",

@@ -76,9 +76,9 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "not documented",
     checks: "none",
-    care: "ShipStation uses the same keys for all accounts: another account's event that somebody sends here looks \
-           like yours. Keep the URL confidential, and let the handler look up the objects that events name. An event \
-           has no id, so its body's hash identifies it. Only tracking events have a time.",
+    care: "ShipStation uses the same keys for all accounts. So another account's event looks like yours if somebody \
+           sends it to your URL. Keep the URL confidential, and let the handler look up the objects that events \
+           name. An event has no id, so its body's hash identifies it. Only tracking events have a time.",
     sources: &["https://docs.shipstation.com/apis/shipstation-v2/docs/guides/webhooks"],
 };
 

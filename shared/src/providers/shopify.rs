@@ -106,7 +106,7 @@ const READS: Reads = Reads {
 };
 
 const FACTS: Facts = Facts {
-    secret: "the app's client secret; for webhooks created in the admin, the secret shown under *Settings → \
+    secret: "the app's client secret. For webhooks that you created in the admin, use the secret under *Settings → \
              Notifications → Webhooks*. Shopify may take up to an hour to use a new client secret",
     signature: "`X-Shopify-Hmac-Sha256`, or `Shopify-Hmac-Sha256` for newer events: base64 HMAC-SHA256 of the body",
     signed: Signed::BODY,

@@ -84,8 +84,9 @@ const FACTS: Facts = Facts {
     retries: Some(11),
     switches_off: "no 2xx within three weeks; an e-mail after each of them comes before",
     checks: "none. The console's test event is a signed, normal delivery",
-    care: "The source needs `url`, exactly as in the subscription. Payments and refunds come whole. An order's events \
-           hold only its id, `state` and `version`; fetch the rest. Square does not promise order.",
+    care: "The source needs `url`, exactly as in the subscription. Events of payments and refunds hold the whole \
+           object. An order's events hold only its id, `state` and `version`; fetch the rest. Square does not \
+           promise order.",
     sources: &[
         "https://developer.squareup.com/docs/webhooks/step3validate",
         "https://developer.squareup.com/docs/webhooks/overview",

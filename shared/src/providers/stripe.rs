@@ -50,8 +50,8 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "failing for several days; Stripe sends an e-mail first",
     checks: "`v2.core.event_destination.ping`, a signed thin event: answered 200 and `{}`, not stored",
-    care: "A snapshot event holds its object at the time of the event. A thin event only names it; fetch it. The \
-           `created` of thin events has milliseconds. Stripe does not promise order.",
+    care: "A snapshot event holds its object at the time of the event. A thin event holds only the object's id: \
+           fetch the object. The `created` of thin events has milliseconds. Stripe does not promise order.",
     sources: &["https://docs.stripe.com/webhooks", "https://docs.stripe.com/event-destinations"],
 };
 

@@ -202,8 +202,8 @@ pub(super) const SOURCE: Table = Table {
 
 pub(super) const TOPICS: Table = Table {
     path: "[sources.NAME.topics]",
-    about: "The topics to take, as the provider writes them. `*` matches any text, also none; everything else \
-            matches itself, including case. With both fields, `ignore` also applies to what `take` lists.",
+    about: "Topics as the provider writes them. `*` matches any text, or none. Everything else matches itself, \
+            including case. If both fields name a topic, it is ignored.",
     fields: &[
         Field {
             name: "take",
@@ -224,9 +224,9 @@ pub(super) const TOPICS: Table = Table {
 
 pub(super) const RETRY: Table = Table {
     path: "[sources.NAME.retry]",
-    about: "The [limits of retries](sources.md#attempts). Each class of failures has its own limit for the sum of its \
-            waits; `on_failure` decides at the limit. `\"0s\"` gives up at the first failure. No limit exceeds 30 days \
-            or half of the retention.",
+    about: "The [limits of retries](sources.md#attempts). Each class of failures has its own limit for the sum of \
+            its waits. At the limit, `on_failure` decides. `\"0s\"` gives up at the first failure. No limit exceeds \
+            30 days or half of the retention.",
     fields: &[
         Field {
             name: "attempts",

@@ -19,7 +19,7 @@ const HEAD: &str = r#"<!-- Made by `cargo run -- check --reference`; a test comp
 
 [Sources](sources.md) explains the use of the fields. The document is TOML, or JSON if it starts with a brace. A field that is not listed here is refused.
 
-Editors can complete and check the document by [sources.schema.json](sources.schema.json): Visual Studio Code with the extension *Even Better TOML*, others with [Taplo](https://taplo.tamasfe.dev). The document's first line names the schema, relative to its own folder:
+Editors can complete and check the document by [sources.schema.json](sources.schema.json). Visual Studio Code needs the extension *Even Better TOML*; others need [Taplo](https://taplo.tamasfe.dev). The document's first line names the schema, relative to its own folder:
 
 ```toml
 #:schema docs/sources.schema.json

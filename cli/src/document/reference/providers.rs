@@ -30,27 +30,27 @@ const HEAD: &str = r#"<!-- Made by `cargo run -- check --providers`; a test comp
 
 # What each provider does
 
-How each provider of `provider = "…"` signs, sends and repeats webhooks. [Sources](sources.md) explains the configuration, [connect the senders](deploying.md#connect-the-senders) the providers' consoles.
+This page says how each provider signs, sends and repeats webhooks. [Sources](sources.md) explains the configuration, [connect the senders](deploying.md#connect-the-senders) the providers' consoles.
 "#;
 
 const BETWEEN: &str = r#"
-*Signed fields* are those of delivery id, topic, account and event time that the signature covers. The others come in unsigned headers, or do not exist. *Deadline* is the time for which the provider waits for an answer.
+*Signed fields* says which of delivery id, topic, account and event time the signature covers. The other fields come in unsigned headers, or do not exist. *Deadline* is the time for which the provider waits for an answer.
 
 ## What a signature is worth
 
-**An unsigned id, topic or time proves nothing.** Anybody who has seen one signed request can send its body again under another id or topic. The signature is still valid, so the copy is a new delivery and not a repeat. TLS keeps others from seeing requests; keep bodies and signatures out of logs. If that is not enough:
+**An unsigned id, topic or time proves nothing.** Anybody who has seen one signed request can send its body again under another id or topic. The signature is still valid, so the copy is a new delivery and not a repeat. TLS hides requests from others; keep bodies and signatures out of logs. If that is not enough:
 
 - Trust the body, not the topic. The body of an order's creation can come again under the topic of its cancellation. A handler that reads `cancelled_at` is not deceived.
 - Compare the event time with the newest one applied, by `delivery.age()`.
 - Ask the provider's API before an irreversible effect.
 
-A request with a signed id is recognised as a repeat for as long as receipts are kept (30 days by default). If its time is signed too, it is refused once it is older than `tolerance` (5 minutes).
+If the id is signed, a copied request is recognised as a repeat while receipts are kept (30 days by default). If the time is signed too, a request older than `tolerance` (5 minutes) is refused.
 
 ## What counts as a repeat
 
-Two deliveries with the same id are repeats, as long as receipts are kept. If a provider sends no id, the body's hash replaces it. An equal body is then a repeat only while the provider may still retry the first one. Later it is a new delivery with a new id (`serializer-delivery-id`, `webhook-id`), because an order can reach the same state again.
+Two deliveries with the same id are repeats, as long as receipts are kept. If a provider sends no id, the body's hash replaces it. An equal body is then a repeat only while the provider may still retry the first one. Later, an equal body is a new delivery with a new id (`serializer-delivery-id`, `webhook-id`), because an order can reach the same state again.
 
-- A provider retries until its last documented retry, or for 3 days if none is documented. Time is counted in periods of that length, so an equal body is recognised for at least one period and at most two.
+- A provider may retry until its last documented retry, or for 3 days if none is documented. The serializer counts time in periods of that length. So it recognises an equal body for at least one period, and at most two.
 - If a provider never retries, each request is a delivery. Only [deferred](sources.md#while-the-tables-cannot-be-reached) deliveries can come twice, and these are recognised.
 - The same rules hold if a provider that usually sends an id leaves it out.
 
@@ -58,7 +58,7 @@ No provider promises order. Many clocks tick in whole seconds, and events of the
 
 Each secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, the first counts or the request is refused.
 
-In the sections below, `/…` is a place in the body, a JSON pointer. `ID` is the value that was found, `FAMILY` the [topic's family](sources.md#entity-what-order-is-kept-for). A `+` joins the parts of a delivery id.
+In the sections below, `/…` is a place in the body, given as a JSON pointer. `ID` is the value at that place. `FAMILY` is the [topic's family](sources.md#entity-what-order-is-kept-for). A `+` joins the parts of a delivery id.
 "#;
 
 fn section(name: &str, rule: &Rule, page: &mut String) {
@@ -76,7 +76,7 @@ fn section(name: &str, rule: &Rule, page: &mut String) {
     row("event time", event_time(reads, facts));
     row("payload", payload(facts.payload).into());
     row("entity", entities(lines));
-    row("disables an endpoint after", facts.switches_off.into());
+    row("disabled after", facts.switches_off.into());
     row("pings, challenges", facts.checks.into());
     row("notes", facts.care.into());
     row("documentation", facts.sources.iter().map(|source| format!("<{source}>")).collect::<Vec<_>>().join(" "));
@@ -169,10 +169,10 @@ fn event_time(reads: &Reads, facts: &Facts) -> String {
 
 fn payload(payload: Payload) -> &'static str {
     match payload {
-        Payload::Snapshot => "the state when the event happened, also in a retry",
+        Payload::Snapshot => "the state at the event, also in a retry",
         Payload::Current => "the state when it is sent",
         Payload::Reference => "an id only: fetch the rest",
-        Payload::Depends => "depends on the event: the state when it happened, or an id only",
+        Payload::Depends => "the state at the event, or only an id",
     }
 }
 
