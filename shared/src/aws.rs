@@ -230,10 +230,6 @@ impl Parts {
 }
 
 /// Reads the certificate authorities from the file that `AWS_CA_BUNDLE` names, if it is set.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read or holds no certificate.
 pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidConfig> {
     let Some(path) = variables.value("AWS_CA_BUNDLE") else { return Ok(None) };
     let invalid = |reason: String| InvalidConfig::new("AWS_CA_BUNDLE", format!("{path} {reason}"));

@@ -52,7 +52,6 @@ use crate::{
 /// The part of the caller's time that is reserved for the release and one retry.
 const RESERVE: Duration = Duration::from_secs(1);
 
-/// The time for which a write is retried.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The length of a lease, the time to wait for it, and the caller's time limit.

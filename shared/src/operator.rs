@@ -59,7 +59,6 @@ const SAFETY_DELAY: Duration = Duration::from_secs(30);
 /// The number of tries of an operation to write a row that other processes keep changing.
 const TRIES: u32 = 5;
 
-/// Runs an operator's operations.
 #[derive(Debug, Clone)]
 pub struct Operator {
     store: Store,
@@ -68,7 +67,6 @@ pub struct Operator {
     retention: Duration,
     parked_retention: Option<Duration>,
     reason: Option<Reason>,
-    /// The number of segments in which tables are scanned.
     parts: u32,
 }
 
@@ -117,7 +115,6 @@ impl From<CorruptRow> for OperatorError {
     }
 }
 
-/// A parked delivery, as read from its row.
 #[derive(Debug, Clone)]
 pub struct Parked {
     pub sequence: Sequence,
@@ -133,10 +130,6 @@ pub struct Parked {
 
 impl Parked {
     /// Parses an inbox row. Returns `None` if the row does not belong to a parked delivery.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the row is corrupt.
     pub fn of(row: &Row) -> Result<Option<Self>, CorruptRow> {
         match row.text(a::ENTITY).filter(|_| is_parked(row)) {
             Some(entity) => Self::parse(&EntityKey::parse(entity)?, row),
@@ -314,7 +307,7 @@ impl Operator {
     ///
     /// Returns [`OperatorError::IsAJob`] if `to` is a job. Returns [`OperatorError::NotParked`],
     /// [`OperatorError::Undecided`] or [`OperatorError::DecidedOtherwise`] if the delivery is not
-    /// parked. Returns another error if the store or the queue could not be reached.
+    /// parked.
     pub async fn redrive(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
         let outcome = |appended: &Appended| match to {
             Some(to) => format!("put into the inbox of {to}, as {}", appended.sequence),

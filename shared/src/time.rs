@@ -107,7 +107,6 @@ pub trait Clock: Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// The clock of the machine that the program runs on.
 #[derive(Debug)]
 pub struct SystemClock(Mutex<Passed>);
 
@@ -268,7 +267,6 @@ impl fmt::Debug for Env {
 pub struct Nonce(String);
 
 impl Nonce {
-    /// Creates the nonce that a row holds.
     pub(crate) fn from_stored(text: &str) -> Self {
         Self(text.to_owned())
     }

@@ -42,7 +42,6 @@ impl Start {
         self.account.warm(&self.http, &self.env).await;
     }
 
-    /// Opens the connections while it reads the sources document.
     pub(crate) async fn warm_and_open(
         &self,
         origin: SourcesOrigin,

@@ -54,7 +54,6 @@ impl HttpClient for Connections {
     }
 }
 
-/// The connection pool, with the read timeout of one client.
 #[derive(Debug)]
 struct Connector {
     connections: Connections,

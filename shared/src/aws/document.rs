@@ -26,7 +26,6 @@ pub(super) enum Service {
 }
 
 impl Service {
-    /// Returns the service's name in signatures and in its endpoint.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Parameters => "ssm",
@@ -49,7 +48,6 @@ impl Service {
         .to_string()
     }
 
-    /// Extracts the document from an answer of the service with status 200.
     fn document(self, answer: &[u8]) -> Option<String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
@@ -114,7 +112,6 @@ impl Remote {
             .ok_or_else(|| format!("the answer of {} contains no document", self.service.name()))
     }
 
-    /// Sends one request for the operation `target`, and returns the answer, whatever its status.
     pub(super) async fn call(&self, target: &str, body: String) -> Result<call::Answer, String> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
         let asked = Call { method: "POST", path: "/", headers: &headers, body: &body };

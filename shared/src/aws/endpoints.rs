@@ -51,7 +51,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the endpoints that the SDK's clients of DynamoDB and SQS resolve.
     async fn asked(region: &str, variant: Variant) -> [String; 2] {
         let Variant { fips, dual_stack } = variant;
         let params = dynamodb::Params::builder().region(region.to_owned()).use_fips(fips).use_dual_stack(dual_stack);

@@ -20,10 +20,8 @@ pub struct Reading {
     /// The consumed write units, including those of refused writes.
     pub write_units: f64,
     pub read_units: f64,
-    /// The number of write requests that succeeded.
     pub writes: u64,
     pub reads: u64,
-    /// The number of write requests whose condition failed.
     pub refusals: u64,
     /// The number of requests that failed otherwise: unanswered, throttled or in conflict.
     pub failures: u64,

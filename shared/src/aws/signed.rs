@@ -26,11 +26,9 @@ pub struct Signed {
 pub struct Call<'a> {
     /// The HTTP method, `GET` or `POST`.
     pub method: &'a str,
-    /// The path and the query.
     pub path: &'a str,
     /// The headers, without those of the signature.
     pub headers: &'a [(&'a str, &'a str)],
-    /// The body, which may be empty.
     pub body: &'a str,
 }
 

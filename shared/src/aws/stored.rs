@@ -19,7 +19,6 @@ use aws_sdk_dynamodb::config::SharedHttpClient;
 /// The largest sizes of a parameter in the tiers Standard and Advanced, in bytes.
 pub const PARAMETER_BYTES: [usize; 2] = [4096, 8192];
 
-/// The largest size of a secret, in bytes.
 pub const SECRET_BYTES: usize = 65_536;
 
 /// The staging label of a secret's new version that is not current yet.
@@ -68,18 +67,10 @@ pub enum Replaced {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The credentials lack this permission.
     #[error("it is not allowed: your credentials lack {0}")]
     Denied(&'static str),
     #[error("the document has {bytes} bytes, and {place} holds {limit}: {instead}")]
-    TooLarge {
-        bytes: usize,
-        /// The kind of resource that holds the document.
-        place: &'static str,
-        limit: usize,
-        /// The advice where else to store the document.
-        instead: &'static str,
-    },
+    TooLarge { bytes: usize, place: &'static str, limit: usize, instead: &'static str },
     #[error("there is none of that name in this region and account")]
     Missing,
     /// The service refuses the request for this reason, or does not answer.
@@ -196,10 +187,6 @@ impl Stored {
     }
 
     /// Replaces the version `held` by `text`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the service refuses the new version or does not answer.
     pub async fn replace(&self, held: &Held, text: &str) -> Result<Replaced, Refused> {
         match &held.parameter {
             Some((name, kind)) => self.put_parameter(held, name, kind, text).await,

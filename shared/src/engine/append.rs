@@ -44,7 +44,6 @@ pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
 /// The time suffices for a request without an answer and a second request.
 const DEFERRING: Duration = Duration::from_millis(1000);
 
-/// The number of parts of a large body that are written concurrently.
 const PARTS_AT_ONCE: usize = 6;
 
 /// The number of claims after which an append fails if all of them ended in tombstones.
@@ -234,7 +233,6 @@ impl Inbox {
         self.append_as(incoming, stored, Origin::Deferred, None, time).await
     }
 
-    /// Sends a deferred delivery to the queue again, delayed by about `pause`.
     pub(crate) async fn defer_again(
         &self,
         deferred: &Deferred,

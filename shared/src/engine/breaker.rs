@@ -50,7 +50,6 @@ const FROZEN: Duration = Duration::from_secs(1);
 /// The result of a handler's start, as far as it concerns the health of the source's destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartResult {
-    /// The handler succeeded.
     Success,
     /// The handler timed out or its destination is unavailable. Any other delivery would have
     /// failed too.
@@ -66,7 +65,6 @@ pub enum StartResult {
 pub enum Admission {
     /// The handler may start. The number identifies this start to [`Breaker::ended`].
     Start(u64),
-    /// The handler may not start yet.
     NotNow {
         /// The time until the drain may ask again.
         wait: Duration,
@@ -201,7 +199,6 @@ impl Breaker {
     }
 }
 
-/// Adds jitter of up to half of `length`.
 fn spread(length: Duration, fraction: f64) -> Duration {
     length.mul_f64(1.0 + fraction / 2.0)
 }
@@ -237,7 +234,6 @@ impl Breakers {
         }
     }
 
-    /// Stores the error of a failed start, which later refusals quote.
     pub(crate) fn failed(&self, source: &SourceName, error: &str) {
         error.clone_into(&mut self.destinations().entry(source.clone()).or_default().error);
     }

@@ -178,7 +178,6 @@ impl Deferred {
         Ok((incoming, StoredBody { bytes, encoding }))
     }
 
-    /// Returns the message with one more failed append counted.
     pub(crate) fn again(&self) -> Self {
         Self { tries: self.tries.saturating_add(1), ..self.clone() }
     }

@@ -99,7 +99,6 @@ pub struct Drainer {
     breakers: Breakers,
 }
 
-/// A wake-up that a worker received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     pub entity: EntityKey,
@@ -125,7 +124,6 @@ pub enum Acknowledgement {
     Keep,
 }
 
-/// The reason why a drain failed.
 #[derive(Debug)]
 enum DrainError {
     Lost,
@@ -238,7 +236,6 @@ impl Drainer {
         })
     }
 
-    /// Returns the length of the leases that drains acquire.
     pub fn lease(&self) -> Duration {
         self.settings.lease
     }
@@ -291,7 +288,6 @@ impl Drainer {
 /// being deployed, or the row needs a repair.
 const UNREADABLE: Duration = Duration::from_secs(60);
 
-/// The time for which a worker retries a request to the store or the queue.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl std::fmt::Debug for Drainer {

@@ -16,7 +16,6 @@ use crate::{
 /// The body of a message that asks a worker to look at an entity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeUp {
-    /// The entity that a worker should look at.
     pub entity: EntityKey,
     /// The fencing token that the entity's row had when the wake-up was first sent.
     ///
@@ -41,9 +40,7 @@ impl WakeUp {
 /// The body of a queue message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// An entity that a worker should look at.
     WakeUp(WakeUp),
-    /// A delivery that a worker should append.
     Deferred(Box<Deferred>),
 }
 
@@ -60,10 +57,6 @@ pub enum Unreadable {
 
 impl Message {
     /// Parses the body of a queue message.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the body is damaged or has an unknown format.
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
         if text.starts_with(Deferred::MARK) {
             return Deferred::parse(text)
@@ -109,7 +102,6 @@ pub enum QueueError {
     Refused(String),
 }
 
-/// Sends messages to a queue.
 pub trait Queue: Send + Sync + 'static {
     /// Sends a message once, without retries.
     ///

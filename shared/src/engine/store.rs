@@ -44,7 +44,6 @@ pub enum StoreError {
 /// An operation's outcome, and whether an earlier request for it got no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered<T> {
-    /// The outcome of the last request.
     pub outcome: T,
     /// Set if an earlier request got no answer, and so may have landed.
     pub doubtful: bool,
@@ -95,7 +94,6 @@ impl Store {
         self.persist(patience, || self.table.transact(writes, token)).await.map(|answered| answered.outcome)
     }
 
-    /// Reads an entity's row, if there is one.
     pub async fn entity(&self, entity: &EntityKey, patience: Duration) -> Result<Option<EntityState>, StoreError> {
         let row = self.get(&entity_row(entity), patience).await?;
         Ok(row.as_ref().map(EntityState::parse).transpose()?)

@@ -43,7 +43,6 @@ const POSITION_EVERY: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAGE: u32 = 250;
 
-/// Sweeps the table of entities.
 #[derive(Clone)]
 pub struct Sweeper {
     store: Store,

@@ -118,7 +118,6 @@ pub(crate) enum Work<F: Future> {
     Thread(oneshot::Receiver<F::Output>, CallerSide),
 }
 
-/// The result of waiting for started work.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Worked<T> {
     Answered(T),
@@ -216,7 +215,6 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(1);
 
-    /// Starts work that blocks its thread until the sender is dropped.
     async fn stuck(threads: &Threads) -> (mpsc::Sender<()>, Work<impl Future<Output = ()>>) {
         let (free, wait) = mpsc::channel::<()>();
         let (begun, has_begun) = oneshot::channel();

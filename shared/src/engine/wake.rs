@@ -114,7 +114,6 @@ mod tests {
         }
     }
 
-    /// Returns the result of a wake-up, the delays sent, and the time that it took.
     async fn woken(
         answers: &[Option<bool>],
         delay: Duration,

@@ -54,10 +54,6 @@ impl Listed {
 }
 
 /// Lists all jobs, sorted by name.
-///
-/// # Errors
-///
-/// Returns an error if the store could not be reached or a job's row cannot be parsed.
 pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
     let mut jobs: Vec<Listed> = Vec::new();
     let mut after: Option<String> = None;
@@ -87,10 +83,6 @@ pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
 /// Requests a run of the job within the next minute, even if the job is off.
 ///
 /// Returns `None` if no scheduler has ever had a job of this name.
-///
-/// # Errors
-///
-/// Returns an error if the store could not be reached.
 pub async fn request(store: &Store, name: &str) -> Result<Option<JobState>, StoreError> {
     let Ok(entity) = job_entity(name) else { return Ok(None) };
     store.run(&RequestRun { entity: &entity, now: store.env().now() }, PATIENCE).await

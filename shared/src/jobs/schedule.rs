@@ -50,11 +50,7 @@ pub enum InvalidSchedule {
     Form(String),
     /// A field of the cron expression is invalid.
     #[error("{text:?} is not a cron expression: {reason}")]
-    Cron {
-        text: String,
-        /// The message of the cron parser.
-        reason: String,
-    },
+    Cron { text: String, reason: String },
     /// The schedule names a time that never occurs.
     #[error("{0:?} is never due")]
     Never(String),
@@ -116,10 +112,6 @@ impl Schedule {
     }
 
     /// Sets the time zone of a cron expression, by its name in the IANA database.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the time zone is unknown or the schedule is a rate.
     pub fn in_zone(self, name: &str) -> Result<Self, InvalidSchedule> {
         let zone = TimeZone::get(name).map_err(|_| InvalidSchedule::Zone(name.to_owned()))?;
         match self.0 {

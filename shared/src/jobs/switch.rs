@@ -22,10 +22,6 @@ impl Switch {
     ///
     /// Its value is `on`, `off`, the names of the jobs that are on (`report,invoices`), or the names
     /// of the jobs that are off (`-report,-invoices`).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `JOBS` has none of these forms.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         let Some(text) = variables.value("JOBS") else { return Ok(Self::Off) };
         match text.as_str() {

@@ -34,7 +34,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time for which the scheduler retries a request to the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The largest number of steps for one job in one invocation.
@@ -84,11 +83,7 @@ pub enum TickError {
     ///
     /// If its ticks were recorded, the jobs would not run until that date.
     #[error("it is dated {scheduled}, more than {} minutes ahead of the clock, which shows {now}", MOST_AHEAD.as_secs() / 60)]
-    FarAhead {
-        scheduled: Timestamp,
-        /// The time by this process's clock.
-        now: Timestamp,
-    },
+    FarAhead { scheduled: Timestamp, now: Timestamp },
 }
 
 enum Answer {
@@ -98,10 +93,6 @@ enum Answer {
 
 impl Ticker {
     /// Creates a scheduler of `jobs` whose invocations last at most `function_time`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error for the first job that is invalid.
     pub fn new(
         store: Store,
         jobs: &Jobs,
@@ -166,7 +157,6 @@ impl Ticker {
     }
 }
 
-/// A job during one invocation of the scheduler.
 struct DueJob<'a> {
     ticker: &'a Ticker,
     job: &'a Planned,
@@ -295,7 +285,6 @@ impl DueJob<'_> {
         }
     }
 
-    /// Calls the job's function while its lease is renewed.
     async fn call(&self, renewer: &mut LeaseRenewer, tick: Timestamp, started: Duration) -> Result<Answer, LeaseLost> {
         let Self { ticker, job, deadline, .. } = *self;
         let env = ticker.store.env().clone();
@@ -375,7 +364,6 @@ impl DueJob<'_> {
         }
     }
 
-    /// Makes the function's own writes and records the tick, in one transaction.
     async fn commit(
         &self,
         done: &CompleteTick<'_>,

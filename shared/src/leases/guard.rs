@@ -231,7 +231,6 @@ impl Guard {
         }
     }
 
-    /// Returns the write that ends the lease while deliveries wait.
     fn release_before_deliveries(&self, lease: &Lease) -> Write {
         let now = self.leases.store.env().now();
         if self.gives_way { YieldToDeliveries { lease, now }.write() } else { Release { lease }.write() }

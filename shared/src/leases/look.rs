@@ -77,7 +77,6 @@ impl LeaseView {
         self.state.held.as_ref()
     }
 
-    /// Returns the lease's id. `None` if the entity is free.
     pub fn id(&self) -> Option<LeaseId> {
         self.held().map(|held| LeaseId { holder: held.holder.clone(), entity: self.state.entity.clone() })
     }
@@ -88,7 +87,6 @@ impl LeaseView {
         Some(if show == Show::Raw { by.to_owned() } else { format!("#{}", hashed(by)) })
     }
 
-    /// Returns the kind of the lease. `None` if the entity is free.
     pub fn kind(&self) -> Option<LeaseKind> {
         self.held().map(|held| held.kind)
     }
@@ -115,10 +113,6 @@ impl LeaseView {
 
 impl Leases {
     /// Reads the lease of `key`. Returns `None` if the entity has no row.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached.
     #[doc(hidden)]
     pub async fn look(&self, key: &EntityKey) -> Result<Option<LeaseView>, LeaseError> {
         let state = self.store.entity(key, PATIENCE).await.map_err(LeaseError::before)?;
@@ -126,10 +120,6 @@ impl Leases {
     }
 
     /// Reads the lease with this id. Returns `None` if that lease has ended.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached.
     #[doc(hidden)]
     pub async fn look_by_id(&self, id: &LeaseId) -> Result<Option<LeaseView>, LeaseError> {
         let seen = self.look(id.entity()).await?;
@@ -140,10 +130,6 @@ impl Leases {
     ///
     /// The page also has entities whose lease is free. Rows that cannot be parsed are listed
     /// separately.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached.
     #[doc(hidden)]
     pub async fn list(&self, from: Option<Key>, limit: u32) -> Result<Listed, LeaseError> {
         let segment = Segment { number: 0, of: 1, after: from, limit };

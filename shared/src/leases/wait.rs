@@ -19,9 +19,7 @@ pub enum WaitStep {
     TakeOver(EntityState),
     /// Wait, then read the row, because another holder has the lease.
     Await {
-        /// The row that was read.
         seen: EntityState,
-        /// The lease in that row.
         held: Held,
         /// Set if the waiter must first ask the worker that holds the lease to yield.
         asks: bool,

@@ -47,10 +47,6 @@ impl Operator {
     }
 
     /// Reads an entity's operations log, oldest entry first.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached or a row cannot be read.
     pub async fn acts(&self, entity: &EntityKey) -> Result<Vec<OperatorAction>, OperatorError> {
         let mut acts: Vec<OperatorAction> = Vec::new();
         loop {

@@ -37,7 +37,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Returns [`OperatorError::IsAJob`] for a job, or an error if the store could not be reached.
+    /// Returns [`OperatorError::IsAJob`] for a job.
     pub async fn hold(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
@@ -66,7 +66,6 @@ impl Operator {
     /// # Errors
     ///
     /// Returns [`OperatorError::Queue`] if the entity was resumed but no worker could be woken.
-    /// Returns another error if the store could not be reached.
     pub async fn resume(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Ok(StateChange::Unchanged(None));
@@ -101,8 +100,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Returns [`OperatorError::Queue`] if the wait was ended but no worker could be woken. Returns
-    /// another error if the store could not be reached.
+    /// Returns [`OperatorError::Queue`] if the wait was ended but no worker could be woken.
     pub async fn retry(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         let Some(state) = self.store.entity(entity, PATIENCE).await? else { return Ok(StateChange::Unchanged(None)) };
         self.act(entity, Verb::Retry, Some(state.next()), self.end_wait(entity), StateChange::describe).await

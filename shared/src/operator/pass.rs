@@ -9,7 +9,6 @@ pub(super) const PARTS: u32 = 16;
 
 const PAGE: u32 = 500;
 
-/// A scan of a table, in pages.
 #[derive(Debug)]
 pub struct Pass<'a> {
     operator: &'a Operator,
@@ -24,7 +23,6 @@ pub struct Read {
     pub rows: u64,
     /// The number of segments read completely so far.
     pub parts: u32,
-    /// The number of segments of the table.
     pub of: u32,
     half_units: u64,
 }
@@ -49,12 +47,10 @@ impl Read {
     /// The largest number of read units that one page costs. A page has at most 1 MB.
     pub const PAGE_UNITS: u64 = 128;
 
-    /// Returns the number of read units used so far.
     pub fn units(&self) -> u64 {
         self.half_units.div_ceil(2)
     }
 
-    /// Estimates how many read units a scan of the whole table takes.
     pub fn estimate(&self) -> Estimate {
         match self.parts {
             0 => Estimate::Over(self.units() * u64::from(self.of)),

@@ -58,7 +58,6 @@ impl Past {
 /// The newest settled sequences of an entity.
 #[derive(Debug, Clone, Default)]
 pub struct Settled {
-    /// The settled sequences, in order.
     pub places: BTreeMap<Sequence, Past>,
     /// Set if older settled sequences are still stored.
     pub has_older: bool,
@@ -69,10 +68,6 @@ impl Operator {
     ///
     /// `state` is the entity's row, if there is one. With a row, the cost does not depend on how many
     /// older sequences there are.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached or a row cannot be read.
     pub async fn settled(
         &self,
         entity: &EntityKey,

@@ -33,7 +33,6 @@ pub enum PutBack {
 }
 
 impl PutBack {
-    /// Returns whether the delivery is still parked.
     pub fn stays(&self) -> bool {
         matches!(self, PutBack::Undecided | PutBack::Behind | PutBack::Unreadable(_))
     }

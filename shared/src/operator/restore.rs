@@ -44,10 +44,8 @@ use crate::{
 /// The beginning of the error text of the deliveries that a restore has parked.
 pub const RESTORED: &str = "restored";
 
-/// The name of a restore in the operations log.
 const VERB: &str = "restore";
 
-/// The number of entities that are restored concurrently.
 const AT_ONCE: usize = 32;
 
 /// The length of the leases that a restore takes. Parking one delivery takes less time.
@@ -57,7 +55,6 @@ fn waited_at(restoring: &RestoreRecord) -> String {
     format!("{RESTORED}: it waited at {}", restoring.as_of)
 }
 
-/// The result of restoring one entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Restored {
     /// The entity was restored, with these findings.
@@ -70,7 +67,6 @@ pub enum Restored {
     Gone,
 }
 
-/// The findings of a restore about one entity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RestoreReport {
     /// The number of waiting deliveries that were parked.
@@ -89,7 +85,6 @@ pub struct RestoreReport {
     pub was_held: bool,
     /// The newest delivery of each source in the entity's inbox.
     pub newest: BTreeMap<SourceName, Newest>,
-    /// The findings about the job, if the entity is one.
     pub job: Option<JobReport>,
 }
 
@@ -100,21 +95,18 @@ pub struct Newest {
     pub received_at: Timestamp,
 }
 
-/// The findings of a restore about a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobReport {
     /// The newest tick that the backup has a record of.
     pub last_tick: Option<Timestamp>,
     /// The tick that was running at the time of the backup.
     pub at_work: Option<Timestamp>,
-    /// Set if an operator had requested a run.
     pub was_requested: bool,
 }
 
 /// The findings of a restore that must be stored, because the restored rows do not show them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {
-    /// The newest delivery of each source.
     pub newest: BTreeMap<SourceName, Newest>,
     /// The findings about each job, by the job's entity key.
     pub jobs: BTreeMap<String, JobReport>,
@@ -144,7 +136,6 @@ impl Found {
 }
 
 impl RestoreReport {
-    /// Parses the text that [`describe`](Self::describe) writes.
     fn parse(words: &str) -> Option<Self> {
         let (counts, on_hold) = words.split_once(';').map_or((words, ""), |(counts, on_hold)| (counts, on_hold));
         let numbers: Vec<u64> = counts.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok()).collect();
@@ -167,20 +158,12 @@ impl RestoreReport {
 
 impl Operator {
     /// Reads the record of the last restore of these tables, which may not have ended.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached or the record cannot be read.
     pub async fn restoring(&self) -> Result<Option<RestoreRecord>, OperatorError> {
         let row = self.store.get(&restore_row(), PATIENCE).await?;
         Ok(row.as_ref().map(RestoreRecord::parse).transpose()?)
     }
 
     /// Begins a restore of tables that are a copy of the time `as_of`, or continues an earlier one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached or the restore's record cannot be read.
     pub async fn begin_restore(&self, as_of: Timestamp) -> Result<NextRestore, OperatorError> {
         loop {
             let seen = self.restoring().await?;
@@ -258,8 +241,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Returns [`OperatorError::InUse`] if the row keeps changing. Returns another error if the store
-    /// could not be reached or a row is corrupt.
+    /// Returns [`OperatorError::InUse`] if the row keeps changing.
     pub async fn restore(
         &self,
         restoring: &RestoreRecord,
@@ -274,10 +256,6 @@ impl Operator {
     ///
     /// The report lacks the findings that [`Found`] has. If a run was killed halfway through the
     /// entity, the report counts all parked deliveries. Its other counts then begin after the kill.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached or a row cannot be read.
     pub async fn restored_before(
         &self,
         restoring: &RestoreRecord,

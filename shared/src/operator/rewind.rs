@@ -21,7 +21,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// The deliveries that a rewind covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rewinding {
     pub from: Sequence,
@@ -60,8 +59,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Returns [`OperatorError::Unknown`] if the entity has no row. Returns another error if the
-    /// store could not be reached or a row cannot be read.
+    /// Returns [`OperatorError::Unknown`] if the entity has no row.
     pub async fn would_rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
         Ok(match self.back_to(entity, &state, from).await? {

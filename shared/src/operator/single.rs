@@ -25,7 +25,6 @@ pub struct Single {
     pub parked: Option<Parked>,
 }
 
-/// The item at a sequence of an inbox.
 #[derive(Debug, Clone)]
 pub enum Content {
     Delivery(Box<Delivery>),
@@ -50,10 +49,6 @@ impl Operator {
     /// Reads the delivery at `sequence` with its body, whether it waits, is settled or is parked.
     ///
     /// The rows are read one after the other while workers go on, so they may contradict each other.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached or a row cannot be read.
     pub async fn single(&self, entity: &EntityKey, sequence: Sequence) -> Result<Single, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?;
         let parked_row = self.store.get(&parked_row(entity, sequence), PATIENCE).await?;
@@ -80,10 +75,6 @@ impl Operator {
     /// Reads the newest delivery before `delivery` that has the same source and topic, with its body.
     ///
     /// Searches [`LOOKS_BACK`] sequences of the same inbox.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`single`](Self::single).
     pub async fn before(&self, delivery: &Delivery) -> Result<Option<Delivery>, OperatorError> {
         let entity = delivery.entity();
         let is_alike = |one: &Delivery| one.source() == delivery.source() && one.topic() == delivery.topic();
@@ -108,10 +99,6 @@ impl Operator {
     /// Reads the deliveries at the given `places`, at most 100, without their bodies.
     ///
     /// The result has no particular order, and leaves out missing deliveries.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`single`](Self::single).
     pub async fn deliveries(&self, places: &[(EntityKey, Sequence)]) -> Result<Vec<Delivery>, OperatorError> {
         let keys: Vec<_> = places.iter().map(|(entity, sequence)| delivery_row(entity, *sequence)).collect();
         let mut found = Vec::new();
@@ -125,10 +112,6 @@ impl Operator {
     }
 
     /// Reads the parked delivery at `sequence`, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`single`](Self::single).
     pub async fn parked_at(&self, entity: &EntityKey, sequence: Sequence) -> Result<Option<Parked>, OperatorError> {
         let row = self.store.get(&parked_row(entity, sequence), PATIENCE).await?;
         Ok(row.map(|row| Parked::parse(entity, &row)).transpose()?.flatten())

@@ -12,10 +12,6 @@ use crate::protocol::{
 
 impl Operator {
     /// Sends a wake-up of an entity.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::Queue`] if the wake-up could not be sent.
     pub async fn wake(&self, entity: &EntityKey, delay: Duration) -> Result<(), OperatorError> {
         Ok(self.waker.wake(entity, delay, PATIENCE).await?)
     }

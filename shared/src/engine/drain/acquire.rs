@@ -31,18 +31,14 @@ pub(super) enum Acquisition {
     Awaits(FencingToken, Duration),
 }
 
-/// A request for an entity's lease, repeated while another holder has the lease.
 struct LeaseRequest<'a> {
     drainer: &'a Drainer,
     deadline: Duration,
     slot: &'a DrainSlot<'a>,
     in_flight: &'a InFlight,
     request: Acquire,
-    /// The time at which the last request was sent, by the monotonic clock.
     sent: Duration,
-    /// The end of the wait for the current holder, by the monotonic clock.
     give_up: Duration,
-    /// The wait before the next read of the entity's row.
     look: Duration,
     polls: u32,
 }

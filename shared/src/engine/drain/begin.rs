@@ -17,9 +17,7 @@ use crate::{
 /// The worker's next step after an answer to its request for the lease.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AcquireStep {
-    /// Drain the inbox.
     Granted(Lease, EntityState),
-    /// End without a drain.
     NothingToDo,
     /// Requeue the wake-up with this delay, for this reason.
     Requeue(Duration, RequeueReason),
@@ -35,7 +33,6 @@ pub enum AcquireStep {
     /// Take the lease over, because it has expired. If a delivery is suspected, first let every
     /// other drain of the batch finish.
     TakeOver {
-        /// The row with the expired lease.
         seen: EntityState,
         /// The number of attempts at the suspected delivery. `None` if no delivery is suspected.
         attempts: Option<u32>,
@@ -88,12 +85,10 @@ pub fn refusal(row: Option<EntityState>) -> Option<Acquired> {
     }
 }
 
-/// Returns whether a drain holds the lease and has not marked a hand-over.
 fn is_at_work(state: &EntityState, held: &Held) -> bool {
     held.kind == LeaseKind::Drain && state.handover.is_none()
 }
 
-/// Returns the step that requeues the wake-up until the lease expires.
 fn requeue_until_expiry(held: &Held, now: Timestamp) -> AcquireStep {
     let reason = match held.kind {
         LeaseKind::Drain => RequeueReason::Drained,
@@ -102,7 +97,6 @@ fn requeue_until_expiry(held: &Held, now: Timestamp) -> AcquireStep {
     AcquireStep::Requeue(held.expires_at.since(now).max(SHORT_WAIT), reason)
 }
 
-/// The result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drained {
     /// Nothing is left to do for the wake-up.

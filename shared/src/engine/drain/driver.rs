@@ -48,13 +48,11 @@ const RELEASE_MARGIN: Duration = Duration::from_secs(1);
 /// A handler run whose result a step writes. It has no deliveries if no handler was started.
 #[derive(Debug, Clone, Default)]
 struct HandlerRun {
-    /// The deliveries that the handler got, oldest first.
     deliveries: Vec<Arc<Delivery>>,
     group: Group,
     took: Option<Duration>,
 }
 
-/// A drain's next step, and the handler run whose result it writes.
 struct Next {
     step: Step,
     run: HandlerRun,
@@ -172,7 +170,6 @@ impl<'a> Driver<'a> {
         Next::new(self.drain.next(&self.moment(), self.source.as_ref()))
     }
 
-    /// Carries out a step. `run` is the handler run whose result the step writes.
     async fn take(&mut self, step: Step, run: HandlerRun) -> Result<Flow, DrainError> {
         match step {
             Step::ReleaseEmpty => self.release_empty().await,

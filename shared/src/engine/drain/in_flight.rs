@@ -19,7 +19,7 @@ struct Visibility {
     is_granted: bool,
     /// Set once the first extension was answered or has failed, or if no extension will be sent.
     is_extended: bool,
-    /// Until when the messages are certainly invisible, by the monotonic clock. `None` if they stay
+    /// The time until which the messages are certainly invisible (monotonic). `None` if they stay
     /// invisible for longer than the function may run.
     until: Option<Duration>,
 }

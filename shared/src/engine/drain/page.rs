@@ -49,7 +49,6 @@ pub struct Waiting {
     pub row: Row,
 }
 
-/// Consecutive items of an inbox.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     pub(super) items: VecDeque<PageItem>,
@@ -95,10 +94,6 @@ impl Page {
     }
 
     /// Adds the receipts in `rows` to the page.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if one of the rows is corrupt.
     pub fn with_receipts(mut self, rows: &[Row]) -> Result<Self, CorruptRow> {
         for row in rows {
             let receipt = Receipt::parse(row)?;
@@ -134,7 +129,6 @@ impl Page {
         self.receipts.get(&identity)
     }
 
-    /// Appends the next page to this one.
     pub(crate) fn extend(&mut self, next: Page) {
         self.items.extend(next.items);
         self.receipts.extend(next.receipts);

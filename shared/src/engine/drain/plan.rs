@@ -179,7 +179,6 @@ pub enum Step {
     Start {
         /// Set if the start must be recorded first, because a previous holder died with this delivery.
         is_recorded: bool,
-        /// The deliveries that the start covers.
         group: Group,
     },
     /// Settle the item in front with this outcome, without a handler.
@@ -190,7 +189,6 @@ pub enum Step {
     Commit(Vec<Write>),
     /// Park the delivery in front, then settle it as parked.
     Park {
-        /// The number of failed attempts.
         attempts: u32,
         /// The reason, which the parked row stores.
         error: String,
@@ -201,14 +199,12 @@ pub enum Step {
     Retry {
         /// Set if the handler was started. Otherwise a breaker refused the start.
         is_started: bool,
-        /// The number of failed attempts.
         attempts: u32,
         /// The delivery's waits so far, including this one.
         retries: Retries,
         /// The last sequence of the deliveries that start singly from now on. If it equals `head`,
         /// the attempts belong to the latest delivery of a `latest` group.
         one_by_one: Option<Sequence>,
-        /// The delay of the wake-up.
         wait: Duration,
         /// The reason, which the entity's row stores.
         error: String,
@@ -560,7 +556,6 @@ impl Drain {
         (read < in_front + most && from <= to).then_some((from, to))
     }
 
-    /// Returns when the first delivery behind the gap at the page's end was appended.
     pub(super) fn behind(&self) -> Option<Timestamp> {
         self.page.behind
     }
@@ -602,7 +597,6 @@ impl Drain {
         self.is_at_gap = false;
     }
 
-    /// Records that the next sequence holds a tombstone.
     pub fn tombstone_written(&mut self) {
         self.page.items.push_front(PageItem::Tombstone(self.state.next()));
         self.is_at_gap = false;

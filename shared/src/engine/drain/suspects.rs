@@ -33,7 +33,6 @@ pub(crate) struct DrainSlot<'a> {
 }
 
 impl SuspectGate {
-    /// Creates a gate for a batch of this many drains.
     pub fn new(drains: usize) -> Self {
         Self(watch::Sender::new(Batch { busy: drains, ..Batch::default() }))
     }

@@ -17,7 +17,6 @@ fn entity() -> EntityKey {
     EntityKey::parse("shop/order/1").unwrap()
 }
 
-/// Returns a row with two waiting deliveries and a lease that runs until `expires`.
 fn held(kind: LeaseKind, expires: Timestamp) -> EntityState {
     let row = Row::new()
         .with(a::ENTITY, entity().as_str())

@@ -66,7 +66,6 @@ impl Driver<'_> {
         Ok(Flow::Break(()))
     }
 
-    /// Records the failed attempt, and blocks the entity.
     pub(super) async fn give_up(&mut self, failure: &Failure) -> Result<Flow, DrainError> {
         self.fail(failure, None).await?;
         self.blocked(BlockReason::Attempts, Some(self.head()))
@@ -91,7 +90,6 @@ impl Driver<'_> {
         }
     }
 
-    /// Parks the delivery in front, and settles it as parked.
     pub(super) async fn park(&mut self, attempts: u32, error: &str, carried: Retries) -> Result<Flow, DrainError> {
         let store = &self.drainer.store;
         let waiting = self.drain.front().expect("the step is about a delivery");

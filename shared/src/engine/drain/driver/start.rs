@@ -27,7 +27,6 @@ use crate::{
     telemetry::{Event, RequeueReason},
 };
 
-/// The deliveries of a group, read with their bodies.
 enum Members {
     Complete(Group, Vec<Delivery>),
     /// The body of the delivery in front cannot be read.
@@ -35,7 +34,6 @@ enum Members {
 }
 
 impl<'a> Driver<'a> {
-    /// Starts the handler for `group`, and decides the step that follows its answer.
     pub(super) async fn start(&mut self, is_recorded: bool, group: Group) -> Result<Flow, DrainError> {
         let follows = |step| Ok(Flow::Continue(Some(Next::new(step))));
         let Some(Found::Source(source)) = self.source.clone() else {

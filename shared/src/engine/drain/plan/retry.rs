@@ -29,7 +29,6 @@ const NO_ROOM: Duration = Duration::from_secs(5);
 pub struct AnswerTiming {
     /// The time of the answer, by the wall clock.
     pub at: Timestamp,
-    /// The duration of the handler's run.
     pub took: Duration,
     /// A random number from 0.0 to 1.0, for the jitter of the wait that follows.
     pub fraction: f64,

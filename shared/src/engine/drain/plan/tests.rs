@@ -74,7 +74,6 @@ fn page(deliveries: u64) -> Page {
     Page::parse(&entity(), Sequence(8), rows).unwrap()
 }
 
-/// Returns a drain that has read this many deliveries.
 fn drain(state: EntityState, deliveries: u64) -> Drain {
     let mut drain = Drain::granted(state, MEMORY);
     drain.read(page(deliveries));
