@@ -83,9 +83,9 @@ impl Operator {
         Ok(if newer { Erased::Newer { rows } } else { Erased::Numbers { rows } })
     }
 
-    /// Returns the last sequence up to which the items of a page may be deleted.
+    /// Returns the last sequence whose items may be deleted.
     ///
-    /// Call this function after the page was read: if the entity has no row, the row is read again.
+    /// It must be called after a page was read, because a missing row is read once more.
     async fn decided_before(&self, entity: &EntityKey, seen: Option<&EntityState>) -> Result<Sequence, OperatorError> {
         if let Some(state) = seen {
             return Ok(state.head);

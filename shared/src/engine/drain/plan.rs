@@ -93,7 +93,7 @@ pub struct SettleRequest {
     pub took: Option<Duration>,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The waits that count for the next delivery from the beginning.
+    /// The waits that the next delivery inherits from this one.
     pub carried: Retries,
 }
 
@@ -192,7 +192,7 @@ pub enum Step {
         attempts: u32,
         /// The reason, which the parked row stores.
         error: String,
-        /// The waits that count for the next delivery from the beginning.
+        /// The waits that the next delivery inherits from this one.
         carried: Retries,
     },
     /// Send a delayed wake-up for the next attempt, record the wait, and end the lease.
