@@ -38,7 +38,9 @@ const BETWEEN: &str = r#"
 
 ## What a signature is worth
 
-**An unsigned id, topic or time proves nothing.** Anybody who has seen one signed request can send its body again under another id or topic. The signature is still valid, so the copy is a new delivery and not a repeat. TLS hides requests from others; keep bodies and signatures out of logs. If that is not enough:
+**An unsigned id, topic or time proves nothing.** Anybody who has seen one signed request can send its body again under another id or topic. The signature is still valid, so the copy is a new delivery and not a repeat.
+
+TLS hides requests from others; keep bodies and signatures out of logs. If that is not enough:
 
 - Trust the body, not the topic. The body of an order's creation can come again under the topic of its cancellation. A handler that reads `cancelled_at` is not deceived.
 - Compare the event time with the newest one applied, by `delivery.age()`.
@@ -48,7 +50,9 @@ If the id is signed, a copied request is recognised as a repeat while receipts a
 
 ## What counts as a repeat
 
-Two deliveries with the same id are repeats, as long as receipts are kept. If a provider sends no id, the body's hash replaces it. An equal body is then a repeat only while the provider may still retry the first one. Later, an equal body is a new delivery with a new id (`serializer-delivery-id`, `webhook-id`), because an order can reach the same state again.
+Two deliveries with the same id are repeats, as long as receipts are kept. If a provider sends no id, the body's hash replaces it.
+
+An equal body is a repeat only while the provider may still retry the first one. Later, an equal body is a new delivery with a new id (`serializer-delivery-id`, `webhook-id`), because an order can reach the same state again.
 
 - A provider may retry until its last documented retry, or for 3 days if none is documented. The serializer counts time in periods of that length. So it recognises an equal body for at least one period, and at most two.
 - If a provider never retries, each request is a delivery. Only [deferred](sources.md#while-the-tables-cannot-be-reached) deliveries can come twice, and these are recognised.
