@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn only_colours_pass_unescaped() {
+    fn control_characters_except_colours_are_escaped() {
         assert_eq!(escaped("\u{1b}[1;31mred\u{1b}[0m\u{1b}[2J\u{202e}"), "\u{1b}[1;31mred\u{1b}[0m\\u001b[2J\\u202e");
         assert_eq!(one_line("\u{1b}[31mred\n\u{9b}"), "\\u001b[31mred \\u009b");
     }
@@ -233,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn default_port_needs_no_url() {
+    fn printed_command_omits_default_local_url() {
         let line = |url| command_line("show", &local_option(url), &["a/b c"]);
         assert_eq!(line("http://127.0.0.1:9000"), "serializer show --local 'a/b c'");
         assert_eq!(line("http://127.0.0.1:9001"), "serializer show --local=http://127.0.0.1:9001 'a/b c'");
     }
 
     #[test]
-    fn command_line_repeats_relative_path() {
+    fn printed_command_keeps_leading_dot_slash() {
         let called = |first: &str| super::called(Some(first.into()));
         assert_eq!(called("./serializer"), "./serializer");
         for by_name in ["serializer", "target/debug/serializer", "/home/you/target/debug/serializer"] {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn shell_words_are_quoted() {
+    fn special_characters_are_quoted_for_the_shell() {
         assert_eq!(quoted("shopify/order/1001"), "shopify/order/1001");
         assert_eq!(quoted("shop/it's #1"), r"'shop/it'\''s #1'");
     }

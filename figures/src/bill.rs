@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_costs_stay_and_the_rest_grows() {
+    fn fixed_costs_stay_while_others_double_with_load() {
         let twice = Load { per_day: 20_000.0, ..LOAD };
         for ((bill, fixed), (twice, fixed_of_twice)) in LOAD.bills().into_iter().zip(twice.bills()) {
             assert!(fixed > 0.0 && fixed < bill.dollars(), "{}", bill.design);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn designs_are_compared_without_observation() {
+    fn only_this_projects_bill_includes_observability() {
         let [(ours, _), others @ ..] = LOAD.bills();
         assert!(ours.observation() > 0.0 && ours.without_observation() < ours.dollars());
         assert!(others.iter().all(|(bill, _)| bill.observation() == 0.0));
@@ -482,13 +482,13 @@ mod tests {
     }
 
     #[test]
-    fn assumed_queries_are_those_of_the_dashboard() {
+    fn assumed_query_count_matches_the_dashboard() {
         let template = include_str!("../../templates/observability.yaml");
         assert_eq!(template.matches(r#""type": "log""#).count() as f64, DASHBOARD_QUERIES);
     }
 
     #[test]
-    fn assumed_metrics_are_those_counted() {
+    fn assumed_metric_count_matches_telemetry() {
         use webhook_serializer::telemetry::{Metric, Scope};
         // These metrics are published only during an outage: an outage of a day costs a cent.
         let rare = [Metric::Deferred, Metric::UnavailableSeconds];

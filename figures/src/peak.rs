@@ -140,7 +140,7 @@ mod tests {
     const AMPLE: Stack = Stack { usual: 1_000.0, workers: 1_000.0, account: 10_000.0, warm: 40_000.0 };
 
     #[test]
-    fn ample_limits_refuse_nothing() {
+    fn ample_limits_refuse_no_request() {
         let outcome = simulate(AMPLE);
         assert_eq!((outcome.refused, outcome.not_stored), (0.0, 0.0));
         assert!(outcome.longest_wait < 10, "{outcome:?}");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn cold_table_takes_double_its_usual_rate() {
+    fn cold_table_refuses_over_half_of_the_burst() {
         let outcome = simulate(Stack { warm: 4_000.0, ..AMPLE });
         let share = outcome.not_stored / outcome.sent;
         assert!((0.5..0.9).contains(&share), "{share}");

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_follow_the_time_of_a_burst() {
+    fn needed_workers_shrink_with_orders_per_worker() {
         // 200 orders a second, 1.29 s each.
         assert_eq!((workers(1_000.0, 1.0), workers(1_000.0, 10.0)), (258.0, 26.0));
         assert_eq!((seconds_to_add(5.0), seconds_to_add(305.0)), (0.0, 60.0));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_bounded_by_its_handler_or_its_partition() {
+    fn order_rate_is_limited_by_handler_or_partition() {
         assert!((order_rate(1.0, 250.0) - 3.9).abs() < 0.01);
         assert!((order_limit(1.0) - 1000.0 / 3.0).abs() < 1e-9);
     }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn page_shows_the_report() {
+    fn scaling_page_contains_the_current_report() {
         let page = include_str!("../../docs/scaling.md");
         assert!(page.contains(&report()), "put this into docs/scaling.md:\n{}", report());
         let words = page.split_whitespace().count();

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoint_variant_applies_without_an_explicit_endpoint() {
+    fn explicit_endpoint_overrides_fips_and_dual_stack() {
         let given = |more: &[(&str, &str)]| {
             let account = account(&[BASE.as_slice(), more].concat()).unwrap();
             let http = account.http_client();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn ca_bundle_without_certificates_is_named() {
+    fn error_names_ca_bundle_without_certificates() {
         let bundle = ("AWS_CA_BUNDLE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
         let refused = account(&[BASE.as_slice(), &[bundle]].concat()).unwrap_err().to_string();
         assert!(refused.starts_with("AWS_CA_BUNDLE: ") && refused.ends_with("Cargo.toml holds no certificate"));

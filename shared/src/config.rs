@@ -282,13 +282,13 @@ mod tests {
     }
 
     #[test]
-    fn error_from_main_shows_its_message() {
+    fn config_error_from_main_names_variable_and_reason() {
         let refused = InvalidConfig::new("INBOX_TABLE", "is not set");
         assert_eq!(format!("Error: {refused:?}"), "Error: INBOX_TABLE: is not set");
     }
 
     #[test]
-    fn lease_is_shorter_than_timeout_and_visibility() {
+    fn lease_function_timeout_and_visibility_timeout_must_increase() {
         assert_eq!(refused([("LEASE_SECONDS", "60")]), "LEASE_SECONDS: must be less than FUNCTION_TIMEOUT_SECONDS");
         assert_eq!(
             refused([("FUNCTION_TIMEOUT_SECONDS", "90")]),

@@ -420,7 +420,7 @@ mod tests {
     };
 
     #[test]
-    fn deliveries_without_event_time_keep_their_positions() {
+    fn sorting_keeps_deliveries_without_event_time_in_place() {
         let delivery = |place: u64, time: Option<u64>| {
             let identity = Identity {
                 source: SourceName::parse("shop").unwrap(),

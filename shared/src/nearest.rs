@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelt_value_finds_its_neighbour() {
+    fn misspelt_value_gets_the_nearest_suggestion() {
         let words = ["provider", "secrets", "handler", "handler_timeout", "retry"];
         for (typed, expected) in [
             ("secret", Some("secrets")),
@@ -64,14 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn similar_values_are_sorted_by_edits() {
+    fn similar_values_are_sorted_by_edit_distance() {
         let keys = ["shop/order/1002", "shopify/order/1001", "shop/order/1001", "other/invoice/7"];
         assert_eq!(ranked("shop/order/101", keys), ["shop/order/1001", "shop/order/1002", "shopify/order/1001"]);
         assert_eq!(ranked("order/1001", keys), ["shop/order/1001", "shopify/order/1001"]);
     }
 
     #[test]
-    fn secret_is_near_to_no_word() {
+    fn secret_gets_no_spelling_suggestion() {
         for secret in ["shopify-development-secret", "whsec_c2VjcmV0", "hush", &"x".repeat(100_000)] {
             assert_eq!(nearest(secret, ["shopify", "shippo", "park", "block"]), None, "{secret}");
         }

@@ -457,7 +457,7 @@ mod tests {
     };
 
     #[test]
-    fn misplaced_secret_is_not_shown() {
+    fn misplaced_secret_is_not_shown_in_errors() {
         let document = |field: &str| format!("[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='h'\n{field}");
         for field in ["on_failure = 'hush'", "retry = 'hush'", "retry = 'a\"hush'", "handler_timeout = 'a\"hush'"] {
             let error = Sources::parse(&document(field)).unwrap_err().to_string();
@@ -475,7 +475,7 @@ mod tests {
     const SHOP: &str = "provider='standard-webhooks'\nsecrets=['whsec_c2VjcmV0']\nhandler='h'\n";
 
     #[test]
-    fn constant_template_is_checked_as_key() {
+    fn constant_entity_template_must_be_valid_key() {
         let refused = |entity: &str| {
             Sources::parse(&format!("[sources.shop]\n{SHOP}entity = '{entity}'")).unwrap_err().to_string()
         };
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn source_may_lack_a_secret() {
+    fn source_without_a_secret_is_parsed() {
         for secrets in ["", "secrets = []\n"] {
             let document = format!("[sources.shop]\nprovider = 'stripe'\n{secrets}handler = 'h'\n");
             assert!(!Sources::parse(&document).unwrap().get("shop").unwrap().has_secret());
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_secret_is_refused_with_its_number() {
+    fn error_names_number_of_the_unusable_secret() {
         let secrets = |provider: &str, secrets: &str| {
             let document = format!("[sources.shop]\nprovider = '{provider}'\nsecrets = [{secrets}]\nhandler = 'h'\n");
             Sources::parse(&document).unwrap_err().to_string()
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn source_tolerance_replaces_five_minutes() {
+    fn source_tolerance_replaces_the_default_five_minutes() {
         let at = |seconds: u64| Timestamp::from_secs(1_767_621_700 + seconds);
         let signed = stripe("secrets = 's'").unwrap().sign(&providers::Headers::default(), b"{}", at(1000));
         let headers = signed.into_iter().collect();
@@ -633,12 +633,12 @@ mod tests {
     }
 
     #[test]
-    fn document_may_name_its_json_schema() {
+    fn document_may_name_a_json_schema() {
         Sources::parse(&format!("\"$schema\" = 'sources.schema.json'\n[sources.shop]\n{SHOP}")).unwrap();
     }
 
     #[test]
-    fn source_may_not_use_job_keys() {
+    fn source_using_the_job_namespace_is_refused() {
         let refused = |document: String| Sources::parse(&document).unwrap_err().to_string();
         let error = refused(format!("[sources.cron]\n{SHOP}"));
         assert_eq!(error, "source `cron`: the source name \"cron\" is reserved: entities under `cron/` are jobs");
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn sender_cannot_route_to_a_job() {
+    fn sender_cannot_route_delivery_to_a_job() {
         let document = format!("[sources.shop]\n{SHOP}entity = ['{{/key}}', '{{/other}}']");
         let sources = Sources::parse(&document).unwrap();
         let shop = sources.get("shop").unwrap();

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jitter_keeps_at_least_half() {
+    fn jittered_wait_is_between_half_and_whole() {
         let env = Env::new(SystemClock::start(), SeededRandom::new(7));
         for _ in 0..1000 {
             let drawn = env.jittered(Duration::from_millis(100));

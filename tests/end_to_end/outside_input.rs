@@ -292,7 +292,7 @@ proptest! {
 }
 
 #[test]
-fn misplaced_secret_is_not_shown() {
+fn misplaced_secret_is_not_shown_in_errors() {
     const SECRET: &str = "whsec_Y2FuYXJ5LWNhbmFyeQ==";
     let mut quotes = Vec::new();
     let mut at = 0;

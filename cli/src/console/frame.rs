@@ -257,12 +257,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encoded_key_is_one_query_value() {
+    fn key_is_percent_encoded_as_query_value() {
         assert_eq!(encoded("shop/order/1 & é=\"#"), "shop/order/1%20%26%20%C3%A9%3D%22%23");
     }
 
     #[test]
-    fn page_shows_hidden_characters_and_keeps_form_values() {
+    fn hidden_characters_are_escaped_except_in_form_values() {
         let page = html! { p title="a\u{202e}" { "b\u{9b} value=\"c\u{202e}\"" } input name="key" value="d\u{202e}"; i { "\u{2066}" } };
         let shown = legible(&page.into_string());
         assert_eq!(
@@ -272,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_in_sentences_are_times() {
+    fn timestamp_in_text_becomes_a_time_element() {
         let shown = timed("leased by <a> until 2026-11-25T03:24:55.123Z; 2026 and 20").into_string();
         let time = "<time class=\"at\" datetime=\"2026-11-25T03:24:55.123Z\" title=\"2026-11-25T03:24:55.123Z (UTC)\">";
         assert_eq!(shown, format!("leased by &lt;a&gt; until {time}2026-11-25T03:24:55.123Z</time>; 2026 and 20"));
     }
 
     #[test]
-    fn thousands_are_separated() {
+    fn numbers_are_shown_with_thousands_separators() {
         assert_eq!(
             [7, 1000, 10_000, 1_234_567].map(grouped),
             ["7", "1000", "10\u{202f}000", "1\u{202f}234\u{202f}567"]

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn chart_without_data_shows_no_zero() {
+    fn chart_without_data_says_no_data() {
         let line = |values| [Line { name: "shopify".to_owned(), values }];
         let drawn =
             |values| lines("Lag", "on average", Unit::Seconds, &line(values), Duration::from_secs(300)).into_string();

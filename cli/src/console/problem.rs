@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_permission_differs_from_lost_connection() {
+    fn missing_permission_is_not_shown_as_lost_connection() {
         let describe = |error: StoreError| Problem::from(error).describe();
         let (status, title, message, _) = describe(StoreError::Invalid("AccessDeniedException: dynamodb:Scan".into()));
         assert_eq!((status, title), (StatusCode::FORBIDDEN, "A permission is missing"));

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn lossy_or_useless_superseding_is_noted() {
+    fn unsuitable_latest_or_stale_option_is_noted() {
         let noted = |provider: &str, rest: &str| {
             let all = advice(provider, &format!("secrets = ['c2VjcmV0']\n{rest}"));
             all.into_iter().map(|advice| advice.text).collect::<Vec<_>>()
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn template_without_match_is_noted() {
+    fn template_matching_no_example_is_noted() {
         for entity in ["'shop/order/{/result/refrence}'", "'shop/order/{insurences.*:/result/reference}'"] {
             let [note] = advice("easypost", &format!("secrets = ['s']\nentity = {entity}")).try_into().unwrap();
             assert_eq!(note.weight, Weight::Note);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn providers_own_rules_cause_no_warning() {
+    fn each_providers_default_rule_causes_no_warning() {
         let mut with_examples = 0;
         for name in providers::NAMES {
             let Some(rule) = providers::rule_of(name) else { continue };
@@ -311,7 +311,7 @@ mod tests {
 
     /// Only blocks that begin with a `[sources.…]` header are checked as documents.
     #[test]
-    fn sources_in_the_pages_cause_no_warning() {
+    fn sources_in_documentation_cause_no_warning() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let pages = fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path());
         let mut sources = 0;

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_changes_undo_none() {
+    fn concurrent_additions_lose_no_source() {
         const EACH: usize = 10;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("sources.toml");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn file_keeps_its_mode_and_link() {
+    fn changed_file_keeps_mode_and_symlink() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("sources.toml"), folder.path().join("link"));
         let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;

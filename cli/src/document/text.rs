@@ -227,7 +227,7 @@ retry = { attempts = 3, first = \"2s\" }
     }
 
     #[test]
-    fn edit_changes_nothing_else() {
+    fn edit_leaves_rest_of_document_unchanged() {
         let with = edited(TOML, |text| text.put_first("shop", "secrets", "new"));
         assert_eq!(with, TOML.replace("    # of May\n", "    \"new\",\n    # of May\n"));
         let with = edited(TOML, |text| text.put_first("payments", "secrets", "whsec_new"));
@@ -241,7 +241,7 @@ retry = { attempts = 3, first = \"2s\" }
     }
 
     #[test]
-    fn first_source_is_removed_without_file_header() {
+    fn removing_first_source_keeps_the_file_header() {
         let without = |text: &str| edited(text, |text| text.remove("shop"));
         let (_, payments) = TOML.split_once("# Payments.").unwrap();
         assert_eq!(without(TOML), format!("#:schema sources.schema.json\n\n# Payments.{payments}"));
@@ -256,7 +256,7 @@ retry = { attempts = 3, first = \"2s\" }
     }
 
     #[test]
-    fn first_source_and_first_secret_are_added() {
+    fn source_and_secret_are_added_to_empty_document() {
         let fields = [("provider".to_owned(), json!("shopify")), ("handler".to_owned(), json!("h"))];
         let first = edited("", |text| text.insert("shop", &fields));
         assert_eq!(first, "[sources.shop]\nprovider = \"shopify\"\nhandler = \"h\"\n");
@@ -265,7 +265,7 @@ retry = { attempts = 3, first = \"2s\" }
     }
 
     #[test]
-    fn every_toml_form_of_a_source_is_edited() {
+    fn inline_and_dotted_toml_sources_are_edited() {
         for text in [
             "sources = { shop = { provider = 'shopify', handler = 'h', secrets = ['old'] } }\n",
             "sources.shop = { provider = 'shopify', handler = 'h', secrets = 'old' }\n",

@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acceptance_is_shown_before_an_earlier_start() {
+    fn late_acceptance_is_shown_before_the_start() {
         let event = |at, sequence, what| OrderEvent {
             at: Duration::from_millis(at),
             entity: "a/1".parse().expect("a key"),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn demonstration_defers_nothing() {
+    fn demo_sources_refuse_deliveries_during_an_outage() {
         let sources = Sources::parse(&document()).expect("it is right");
         for name in ["grouped", "shopify", "stripe", "woocommerce"] {
             assert_eq!(sources.get(name).expect("a source").on_outage(), OnOutage::Refuse, "{name}");

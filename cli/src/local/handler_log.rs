@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_start_is_counted() {
+    fn unfinished_handler_start_is_counted() {
         let env = Env::system();
         let sources = Sources::parse(SOURCES).expect("the samples' own");
         let webhook = SHOPIFY[0].of_order("1", &sources, env.now());

@@ -261,7 +261,7 @@ mod tests {
     const KEPT: Escapes = Escapes { slash: None, unicode: None, html: None };
 
     #[test]
-    fn only_white_space_between_tokens_changes() {
+    fn spacing_variants_change_only_space_between_tokens() {
         let text = "{\"a\" :[1.10,  {}, []],\n\"b c\":\"x , : \\\" y\"}";
         let written = |spacing| rewrite(text, spacing, KEPT);
         assert_eq!(written(Spacing::None), r#"{"a":[1.10,{},[]],"b c":"x , : \" y"}"#);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_are_escaped_in_each_form() {
+    fn json_escapes_are_added_removed_or_kept() {
         let text = r#""a\/é\u00fc😀\ud83d\ude00&\u003c\n\ud83d""#;
         let written = |way| rewrite(text, Spacing::Unchanged, Escapes { slash: way, unicode: way, html: way });
         assert_eq!(written(Some(true)), r#""a\/\u00e9\u00fc\ud83d\ude00\ud83d\ude00\u0026\u003c\n\ud83d""#);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_include_those_of_json_libraries() {
+    fn rewritten_bodies_include_serde_json_formats() {
         let value: serde_json::Value = serde_json::from_str(r#"{"a":[1,{"b":"é/"}],"c":{}}"#).unwrap();
         let (compact, pretty) = (serde_json::to_string(&value).unwrap(), serde_json::to_string_pretty(&value).unwrap());
         for (at_hand, signed) in [(&compact, &pretty), (&pretty, &compact)] {

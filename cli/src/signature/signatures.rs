@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signature_among_entries_is_re_encoded() {
+    fn signature_value_is_converted_between_hex_and_base64() {
         let hex = "00".repeat(32);
         let base64 = STANDARD.encode([0; 32]);
         let texts = |value: String| variants(&value).into_iter().map(|(text, _)| text).collect::<Vec<_>>();

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn row_changes_are_events_by_sequence() {
+    fn row_change_becomes_events_in_sequence_order() {
         let before = state(2, 3, |row| row);
         let after = settled(state(4, 5, |row| row), &[(3, Settlement::Applied), (4, Settlement::Parked)]);
         assert_eq!(told(Some(&before), &after), ["applied 3", "accepted 4", "parked 4", "accepted 5"]);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn new_order_begins_at_its_oldest_receipt() {
+    fn events_of_new_order_begin_at_oldest_receipt() {
         let new = settled(state(8, 9, |row| row), &[(7, Settlement::Applied), (8, Settlement::Repeat)]);
         assert_eq!(told(None, &new), ["accepted 7", "applied 7", "accepted 8", "repeat 8", "accepted 9"]);
         // An order that was erased and has begun again lost no deliveries.
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn only_log_lines_become_events() {
+    fn only_delivery_and_refusal_lines_become_events() {
         let told = |line: &str| OrderEvent::of_line(line, NOW);
         let line = r#"{"level":"INFO","message":"settled","entity":"shop/order/1","sequence":9,"delivery":"7","source":"shop","outcome":"applied","HandlerMs":1000,"LagMs":42,"_aws":{}}"#;
         let one = told(line).unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn every_log_line_has_a_known_outcome() {
+    fn every_outcome_in_log_lines_is_known() {
         let lines = include_str!("../../../shared/src/telemetry/lines.txt").lines();
         let words: Vec<String> = lines.filter_map(|line| Some(OrderEvent::of_line(line, NOW)?.what)).collect();
         assert!(words.len() > 20, "{words:?}");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_combine() {
+    fn event_must_match_every_given_filter() {
         let some = |text: &str| Some(text.to_owned());
         let one = OrderEvent {
             what: "parked".into(),

@@ -191,25 +191,25 @@ mod tests {
     }
 
     #[test]
-    fn sequential_runs_are_clean() {
+    fn sequential_runs_pass_the_audit() {
         assert!(verdict(&[sent("1", 0), sent("2", 5)], &[run("1", 10, 20), run("2", 20, 30)]).is_clean());
     }
 
     #[test]
-    fn concurrent_runs_overlap_and_run_ahead() {
+    fn concurrent_runs_are_reported_as_overlapping() {
         let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("1", 10, 20), run("2", 15, 30)]);
         assert_eq!((verdict.overlaps.as_slice(), verdict.ran_ahead.as_slice()), (&["2".into()][..], &["2".into()][..]));
     }
 
     #[test]
-    fn reversed_runs_run_ahead() {
+    fn reversed_runs_are_reported_as_out_of_order() {
         let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("2", 10, 20), run("1", 20, 30)]);
         assert_eq!(verdict.ran_ahead, ["2"]);
         assert!(verdict.overlaps.is_empty());
     }
 
     #[test]
-    fn delivery_behind_a_group_waits_for_its_end() {
+    fn run_during_a_preceding_group_is_reported() {
         let with = |token, run: Run| Run { token: FencingToken(token), ..run };
         let of = |id, place, from| Run { sequence: Sequence(place), ..with(from, run(id, from, from + 10)) };
         let all = [sent("1", 0), sent("2", 5), sent("3", 8)];
@@ -219,12 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn simultaneous_deliveries_may_run_in_either_order() {
+    fn deliveries_sent_simultaneously_may_run_in_either_order() {
         assert!(verdict(&[sent("1", 0), sent("2", 0)], &[run("2", 10, 20), run("1", 20, 30)]).is_clean());
     }
 
     #[test]
-    fn unapplied_delivery_is_lost_and_reapplied_is_repeated() {
+    fn audit_reports_lost_and_repeated_deliveries() {
         let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("2", 10, 20), run("2", 20, 30)]);
         assert_eq!((verdict.lost.as_slice(), verdict.repeated.as_slice()), (&["1".into()][..], &["2".into()][..]));
     }

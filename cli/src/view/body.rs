@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_shown_as_they_were_sent() {
+    fn json_numbers_are_shown_as_sent() {
         let text = r#"{"id":9007199254740993,"huge":123456789012345678901234567890,"price":48.20,"e":1E400}"#;
         assert_eq!(node(text).compact(), text);
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_and_invalid_json_is_handled() {
+    fn deep_json_is_parsed_and_invalid_json_refused() {
         assert_eq!(Node::parse(b"id=1&name=x"), None);
         assert_eq!(Node::parse(b"\xff"), None);
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_workers_span_is_orphaned_until_take_over() {
+    fn span_of_dead_worker_is_marked_orphaned() {
         let mut taken_over = happening(90, 1, EventKind::TakenOver(FencingToken(2)));
         taken_over.sequence = None;
         let picture = Picture::of(
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn picture_totals_count_every_settlement() {
+    fn totals_count_each_settlement_outcome() {
         let of = |(sequence, settlement)| happening(sequence, sequence, EventKind::Settled(settlement));
         let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Parked, Settlement::Superseded];
         let happenings: Vec<OrderEvent> = (1..).zip(settlements).map(of).collect();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn long_keys_keep_their_end() {
+    fn long_key_is_truncated_at_the_start() {
         let entity = EntityKey::parse("shopify/order/450789469").unwrap();
         assert_eq!(label(&entity, 10), "…450789469");
         assert_eq!(label(&entity, 40), "shopify/order/450789469");

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_differing_in_ids_are_alike() {
+    fn errors_differing_only_in_numbers_are_grouped() {
         assert_eq!(alike("order 450789469 took 10000 ms: 503"), "order … took … ms: 503");
         let wants = |error: &str| Filter { error: Some(error.into()), ..Filter::default() };
         assert!(wants("order … took").takes(None, Some("order 1042 took 5 ms"), None));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_sorted_by_urgency_with_their_oldest() {
+    fn overview_groups_are_sorted_by_urgency() {
         let mut seen = Overview::default();
         seen.order(&order("shop/order/9").with(a::PENDING_SINCE, 7_u32), NOW);
         for row in [blocked("shop/order/1", 300, "no 1001"), blocked("shop/order/2", 200, "no 1002")] {

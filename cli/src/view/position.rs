@@ -67,14 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn position_is_the_last_four_digits() {
+    fn position_is_last_four_digits_of_sequence() {
         let shown = [3, 9_999, 10_000, 1_795_504_557_011].map(|number| marked(Sequence(number)));
         assert_eq!(shown, ["#3", "#9999", "#0000", "#7011"]);
         assert_eq!(Position(Sequence(1_795_504_550_042)).to_string(), "0042");
     }
 
     #[test]
-    fn typed_position_is_the_newest_sequence_that_fits() {
+    fn typed_position_means_newest_matching_sequence() {
         let up_to = |text: &str, newest| text.parse::<Named>().unwrap().up_to(Sequence(newest)).0;
         assert_eq!(up_to("7011", 1_795_504_557_013), 1_795_504_557_011);
         assert_eq!(up_to("#7011", 1_795_504_557_011), 1_795_504_557_011);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shown_position_fits_its_sequence_and_no_neighbour() {
+    fn shown_position_does_not_match_adjacent_sequence() {
         for number in [3, 9_999, 10_000, 1_795_504_557_011, u64::MAX] {
             let typed: Named = marked(Sequence(number)).parse().unwrap();
             assert!(typed.fits(Sequence(number)) && !typed.fits(Sequence(number - 1)), "{number}");

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn throughput_counts_window_by_source_with_lag() {
+    fn throughput_and_lag_are_counted_by_source() {
         let mut pace = Pace::until(NOW);
         let settled = [
             receipt(5, Settlement::Applied, ago(301)),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn spilled_receipts_count_or_mark_at_least() {
+    fn spilled_receipts_make_the_throughput_a_minimum() {
         let mut pace = Pace::until(NOW);
         pace.order(&order(&[receipt(9, Settlement::Applied, ago(10))], true));
         assert_eq!((pace.settled(), pace.is_at_least()), (1, true));

@@ -217,7 +217,7 @@ fn stack_outputs_name_tables_queue_and_sources() {
 }
 
 #[test]
-fn unusable_stack_is_explained() {
+fn error_says_why_stack_is_unusable() {
     let aws = Aws::start();
     let said = || {
         let refused = aws.ran("http://127.0.0.1:1", &["status", "--stack", "shop", "--region", "eu-central-1"]);

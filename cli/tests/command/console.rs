@@ -35,7 +35,7 @@ pub fn page_at(url: &str, path: &str) -> String {
 }
 
 #[test]
-fn consoles_of_two_processes_show_the_same() {
+fn separate_console_process_shows_local_orders() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");
@@ -55,7 +55,7 @@ fn consoles_of_two_processes_show_the_same() {
 }
 
 #[test]
-fn console_without_deployment_or_port_is_explained() {
+fn console_error_names_missing_deployment_or_taken_port() {
     let nothing = ran(&["console"]);
     assert!(!nothing.status.success());
     assert!(complained(&nothing).contains("which deployment? Give --local"), "{}", complained(&nothing));

@@ -146,7 +146,7 @@ fn stack_problems_are_reported_with_advice() {
 }
 
 #[test]
-fn alarm_topic_needs_usable_key_and_subscriber() {
+fn alarm_topic_key_and_subscribers_are_checked() {
     let stack = well();
     let aws = &stack.aws;
     let asked = || {
@@ -176,7 +176,7 @@ fn alarm_topic_needs_usable_key_and_subscriber() {
 }
 
 #[test]
-fn forbidden_check_names_its_permission() {
+fn forbidden_check_names_the_missing_permission() {
     let stack = well();
     for action in [
         "GetTopicAttributes",
@@ -294,7 +294,7 @@ fn missing_table_permissions_are_named() {
 
 /// Existing tables that the parameter `Tables` names may have any keys.
 #[test]
-fn tables_with_other_keys_are_wrong() {
+fn tables_with_unexpected_key_schema_are_reported() {
     let stack = well();
     let answered = |schema: Value, definitions: Value| {
         let table = json!({ "TableStatus": "ACTIVE", "KeySchema": schema, "AttributeDefinitions": definitions });
@@ -331,7 +331,7 @@ fn tables_with_other_keys_are_wrong() {
 }
 
 #[test]
-fn tables_without_the_stacks_key_get_a_warning() {
+fn tables_without_stack_kms_key_get_a_warning() {
     let stack = well();
     let wanted = "arn:aws:kms:eu-central-1:123456789012:key/mine";
     stack.deployed(&[("TableKeyArn", wanted)]);
@@ -360,7 +360,7 @@ fn tables_without_the_stacks_key_get_a_warning() {
 }
 
 #[test]
-fn local_run_gets_only_its_checks() {
+fn doctor_on_local_run_skips_aws_checks() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");

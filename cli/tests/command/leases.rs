@@ -67,7 +67,7 @@ fn program_is_killed_when_lease_is_lost() {
 }
 
 #[test]
-fn lost_lease_kills_what_program_started() {
+fn lost_lease_kills_child_processes_of_program() {
     let local = Local::start(&[]);
     let script = "sleep 100000 >/dev/null 2>&1 & echo $!; serializer lease release {target} {key} --why 'it hangs' \
                   >/dev/null; wait";
@@ -80,7 +80,7 @@ fn lost_lease_kills_what_program_started() {
 }
 
 #[test]
-fn program_reads_terminal_and_its_shell_afterwards() {
+fn shell_reads_terminal_after_program_under_lease() {
     let local = Local::start(&[]);
     let script = format!(
         "{} lease run {} {KEY} -- sh -c 'read first; echo program: $first'; read second; echo shell: $second",
@@ -91,7 +91,7 @@ fn program_reads_terminal_and_its_shell_afterwards() {
     command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(mut terminal) = command.spawn() else {
         // Writes past the test harness's output capture.
-        let _ = writeln!(std::io::stderr(), "not run: program_reads_terminal_and_its_shell_afterwards: no `script`");
+        let _ = writeln!(std::io::stderr(), "not run: shell_reads_terminal_after_program_under_lease: no `script`");
         return;
     };
     let mut input = terminal.stdin.take().expect("it is piped");
@@ -105,7 +105,7 @@ fn program_reads_terminal_and_its_shell_afterwards() {
 }
 
 #[test]
-fn printed_key_hash_finds_its_lease() {
+fn key_hash_from_lease_list_finds_the_lease() {
     let folder = folder();
     let file = folder.path().join("environment");
     let local = Local::start(&["--env-file", file.to_str().unwrap()]);

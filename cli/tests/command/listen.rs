@@ -106,14 +106,14 @@ fn listen_to_stack_prints_each_log_line_once() {
 }
 
 #[test]
-fn unknown_outcome_is_refused_with_the_nearest() {
+fn unknown_outcome_is_refused_with_nearest_suggestion() {
     let refused = complained(&ran(&["listen", "--local", "--outcome", "prked"]));
     assert!(refused.contains("'prked'") && refused.contains("similar value exists: 'parked'"), "{refused}");
     assert!(refused.contains("superseded, void, failed"), "{refused}");
 }
 
 #[test]
-fn unreadable_logs_are_explained() {
+fn listen_error_says_why_logs_are_unreadable() {
     let stack = Stack::start();
     stack.aws.deny("Logs_20140328.FilterLogEvents");
     let denied = complained(&stack.ran(&["listen"]));

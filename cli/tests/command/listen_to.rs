@@ -160,7 +160,7 @@ fn is_signed(post: &Post, secret: &str) -> bool {
 }
 
 #[test]
-fn delivery_is_posted_as_forwarded_newly_signed() {
+fn listen_posts_forwarded_request_with_new_signature() {
     // The first body is stored in parts, the second in one row.
     for padding in [900_000, 0] {
         let (url, posted) = endpoint::endpoint(|_, _| ok());
@@ -193,7 +193,7 @@ fn delivery_is_posted_as_forwarded_newly_signed() {
 }
 
 #[test]
-fn orders_are_posted_in_parallel_and_each_in_sequence() {
+fn orders_are_posted_in_parallel_deliveries_in_sequence() {
     let warehouse = Warehouse::start("handler = 'log'");
     for (id, order) in [("1", "1"), ("2", "1"), ("3", "1"), ("4", "2")] {
         warehouse.send(id, order, 0);
@@ -300,7 +300,7 @@ fn unanswered_request_is_repeated_twice() {
 }
 
 #[test]
-fn late_answer_counts_as_none() {
+fn answer_after_timeout_counts_as_no_answer() {
     let warehouse = Warehouse::start("handler = 'log'");
     warehouse.send("1", "1", 0);
     // The first request is answered after the second.
@@ -320,7 +320,7 @@ fn late_answer_counts_as_none() {
 }
 
 #[test]
-fn key_repeats_last_delivery() {
+fn pressing_r_posts_last_delivery_again() {
     let warehouse = Warehouse::start("handler = 'log'");
     let (url, posted) = endpoint::endpoint(|_, _| ok());
     let mut listening = warehouse.listen(&["--since", "5m", "--to", &format!("{url}/mine")]);
@@ -343,7 +343,7 @@ fn key_repeats_last_delivery() {
 }
 
 #[test]
-fn body_leaves_for_other_machines_only_when_agreed() {
+fn posting_to_another_machine_requires_yes() {
     // Nothing serves at port 1.
     let listen =
         |arguments: &[&str]| complained(&ran(&[&["listen", "--local=http://127.0.0.1:1", "--to"], arguments].concat()));
@@ -358,7 +358,7 @@ fn body_leaves_for_other_machines_only_when_agreed() {
 }
 
 #[test]
-fn missing_first_delivery_is_explained() {
+fn sequence_without_delivery_in_since_is_reported() {
     let warehouse = Warehouse::start("handler = 'log'");
     warehouse.send("1", "450789469", 0);
     let (url, _posted) = endpoint::endpoint(|_, _| ok());
@@ -383,7 +383,7 @@ fn recorded(upstream: &str) -> (String, Receiver<Post>) {
 }
 
 #[test]
-fn deliveries_of_stack_are_posted_in_sequence_by_reads_only() {
+fn listen_to_stack_posts_in_sequence_without_writes() {
     const SHOPIFY: &str = "shopify/order/450789469";
     let stack = Stack::start();
     for sample in ["shopify-orders-create.json", "shopify-refunds-create.json", "shopify-orders-paid.json"] {

@@ -10,7 +10,7 @@ use std::{
 use crate::running::{Local, complained, event, file, folder, printed, ran, serializer};
 
 #[test]
-fn data_folder_in_use_names_the_process() {
+fn data_folder_in_use_error_names_the_process() {
     let folder = folder();
     let data = folder.path().to_str().unwrap();
     let local = Local::start(&["--data", data]);
@@ -24,7 +24,7 @@ fn data_folder_in_use_names_the_process() {
 }
 
 #[test]
-fn file_without_worker_is_refused_at_once() {
+fn unusable_worker_file_is_refused_at_start() {
     let folder = folder();
     let text = file(&folder, "text", "no program");
     let quits = file(
@@ -103,7 +103,7 @@ fn at_work() -> (Local, TcpListener, tempfile::TempDir) {
 }
 
 #[test]
-fn second_interrupt_stops_at_once() {
+fn second_interrupt_stops_local_run_immediately() {
     let (mut local, _endpoint, _folder) = at_work();
     local.interrupt();
     let mut said = String::new();
@@ -136,7 +136,7 @@ fn stop_starts_no_further_delivery() {
 }
 
 #[test]
-fn demo_counts_the_dead_workers_start() {
+fn demo_counts_handler_start_of_killed_worker() {
     let played = ran(&["local", "--demo", "--plain", "--act", "killed"]);
     let shown = printed(&played);
     let row = shown.lines().find(|line| line.starts_with("shopify/order/8001 ")).expect("the order's row");

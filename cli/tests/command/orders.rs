@@ -53,7 +53,7 @@ fn plain(output: &Output) -> String {
 }
 
 #[test]
-fn hidden_characters_of_a_sender_are_escaped() {
+fn hidden_characters_from_senders_are_escaped() {
     let folder = folder();
     let (local, sequence) = hostile(&folder);
     let order = "custom/order/7\u{202e}8\u{2066}";
@@ -116,7 +116,7 @@ fn every_sample_is_accepted() {
 }
 
 #[test]
-fn send_finds_a_providers_samples() {
+fn send_with_provider_posts_that_providers_samples() {
     let local = Local::start(&[]);
     let sent = ran(&["send", "--to", &local.url, "--provider", "paypal"]);
     let lines: Vec<String> = printed(&sent).lines().map(str::to_owned).collect();
@@ -127,7 +127,7 @@ fn send_finds_a_providers_samples() {
 }
 
 #[test]
-fn rejected_send_names_its_secrets_and_no_order() {
+fn rejected_send_names_secrets_file_and_no_order() {
     let mut local = Local::start(&[]);
     let folder = folder();
     let forged = serializer::local::samples::SOURCES.replace("shopify-development-secret", "guessed");
@@ -144,7 +144,7 @@ fn rejected_send_names_its_secrets_and_no_order() {
 }
 
 #[test]
-fn send_skips_other_files() {
+fn send_skips_files_that_are_no_webhooks() {
     let local = Local::start(&[]);
     let sent = local.send(&["schedule.json", "wake-up.json", "shopify-orders-create.json"]);
     assert!(sent.status.success() && printed(&sent).starts_with("200 "), "{sent:?}");
@@ -168,7 +168,7 @@ fn send_continues_after_unknown_source() {
 
 /// The limit includes repeats whose receipts have left the order's row.
 #[test]
-fn show_prints_at_most_the_requested_settled() {
+fn show_limits_settled_deliveries_as_requested() {
     let mut local = Local::start(&[]);
     for _ in 0..30 {
         assert!(local.send(&["shopify-orders-create.json"]).status.success());
@@ -183,7 +183,7 @@ fn show_prints_at_most_the_requested_settled() {
 }
 
 #[test]
-fn show_prints_repeats_until_erased() {
+fn show_prints_repeats_until_order_is_erased() {
     let mut local = Local::start(&[]);
     for _ in 0..2 {
         assert!(local.send(&["shopify-orders-create.json"]).status.success());
@@ -221,7 +221,7 @@ fn show_names_a_paused_source() {
 }
 
 #[test]
-fn show_claims_no_pause_before_a_worker_sees_it() {
+fn show_says_workers_follow_new_pause_within_minute() {
     let folder = folder();
     let text = serializer::local::samples::SOURCES.to_owned();
     let sources = file(&folder, "sources.toml", &text);
@@ -236,7 +236,7 @@ fn show_claims_no_pause_before_a_worker_sees_it() {
 }
 
 #[test]
-fn rewound_deliveries_run_again_and_show_says_so() {
+fn show_reports_deliveries_run_again_by_rewind() {
     let mut local = Local::start(&[]);
     local.send(&["shopify-orders-create.json", "shopify-orders-paid.json"]);
     for _ in 0..2 {

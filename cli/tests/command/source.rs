@@ -87,7 +87,7 @@ fn source_lifecycle_never_prints_a_secret() {
 }
 
 #[test]
-fn impossible_source_change_is_explained() {
+fn refused_source_change_says_why() {
     let folder = folder();
     let path = file(&folder, "sources.toml", SHOP);
     let at = ["--sources", path.to_str().expect("a path in UTF-8")];
@@ -129,7 +129,7 @@ fn impossible_source_change_is_explained() {
 }
 
 #[test]
-fn local_run_rereads_document_and_prints_ignored() {
+fn local_run_rereads_document_and_prints_ignored_deliveries() {
     let folder = folder();
     let path = file(&folder, "sources.toml", SHOP);
     let mut local = Local::start(&["--sources", path.to_str().expect("a path in UTF-8")]);

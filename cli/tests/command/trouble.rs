@@ -319,7 +319,7 @@ fn show_hides_personal_data_and_keeps_numbers() {
 }
 
 #[test]
-fn commands_accept_the_positions_they_print() {
+fn printed_positions_are_accepted_as_arguments() {
     let mut trouble = Trouble::start();
     trouble.park("450789469", "1");
     let (_, sequence) = parked(&trouble)[0];
@@ -359,7 +359,7 @@ fn show_explains_missing_delivery() {
 }
 
 #[test]
-fn bulk_redrive_lists_first_and_continues() {
+fn bulk_redrive_lists_deliveries_before_any_change() {
     let mut trouble = Trouble::start();
     for (order, id) in [("450789469", "1"), ("450789470", "2"), ("450789469", "3"), ("450789469", "4")] {
         trouble.park(order, id);
@@ -410,7 +410,7 @@ fn bulk_redrive_lists_first_and_continues() {
 }
 
 #[test]
-fn bulk_verbs_list_targets_and_cost_before_they_ask() {
+fn bulk_commands_list_targets_and_cost_before_asking() {
     let mut trouble = Trouble::start();
     trouble.park("450789469", "1");
     trouble.block();

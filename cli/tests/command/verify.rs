@@ -58,7 +58,7 @@ fn is_valid((said, code): &(Value, Option<i32>)) -> bool {
 }
 
 #[test]
-fn verify_reports_content_and_signed_parts() {
+fn verify_reports_webhook_fields_and_signed_parts() {
     let mut headers = signed("shopify", "secret", &[], BODY.as_bytes());
     headers.extend(["X-Shopify-Topic: orders/create".to_owned(), "x-shopify-webhook-id:  7 ".to_owned()]);
     let (said, code) = verified("shopify", "secret", &headers, &["--secret", "next"], BODY.as_bytes());
@@ -70,7 +70,7 @@ fn verify_reports_content_and_signed_parts() {
 }
 
 #[test]
-fn verify_finds_signed_parts_by_provider() {
+fn verify_reports_the_providers_signed_parts() {
     let covered = |provider, secret, more: &[&str], headers: &[&str], body: &str| {
         let mut sent = signed(provider, secret, more, body.as_bytes());
         sent.extend(headers.iter().map(|header| (*header).to_owned()));
@@ -235,7 +235,7 @@ fn verify_derives_entity_from_template() {
 }
 
 #[test]
-fn undecidable_webhook_is_neither_valid_nor_invalid() {
+fn undecidable_verification_exits_with_code_2() {
     for (arguments, named) in [
         (&["--provider", "shopify", "--option", "tolerances=3"][..], "unknown field `tolerances`"),
         (&["--provider", "generic", "--option", "header=x"], "missing field `hash`"),
@@ -251,7 +251,7 @@ fn undecidable_webhook_is_neither_valid_nor_invalid() {
 }
 
 #[test]
-fn unsigned_url_is_reported_as_irrelevant() {
+fn verify_says_unsigned_url_makes_no_difference() {
     let headers = signed("shopify", "secret", &[], BODY.as_bytes());
     let arguments =
         ["verify", "--provider", "shopify", "--secret", "secret", "-H", &headers[0], "--url", "https://example.com/"];
@@ -260,7 +260,7 @@ fn unsigned_url_is_reported_as_irrelevant() {
 }
 
 #[test]
-fn url_token_is_verified_and_signs_nothing() {
+fn verified_url_token_signs_no_part_of_webhook() {
     let body =
         r#"{"resource_url":"https://ssapi.shipstation.com/orders?importBatch=8","resource_type":"ORDER_NOTIFY"}"#;
     let at = |provider, secret, url: &[&str]| verified(provider, secret, &[], url, body.as_bytes());
@@ -317,7 +317,7 @@ fn paypal() -> Vec<String> {
 }
 
 #[test]
-fn certificate_file_replaces_paypals() {
+fn certificate_file_replaces_paypals_fetched_certificate() {
     let file = key("cert_file", "certificate.pem");
     let verified = |id: &str, headers: &[String], body: &str| {
         verified("paypal", "ignored", headers, &["--option", id, "--option", &file], body.as_bytes())
@@ -340,7 +340,7 @@ fn certificate_file_replaces_paypals() {
 }
 
 #[test]
-fn public_key_file_replaces_adobes() {
+fn public_key_file_replaces_adobes_fetched_key() {
     let body = r#"{"id":"e-1","type":"com.adobe.commerce.observer.sales_order_save_commit_after","time":"2026-01-05T14:00:00Z","recipient_client_id":"CID","data":{"value":{"entity_id":"7"}}}"#;
     let signature = "rWXP6LygADgY9sYlRR3hreqzMS4cAUqwt0W+07EfE7IvRdO28XjGbT0XrEWvnz3j6PBc+/J3cMAqrCGr2uFk0N/CITPNomAKfvkOu7r9WhvXkvutVbm22TXPeTunme9AZGwJfcNxQqRE3hl3PVWwp2CVSimkPIDkcOEEF+MV46lUAHNb8hNTUJJ1Jdeu9lldgW1BR3LWKenvgUKlk8IPRTfAJBYRmbxm/7NsTfnAIdNEEPpTGKKc0HjxblWJ/i08MJCkFWsiTngWAIEwusPXrOG4N/sDhiQkyFHo33BFp3dyY5mvF+HmTZbJ6jE+g3Cm1IZdnmZbvl/2rxyk1a3pyA==";
     let headers = [
@@ -364,7 +364,7 @@ fn public_key_file_replaces_adobes() {
 }
 
 #[test]
-fn key_set_file_replaces_shipstations() {
+fn key_set_file_replaces_shipstations_fetched_keys() {
     let body = r#"{"resource_type":"API_TRACK","data":{"tracking_number":"1Z1"}}"#;
     let signature = "lv/EM8/1x5GCx5aP0+65Op35sT72FUyKAGG2lLhzNqFydgkfovvoHO1AZSmEcV1IyNvRuK9sEl2j2/CmABiN6UM6T+dfAXAvfE19TKirrEH931bySzTQgPmT9iVkxWUp3lS30QuNVBBAOzklYsSm/rHVm4fvRyk8aRw+m8xUD41KHehB8Z8DxrIFQBtRfY1VXytiySwx+8i6sFh1x46gFIA9P2xtCwmi7MmSTUMB7q9r5wPzINYJG9acfmQczj9Ph+zINeQqqad3Dg2DNyfdJHHW3G0FPknrMSUa+5P/TFibtR0pVceMpmz1Ktznu4AI4FNJ2LqyF5ZNBZLOCXxKLA==";
     let headers = |id: &str| {

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn leases_name_the_missing_variable() {
+    async fn lease_setup_error_names_the_missing_variable() {
         leases(&BASE).await.unwrap();
         // With the feature `credentials`, an access key need not be in a variable.
         let needed = if cfg!(feature = "credentials") { &[0, 2, 4][..] } else { &[0, 1, 2, 4] };
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn optional_variable_is_named_when_invalid() {
+    async fn invalid_optional_variable_is_named_in_the_error() {
         let refused = leases(&[BASE.as_slice(), &[("RETENTION_DAYS", "a month")]].concat()).await.unwrap_err();
         assert_eq!(refused, "RETENTION_DAYS: \"a month\" is not a whole number from 1 to 3650");
     }

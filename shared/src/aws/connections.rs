@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn server_error_closes_its_connection() {
+    async fn connection_is_closed_after_a_server_error() {
         let endpoint = Endpoint::start(|post| Reply::status(if post == 0 { 500 } else { 200 }).body(2)).await;
         let account = Account::local(endpoint.url(), endpoint.url());
         let dynamodb = account.dynamodb(&account.http_client());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn read_timeout_is_kept() {
+    async fn missing_response_fails_at_the_read_timeout() {
         let endpoint = Endpoint::start(|_| Reply::Never).await;
         let account = Account::local(endpoint.url(), endpoint.url());
         let limits = TimeoutConfig::builder().read_timeout(Duration::from_millis(20)).build();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn endpoints_equal_those_of_the_sdk() {
+    async fn computed_endpoints_equal_sdk_endpoints() {
         for region in ["eu-central-1", "us-east-2", "us-gov-west-1", "us-gov-east-1", "cn-north-1", "eusc-de-east-1"] {
             for (fips, dual_stack) in [(false, false), (true, false), (false, true), (true, true)] {
                 let variant = Variant { fips, dual_stack };
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn variant_follows_the_sdks_variables() {
+    fn endpoint_variant_is_read_from_sdk_variables() {
         let read = |set: &[(&str, &str)]| Variant::read(&set);
         assert_eq!(read(&[("AWS_USE_FIPS_ENDPOINT", "false")]), Variant::default());
         assert_eq!(read(&[("AWS_USE_FIPS_ENDPOINT", "True")]), Variant { fips: true, dual_stack: false });

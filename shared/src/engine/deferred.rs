@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn deferred_delivery_survives_its_message() {
+    fn deferred_delivery_round_trips_through_message() {
         for body in [vec![], b"{\"id\":7}".to_vec(), vec![b' '; LARGEST_BODY], noise(500_000)] {
             let incoming = incoming(body);
             let mut deferred = Deferred::of(&incoming, Trace::default()).unwrap();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn body_of_half_a_message_always_fits() {
+    fn body_of_half_the_message_limit_fits() {
         let longest = Incoming {
             entity: EntityKey::parse(&format!("s/{}", "o".repeat(500))).unwrap(),
             identity: Identity {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn pause_doubles_up_to_five_minutes() {
+    fn deferral_pause_doubles_up_to_five_minutes() {
         let mut deferred = Deferred::of(&incoming(vec![]), Trace::default()).unwrap();
         let mut pauses = Vec::new();
         for _ in 0..7 {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_delivery_is_reported_without_its_content() {
+    fn unreadable_delivery_is_reported_without_content() {
         let text = Deferred::of(&incoming(b"hush".to_vec()), Trace::default()).unwrap().text();
         let objection = |text: &str| match read(text) {
             Err(Unreadable::Delivery(reason)) => reason,
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_message_is_unreadable() {
+    fn message_of_unknown_format_is_unreadable() {
         let wake_up = WakeUp::of(&EntityKey::parse("n/a").unwrap());
         assert_eq!(read(&Message::from(wake_up.clone()).text()), Ok(Message::WakeUp(wake_up)));
         for text in ["", "not json", "{}", r#"{"entity":"no-namespace"}"#, "[1]"] {

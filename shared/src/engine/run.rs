@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn late_handler_is_not_begun() {
+    async fn handler_is_not_begun_after_cancellation() {
         for isolation in [Isolation::Thread, Isolation::Inline] {
             assert!(is_begun(isolation, true).await, "{isolation:?}");
             assert!(!is_begun(isolation, false).await, "{isolation:?}");

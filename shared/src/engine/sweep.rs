@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_dated_far_ahead_does_not_count() {
+    fn entity_with_claim_dated_far_ahead_is_woken() {
         let claimed = |at| EntityState { last_claim: Some(Nonce::from_parts(at, 1)), ..forgotten() };
         assert!(!needs_wake_up(&claimed(NOW), NOW));
         assert!(!needs_wake_up(&claimed(NOW + GRACE), NOW), "a clock may be ahead");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_dated_far_ahead_is_ended() {
+    fn entity_with_lease_dated_far_ahead_is_woken() {
         let empty = EntityState { tail: Sequence(1), ..forgotten() };
         let until = |ahead| EntityState { held: held(LeaseKind::Exclusive, NOW + ahead), ..empty.clone() };
         assert!(!needs_wake_up(&empty, NOW));

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn abandoned_thread_is_lost_until_it_ends() {
+    async fn abandoned_thread_counts_as_lost_until_finished() {
         let (threads, by) = (Threads::default(), Env::system());
         let (free, work) = stuck(&threads).await;
         assert_eq!(threads.lost(), 0);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn abandoned_work_is_never_begun() {
+    async fn work_abandoned_while_waiting_never_begins() {
         let task = Task { stage: Mutex::new(Stage::Waiting), lost: Threads::default().lost };
         assert_eq!(task.abandon(), Stage::Waiting);
         assert!(!task.begin());

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wake_up_is_retried_until_patience_ends() {
+    async fn refused_wake_up_is_retried_until_time_limit() {
         let (woken, sent, took) = woken(&[Some(false)], Duration::ZERO, SECOND).await;
         assert_eq!(woken, Err(QueueError::Unavailable("refused".into())));
         assert!((5..=9).contains(&sent.len()), "{}", sent.len());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silent_queue_costs_at_most_the_patience() {
+    async fn silent_queue_is_given_up_at_time_limit() {
         let (woken, sent, took) = woken(&[None], Duration::ZERO, SECOND / 2).await;
         assert_eq!((woken.is_err(), sent.len(), took), (true, 1, SECOND / 2));
     }

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn source_with_groups_needs_fitting_handler() {
+    fn source_with_groups_needs_handler_that_accepts_groups() {
         let check = |options: &str| {
             let sources = Sources::parse(&format!("[sources.shop]\nprovider = 'shopify'\n{options}\n")).unwrap();
             let handlers = Handlers::new().with("one", Either).with("many", Either);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn setup_offers_ready_made_handlers() {
+    async fn worker_setup_includes_ready_made_handlers() {
         let handlers = setup("printer").handlers().unwrap();
         for (name, is_ready) in [("log", true), ("forward", true), ("invoke", true), ("printer", false)] {
             assert_eq!(handlers.answers_to(name), is_ready, "{name}");

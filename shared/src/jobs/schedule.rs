@@ -278,27 +278,27 @@ mod tests {
     }
 
     #[test]
-    fn expression_uses_the_time_of_its_zone() {
+    fn cron_expression_uses_the_configured_time_zone() {
         let ticks = ticks(&berlin("0 3 * * *"), "2026-01-01T00:00:00Z", "2026-01-02T12:00:00Z");
         assert_eq!(ticks, ["2026-01-01T02:00:00Z", "2026-01-02T02:00:00Z"]);
     }
 
     #[test]
-    fn skipped_time_of_day_is_due_at_the_change() {
+    fn time_skipped_by_dst_is_due_at_change() {
         // Berlin goes from 02:00 to 03:00 on 29 March 2026, at 01:00 UTC.
         let ticks = ticks(&berlin("30 2 * * *"), "2026-03-28T00:00:00Z", "2026-03-30T12:00:00Z");
         assert_eq!(ticks, ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
     }
 
     #[test]
-    fn repeated_time_of_day_is_due_once() {
+    fn time_repeated_by_dst_is_due_once() {
         // Berlin goes from 03:00 to 02:00 on 25 October 2026, at 01:00 UTC.
         let ticks = ticks(&berlin("30 2 * * *"), "2026-10-24T00:00:00Z", "2026-10-26T12:00:00Z");
         assert_eq!(ticks, ["2026-10-24T00:30:00Z", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
     }
 
     #[test]
-    fn list_or_range_keeps_each_time_of_day() {
+    fn dst_change_keeps_each_listed_time_of_day() {
         // In spring 02:30 is due at 03:00. In autumn it is due once.
         let ticks_of = |expression, from, until| ticks(&berlin(expression), from, until);
         for (expression, spring, autumn) in [
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn search_from_repeated_hour_finds_both_neighbours() {
+    fn tick_search_within_repeated_hour_finds_adjacent_ticks() {
         let schedule = berlin("10,50 2,14 * * *");
         // The clock shows 02:20 for the second time. 02:50 was due before the clock was set back.
         let time = at("2026-10-25T01:20:00Z");
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn interval_is_due_in_both_repeated_hours() {
+    fn interval_is_due_in_both_dst_repeated_hours() {
         let autumn = ticks(&berlin("*/30 * * * *"), "2026-10-24T23:59:00Z", "2026-10-25T02:00:00Z");
         assert_eq!(autumn.len(), 5);
         let spring = ticks(&berlin("*/30 * * * *"), "2026-03-28T23:59:00Z", "2026-03-29T02:00:00Z");
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_find_the_same_ticks() {
+    fn forward_and_backward_search_find_the_same_ticks() {
         let expressions = [
             "30 2 * * *",
             "0 0 * * *",
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_counts_from_the_epoch() {
+    fn rate_schedule_counts_from_the_unix_epoch() {
         let schedule = Schedule::parse("every 5 minutes").unwrap();
         let ticks = ticks(&schedule, "2026-01-01T00:00:00Z", "2026-01-01T00:12:00Z");
         assert_eq!(ticks, ["2026-01-01T00:05:00Z", "2026-01-01T00:10:00Z"]);

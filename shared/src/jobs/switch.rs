@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn mixed_or_empty_job_names_are_refused() {
+    fn mixed_or_empty_jobs_variable_is_refused() {
         for text in ["a,-b", "on,a", "off,-a", ",", " , ", " ", "-", "-a,-"] {
             let refused = Switch::read(&[("JOBS", text)].as_slice()).unwrap_err().to_string();
             assert!(refused.starts_with("JOBS: is `on`, `off`"), "{refused}");

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn draining_worker_is_asked_to_yield_once() {
+    fn drain_is_asked_to_yield_unless_already_asked() {
         let drained = || held(LeaseKind::Drain, NOW + SECOND);
         assert!(asks(drained(), None));
         assert!(asks(drained(), Some(NOW)));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn free_lease_is_requested_after_deliveries_turn() {
+    fn free_lease_is_requested_once_delivery_turn_ends() {
         let waiting = |until| Acquired::Waiting { until, awaited: None };
         assert_eq!(wait_step(waiting(NOW + SECOND), NOW, None), WaitStep::StandBack(NOW + SECOND));
         for free in [waiting(NOW), Acquired::Empty, Acquired::Stopped] {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn read_row_shows_holder_or_turn() {
+    fn row_read_by_waiter_shows_holder_or_turn() {
         let seen = held(LeaseKind::Drain, NOW);
         assert_eq!(seen_row(Some(seen.clone()), NOW), Acquired::Held(seen.clone()));
         let free = EntityState { held: None, ..seen };

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_segments_give_the_estimate() {
+    fn read_cost_is_estimated_from_first_segments() {
         let row = |bytes: usize| Row::new().with("x", "x".repeat(bytes - 1));
         let mut read = Read::default();
         read.add(&[row(4096), row(1)]);

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_the_class_limit() {
+    fn retry_waits_double_up_to_failure_class_limit() {
         let policy = RetryPolicy::default();
         for (class, longest) in
             [(FailureClass::Failed, 600), (FailureClass::Unanswered, 900), (FailureClass::Unavailable, 300)]
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn each_class_ends_at_its_own_limit() {
+    fn each_failure_class_gives_up_at_own_limit() {
         let policy = RetryPolicy::default();
         for (class, limit, starts) in [
             (FailureClass::Failed, HOUR, 13..=25),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_limit_failed_starts_only() {
+    fn attempts_limit_applies_to_failed_starts_only() {
         let policy = RetryPolicy { attempts: Some(3), failed_for: Duration::MAX, ..RetryPolicy::default() };
         let gives_up = |class, attempts| policy.gives_up(class, attempts, SECOND);
         assert_eq!([2, 3].map(|attempts| gives_up(FailureClass::Failed, attempts)), [false, true]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_of_zero_gives_up_at_the_first_answer() {
+    fn retry_limit_zero_gives_up_after_first_failure() {
         let none = Duration::ZERO;
         let limits =
             RetryPolicy { failed_for: none, unanswered_for: none, unavailable_for: none, ..RetryPolicy::default() };
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_start_waits_the_requested_time() {
+    fn retry_after_failure_waits_the_requested_time() {
         let wait = |policy: RetryPolicy, asked| policy.wait(FailureClass::Failed, 40 * SECOND, asked, HOUR);
         let policy = RetryPolicy::default();
         assert_eq!([None, Some(SECOND)].map(|asked| wait(policy, asked)), [40 * SECOND, SECOND]);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn requested_wait_only_lengthens_the_backoff() {
+    fn requested_wait_never_shortens_unavailable_or_unanswered_backoff() {
         for class in [FailureClass::Unanswered, FailureClass::Unavailable] {
             let wait = |asked| RetryPolicy::default().wait(class, 40 * SECOND, asked, SECOND);
             let waits = [None, Some(SECOND), Some(HOUR)].map(wait);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_start_waits_as_long_as_it_took() {
+    fn retry_waits_as_long_as_unanswered_start_took() {
         let wait = |class| RetryPolicy::default().wait(class, SECOND, None, 30 * SECOND);
         assert_eq!((wait(FailureClass::Unanswered), wait(FailureClass::Unavailable)), (30 * SECOND, SECOND));
     }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_are_read_as_stored() {
+    fn retries_round_trip_through_stored_bytes() {
         let retries =
             Retries::default().after(FailureClass::Failed, SECOND).after(FailureClass::Unavailable, 3 * DAY).crashed();
         let stored = retries.to_stored().unwrap();
@@ -335,14 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn answer_resets_the_crash_count() {
+    fn handler_answer_resets_the_crash_count() {
         let crashed = Retries::default().crashed().crashed();
         assert_eq!(crashed.crashes, 2);
         assert_eq!(crashed.after(FailureClass::Unavailable, SECOND).crashes, 0);
     }
 
     #[test]
-    fn carried_wait_is_limited_to_the_age() {
+    fn inherited_wait_is_limited_to_delivery_age() {
         let carried =
             Retries::default().after(FailureClass::Failed, SECOND).after(FailureClass::Unavailable, 3 * DAY).carried();
         assert_eq!(

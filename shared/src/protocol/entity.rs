@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unicode_forms_of_a_text_are_one_key() {
+    fn composed_and_decomposed_unicode_are_one_key() {
         let composed = EntityKey::parse("café/order/1").unwrap();
         let decomposed = EntityKey::parse("cafe\u{301}/order/1").unwrap();
         assert_eq!(composed, decomposed);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_body_is_a_repeat_while_retried() {
+    fn equal_body_is_repeat_within_senders_retry_period() {
         let first = received("{}", 1000, 60);
         for (seconds, expected) in [(940, true), (1000, true), (1060, true), (1120, false), (880, false)] {
             let second = received("{}", seconds, 60);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_body_is_no_repeat_without_retries() {
+    fn equal_body_is_new_if_sender_never_retries() {
         let at = |millis| DeliveryId::from_body(b"{}").received(Timestamp::from_millis(millis), Duration::ZERO);
         assert!(is_repeat(&at(1000), &at(1000)), "one request");
         assert!(!is_repeat(&at(1001), &at(1000)));
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn redriven_delivery_has_no_adjacent_periods() {
+    fn redriven_delivery_is_compared_with_no_adjacent_period() {
         let identity =
             Identity { source: SourceName::parse("shop").unwrap(), delivery_id: received("{}", 1000, 60), redrive: 1 };
         assert_eq!(identity.adjacent_hashes().count(), 0);
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_own_id_has_no_adjacent_periods() {
+    fn delivery_with_senders_id_has_no_adjacent_periods() {
         let hash = DeliveryId::from_body(b"{}").0;
         for id in ["evt_1".to_owned(), "a~5".into(), hash.clone(), format!("{hash}~x"), format!("{hash}@5")] {
             let id = DeliveryId(id);
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_id_keeps_its_period() {
+    fn overlong_hash_id_is_repeat_in_adjacent_period() {
         let long = format!("{}/{}", "x".repeat(205), DeliveryId::from_body(b"{}"));
         let (first, second) = (received(&long, 1000, 60), received(&long, 1060, 60));
         assert!(first.0.len() <= DeliveryId::MAX_BYTES && is_repeat(&second, &first));
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn overlong_delivery_id_is_replaced_by_its_hash() {
+    fn overlong_delivery_id_is_replaced_by_a_hash() {
         let id = DeliveryId::new("x".repeat(300));
         assert!(id.as_str().starts_with("sha256:"));
         assert_ne!(id, DeliveryId::new("x".repeat(301)));

@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn growing_tokens_in_order_are_correct() {
+    fn growing_tokens_in_sequence_order_are_no_mistake() {
         let history = History::of(vec![receipt(2, 5, 20, 30), receipt(1, 4, 0, 10)]);
         assert_eq!(history, History { receipts: 2, ..History::default() });
     }
 
     #[test]
-    fn slow_group_is_no_overlap() {
+    fn deliveries_of_one_group_are_no_overlap() {
         let of_group = |sequence| receipt(sequence, 4, 0, 5000);
         let history = History::of(vec![of_group(1), of_group(2), of_group(3), receipt(4, 6, 5001, 9000)]);
         assert_eq!(history, History { receipts: 4, ..History::default() });
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_applied_twice_is_a_mistake() {
+    fn identity_applied_twice_is_reported_as_mistake() {
         let identity = Some(IdentityHash::from_bytes([7; 8]));
         let settled = |sequence, settlement| {
             let at = 10_000 * sequence;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn each_violation_is_reported() {
+    fn history_reports_older_token_overlap_and_equal_sequence() {
         let history = History::of(vec![receipt(1, 4, 0, 9000), receipt(2, 3, 100, 9500), receipt(2, 5, 9600, 9700)]);
         assert_eq!(
             history.mistakes,

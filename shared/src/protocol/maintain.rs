@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn second_try_has_the_outcome_of_the_first() {
+    fn repeated_write_has_outcome_of_first_try() {
         let table = MemoryTable::new();
         let entity = EntityKey::parse("shop/order/1").unwrap();
         let nonce = |number| Nonce::from_parts(NOW, number);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn late_hold_or_resume_changes_nothing() {
+    fn hold_or_resume_landing_late_changes_nothing() {
         let table = MemoryTable::new();
         let entity = EntityKey::parse("shop/order/1").unwrap();
         let state = || EntityState::parse(&read(&table, &entity_row(&entity)).unwrap()).unwrap();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_log_tells_who_when_why_and_outcome() {
+    fn operations_log_records_who_when_why_and_outcome() {
         let table = MemoryTable::new();
         let action = OperatorAction {
             entity: EntityKey::parse("shop/order/1").unwrap(),

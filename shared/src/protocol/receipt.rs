@@ -309,13 +309,13 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn parsing_arbitrary_receipt_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let read = Recent::from_stored(&Bytes::from(bytes.clone()));
             prop_assert!(read.is_none_or(|recent| recent.to_stored().unwrap().len() == bytes.len()));
         }
 
         #[test]
-        fn oldest_receipts_leave_the_row(receipts in receipts(), capacity in 1_usize..30) {
+        fn full_row_drops_the_oldest_receipts(receipts in receipts(), capacity in 1_usize..30) {
             let before = recent(receipts, 1);
             let expected: Vec<_> = before.next_beyond(capacity, 1).cloned().collect();
             let newest = Receipt { sequence: Sequence(before.receipts.len() as u64 + 1), ..before.receipts[0].clone() };
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn repeat_does_not_count_as_settled() {
+    fn receipt_of_a_repeat_identifies_no_repeat() {
         let hash = |byte| IdentityHash::from_bytes([byte; 8]);
         let one = |byte, settlement| Receipt {
             sequence: Sequence(0),

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn receipts_not_ending_at_head_are_refused() {
+    fn row_is_refused_unless_receipts_end_at_head() {
         for row in [fullest(64).with(a::HEAD, 1_799_999_999_998_u64), fullest(64).with(a::RECENT, Bytes::new())] {
             assert_eq!(EntityState::parse(&row), Err(CorruptRow::Attribute(a::RECENT)));
         }
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn sixth_family_drops_the_oldest_event_time() {
+    fn sixth_topic_family_drops_the_oldest_event_time() {
         let at = Timestamp::from_millis;
         let families = ["a", "b", "c", "d", "e"];
         let five = (1..).zip(families).fold(EventTimes::default(), |all, (time, family)| all.applied(family, at(time)));
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_too_far_ahead_is_not_valid() {
+    fn lease_expiring_too_far_ahead_is_not_valid() {
         let now = Timestamp::from_millis(1_000_000_000);
         let held = |expires_at| Held { holder: Nonce::from_parts(now, 1), kind: LeaseKind::Drain, expires_at };
         assert!(held(now + FARTHEST_EXPIRY).runs(now));

@@ -145,7 +145,7 @@ mod parent {
         }
 
         #[test]
-        fn fields_after_version_00_are_ignored() {
+        fn fields_of_later_traceparent_versions_are_ignored() {
             let later = GOOD.replacen("00", "cc", 1);
             for text in [later.clone(), format!("{later}-what the future brings"), format!("{later}-")] {
                 assert_eq!(Trace::parse(Some(&text)).text().as_deref(), Some(GOOD), "{text}");
@@ -187,7 +187,7 @@ mod parent {
             }
 
             #[test]
-            fn arbitrary_text_never_panics(text in "\\PC{0,80}", more in "[0-9a-f-]{0,70}") {
+            fn parsing_arbitrary_traceparent_never_panics(text in "\\PC{0,80}", more in "[0-9a-f-]{0,70}") {
                 for text in [text, more] {
                     if let Some(parent) = TraceParent::parse(&text) {
                         prop_assert!(parent.trace != 0 && parent.span != 0);

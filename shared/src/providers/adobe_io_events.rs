@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn family_is_the_observed_object() {
+    fn topic_family_is_the_observed_object() {
         for (topic, expected) in [
             ("com.adobe.commerce.observer.sales_order_save_commit_after", "sales_order"),
             ("observer.sales_order_shipment_save_after", "sales_order_shipment"),

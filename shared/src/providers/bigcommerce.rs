@@ -104,7 +104,7 @@ mod tests {
     /// is not text. The signature was made in Python: `base64(hmac(b"secret",
     /// b'msg_1.1767621700.{"data":1}', sha256))`.
     #[test]
-    fn secret_bytes_are_the_key() {
+    fn secret_text_is_used_undecoded_as_key() {
         let headers = [
             ("webhook-id", "msg_1"),
             ("webhook-timestamp", "1767621700"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn store_is_the_account() {
+    fn producer_store_is_the_senders_account() {
         let converted = r#"{"scope":"store/cart/converted","producer":"stores/abcde","created_at":1561486893,
                             "data":{"type":"cart","id":"d300","orderId":252}}"#;
         let described = tests::describe(&BIGCOMMERCE, &[], converted);

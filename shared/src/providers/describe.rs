@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn family_is_topic_without_last_word() {
+    fn topic_family_is_topic_without_last_word() {
         for (topic, expected) in [
             ("orders/create", "orders"),
             ("payment_intent.succeeded", "payment_intent"),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn topic_is_short_printable_and_never_empty() {
+    fn topic_is_truncated_printable_and_never_empty() {
         assert_eq!(topic(Some(" orders/create ")), "orders/create");
         assert_eq!(topic(Some("a\nb")), "ab");
         assert_eq!(topic(Some(&"é".repeat(200))), "é".repeat(128));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_value_is_skipped() {
+    fn empty_or_null_value_is_skipped() {
         let body = br#"{"order_id":"","payment_intent":null,"id":7}"#;
         assert_eq!(first(body, &["/order_id", "/payment_intent", "/id"]).as_deref(), Some("7"));
         assert_eq!(first(body, &["/order_id"]), None);

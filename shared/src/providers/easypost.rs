@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn published_event_belongs_to_a_batch() {
+    fn published_batch_event_has_the_batch_as_entity() {
         let described = tests::describe(&EasyPost, &[], BODY);
         assert_eq!((described.topic.as_str(), described.delivery_id.as_str()), ("batch.created", "evt_123..."));
         assert_eq!(described.entity.as_deref(), Some("batch/batch_123..."));

@@ -224,7 +224,7 @@ mod tests {
     /// The signature is that of Python's `hmac.new(b"secret", b"1767621700.{}",
     /// hashlib.sha1)`.
     #[test]
-    fn time_inside_signature_header_is_used() {
+    fn signed_time_is_read_from_signature_header() {
         let headers = [("x-signature", "t=1767621700, v1=2006471a8557144b3bd48dc69b48e101dfba60af")];
         assert_eq!(
             verify(&generic(STAMPED_INSIDE), &headers, b"{}", &["secret"], 1_767_621_700),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_header_is_malformed() {
+    fn unreadable_signature_header_is_malformed() {
         let refused = |options: &str, headers: &[(&str, &str)]| {
             verify(&generic(options), headers, b"{}", &["secret"], 1_767_621_700).unwrap_err()
         };
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn description_uses_the_configured_places() {
+    fn webhook_fields_are_read_from_configured_places() {
         let generic = generic(&format!(
             r#"{LIKE_GITHUB}
             delivery_id = ["x-delivery", "/event/id"]

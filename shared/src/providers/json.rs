@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_their_spelling() {
+    fn json_numbers_are_returned_as_spelled() {
         for number in
             ["9007199254740993", "123456789012345678901234567890", "-0", "1.10", "1e400", "18446744073709551616"]
         {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_unescaped() {
+    fn json_strings_are_unescaped() {
         let body = r#"{"plain":"a","escaped":"a\/\u00e9\n\ud83d\ude00","yes":true,"no":false,"empty":""}"#;
         assert_eq!(found(body, "/plain").as_deref(), Some("a"));
         assert_eq!(found(body, "/escaped").as_deref(), Some("a/é\n😀"));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_or_compound_value_is_none() {
+    fn pointer_to_missing_or_compound_value_finds_nothing() {
         let body = r#"{"null":null,"object":{},"array":[1],"string":"x"}"#;
         for at in
             ["", "/null", "/object", "/array", "/absent", "/string/x", "/array/-", "/array/1", "string", "/~", "/~2"]
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn index_with_sign_or_leading_zero_is_none() {
+    fn signed_or_zero_padded_pointer_index_finds_nothing() {
         assert_eq!(found("[[1,2],{\"01\":3}]", "/0/1").as_deref(), Some("2"));
         assert_eq!(found("[[1,2],{\"01\":3}]", "/1/01").as_deref(), Some("3"));
         for at in ["/00", "/01", "/+1", "/-1", "/", "/18446744073709551616"] {
@@ -213,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn last_of_duplicate_keys_wins() {
+    fn last_of_duplicate_json_keys_is_used() {
         assert_eq!(found(r#"{"a":{"id":1},"a":{"id":2},"\u0061":{"id":3}}"#, "/a/id").as_deref(), Some("3"));
         assert_eq!(found(r#"{"a":{"id":1},"a":null}"#, "/a/id"), None);
     }
 
     #[test]
-    fn invalid_json_has_no_values() {
+    fn pointer_into_invalid_json_finds_nothing() {
         for body in ["", "{", "{\"id\":1}x", "{\"id\":1,}", "{\"id\":01}", "{\"id\":1", "id=1", "{'id':1}"] {
             assert_eq!(found(body, "/id"), None, "{body}");
         }

@@ -215,7 +215,7 @@ mod tests {
 
     /// The published value is the check value of CRC-32/ISO-HDLC.
     #[test]
-    fn crc_matches_published_value() {
+    fn crc32_matches_the_published_check_value() {
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
         assert_eq!(crc32(b""), 0);
     }

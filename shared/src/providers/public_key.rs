@@ -187,7 +187,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn other_keys_are_not_rsa_keys() {
+    fn malformed_or_non_rsa_key_is_refused() {
         let ec = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n-----END PUBLIC KEY-----";
         for text in ["", "secret", ec, &PUBLIC[..200], &PUBLIC.replace("PUBLIC", "SECRET"), &PUBLIC.replace('M', "N")] {
             assert!(RsaKey::in_pem(text.as_bytes()).is_none(), "{text}");

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_path_must_be_plain() {
+    fn key_url_with_ambiguous_path_is_refused() {
         let address = |path: &str| Address::new("keys.example.com", path, "public_key_file").map(|at| at.to_string());
         let whole = "https://keys.example.com/prod/keys/pub-key-1_a.pem";
         assert_eq!(address("/prod/keys/pub-key-1_a.pem").as_deref(), Some(whole));

@@ -148,7 +148,7 @@ mod tests {
     ]}"#;
 
     #[test]
-    fn unfetched_key_is_requested_by_address() {
+    fn unfetched_key_error_names_the_key_url() {
         let headers = [(KEY, "of the RFC"), (TIME, "2026-01-05T14:00:01Z"), (SIGNATURE, "AAAA")].into_iter().collect();
         let request = Request { headers: &headers, body: b"{}" };
         let verified = Published::verify(&ShipStationV2, request, &[], &NoKeys, Timestamp::from_secs(1_767_621_601));

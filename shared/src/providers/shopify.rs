@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_header_family_takes_precedence() {
+    fn newer_shopify_header_names_take_precedence() {
         let headers = [("x-shopify-hmac-sha256", SIGNATURE), ("shopify-hmac-sha256", "AAAA")];
         assert_eq!(verify(&headers, &["shopify-development-secret"]), Err(Unverified::Mismatch));
         let headers = [("x-shopify-topic", "orders/create"), ("shopify-topic", "refunds/create")];
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn sample_keeps_its_header_family() {
+    fn signature_header_matches_the_samples_header_names() {
         let now = Timestamp::from_secs(0);
         let secret = Secret::new("shopify-development-secret");
         for (given, expected) in
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn other_topics_have_their_object_as_entity() {
+    fn topics_without_order_have_the_object_as_entity() {
         for (topic, body, expected) in [
             ("products/update", r#"{"id":7}"#, Some("products/7")),
             ("tender_transactions/create", r#"{"id":3,"order_id":null}"#, Some("tender_transactions/3")),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn global_id_is_reduced_to_its_number() {
+    fn shopify_global_id_is_reduced_to_the_number() {
         for (id, expected) in
             [("gid://shopify/Order/7", "7"), ("7", "7"), ("gid://shopify/Order/", "gid://shopify/Order/")]
         {

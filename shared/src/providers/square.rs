@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn published_signature_is_accepted_for_its_url_only() {
+    fn published_signature_is_accepted_only_for_signed_url() {
         assert_eq!(verify(URL, "asdf1234"), Ok(Verified::Delivery));
         for url in ["https://example.com/webhook/", "https://example.com/webhooks", "http://example.com/webhook", ""] {
             assert_eq!(verify(url, "asdf1234"), Err(Unverified::Mismatch), "{url}");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn object_without_order_is_its_own_entity() {
+    fn payment_without_order_is_the_entity() {
         let entity = |body: &str| tests::describe(&Square { url: URL.into() }, &[], body).entity;
         let payment =
             r#"{"type":"payment.created","data":{"type":"payment","id":"p1","object":{"payment":{"id":"p1"}}}}"#;

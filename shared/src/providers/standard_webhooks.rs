@@ -252,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn header_families_are_not_mixed() {
+    fn svix_and_webhook_headers_are_not_mixed() {
         let headers = [("webhook-id", ID), ("svix-timestamp", "1614265330"), ("svix-signature", GOOD)];
         let missing = Err(Unverified::Missing("webhook-timestamp".into()));
         assert_eq!(verify_at(&headers, &[SECRET], SIGNED_AT), missing);
     }
 
     #[test]
-    fn unreadable_header_is_malformed() {
+    fn unreadable_signature_header_is_malformed() {
         let good = [("webhook-id", ID), ("webhook-timestamp", "1614265330"), ("webhook-signature", GOOD)];
         for (headers, name) in [
             (vec![good[0], ("webhook-timestamp", "2021-02-25"), good[2]], "webhook-timestamp"),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_outside_base64_is_unusable() {
+    fn secret_not_in_base64_is_unusable() {
         let long = PUBLIC.replace("PUAX", "PUAXPUAX");
         for (secret, expected) in [
             (SECRET, true),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn entity_is_the_order_or_the_object() {
+    fn entity_is_order_else_object() {
         let entity = |body| described(&[], body).entity;
         assert_eq!(entity(r#"{"type":"order.shipped","data":{"order_id":7,"id":1}}"#).as_deref(), Some("order/7"));
         assert_eq!(entity(r#"{"type":"parcel.lost","data":{"order":{"id":"7"}}}"#).as_deref(), Some("order/7"));

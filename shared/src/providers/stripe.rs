@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_header_is_malformed() {
+    fn unreadable_signature_header_is_malformed() {
         for value in ["", "t=", &format!("v1={GOOD}"), &format!("t=now,v1={GOOD}"), &format!("t={SIGNED_AT},v1=x")] {
             assert_eq!(verify(value), Err(Unverified::Malformed(SIGNATURE.into())), "{value:?}");
         }
     }
 
     #[test]
-    fn forged_time_is_mismatch_not_stale() {
+    fn changed_signed_time_is_mismatch_not_stale() {
         assert_eq!(verify(&format!("t={},v1={GOOD}", SIGNED_AT - 9000)), Err(Unverified::Mismatch));
     }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn thin_event_belongs_to_its_related_object() {
+    fn thin_event_has_related_object_as_entity() {
         let thin = described(
             r#"{"id":"evt_2","object":"v2.core.event","type":"v1.billing.meter.error_report_triggered",
                 "created":"2026-01-05T14:00:00.250Z","related_object":{"id":"mtr_1","type":"billing.meter"}}"#,

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn any_secret_is_accepted_as_token() {
+    fn any_secret_is_accepted_as_url_token() {
         for query in ["token=secret", "a=b&token=secret", "token=secret&token=other", "token=s%65cret"] {
             assert_eq!(checked(query, &["former", "secret"]), Ok(()), "{query}");
         }
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn invalid_escape_is_left_unchanged() {
+    fn invalid_percent_escape_is_left_unchanged() {
         for (text, expected) in [("%41%4", "A%4"), ("%zz", "%zz"), ("%+f", "%+f"), ("a+b", "a+b"), ("%c3%a9", "é")] {
             assert_eq!(unescaped(text), expected.as_bytes());
         }
     }
 
     #[test]
-    fn binary_token_is_compared_as_bytes() {
+    fn binary_url_token_is_compared_as_bytes() {
         let secret = Secret::new("hex:ff00").decoded().unwrap();
         assert_eq!(query(&secret).as_deref(), Some("token=%FF%00"));
         let of = |query: &str| check(&Headers::default().with_query(query), std::slice::from_ref(&secret));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn key_is_secret_with_html_entities_decoded() {
+    fn html_entities_in_secret_are_decoded_for_key() {
         let headers = [("X-WC-Webhook-Signature", OF_DECODED)];
         for secret in ["a&amp;b&lt;&#039;&gt;&quot;", "a&b<'>\"", "a&#38;b&#0060;&#X27;&#62;&#x22;"] {
             assert_eq!(verify(&headers, BODY, &["old", secret]), Ok(Verified::Delivery), "{secret}");

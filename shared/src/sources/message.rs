@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_name_gets_the_nearest_and_the_list() {
+    fn unknown_name_error_suggests_nearest_and_lists_names() {
         const SHOP: &str = "[sources.shop]\nprovider = 'shopify'\nhandler = 'log'\n";
         for (document, expected) in [
             (
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn value_near_to_no_name_is_hidden() {
+    fn unrecognised_value_is_hidden_in_the_error() {
         for document in [
             "[sources.shop]\nprovider = 'hush-a-secret'\nhandler = 'log'",
             "[sources.shop]\nprovider = 'shopify'\nhandler = 'log'\non_failure = 'hush'",

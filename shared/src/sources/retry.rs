@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_above_thirty_days_is_refused() {
+    fn retry_limit_above_thirty_days_is_refused() {
         for name in ["for", "unanswered_for", "unavailable_for"] {
             assert!(policy(&format!("{name} = '30d'")).is_ok());
             let refused = policy(&format!("{name} = '31d'")).unwrap_err();

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn field_without_value_yields_no_key() {
+    fn template_field_without_value_yields_no_key() {
         let template = Template::parse("order/{/id}").unwrap();
         assert_eq!(template.fill("a topic", |_| None), None);
         assert_eq!(template.fill("a topic", |_| Some("".into())), None);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn field_with_topics_applies_only_to_them() {
+    fn template_field_applies_only_to_listed_topics() {
         let filled = |text: &str, topic: &str| {
             let template = Template::parse(text).unwrap();
             template.fill(topic, |field| Some(format!("<{field}>").into()))

@@ -119,7 +119,7 @@ mod tests {
     use crate::sources::shop;
 
     #[test]
-    fn star_matches_any_text() {
+    fn star_in_topic_pattern_matches_any_text() {
         for (pattern, fit, other) in [
             ("orders/create", &["orders/create"][..], &["orders/created", "orders", "Orders/create", ""][..]),
             ("orders/*", &["orders/create", "orders/", "orders/a/b"], &["orders", "draft_orders/create"]),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_topics_override_taken_ones() {
+    fn ignored_topics_override_taken_topics() {
         let both = shop("topics = { take = ['orders/*', 'refunds/create'], ignore = 'orders/edited' }").unwrap();
         let taken = |topic: &str| both.takes(topic);
         assert!(taken("orders/create") && taken("refunds/create"));

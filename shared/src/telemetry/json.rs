@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_is_valid_json_for_any_text() {
+    fn log_line_is_valid_json_for_any_text() {
         let mut line = Json::new(Level::INFO, "said", Timestamp::from_millis(7));
         for text in ["", "plain", "a \"b\" \\ c", "line\nbreak\u{1}", "größer"] {
             line.text(&format!("name {}", text.len()), text);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_is_counted_by_source() {
+    fn accepted_metric_is_counted_by_source() {
         let parsed = declared(&[(Metric::FailedWakeUps, 1), (Metric::Accepted, 1)]);
         let directives = [directive(&json!([["source"]]), &["Accepted"]), directive(&json!([[]]), &["FailedWakeUps"])];
         assert_eq!(parsed["_aws"]["CloudWatchMetrics"], json!(directives));

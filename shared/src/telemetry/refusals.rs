@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn first_refusal_is_logged_at_once_others_together() {
+    fn first_refusal_is_logged_immediately_others_are_summed() {
         let mut refusals = Refusals::default();
         let (mut lines, mut reported) = (0, 0);
         for second in 0..60 {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_source_names_hide_no_configured_source() {
+    fn refusals_of_unknown_sources_hide_no_configured_source() {
         let mut refusals = Refusals::default();
         for _ in 0..1000 {
             refusals.refused(None, Refusal::UnknownSource, None, at(0));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_allowed_failures_is_reported_at_once() {
+    fn reaching_half_the_failure_limit_is_reported_immediately() {
         let mut refusals = Refusals::default();
         let refuse = |refusals: &mut Refusals| {
             let counted = refusals.refused(Some(&shop()), Refusal::NotVerified, Some(5), at(0));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn get_request_counts_as_no_failure() {
+    fn get_request_does_not_count_as_failure() {
         let mut refusals = Refusals::default();
         for _ in 0..8 {
             assert!(!refusals.refused(Some(&shop()), Refusal::NotPosted, Some(5), at(0)).is_near_limit);

@@ -198,7 +198,7 @@ fn all_lines() -> String {
 
 /// Filters and dashboards depend on the text of these lines.
 #[test]
-fn log_lines_of_all_events_are_unchanged() {
+fn log_lines_of_all_events_match_the_snapshot() {
     let (logged, expected) = (all_lines(), include_str!("lines.txt"));
     for (number, (logged, expected)) in logged.lines().zip(expected.lines()).enumerate() {
         assert_eq!(logged, expected, "line {}", number + 1);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unknown_issuer_is_looked_up_among_others_once() {
+    async fn unknown_issuer_loads_fallback_roots_once() {
         let (own, strange) = (certificate(), certificate());
         let proxy = Endpoint::start_tls(&own, |_| Reply::status(200)).await;
         let stranger = Endpoint::start_tls(&strange, |_| Reply::status(200)).await;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn known_issuer_loads_no_other_roots() {
+    async fn known_issuer_loads_no_fallback_roots() {
         let own = certificate();
         let server = Endpoint::start_tls(&own, |_| Reply::status(200)).await;
         let config = Arc::new(trusting(store(&own), || panic!("the others are asked")));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_certificate_errors_load_no_other_roots() {
+    async fn certificate_for_other_name_loads_no_fallback_roots() {
         let elsewhere = rcgen::generate_simple_self_signed(["aws.example".to_owned()]).unwrap();
         let server = Endpoint::start_tls(&elsewhere, |_| Reply::status(200)).await;
         let config = Arc::new(trusting(store(&elsewhere), || panic!("the others are asked")));

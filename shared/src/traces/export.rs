@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trace_id_begins_with_the_second() {
+    fn trace_id_begins_with_current_unix_second() {
         let env = Env::system();
         let ids = Ids { random: RandomIdGenerator::default(), env: env.clone() };
         let second = |id: &TraceId| u32::from_be_bytes(id.to_bytes()[..4].try_into().unwrap());

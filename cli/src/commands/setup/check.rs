@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn check_refuses_what_workers_refuse() {
+    fn check_refuses_documents_that_workers_refuse() {
         assert_eq!(check(serializer::local::samples::SOURCES, 60), Ok(()));
         let slow =
             "[sources.shop]\nprovider = 'shopify'\nsecrets = ['hidden']\nhandler = 'mine'\nhandler_timeout = '65s'\n";

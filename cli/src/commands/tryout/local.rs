@@ -522,7 +522,7 @@ mod tests {
     use clap::Parser;
 
     #[test]
-    fn stop_names_the_work_it_waits_for() {
+    fn stop_message_names_orders_with_running_handlers() {
         let orders = ["a/1", "a/2", "a/3", "a/4", "a/5"].map(str::to_owned);
         let stopping = super::stopping(&orders);
         assert!(
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_values_are_quoted_for_every_reader() {
+    fn env_file_values_are_quoted_or_refused() {
         let line = |value| super::assignment("A", value).map_err(|error| error.to_string());
         for (value, quoted) in [
             ("http://127.0.0.1:9000/x", "http://127.0.0.1:9000/x"),
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn printed_lines_parse_as_command_lines() {
+    fn printed_command_lines_can_be_parsed() {
         let sources = super::Sources::parse(super::samples::SOURCES).expect("the samples' own");
         let brought = super::at_hand("no-folder", &sources);
         assert!(brought.starts_with("--provider "), "{brought}");
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn jobs_option_requires_a_scheduler() {
+    async fn jobs_option_without_scheduler_is_refused() {
         let asked = crate::command::Arguments::try_parse_from(["serializer", "local", "--demo", "--jobs", "on"]);
         let crate::command::Command::Local(local) = asked.expect("it is well formed").command else { panic!("local") };
         let error = local.run(None).await.expect_err("there is none");

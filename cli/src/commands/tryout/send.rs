@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answer_without_order_is_reported() {
+    fn send_describes_each_server_answer() {
         let said = |status, body: &str| line(status, &serde_json::from_str(body).unwrap_or_default(), body);
         assert_eq!(said(200, r#"{"accepted":3,"entity":"a/b"}"#), "200 a/b accepted as #3");
         assert_eq!(

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_and_options_split_at_first_separator() {
+    fn header_or_option_is_split_at_first_separator() {
         let pair = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
         assert_eq!(header("X-Time: 10:30 "), pair("x-time", "10:30"));
         assert_eq!(option("signed=a={body}"), pair("signed", "a={body}"));

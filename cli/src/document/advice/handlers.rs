@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn handlers_of_own_worker_are_listed() {
+    fn custom_handlers_are_listed_in_a_note() {
         assert_eq!(advice(&["log"]), []);
         let listed = advice(&["totals", "log", "mails"]);
         let [(Weight::Note, text)] = &listed[..] else { panic!("{listed:?}") };

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelled_topic_is_warned_about() {
+    fn topic_in_wrong_notation_is_warned_about() {
         for (provider, topic, right) in [
             ("shopify", "ORDERS_CREATE", "`orders/create`"),
             ("shopify", "orders.*", "`orders/"),
@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn unknown_topic_is_noted_with_known_ones() {
+    fn note_on_unknown_topic_lists_known_topics() {
         let [(weight, text)] = advice("shopify", "{ ignore = 'baskets/*' }").try_into().unwrap();
         assert_eq!(weight, Weight::Note);
         assert!(text.contains("`baskets/*`") && text.contains("`customers/"), "{text}");
     }
 
     #[test]
-    fn misspelt_topic_is_noted_with_its_neighbour() {
+    fn note_on_misspelt_topic_suggests_nearest_topic() {
         for (misspelt, meant) in
             [("oders/*", "orders/*"), ("orders/crate", "orders/create"), ("oders/paid", "orders/paid")]
         {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn taken_and_ignored_topic_is_warned_about() {
+    fn topic_both_taken_and_ignored_is_warned_about() {
         let [(weight, text)] =
             advice("shopify", "{ take = ['orders/*', 'refunds/*'], ignore = 'orders/*' }").try_into().unwrap();
         assert_eq!(weight, Weight::Warning);

@@ -164,7 +164,7 @@ fn reference_and_parser_have_the_same_fields() {
 }
 
 #[test]
-fn exactly_the_required_fields_are_required() {
+fn only_missing_required_fields_are_refused() {
     for (table, field) in every_field() {
         let without = read(&document(table, field.name, None));
         match field.absent {
@@ -178,7 +178,7 @@ fn exactly_the_required_fields_are_required() {
 }
 
 #[test]
-fn explicit_default_changes_nothing() {
+fn explicit_default_equals_absent_field() {
     let mut defaults = 0;
     for (table, field) in every_field() {
         let Absent::Is(default) = field.absent else { continue };

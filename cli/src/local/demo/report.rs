@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn redriven_delivery_is_reported_apart() {
+    fn report_mentions_redriven_delivery_separately() {
         let shown = |put_back: &[&str]| {
             let report = ActReport { orders: vec![order(put_back)], verdict: Verdict::default() };
             console::strip_ansi_codes(&report.to_string()).lines().skip(2).collect::<Vec<_>>().join("\n")

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xml_answer_is_parsed_to_elements() {
+    fn xml_response_is_parsed_to_elements() {
         let text = r#"<?xml version="1.0"?><a:R xmlns="x"><L><member><K> one </K><V>1 &lt; 2 &amp;&#x21;</V></member><member><K>two</K><V/></member></L></a:R>"#;
         let root = Element::parse(text).unwrap();
         let pairs = root.pairs(&["L"], ["K", "V"]);

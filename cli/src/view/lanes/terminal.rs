@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_fit_the_terminal() {
+    fn lane_lines_fit_the_terminal_width() {
         for width in [24, 40, 80, 200] {
             for line in lines(&picture(3), width, 30) {
                 assert!(measure_text_width(&line) <= width.max(NARROWEST_AXIS + 12), "{width}: {line}");
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn lanes_fit_the_terminals_height() {
+    fn lanes_beyond_terminal_height_are_counted() {
         let lines = lines(&picture(300), 80, 20);
         assert_eq!(lines.len(), 20);
         assert!(lines[18].contains("and 282 more orders"), "{}", lines[18]);
     }
 
     #[test]
-    fn lane_shows_waiting_then_the_named_delivery() {
+    fn lane_shows_waiting_time_before_named_delivery() {
         console::set_colors_enabled(false);
         let lines = lines(&picture(1), 80, 30);
         assert!(lines[0].contains("···"), "{}", lines[0]);

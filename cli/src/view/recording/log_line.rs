@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_without_recorded_acceptance_keeps_its_name() {
+    fn log_line_names_delivery_without_recorded_acceptance() {
         let story = EventRecorder::new(Env::system());
         story.call("d", "made");
         let line = |sequence, outcome| {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn handler_output_is_shown_and_metrics_are_not() {
+    fn handler_output_is_printed_and_metrics_are_hidden() {
         let story = EventRecorder::new(Env::system());
         assert_eq!(story.record_line("a/1 orders/paid under token 5"), ParsedLine::Printed);
         assert_eq!(

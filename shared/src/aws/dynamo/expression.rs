@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_name_shares_its_placeholder() {
+    fn repeated_attribute_name_shares_one_placeholder() {
         let mut expression = Expression::default();
         let condition =
             expression.condition(&Condition::All(vec![Condition::exists("token"), Condition::equal("token", 7_u64)]));

@@ -74,7 +74,7 @@ fn single_poison_order_opens_no_breaker() {
 }
 
 #[test]
-fn success_resets_the_failures() {
+fn success_resets_the_breakers_failure_count() {
     let mut clocked = Clocked::default();
     for number in [1, 2] {
         clocked.run(number, 0.0, StartResult::Unwell);
@@ -107,7 +107,7 @@ fn breaker_admits_one_probe_after_its_wait() {
 }
 
 #[test]
-fn last_failed_order_probes_only_if_alone() {
+fn last_failed_order_probes_if_no_other_comes() {
     let mut clocked = Clocked::opened();
     clocked.pass(5.0);
     assert!(matches!(clocked.admit(3), Admission::NotNow { wait, .. } if wait == Duration::from_secs(5)));
@@ -160,7 +160,7 @@ fn failed_probe_doubles_the_wait() {
 }
 
 #[test]
-fn breaker_stays_open_as_long_as_a_probe_takes() {
+fn breaker_stays_open_for_the_failed_starts_duration() {
     let mut clocked = Clocked::default();
     let starts: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
     clocked.pass(10.0);
@@ -169,7 +169,7 @@ fn breaker_stays_open_as_long_as_a_probe_takes() {
 }
 
 #[test]
-fn refused_starts_have_jitter() {
+fn wait_of_refused_start_is_jittered() {
     let mut clocked = Clocked::opened();
     let waits =
         [0.0, 0.5, 0.999].map(|fraction| match clocked.breaker.admit(&order(4), clocked.now, LIMIT, fraction) {
@@ -181,7 +181,7 @@ fn refused_starts_have_jitter() {
 }
 
 #[test]
-fn hanging_starts_refuse_further_ones() {
+fn three_hanging_starts_refuse_further_starts() {
     let mut clocked = Clocked::default();
     let hanging: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
     assert!(clocked.is_admitted(4), "they have only just begun");
@@ -193,7 +193,7 @@ fn hanging_starts_refuse_further_ones() {
 }
 
 #[test]
-fn single_hanging_order_refuses_no_other() {
+fn single_hanging_order_delays_no_other_order() {
     let mut clocked = Clocked::default();
     clocked.start(1);
     for number in 2..=50 {
@@ -203,7 +203,7 @@ fn single_hanging_order_refuses_no_other() {
 }
 
 #[test]
-fn slow_successful_handler_is_not_refused() {
+fn starts_of_slow_successful_handler_are_admitted() {
     let mut clocked = Clocked::default();
     clocked.run(0, 3.0, StartResult::Success);
     let mut running = std::collections::VecDeque::new();
@@ -230,7 +230,7 @@ fn timeout_after_a_freeze_is_not_counted() {
 }
 
 #[test]
-fn each_source_has_its_own_breaker() {
+fn each_source_has_a_separate_breaker() {
     let breakers = Breakers::default();
     let [hung, well] = ["hung", "well"].map(|name| SourceName::parse(name).unwrap());
     for number in 1..=3 {
@@ -242,7 +242,7 @@ fn each_source_has_its_own_breaker() {
 }
 
 #[test]
-fn dropped_probe_frees_its_place() {
+fn dropped_probe_lets_another_probe_start() {
     let breakers = Breakers::default();
     let source = SourceName::parse("hung").unwrap();
     let admit = |number, now| breakers.admit(&source, &order(number), now, LIMIT, 0.0);
@@ -256,7 +256,7 @@ fn dropped_probe_frees_its_place() {
 }
 
 #[test]
-fn hanging_starts_among_successes_refuse_none() {
+fn hanging_starts_among_successes_open_no_breaker() {
     let mut clocked = Clocked::default();
     for number in 1..=5 {
         clocked.start(number);
@@ -268,7 +268,7 @@ fn hanging_starts_among_successes_refuse_none() {
 }
 
 #[test]
-fn failed_and_hanging_order_counts_once() {
+fn order_that_failed_and_hangs_counts_once() {
     let mut clocked = Clocked::default();
     clocked.run(1, 0.0, StartResult::Unwell);
     for number in [1, 2] {

@@ -173,14 +173,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_or_absent_query_is_empty() {
+    fn null_or_absent_query_string_is_empty() {
         for event in ["{}", r#"{"rawQueryString":null}"#, r#"{"rawQueryString":""}"#] {
             assert_eq!(serde_json::from_str::<Request>(event).unwrap().raw_query_string, "", "{event}");
         }
     }
 
     #[test]
-    fn compression_is_found_among_other_codings() {
+    fn compressed_content_encoding_is_detected_in_a_list() {
         let found = |value: &str| {
             let headers = BTreeMap::from([("content-encoding".to_owned(), value.to_owned())]);
             Request { headers, ..Request::default() }.compression().map(str::to_owned)

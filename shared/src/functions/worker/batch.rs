@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn wake_ups_of_one_entity_are_one_job() {
+    fn wake_ups_of_one_entity_are_handled_together() {
         let a = EntityKey::parse("n/a").unwrap();
         let batch = Batch::sort([
             message("1", r#"{"entity":"n/a"}"#, 1),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_with_differing_tokens_give_none() {
+    fn merged_wake_ups_with_differing_tokens_carry_no_token() {
         let a = EntityKey::parse("n/a").unwrap();
         let of = |bodies: &[&str]| Batch::sort(bodies.iter().map(|body| message("1", body, 1))).token(&a);
         let (seven, eight, none) =

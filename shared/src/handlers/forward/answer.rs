@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn any_2xx_is_done() {
+    fn any_2xx_status_is_done() {
         for status in [200, 201, 202, 204, 299] {
             assert_eq!(judged(status, Some("60")), Outcome::Done, "{status}");
         }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn error_quotes_start_of_the_answer() {
+    fn error_quotes_start_of_endpoint_response() {
         let judged = |status| judge(status, &HeaderMap::new(), "no such order", NOW, 0.0);
         let error = |status: u16| format!("the endpoint answered {status}: no such order");
         assert_eq!(judged(StatusCode::GONE), Outcome::Reject(error(410)));

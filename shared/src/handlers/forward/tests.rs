@@ -111,7 +111,7 @@ fn requested(delivery: &Delivery) -> http::HeaderMap {
 }
 
 #[test]
-fn headers_without_a_value_are_absent() {
+fn headers_without_value_are_not_sent() {
     let headers = requested(&delivery("7", "shop/order/7"));
     for absent in ["serializer-superseded", "serializer-run-before", "serializer-deferred-until"] {
         assert!(!headers.contains_key(absent), "{absent}: {:?}", headers.get(absent));
@@ -150,7 +150,7 @@ async fn rewound_delivery_gets_new_webhook_id() {
 }
 
 #[test]
-fn sender_content_type_never_marks_a_list() {
+fn forged_group_content_type_is_not_forwarded() {
     let sent = |content_type: &str| {
         let incoming = delivery("7", "shop/order/7").redriven(Timestamp::from_secs(2));
         let incoming = Incoming { content_type: Some(content_type.into()), ..incoming };
@@ -343,7 +343,7 @@ async fn long_answer_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn endless_answer_body_changes_no_outcome() {
+async fn endless_response_body_does_not_change_outcome() {
     let endpoint = Endpoint::start(|_| Reply::status(200).body_never_sent(10)).await;
     assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Done);
 }

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn function_answer_becomes_the_outcome() {
+    fn function_result_becomes_the_handler_outcome() {
         assert_eq!(returned(r#"{"outcome": "done"}"#), Outcome::Done);
         assert_eq!(returned(r#"{"outcome": "done", "after": null, "error": null, "more": [1]}"#), Outcome::Done);
         assert_eq!(returned(r#"{"outcome": "retry", "error": "no stock\n"}"#), Outcome::retry("no stock"));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_answer_is_retried_and_not_quoted() {
+    fn invalid_function_result_is_retried_and_not_quoted() {
         for (body, reason) in [
             ("", "it is empty"),
             ("null", "it is null"),

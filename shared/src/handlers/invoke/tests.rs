@@ -54,7 +54,7 @@ async fn event(endpoint: &mut Endpoint) -> Value {
 }
 
 #[tokio::test]
-async fn call_has_every_field_and_is_signed() {
+async fn lambda_request_has_every_field_and_signature() {
     let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
     let delivery = delivery("größe 1%", "{ \"id\":\t7 }\n");
     assert_eq!(orders(&endpoint).handle(&delivery, &within(TIME)).await.unwrap(), Outcome::Done);
@@ -93,7 +93,7 @@ async fn call_has_every_field_and_is_signed() {
 }
 
 #[tokio::test]
-async fn group_is_one_call() {
+async fn group_is_sent_in_one_lambda_call() {
     let mut endpoint = Endpoint::start(|_| Reply::of(br#"{"outcome": "retry", "after": 7}"#)).await;
     let group = Deliveries::detached(["1", "2", "3"].map(|id| delivery(id, "{}")));
     let answered = orders(&endpoint).handle_all(group, &within(TIME)).await.unwrap();
@@ -116,7 +116,7 @@ async fn binary_body_is_sent_in_base64() {
 }
 
 #[tokio::test]
-async fn id_changes_only_when_delivery_is_rewound() {
+async fn delivery_id_in_event_changes_only_after_rewind() {
     let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
     let invoke = orders(&endpoint);
     let mut ids = Vec::new();

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_fields_take_no_space_in_the_row() {
+    fn absent_fields_are_not_stored_in_the_row() {
         let said = incoming(Vec::new());
         let silent =
             Incoming { provider: None, family: said.topic.clone(), event_time: None, content_type: None, ..said };
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_is_stored_only_with_otel() {
+    fn trace_is_stored_only_with_otel_feature() {
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let named = |trace: Option<&str>| {
             let incoming = incoming(Vec::new());

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn body_that_is_not_json_is_located() {
+    fn json_error_in_body_names_line_and_column() {
         assert_eq!(refused("{\"id\": 1,\n x}"), "the body is not JSON: key must be a string at line 2 column 2");
         assert!(refused("").starts_with("the body is not JSON: EOF while parsing a value"), "{}", refused(""));
     }

@@ -47,7 +47,7 @@ fn fail<'a>(lease: &'a Lease, seen: &EntityState, attempts: u32, retries: Retrie
 }
 
 #[test]
-fn claim_owes_no_wake_up_before_a_retry() {
+fn claim_before_a_due_retry_owes_no_wake_up() {
     let state = state(&claimed(1));
     let owes = |last_error: Option<&str>, retry_at| {
         let last_error = last_error.map(str::to_owned);
@@ -61,7 +61,7 @@ fn claim_owes_no_wake_up_before_a_retry() {
 }
 
 #[test]
-fn claim_owes_a_wake_up_behind_an_overdue_hand_over() {
+fn claim_after_overdue_hand_over_owes_a_wake_up() {
     let (lease, _, row) = held(LeaseKind::Drain, 1);
     let due = NOW + LENGTH;
     let handed_over = state(&after(&HandOver { lease: &lease, suspected: false, due }, &row));
@@ -72,7 +72,7 @@ fn claim_owes_a_wake_up_behind_an_overdue_hand_over() {
 }
 
 #[test]
-fn only_the_retry_wake_up_counts_behind_a_fail() {
+fn claim_after_a_fail_owes_no_wake_up() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let fail = fail(&lease, &seen, 0, Retries::default().after(FailureClass::Unavailable, LENGTH));
     let failed = state(&after(&fail, &row));
@@ -84,7 +84,7 @@ fn only_the_retry_wake_up_counts_behind_a_fail() {
 }
 
 #[test]
-fn fail_restarts_the_count_of_vanished_holders() {
+fn fail_of_suspect_restarts_vanished_holder_count() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let suspect = row.with(a::SUSPECT, 7_u32);
     let fail = fail(&lease, &seen, 0, Retries::default());
@@ -94,7 +94,7 @@ fn fail_restarts_the_count_of_vanished_holders() {
 
 /// Retries are carried over if a delivery is parked because its destination was unavailable.
 #[test]
-fn settle_clears_the_retries_unless_they_are_carried() {
+fn settle_clears_retries_except_an_inherited_wait() {
     let (lease, seen, row) = held(LeaseKind::Drain, 2);
     let retries = Retries::default().after(FailureClass::Failed, LENGTH).after(FailureClass::Unavailable, LENGTH);
     let row = row.with(a::RETRIES, retries.to_stored().unwrap()).with(a::LAST_ERROR, "out of order");
@@ -115,7 +115,7 @@ fn settle_clears_the_retries_unless_they_are_carried() {
 }
 
 #[test]
-fn retries_count_only_beside_an_error() {
+fn retries_without_last_error_are_read_as_none() {
     let retries = Retries::default().after(FailureClass::Failed, LENGTH);
     let row = claimed(1).with(a::RETRIES, retries.to_stored().unwrap());
     assert_eq!(state(&row).retries, Retries::default());
@@ -123,7 +123,7 @@ fn retries_count_only_beside_an_error() {
 }
 
 #[test]
-fn sequence_with_any_tombstone_is_void() {
+fn refused_tombstone_write_finds_tombstone_or_delivery() {
     let entity = entity();
     let void = Void { entity: &entity, sequence: Sequence(7), purge_at: NOW };
     let marker = evaluate(&void.write(), None).expect("it lands").expect("a row");
@@ -133,7 +133,7 @@ fn sequence_with_any_tombstone_is_void() {
 }
 
 #[test]
-fn lost_last_settle_is_recognised_by_the_settled_delivery() {
+fn unanswered_settle_and_release_is_recognised_by_head() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let decision = decision(&seen, &lease);
     let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at: None };
@@ -156,7 +156,7 @@ fn lost_last_settle_is_recognised_by_the_settled_delivery() {
 }
 
 #[test]
-fn refused_commit_is_retried_only_for_a_hold() {
+fn commit_is_retried_only_if_refused_by_hold() {
     let (lease, seen, row) = held(LeaseKind::Drain, 3);
     let decision = decision(&seen, &lease);
     let settle = Settle { lease: &lease, decision: &decision, now: NOW, length: LENGTH, hands_over: false };
@@ -174,7 +174,7 @@ fn refused_commit_is_retried_only_for_a_hold() {
 }
 
 #[test]
-fn lost_fail_is_recognised_by_token_and_attempts() {
+fn unanswered_fail_is_recognised_by_token_and_attempts() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let retries = Retries::default().after(FailureClass::Failed, LENGTH);
     let fail = fail(&lease, &seen, 2, retries);
@@ -190,7 +190,7 @@ fn lost_fail_is_recognised_by_token_and_attempts() {
 }
 
 #[test]
-fn lost_block_is_recognised_by_token_and_reason() {
+fn unanswered_block_is_recognised_by_token_and_reason() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let block = Block { lease: &lease, sequence: seen.next(), reason: BlockReason::Expired };
     let own = after(&block, &row);
@@ -202,7 +202,7 @@ fn lost_block_is_recognised_by_token_and_reason() {
 }
 
 #[test]
-fn lost_retry_is_recognised_by_the_ended_wait() {
+fn unanswered_retry_now_is_recognised_by_ended_wait() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let waiting = after(&fail(&lease, &seen, 1, Retries::default()), &row);
     let seen = state(&waiting);
@@ -216,7 +216,7 @@ fn lost_retry_is_recognised_by_the_ended_wait() {
 }
 
 #[test]
-fn lost_rewind_is_recognised_by_holder_and_head() {
+fn unanswered_rewind_is_recognised_by_holder_and_head() {
     let (lease, _, row) = held(LeaseKind::Exclusive, 3);
     let settled = further(&row, a::HEAD, 3);
     let seen = state(&settled);
@@ -229,7 +229,7 @@ fn lost_rewind_is_recognised_by_holder_and_head() {
 }
 
 #[test]
-fn lost_skip_is_recognised_by_its_receipt() {
+fn unanswered_skip_is_recognised_by_receipt_token() {
     let (lease, seen, row) = held(LeaseKind::Exclusive, 3);
     let decision = decision(&seen, &lease);
     let skip = Skip { lease: &lease, decision: &decision, seen: &seen, now: NOW, purge_at: None };
@@ -250,7 +250,7 @@ fn lost_skip_is_recognised_by_its_receipt() {
 proptest! {
     /// A commit relies on the prediction, because its reply does not return the row.
     #[test]
-    fn settle_predicts_the_row_it_leaves(
+    fn predicted_row_equals_row_after_settle(
         claims in 1_u64..4,
         fails in any::<bool>(),
         asked in any::<bool>(),

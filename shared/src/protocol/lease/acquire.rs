@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn past_or_distant_turn_delays_nobody() {
+    fn turn_past_or_far_ahead_delays_no_acquire() {
         let (state, now) = (state(&claimed(1)), NOW);
         let turn = |turn_until| deliveries_turn(&EntityState { turn_until, ..state.clone() }, now);
         let moment = Duration::from_millis(1);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn vanished_drain_costs_an_attempt_or_a_suspicion() {
+    fn take_over_counts_attempt_or_suspicion_of_vanished_drain() {
         let head = NOW.as_millis();
         let charged = |row: &Row| {
             let after = taken_over(row, LeaseKind::Drain);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn exclusive_empty_or_ending_holder_costs_nothing() {
+    fn exclusive_empty_or_ending_lease_counts_no_attempt() {
         let drained = held(LeaseKind::Drain, 3);
         let tail = drained.number(a::TAIL).expect("a tail");
         let rows = [
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_of_clock_a_minute_ahead_is_respected() {
+    fn lease_from_clock_a_minute_ahead_is_respected() {
         let minute = Duration::from_secs(60);
         let taken_over = |ahead: Duration| {
             let row = held(LeaseKind::Drain, 3).with(a::EXPIRES_AT, (NOW + LONGEST_LEASE + ahead).as_millis());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_may_start_when_its_wait_ends() {
+    fn drain_is_granted_once_the_wait_has_ended() {
         let row = held(LeaseKind::Drain, 1).with(a::HANDOVER, 1_u32);
         let state = EntityState { held: None, ..state(&row) };
         let (until, awaited) = (NOW + LENGTH, Some(state.token));

@@ -19,7 +19,7 @@ fn assert_recognised_only_while_free(end: &impl Operation<Outcome = Ended>, row:
 }
 
 #[test]
-fn lost_release_is_recognised_by_the_token() {
+fn unanswered_release_is_recognised_by_the_token() {
     let (lease, _, row) = held(LeaseKind::Drain, 1);
     assert_recognised_only_while_free(
         &HandOver { lease: &lease, suspected: false, due: Timestamp::from_millis(5) },
@@ -31,7 +31,7 @@ fn lost_release_is_recognised_by_the_token() {
 }
 
 #[test]
-fn lost_renewal_is_recognised_by_the_token() {
+fn unanswered_renewal_is_recognised_by_the_token() {
     let (lease, _, row) = held(LeaseKind::Drain, 1);
     let renew = Renew { lease: &lease, now: NOW + LENGTH / 3, length: LENGTH };
     let landed = after(&renew, &row);
@@ -43,7 +43,7 @@ fn lost_renewal_is_recognised_by_the_token() {
 }
 
 #[test]
-fn lease_id_is_parsed_from_its_text() {
+fn lease_id_is_parsed_from_displayed_text() {
     let id = held(LeaseKind::Exclusive, 1).0.id();
     assert_eq!(id.to_string().parse(), Ok(id.clone()));
     let (nonce, entity) = (id.holder.as_str(), id.entity());

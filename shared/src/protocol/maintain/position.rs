@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_segment_has_a_turn_within_an_hour() {
+    fn every_sweep_segment_is_due_within_an_hour() {
         let mut turn = SweepTurn::first(TICK);
         let mut segments = Vec::new();
         for minute in 0..60 {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn missed_minutes_are_caught_up_at_once() {
+    fn segments_of_missed_minutes_are_due_at_once() {
         let mut turn = SweepTurn::first(TICK);
         turns(&mut turn, TICK);
         assert_eq!(turns(&mut turn, TICK + 10 * TURN), 10);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn outage_of_days_is_followed_by_one_pass() {
+    fn sweep_after_days_of_outage_makes_one_pass() {
         let mut turn = SweepTurn::first(TICK);
         turns(&mut turn, TICK);
         let days = TICK + Duration::from_secs(3 * 86_400);
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn late_tick_finds_nothing_due() {
+    fn late_tick_finds_no_segment_due() {
         let mut turn = SweepTurn::first(TICK + TURN);
         turns(&mut turn, TICK + TURN);
         assert!(!turn.is_due(TICK));
     }
 
     #[test]
-    fn position_is_read_as_written() {
+    fn sweep_position_is_read_as_written() {
         let turn = SweepTurn { number: 77, after: Some("shop/order/1".into()), due: TICK };
         let position = Position { turn, nonce: Nonce::from_parts(TICK, 1) };
         let write = AdvancePosition { seen: None, to: &position }.write();

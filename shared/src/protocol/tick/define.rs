@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn definition_needs_a_free_row_as_seen() {
+    fn job_is_defined_only_if_free_and_unchanged() {
         let entity = job_entity(&"x".repeat(LONGEST_NAME)).unwrap();
         let seen = JobState::parse(&free()).unwrap();
         let define =

@@ -190,7 +190,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn long_result_is_cut_and_read() {
+    fn long_job_result_is_truncated_to_the_limit() {
         let state = JobState::parse(&fullest()).unwrap();
         let result = state.last_result.unwrap();
         assert_eq!(result.to_stored().len(), LAST_RESULT_BYTES);
@@ -199,7 +199,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn lease_has_expired_a_minute_after_its_end() {
+    fn job_lease_expires_a_minute_late() {
         let expires = Timestamp::from_millis(TIME);
         let state = JobState::parse(&fullest()).unwrap();
         assert!(!state.has_expired(expires + (CLOCKS_APART - Duration::from_millis(1))));

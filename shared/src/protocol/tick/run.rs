@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_completion_is_recognised_by_token_and_tick() {
+    fn unanswered_completion_is_recognised_by_token_and_tick() {
         let held = fullest().with(a::EXPIRES_AT, TIME + 30_000);
         let Ok(Started::Granted(lease, _)) = start(time(1), time(1))
             .judge(Written::Landed(Some(held.with(a::HOLDER, start(time(1), time(1)).request.holder.as_str()))))
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_give_up_is_recognised_by_the_next_token() {
+    fn unanswered_give_up_is_recognised_by_next_token() {
         let seen = JobState::parse(&fullest()).unwrap();
         let give_up = GiveUpTick { seen: &seen, tick: time(1), now: time(60_000) };
         let after = evaluate(&give_up.write(), Some(&fullest())).unwrap().unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_start_is_recorded_held_or_free() {
+    fn refused_tick_start_says_recorded_held_or_free() {
         // The tick recorded last is that of TIME.
         let judged = |tick, row: Option<Row>| start(tick, time(1)).judge(Written::Refused(row)).unwrap();
         let job = |row: Row| JobState::parse(&row).unwrap();

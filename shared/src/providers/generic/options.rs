@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn generic_source_needs_only_three_options() {
+    fn generic_source_requires_only_three_options() {
         let generic: Generic = toml::from_str(LEAST).unwrap();
         assert_eq!(generic.options.signed, "{body}");
         assert_eq!(generic.time, None);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn place_is_header_or_pointer() {
+    fn value_location_is_header_or_json_pointer() {
         assert_eq!(ValueLocation::parse("X-Topic"), Ok(ValueLocation::Header("x-topic".into())));
         assert_eq!(ValueLocation::parse("/a~1b/0"), Ok(ValueLocation::Pointer("/a~1b/0".into())));
         for text in ["", "a/b", "x topic", "/a~2", "é"] {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn single_place_needs_no_list() {
+    fn single_value_location_needs_no_list() {
         let places = |toml: &str| toml::from_str::<GenericOptions>(&format!("{LEAST}{toml}")).unwrap().entity;
         assert_eq!(places("entity = '/id'"), places("entity = ['/id']"));
         assert_eq!(places("entity = ['/order/id', '/id']").len(), 2);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn template_is_text_and_placeholders() {
+    fn signed_template_is_parsed_to_text_and_placeholders() {
         let signed = Signed::parse("v0:{timestamp}:{header:X-Id}{body}!").unwrap();
         let expected = [
             Part::Text("v0:".into()),

@@ -47,7 +47,7 @@ fn split<'a>(row: &Row, value: &'a str) -> (&'a str, &'a str) {
 }
 
 #[test]
-fn each_configured_secret_verifies() {
+fn webhook_signed_with_any_configured_secret_verifies() {
     for (row, headers, [own, other]) in signed() {
         for secrets in [&[own.clone()][..], &[own.clone(), other.clone()], &[other.clone(), own.clone()]] {
             assert_eq!(row.verify(&headers, BODY, secrets), ACCEPTED, "{}", row.name);
@@ -56,7 +56,7 @@ fn each_configured_secret_verifies() {
 }
 
 #[test]
-fn other_secret_or_none_is_refused() {
+fn webhook_without_a_matching_secret_is_refused() {
     for (row, headers, [own, other]) in signed() {
         assert_eq!(row.verify(&headers, BODY, &[other]), Err(Mismatch), "{}", row.name);
         assert_eq!(row.verify(&headers, BODY, &[]), Err(Mismatch), "{}", row.name);
@@ -69,7 +69,7 @@ fn other_secret_or_none_is_refused() {
 }
 
 #[test]
-fn changed_body_is_refused_where_signed() {
+fn changed_body_is_refused_if_body_is_signed() {
     for (row, headers, secrets) in signed() {
         let expected = if row.signs_body { Err(Mismatch) } else { ACCEPTED };
         let mut changed = BODY.to_vec();
@@ -81,7 +81,7 @@ fn changed_body_is_refused_where_signed() {
 }
 
 #[test]
-fn stale_or_future_time_is_refused_where_signed() {
+fn stale_or_future_time_is_refused_if_signed() {
     for (row, headers, secrets) in signed() {
         let request = Request { headers: &headers, body: BODY };
         let seconds = NOW.as_millis() / 1000;
@@ -151,7 +151,7 @@ fn missing_signed_header_is_named() {
 /// one has no effect. A gateway may join them with commas. Then only a header that is a list
 /// can still be read.
 #[test]
-fn first_of_repeated_headers_counts() {
+fn first_of_repeated_headers_is_verified() {
     for (row, headers, name, value, secrets) in in_a_header() {
         let all = |signatures: [&str; 2]| -> Headers {
             let others = headers.iter().filter(|(held, _)| *held != name);
@@ -167,7 +167,7 @@ fn first_of_repeated_headers_counts() {
 }
 
 #[test]
-fn header_names_ignore_case() {
+fn header_names_are_matched_case_insensitively() {
     for (row, headers, secrets) in signed() {
         for change in [str::to_uppercase, str::to_lowercase] as [fn(&str) -> String; 2] {
             let changed: Headers = headers.iter().map(|(name, value)| (change(name), value)).collect();

@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[test]
-fn every_named_provider_exists() {
+fn every_listed_provider_name_exists() {
     for name in NAMES {
         assert_eq!(by_name(name).is_some(), name != "generic", "{name}");
         assert_eq!(rule_of(name).is_some(), name != "generic", "{name}");
@@ -23,7 +23,7 @@ fn every_named_provider_exists() {
 }
 
 #[test]
-fn examples_and_rule_lines_agree_with_code() {
+fn documented_entity_examples_agree_with_code() {
     for name in NAMES {
         let (Some(provider), Some(rule)) = (by_name(name), rule_of(name)) else { continue };
         for example in rule.examples {
@@ -37,7 +37,7 @@ fn examples_and_rule_lines_agree_with_code() {
 }
 
 #[test]
-fn url_is_refused_unless_signed() {
+fn url_option_is_refused_unless_url_is_signed() {
     for name in NAMES {
         let (Some(provider), Some(rule)) = (by_name(name), rule_of(name)) else { continue };
         assert_eq!(provider.with_url(Some("https://example.com/")).is_ok(), rule.facts.signed.url, "{name}");
@@ -45,7 +45,7 @@ fn url_is_refused_unless_signed() {
 }
 
 #[test]
-fn every_table_has_source_topic_and_id() {
+fn every_provider_documents_source_topic_and_delivery_id() {
     for name in NAMES {
         let Some(rule) = rule_of(name) else { continue };
         let places = rule.reads.topic.iter().chain(rule.reads.account).chain(rule.reads.event_time);
@@ -61,7 +61,7 @@ fn every_table_has_source_topic_and_id() {
 }
 
 #[test]
-fn failure_limits_match_the_page() {
+fn failure_limits_match_the_providers_page() {
     let mut known = 0;
     for name in NAMES {
         let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
@@ -77,7 +77,7 @@ fn failure_limits_match_the_page() {
 }
 
 #[test]
-fn providers_without_retries_match_the_page() {
+fn providers_without_retries_match_the_providers_page() {
     let mut never = Vec::new();
     for name in NAMES {
         let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
@@ -88,7 +88,7 @@ fn providers_without_retries_match_the_page() {
 }
 
 #[test]
-fn challenge_parameters_match_the_page() {
+fn challenge_parameters_match_the_providers_page() {
     let mut asked = Vec::new();
     for name in NAMES {
         let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
@@ -238,7 +238,7 @@ fn any_published_headers() -> impl Strategy<Value = Headers> {
 
 proptest! {
     #[test]
-    fn other_headers_do_not_break_verification(
+    fn unrelated_headers_do_not_break_verification(
         others in any_headers(),
         body in prop::collection::vec(any::<u8>(), 1..200),
     ) {
@@ -254,7 +254,7 @@ proptest! {
     }
 
     #[test]
-    fn any_usable_secret_verifies_what_it_signs(body in any::<Vec<u8>>(), text in "\\PC{1,80}") {
+    fn signature_made_with_any_usable_secret_verifies(body in any::<Vec<u8>>(), text in "\\PC{1,80}") {
         for (row, _) in of_any_secret() {
             let secret = Secret::new(text.clone());
             if row.provider().objection(&secret).is_none() {
@@ -265,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn flipped_bit_is_refused(
+    fn body_with_a_flipped_bit_is_refused(
         body in prop::collection::vec(any::<u8>(), 1..200),
         bytes in prop::collection::vec(1_u8.., 1..100),
         at in any::<prop::sample::Index>(),
@@ -318,7 +318,7 @@ proptest! {
     }
 
     #[test]
-    fn request_handling_never_panics(
+    fn providers_never_panic_on_arbitrary_requests(
         headers in any_headers(),
         query in any_query(),
         body in any_body(),

@@ -201,7 +201,7 @@ impl Provider for BuiltIn {
 }
 
 #[test]
-fn every_provider_has_a_row_matching_its_facts() {
+fn every_provider_has_test_row_matching_documented_facts() {
     for name in NAMES {
         let is_apart = APART.iter().any(|(apart, why)| *apart == name && !why.is_empty());
         assert_ne!(ROWS.iter().any(|row| row.name == name), is_apart, "{name} has no row here, or two");

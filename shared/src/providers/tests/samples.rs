@@ -164,7 +164,7 @@ fn every_provider_has_described_samples() {
 }
 
 #[test]
-fn every_sample_verifies_at_its_time() {
+fn every_sample_verifies_at_the_signing_time() {
     for name in deliveries() {
         assert_eq!(sample(&name).verify(), Ok(Verified::Delivery), "{name}");
     }
@@ -193,7 +193,7 @@ fn every_sample_is_described_as_expected() {
 
 /// Code outside this project signed the samples. So equal headers show that `sign` is right.
 #[test]
-fn signing_each_sample_reproduces_its_headers() {
+fn signing_each_sample_reproduces_the_signature_headers() {
     for name in deliveries() {
         let Sample { source, headers, body, at } = sample(&name);
         assert_eq!(source.query().unwrap_or_else(|| headers.query().to_owned()), headers.query(), "{name}");
@@ -213,7 +213,7 @@ fn signing_each_sample_reproduces_its_headers() {
 /// A request with a changed field is refused if the provider's facts describe the field as
 /// signed, and accepted otherwise.
 #[test]
-fn fields_described_as_signed_are_tamperproof() {
+fn changing_a_field_described_as_signed_breaks_verification() {
     // More than the tolerance of any sample source.
     let long = Duration::from_secs(200 * 365 * 86_400).as_millis() as u64;
     let mut unsigned_headers = 0;
@@ -247,14 +247,14 @@ fn fields_described_as_signed_are_tamperproof() {
 }
 
 #[test]
-fn every_ping_sample_is_a_ping() {
+fn every_ping_sample_is_recognised_as_ping() {
     for name in PINGS {
         assert_eq!(sample(name).verify(), Ok(Verified::Ping), "{name}");
     }
 }
 
 #[test]
-fn wake_up_sample_is_for_shopify_order() {
+fn wake_up_sample_names_the_shopify_samples_order() {
     let event: serde_json::Value = serde_json::from_str(&read("wake-up.json")).unwrap();
     let record = &event["Records"][0];
     assert_eq!(record["eventSource"], "aws:sqs");

@@ -205,7 +205,7 @@ mod tests {
     const AMPLE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn failing_collector_is_left_alone_for_a_while() {
+    async fn failing_collector_gets_no_spans_during_pause() {
         let case = Case::new(Sampler::AlwaysOn);
         case.now(Reaction::Refuses);
         assert_eq!(case.sends(AMPLE).await, (1, 0));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn past_deadline_is_ignored() {
+    async fn past_invocation_deadline_does_not_stop_export() {
         let case = Case::new(Sampler::AlwaysOn);
         drop(case.tracer.build(SpanBuilder::from_name("one")));
         case.outbox.invoked(Timestamp::from_millis(600_000));

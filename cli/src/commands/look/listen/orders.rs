@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn order_waits_for_its_answer_and_others_do_not() {
+    fn unanswered_delivery_delays_only_the_same_order() {
         let mut orders = Orders::default();
         orders.accepted(&key("a/1"), None, Sequence(7), false);
         orders.accepted(&key("a/1"), None, Sequence(9), false);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn repeat_precedes_waiting_deliveries_of_its_order() {
+    fn delivery_posted_again_precedes_waiting_deliveries() {
         let incoming = Incoming {
             entity: key("a/1"),
             identity: Identity {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn past_deliveries_are_counted_until_answered() {
+    fn deliveries_before_listening_are_counted_until_answered() {
         let mut orders = Orders::default();
         orders.accepted(&key("a/1"), None, Sequence(9), true);
         orders.accepted(&key("b/1"), None, Sequence(3), false);

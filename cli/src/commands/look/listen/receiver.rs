@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_addresses_are_this_machine() {
+    fn only_loopback_urls_count_as_local() {
         let is_loopback = |url: &str| is_loopback(&url.parse().unwrap());
         for url in [
             "http://localhost:3000/a",

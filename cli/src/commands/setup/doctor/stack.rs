@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_may_not_take_all_concurrency() {
+    fn worker_concurrency_must_leave_some_for_ingest() {
         let verdict = |all, unreserved, workers, ingest| enough(all, unreserved, workers, ingest).verdict;
         assert_eq!(verdict(1000, 1000, 50, 0), Verdict::Ok);
         assert_eq!(verdict(10, 10, 50, 0), Verdict::Wrong);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn suggested_concurrency_passes_its_own_check() {
+    fn suggested_worker_concurrency_passes_the_check() {
         for unreserved in 4..2000 {
             for ingest in [0, 50] {
                 let workers = suitable(unreserved, ingest);
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_is_compared_with_response_date() {
+    fn clock_ahead_of_response_date_gets_a_warning() {
         let now = |seconds: u64| Timestamp::from_secs(1_795_248_000 + seconds);
         let told = |at| clock(Some("Sat, 21 Nov 2026 08:00:00 GMT"), at);
         assert_eq!(told(now(2)).verdict, Verdict::Ok);
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn function_with_zero_reserved_concurrency_is_stopped() {
+    fn zero_reserved_concurrency_is_reported_as_wrong() {
         let active = json!({ "State": "Active", "LastUpdateStatus": "Successful" });
         assert_eq!(running("f", "f", &active, None).verdict, Verdict::Ok);
         assert_eq!(running("f", "f", &active, Some(0)).verdict, Verdict::Wrong);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_applied_once_with_recognised_repeats_pass() {
+    fn verdict_passes_only_samples_applied_once() {
         // Equal names in two orders are two deliveries.
         let rounds = [1, 2].map(|at| vec![sent("a/1", at, "made"), sent("b/1", at, "made")]);
         let told = |repeat| {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn unapplied_samples_are_named() {
+    fn unapplied_samples_are_named_in_the_verdict() {
         let rounds = [1, 3].map(|at| vec![sent("a/1", at, "made"), sent("a/1", at + 1, "paid")]);
         let verdict = judge(&[settled(&rounds[0][0], Settlement::Parked)], &rounds, false);
         assert!(!verdict.is_well);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn resent_sample_is_judged_at_all_its_sequences() {
+    fn resent_sample_must_be_applied_exactly_once() {
         let rounds = [vec![sent("a/1", 2, "made")], vec![sent("a/1", 3, "made")]];
         // The first copy was answered 503 or 202 and was stored nevertheless.
         let judged = |first, sent_again| {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sample_is_resent_until_it_has_a_sequence() {
+    async fn sample_is_resent_after_503_or_202() {
         let sources = Sources::parse(samples::SOURCES).expect("the samples' own");
         let webhook = SHOPIFY[0].of_order("1", &sources, Env::system().now());
         let now = || Env::system().monotonic();

@@ -35,7 +35,7 @@ fn answered(answer: Acquired, left: Duration, look: Option<Duration>) -> Acquire
 }
 
 #[test]
-fn idle_entity_needs_no_drain() {
+fn empty_stopped_or_free_entity_needs_no_drain() {
     assert_eq!(answered(Acquired::Empty, AMPLE, None), AcquireStep::NothingToDo);
     assert_eq!(answered(Acquired::Stopped, AMPLE, None), AcquireStep::NothingToDo);
     let free = EntityState { held: None, ..held(LeaseKind::Drain, NOW) };
@@ -83,7 +83,7 @@ fn running_lease_requeues_wake_up_until_expiry() {
 }
 
 #[test]
-fn exclusive_holder_is_waited_for() {
+fn exclusive_lease_is_polled_while_time_allows() {
     let look = Some(Duration::from_millis(50));
     let looks = |state: EntityState, left| answered(Acquired::Held(state), left, look);
     let exclusive = || held(LeaseKind::Exclusive, NOW + LEASE);
@@ -106,7 +106,7 @@ fn exclusive_holder_is_waited_for() {
 }
 
 #[test]
-fn row_without_lease_refuses_nothing() {
+fn acquire_is_refused_by_missing_row_or_lease() {
     assert_eq!(refusal(None), Some(Acquired::Empty));
     let state = held(LeaseKind::Drain, NOW);
     assert_eq!(refusal(Some(state.clone())), Some(Acquired::Held(state.clone())));
@@ -114,7 +114,7 @@ fn row_without_lease_refuses_nothing() {
 }
 
 #[test]
-fn wake_up_is_deleted_or_replaced() {
+fn wake_up_disposition_follows_the_drain_result() {
     let wake_up = |token| WakeUp { entity: entity(), token };
     let of = |token, is_replaced, drained| disposition(&wake_up(token), is_replaced, drained, LEASE);
     let reason = RequeueReason::Held;
@@ -133,7 +133,7 @@ fn wake_up_is_deleted_or_replaced() {
 }
 
 #[test]
-fn wake_up_is_deleted_only_for_another_token() {
+fn wake_up_with_outdated_token_is_deleted() {
     let of = |token| {
         let wake_up = WakeUp { entity: entity(), token };
         disposition(&wake_up, false, Drained::Awaits(FencingToken(70), SECOND), LEASE)

@@ -164,7 +164,7 @@ fn waiting_delivery_is_started() {
 }
 
 #[test]
-fn empty_or_stopped_entity_is_released() {
+fn lease_ends_if_entity_empty_blocked_or_held() {
     assert_eq!(next(&Drain::granted(row(7, 7), MEMORY), MOMENT), Step::ReleaseEmpty);
     assert_eq!(after(|state| state.blocked = Some(BlockReason::Attempts)), Step::Release);
     assert_eq!(after(|state| state.hold = on_hold()), Step::Release);
@@ -178,7 +178,7 @@ fn repeated_crashes_before_start_block_the_entity() {
 }
 
 #[test]
-fn lease_request_precedes_waiting_deliveries() {
+fn valid_yield_request_precedes_waiting_deliveries() {
     let asked = |state: &mut EntityState| state.yield_until = Some(NOW + 3 * SECOND);
     assert_eq!(after(asked), Step::HandOver(3 * SECOND, RequeueReason::Yielding));
     let both = |state: &mut EntityState| {
@@ -193,7 +193,7 @@ fn lease_request_precedes_waiting_deliveries() {
 }
 
 #[test]
-fn longer_wait_is_handed_over() {
+fn wait_over_a_second_is_handed_over() {
     let waits = |wait: Duration, left: Duration| {
         let state = EntityState { retry_at: Some(NOW + wait), ..row(7, 8) };
         next(&drain(state, 1), Moment { left, ..MOMENT })
@@ -218,7 +218,7 @@ fn ended_slice_is_handed_over_at_once() {
 }
 
 #[test]
-fn nothing_begins_without_enough_time() {
+fn drain_short_of_time_hands_over() {
     let reads = |left| next(&Drain::granted(row(7, 8), MEMORY), Moment { left, ..MOMENT });
     let starts = |left| next(&drain(row(7, 8), 1), Moment { left, ..MOMENT });
     let out_of_time = Step::HandOver(HANDOVER_DELAY, RequeueReason::OutOfTime);
@@ -247,7 +247,7 @@ fn process_without_threads_starts_nothing() {
 }
 
 #[test]
-fn gap_is_awaited_then_read_or_settled() {
+fn awaited_gap_is_read_or_settled_as_tombstone() {
     let gap = drain(row(7, 9), 0);
     assert_eq!(next(&gap, MOMENT), Step::AwaitGap);
     let (mut filled, mut void) = (gap.clone(), gap);
@@ -271,7 +271,7 @@ fn gap_past_half_the_retention_blocks() {
 }
 
 #[test]
-fn delivery_remembered_in_the_row_is_a_repeat() {
+fn delivery_with_receipt_in_entity_row_is_repeat() {
     let comes_again =
         |id, settlement| next(&drain(remembering(&[("D1", Settlement::Void), (id, settlement)], 8), 1), MOMENT);
     let repeat = Step::Settle(Settlement::Repeat);
@@ -303,7 +303,7 @@ fn delivery_with_a_receipt_row_is_a_repeat() {
 
 /// The receipts of D8, D9 and D10 have pushed three other receipts out of the row.
 #[test]
-fn receipt_dropped_since_the_grant_identifies_repeats() {
+fn receipt_dropped_during_the_drain_identifies_repeats() {
     let places = ["D8", "D9", "D10", "D8", "D6"];
     let rows = (8..).zip(places).map(|(at, id)| stored(&incoming(id, at), at)).collect();
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
@@ -321,7 +321,7 @@ fn receipt_dropped_since_the_grant_identifies_repeats() {
 }
 
 #[test]
-fn dropped_receipts_are_spilled_before_or_ahead() {
+fn receipts_are_spilled_once_before_being_dropped() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Repeat), ("D7", Settlement::Parked)];
     let mut drain = drain(remembering(&remembered, 12), 4);
     let decision = drain.decision(ended(Settlement::Applied), NOW, None);
@@ -344,7 +344,7 @@ fn dropped_receipts_are_spilled_before_or_ahead() {
 
 /// The write of the current decision may still fail, so its own receipts stay.
 #[test]
-fn undecided_receipts_are_not_spilled_ahead() {
+fn receipt_of_unwritten_decision_is_not_spilled_ahead() {
     let one = Memory { capacity: 1, ..MEMORY };
     let mut drain = Drain::granted(remembering(&[("D7", Settlement::Applied)], 12), one);
     drain.read(page(4));
@@ -354,7 +354,7 @@ fn undecided_receipts_are_not_spilled_ahead() {
 }
 
 #[test]
-fn nothing_is_spilled_ahead_of_the_last_delivery() {
+fn no_receipts_are_spilled_ahead_at_last_delivery() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let ahead = |tail| {
         let drain = drain(remembering(&remembered, tail), 1);
@@ -377,7 +377,7 @@ fn unspilled_receipts_stay_in_the_row() {
 }
 
 #[test]
-fn repeat_on_the_same_page_is_recognised() {
+fn repeat_within_one_page_is_recognised() {
     let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("D9", 9), 9), stored(&incoming("D8", 8), 10)];
     let mut drain = Drain::granted(row(7, 10), MEMORY);
     drain.read(Page::parse(&entity(), Sequence(8), rows).unwrap());
@@ -405,7 +405,7 @@ fn delivery_without_an_order_is_parked() {
 }
 
 #[test]
-fn only_applied_deliveries_move_newest_event_time() {
+fn only_applied_delivery_advances_newest_event_time() {
     let drain = drain(row(7, 9), 2);
     let newest = |settlement| drain.decision(ended(settlement), NOW, None).newest_event_time.of("orders");
     assert_eq!(newest(Settlement::Applied), Some(Timestamp::from_millis(8)));
@@ -415,7 +415,7 @@ fn only_applied_deliveries_move_newest_event_time() {
 }
 
 #[test]
-fn pending_since_follows_the_next_delivery() {
+fn settle_moves_pending_since_to_next_arrival() {
     let since = |tail, read| drain(row(7, tail), read).decision(ended(Settlement::Applied), NOW, None).pending_since;
     // The next delivery was read, then was not read, then does not exist yet.
     assert_eq!(since(9, 2), Some(Timestamp::from_millis(9)));
@@ -424,7 +424,7 @@ fn pending_since_follows_the_next_delivery() {
 }
 
 #[test]
-fn decision_names_delivery_and_next_start() {
+fn settle_decision_carries_receipt_and_next_start() {
     let decision = drain(row(7, 9), 1).decision(ended(Settlement::Applied), NOW, Some(NOW + SECOND));
     let receipt = Receipt { token: FencingToken(70), took: Some(SECOND), ..receipt_of("D8", 8, Settlement::Applied) };
     assert_eq!((first_receipt(&decision), decision.last()), (&receipt, Sequence(8)));
@@ -433,7 +433,7 @@ fn decision_names_delivery_and_next_start() {
 }
 
 #[test]
-fn slice_ends_only_with_deliveries_left() {
+fn ended_slice_hands_over_only_with_deliveries_left() {
     let drain = drain(row(7, 9), 1);
     assert!(drain.hands_over(Sequence(8), true));
     assert!(!drain.hands_over(Sequence(8), false));
@@ -454,7 +454,7 @@ fn next_page_is_read_during_the_last_delivery() {
 }
 
 #[test]
-fn age_is_compared_within_the_family() {
+fn event_age_is_compared_within_topic_family() {
     let state = |newest| EntityState { newest_event_time: newest, ..row(7, 8) };
     let applied = |family: &str, at| row(7, 8).newest_event_time.applied(family, Timestamp::from_millis(at));
     let age = |newest| {
@@ -469,7 +469,7 @@ fn age_is_compared_within_the_family() {
 
 /// The row keeps five families' times, so a sixth family has dropped the first one's time.
 #[test]
-fn event_of_a_dropped_family_has_unknown_age() {
+fn event_of_dropped_topic_family_has_unknown_age() {
     let at = Timestamp::from_millis;
     let families = ["orders", "refunds", "returns", "disputes", "fulfillments", "carts"];
     let times =
@@ -492,7 +492,7 @@ fn page_ends_at_its_first_gap() {
 }
 
 #[test]
-fn corrupt_row_ends_its_page() {
+fn page_ends_before_an_unreadable_row() {
     let newer = |at| stored(&incoming("D", at), at).with(a::VERSION, FORMAT + 1);
     let page = |rows| Page::parse(&entity(), Sequence(8), rows);
     assert_eq!(page(vec![stored(&incoming("D8", 8), 8), newer(9)]).unwrap().items.len(), 1);
@@ -501,7 +501,7 @@ fn corrupt_row_ends_its_page() {
 
 proptest! {
     #[test]
-    fn no_delivery_begins_out_of_turn(
+    fn delivery_starts_only_if_nothing_prevents_it(
         (waiting, read) in (0_u64..4, 0_u64..4),
         (attempts, suspect, handover) in (0_u32..10, 0_u32..12, any::<bool>()),
         (blocked, holds) in (any::<bool>(), any::<bool>()),
@@ -540,7 +540,7 @@ proptest! {
 }
 
 #[test]
-fn replaced_wake_up_is_not_sent_again() {
+fn stopping_drain_with_replaced_wake_up_only_releases() {
     assert_eq!((stop(true), stop(false)), (Stop::Release, Stop::HandOver));
 }
 
@@ -557,7 +557,7 @@ fn paused_source_requeues_without_an_attempt() {
 }
 
 #[test]
-fn settling_steps_name_their_outcome() {
+fn each_settling_step_has_an_outcome_name() {
     let held_back = drain(row(7, 9), 2).held_back(SECOND, SECOND, "no", &source(""), with(0.0));
     for (step, outcome) in [
         (Step::Settle(Settlement::Repeat), Some("repeat")),

@@ -252,7 +252,7 @@ async fn adobe(world: &World, source: &str, values: [&str; 4], body: &[u8]) -> R
 }
 
 #[tokio::test]
-async fn either_adobe_signature_suffices() {
+async fn one_valid_adobe_signature_of_two_suffices() {
     let good = signature(BODY);
     let bad = signature(b"another body");
     let (one, two) = ("/prod/keys/pub-key-1.pem", "/prod/keys/pub-key-2.pem");
@@ -321,7 +321,7 @@ fn shipstation(id: &str, time: &str, body: &[u8]) -> [(&'static str, String); 3]
 }
 
 #[tokio::test]
-async fn shipstation_key_is_found_by_its_id() {
+async fn shipstation_key_is_selected_by_key_id() {
     let mut world = World::new(&[], |_| Reply::of(&set("k-1"))).await;
     let good = shipstation("k-1", "2026-01-05T14:01:00Z", BODY);
     assert_eq!(world.verify(SHIPSTATION, &borrowed(&good), BODY).await, Ok(Verified::Delivery));
@@ -349,7 +349,7 @@ async fn shipstation_key_is_found_by_its_id() {
 }
 
 #[tokio::test]
-async fn new_key_in_set_is_found_at_first_use() {
+async fn unknown_key_id_refetches_set_once_per_interval() {
     let world = World::new(&[], |number| Reply::of(&set(if number == 0 { "k-1" } else { "k-2" }))).await;
     let verify =
         async |id| world.verify(SHIPSTATION, &borrowed(&shipstation(id, "2026-01-05T14:01:00Z", BODY)), BODY).await;
@@ -370,7 +370,7 @@ async fn one(world: &World) -> Result<Verified, Unverified> {
 }
 
 #[tokio::test]
-async fn failed_fetch_is_reported_and_paused() {
+async fn failed_key_fetch_is_not_repeated_immediately() {
     type Answer = fn() -> Reply;
     let refused: [(&str, Answer); 7] = [
         ("closed", || Reply::Raw(Vec::new())),
@@ -432,7 +432,7 @@ async fn host_with_untrusted_certificate_gets_no_request() {
 }
 
 #[tokio::test]
-async fn key_is_refetched_hourly_and_used_a_day() {
+async fn key_is_refetched_hourly_and_usable_one_day() {
     let world =
         World::new(&[], |number| if number % 4 == 0 { Reply::of(&set("k-1")) } else { Reply::status(500) }).await;
     let verify = async |after: Duration| {
@@ -456,7 +456,7 @@ async fn key_is_refetched_hourly_and_used_a_day() {
 }
 
 #[tokio::test]
-async fn made_up_addresses_evict_no_key() {
+async fn unfetchable_key_urls_evict_no_cached_key() {
     let world = World::new(&[], |number| if number == 0 { Reply::of(public()) } else { Reply::status(404) }).await;
     let verify = async |path: &str| adobe(&world, ADOBE, [&signature(BODY), path, "", ""], BODY).await;
     assert_eq!(verify("/prod/keys/own.pem").await, Ok(Verified::Delivery));

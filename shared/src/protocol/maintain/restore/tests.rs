@@ -51,7 +51,7 @@ fn twice(write: &Write, row: Option<&Row>) -> (Row, Written) {
 }
 
 #[test]
-fn restore_continues_only_to_the_same_time() {
+fn unfinished_restore_continues_only_to_the_same_time() {
     let seen = restoring();
     let ended = RestoreRecord { ended: Some(T + 4 * HOUR), ..seen.clone() };
     assert_eq!(RestoreRecord::next(None, T), NextRestore::Begin);
@@ -71,7 +71,7 @@ fn restore_continues_only_to_the_same_time() {
 }
 
 #[test]
-fn numbers_advance_beyond_a_thousand_writes_per_second() {
+fn restored_numbers_exceed_a_thousand_writes_per_second() {
     for (made, ahead) in [(T, 0), (T + 24 * HOUR, 24 * 3_600_000)] {
         let row = empty(made);
         let advanced = evaluate(&advance(&restoring(), &state(&row)).write(), Some(&row)).unwrap().unwrap();
@@ -84,7 +84,7 @@ fn numbers_advance_beyond_a_thousand_writes_per_second() {
 }
 
 #[test]
-fn forced_lease_does_not_advance_numbers_again() {
+fn repeated_forced_lease_advances_numbers_only_once() {
     let restoring = restoring();
     let (now, length, holder) = (restoring.begun, HOUR, nonce(3));
     let mut row = empty(T);
@@ -100,7 +100,7 @@ fn forced_lease_does_not_advance_numbers_again() {
 }
 
 #[test]
-fn lost_replies_of_a_restore_are_recognised() {
+fn unanswered_restore_writes_are_recognised() {
     let restoring = restoring();
     let begin = BeginRestore { seen: None, restoring: &restoring };
     let (row, again) = twice(&begin.write(), None);
@@ -137,7 +137,7 @@ fn lost_replies_of_a_restore_are_recognised() {
 
 /// The changes are a claim, a settle, a grant, a hold, a tick, a newer version and an erasure.
 #[test]
-fn row_changed_since_seen_is_not_advanced() {
+fn restore_does_not_advance_a_row_changed_meanwhile() {
     let receipt = Receipt {
         sequence: Sequence(T.as_millis() + 1),
         identity: Some(crate::protocol::entity::IdentityHash::from_bytes([1; 8])),
@@ -171,7 +171,7 @@ fn row_changed_since_seen_is_not_advanced() {
 }
 
 #[test]
-fn unfinished_row_with_a_later_claim_is_in_use() {
+fn unadvanced_row_with_later_claim_is_in_use() {
     let restoring = restoring();
     let (later, now) = (restoring.begun + HOUR, restoring.begun + 2 * HOUR);
     let claimed_at = |row: Row, at| state(&row.with(a::LAST_CLAIM, Nonce::from_parts(at, 7).as_str()));
@@ -187,7 +187,7 @@ fn unfinished_row_with_a_later_claim_is_in_use() {
 }
 
 #[test]
-fn stopped_entity_is_on_hold_after_a_restore() {
+fn blocked_entity_is_on_hold_after_a_restore() {
     let advanced = |row: Row| evaluate(&advance(&restoring(), &state(&row)).write(), Some(&row)).unwrap().unwrap();
     let seen = |row: Row| {
         let row = advanced(row);
@@ -199,7 +199,7 @@ fn stopped_entity_is_on_hold_after_a_restore() {
 }
 
 #[test]
-fn runs_of_a_restored_job_are_unknown() {
+fn last_run_of_restored_job_is_marked_unknown() {
     let entity = job_entity("report").unwrap();
     let define = DefineJob { entity: &entity, definition: "on", seen: None, from: T, now: T };
     let row = evaluate(&define.write(), None).unwrap().unwrap();

@@ -34,7 +34,7 @@ fn of(rows: Vec<Row>) -> Page {
 }
 
 #[test]
-fn group_is_as_large_as_source_and_page_allow() {
+fn group_is_limited_by_source_page_and_row() {
     let state = row(7, 20);
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), UP_TO_3), several(3));
     assert_eq!(group(&roomy(state.clone(), 9, page(2)), UP_TO_3), several(2));
@@ -46,7 +46,7 @@ fn group_is_as_large_as_source_and_page_allow() {
 }
 
 #[test]
-fn group_ends_before_an_unsuitable_delivery() {
+fn group_ends_before_repeat_tombstone_or_other_source() {
     let start = |row_9: Row, state| group(&roomy(state, 9, of(vec![stored(&incoming("D8", 8), 8), row_9])), UP_TO_3);
     let with = |incoming: Incoming| start(stored(&incoming, 9), row(7, 9));
     assert_eq!(with(incoming("D9", 9)), several(2));
@@ -69,7 +69,7 @@ fn group_ends_before_an_unsuitable_delivery() {
 }
 
 #[test]
-fn latest_supersedes_only_its_own_family() {
+fn latest_supersedes_only_the_same_topic_family() {
     let mut refund = incoming("D9", 9);
     refund.family = "refunds".into();
     let rows = || vec![stored(&incoming("D8", 8), 8), stored(&refund, 9), stored(&incoming("D10", 10), 10)];
@@ -79,7 +79,7 @@ fn latest_supersedes_only_its_own_family() {
 
 /// A group's last delivery may have an earlier event time than a delivery before it.
 #[test]
-fn latest_supersedes_no_newer_event() {
+fn latest_delivery_supersedes_no_newer_event() {
     let rows = |times: [Option<u64>; 4]| {
         let timed = |(at, time): (u64, Option<u64>)| {
             let event_time = time.map(Timestamp::from_millis);
@@ -94,7 +94,7 @@ fn latest_supersedes_no_newer_event() {
 }
 
 #[test]
-fn redriven_or_deferred_delivery_supersedes_none() {
+fn redriven_or_deferred_delivery_supersedes_no_other() {
     let places = |late: &dyn Fn(u64, &mut Row)| {
         let rows = (8..11).map(|at| {
             let mut row = stored(&incoming(&format!("D{at}"), at), at);
@@ -176,7 +176,7 @@ fn group_answered_not_now_stays_together() {
 }
 
 #[test]
-fn failed_latest_is_retried_one_by_one() {
+fn last_failed_attempt_of_latest_splits_the_group() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n");
     let fails = |attempts| {
         let drain = roomy(EntityState { attempts, ..row(7, 20) }, 9, page(5));
@@ -193,7 +193,7 @@ fn failed_latest_is_retried_one_by_one() {
 
 /// The sources document may have been changed to allow fewer attempts than were already made.
 #[test]
-fn attempts_of_latest_delivery_do_not_park_front() {
+fn attempts_of_latest_do_not_park_first_delivery() {
     let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
     let retries = crashed(3);
     let failed = |one_by_one| roomy(EntityState { attempts: 3, retries, one_by_one, ..row(7, 20) }, 9, page(5));
@@ -203,7 +203,7 @@ fn attempts_of_latest_delivery_do_not_park_front() {
 
 /// The source may have been changed from `latest` to `each` after the latest delivery failed.
 #[test]
-fn front_does_not_inherit_attempts_of_latest_delivery() {
+fn first_delivery_does_not_inherit_attempts_of_latest() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let stood_for = |one_by_one| EntityState { attempts: 2, one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) };
     let alone = roomy(stood_for(7), 9, page(5));
@@ -221,7 +221,7 @@ fn front_does_not_inherit_attempts_of_latest_delivery() {
 }
 
 #[test]
-fn group_is_settled_by_one_decision() {
+fn one_decision_settles_the_whole_group() {
     let mut drain = roomy(remembering(&[("D6", Settlement::Applied), ("D7", Settlement::Applied)], 12), 3, page(4));
     let ending = SettleRequest { group: several(3), ..ended(Settlement::Applied) };
     let decision = drain.decision(ending, NOW, None);
@@ -249,7 +249,7 @@ fn superseded_deliveries_have_no_attempts() {
 }
 
 #[test]
-fn one_by_one_ends_with_the_settle_that_reaches_it() {
+fn settle_past_one_by_one_ends_single_starts() {
     let ends = |until| {
         let state = EntityState { one_by_one: Some(Sequence(until)), ..row(7, 12) };
         roomy(state, 9, page(2)).decision(ended(Settlement::Applied), NOW, None).ends_one_by_one
@@ -258,7 +258,7 @@ fn one_by_one_ends_with_the_settle_that_reaches_it() {
 }
 
 #[test]
-fn next_page_is_read_for_a_full_group() {
+fn next_page_is_read_ahead_for_next_group() {
     let drain = roomy(row(7, 20), 9, page(5));
     let source = found(UP_TO_3);
     assert_eq!(drain.ahead(3, source.as_ref()), Some((Sequence(13), Sequence(20))));
@@ -267,7 +267,7 @@ fn next_page_is_read_for_a_full_group() {
 }
 
 #[test]
-fn spill_ahead_covers_a_whole_group() {
+fn receipts_for_whole_next_group_are_spilled_ahead() {
     let receipts = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let drain = roomy(remembering(&receipts, 20), 4, page(5));
     let decision = drain.decision(SettleRequest { group: several(2), ..ended(Settlement::Applied) }, NOW, None);
@@ -293,7 +293,7 @@ fn stale_delivery_is_superseded_if_configured() {
 }
 
 #[test]
-fn group_ends_before_a_stale_member() {
+fn group_ends_before_a_stale_delivery() {
     let rows = [("D8", 80), ("D9", 90), ("D10", 85)];
     let rows = || (8..).zip(rows).map(|(at, (id, time))| stored(&incoming(id, time), at)).collect();
     let start = |options: &str| group(&roomy(row(7, 10), 9, of(rows())), options);
@@ -302,7 +302,7 @@ fn group_ends_before_a_stale_member() {
 }
 
 #[test]
-fn split_group_keeps_its_unavailable_wait() {
+fn split_group_keeps_wait_for_unavailable_destination() {
     let retries = waited(FailureClass::Unavailable, 300 * SECOND).retries;
     let drain = roomy(EntityState { retries, ..row(7, 20) }, 9, page(5));
     let source = source("retry = { unavailable_for = \"300s\" }\ndeliver = { up_to = 3 }\n");

@@ -24,7 +24,7 @@ fn delivery_with_too_many_crashes_is_not_started() {
 }
 
 #[test]
-fn answer_decides_the_next_step() {
+fn handler_outcome_decides_the_next_step() {
     let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let follows = |outcome| drain.answered(outcome, Group::ONE, &source, with(1.0));
@@ -42,7 +42,7 @@ fn answer_decides_the_next_step() {
 }
 
 #[test]
-fn shorter_requested_wait_consumes_the_full_backoff() {
+fn wait_shorter_than_backoff_counts_as_full_backoff() {
     let step = drain(row(7, 8), 1).answered(
         Outcome::retry_after(Duration::ZERO, "soon"),
         Group::ONE,
@@ -54,7 +54,7 @@ fn shorter_requested_wait_consumes_the_full_backoff() {
 }
 
 #[test]
-fn delivery_without_room_waits_without_an_attempt() {
+fn not_now_outcome_waits_and_counts_no_attempt() {
     let source = source("retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\n");
     let requeue = |attempts, outcome, fraction| {
         drain(EntityState { attempts, ..row(7, 8) }, 1).answered(outcome, Group::ONE, &source, with(fraction))
@@ -76,7 +76,7 @@ pub(super) fn waited(class: FailureClass, wait: Duration) -> EntityState {
 }
 
 #[test]
-fn each_failure_class_has_its_own_limit() {
+fn each_failure_class_has_a_separate_limit() {
     let options = "retry = { for = \"100s\", unanswered_for = \"200s\", unavailable_for = \"300s\" }\n";
     type Answers = [(FailureClass, fn(&str) -> Outcome, u32, u32); 3];
     let answers: Answers = [
@@ -108,7 +108,7 @@ fn each_failure_class_has_its_own_limit() {
 }
 
 #[test]
-fn no_delivery_waits_beyond_half_of_the_retention() {
+fn delivery_unavailable_for_half_the_retention_is_parked() {
     let step = |wait| {
         drain(waited(FailureClass::Unavailable, wait), 2).answered(
             Outcome::unavailable("no"),
@@ -123,7 +123,7 @@ fn no_delivery_waits_beyond_half_of_the_retention() {
 
 /// The delivery in front is an hour old, and the delivery before it was given up.
 #[test]
-fn carried_wait_counts_up_to_the_age() {
+fn inherited_wait_is_limited_to_delivery_age() {
     let (minute, hour) = (60 * SECOND, 3_600 * SECOND);
     let carried = EntityState { retries: waited(FailureClass::Unavailable, 3 * hour).retries.carried(), ..row(7, 9) };
     let mut drain = Drain::granted(carried, Memory { retention: 1_000 * hour, ..MEMORY });
@@ -139,7 +139,7 @@ fn carried_wait_counts_up_to_the_age() {
 }
 
 #[test]
-fn refused_start_backs_off_as_unavailable() {
+fn start_refused_by_breaker_backs_off_as_unavailable() {
     let held = |state: EntityState, longest| {
         drain(state, 2).held_back(
             2 * SECOND,
@@ -197,7 +197,7 @@ fn rate_limit_applies_to_retries() {
 }
 
 #[test]
-fn refused_commit_is_a_failed_attempt() {
+fn commit_with_failed_condition_counts_as_failed_attempt() {
     let refused = drain(row(7, 8), 1).refused(Group::ONE, &source("retry = { attempts = 1 }\n"), with(0.0));
     assert_eq!(refused, aside(1, "a condition of the handler's own writes did not hold"));
 }
