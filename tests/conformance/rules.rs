@@ -115,12 +115,12 @@ async fn check(table: &dyn Table, effects: &str, tokens: &str, is_skipped: impl 
 }
 
 #[tokio::test]
-async fn memory_keeps_every_rule() {
+async fn memory_table_follows_every_dynamodb_rule() {
     check(&MemoryTable::new(), "effects", "", |_| false).await;
 }
 
 #[test]
-fn dynamodb_keeps_every_rule() {
+fn dynamodb_follows_every_listed_rule() {
     on_dynamodb(|runtime, dynamo| {
         runtime.block_on(check(&dynamo.table, &dynamo.effects, &dynamo.nonce, is_skipped));
     });
@@ -145,7 +145,7 @@ fn commit_cannot_name_the_serializers_own_tables() {
 }
 
 #[test]
-fn skipped_names_name_existing_rules() {
+fn every_skipped_rule_name_exists() {
     for name in skipped() {
         let is_rule =
             [TWO_ABSENT, NULL, TYPES].contains(&&*name) || RULES.iter().any(|(rule, _)| rule.replace('_', "-") == name);
@@ -155,7 +155,7 @@ fn skipped_names_name_existing_rules() {
 
 /// Compares each value, and an absent attribute, with each value and with another attribute.
 #[test]
-fn comparisons_agree_for_all_values() {
+fn both_tables_compare_all_values_alike() {
     use Comparison::*;
     let values = [
         Value::N(1),

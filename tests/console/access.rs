@@ -99,7 +99,7 @@ async fn responses_forbid_scripts_frames_and_caching() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_requests_get_an_explanation() {
+async fn invalid_console_request_gets_an_explanation() {
     let shop = Shop::open(Duration::ZERO).await;
     let cookie = cookie(&shop).await;
     let known = ("cookie", cookie.as_str());
@@ -165,7 +165,7 @@ async fn invalid_requests_get_an_explanation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_form_keeps_what_was_typed() {
+async fn refused_form_keeps_the_typed_values() {
     let shop = Shop::open(Duration::ZERO).await;
     let cookie = cookie(&shop).await;
     shop.send(1004, &serializer::local::samples::SHOPIFY[..2]).await;

@@ -37,7 +37,7 @@ async fn parked_delivery_is_redriven_by_a_click() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blocked_order_resumes_and_group_is_redriven() {
+async fn console_resumes_blocked_order_and_redrives_group() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     for order in [1004, 1014, 1024] {
@@ -95,7 +95,7 @@ async fn body_is_redacted_until_requested() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keyboard_finds_an_order_and_redrives_its_delivery() {
+async fn keyboard_alone_finds_order_and_redrives_delivery() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.send(1004, &SHOPIFY[..3]).await;
@@ -133,7 +133,7 @@ async fn keyboard_finds_an_order_and_redrives_its_delivery() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hold_skip_and_resume_show_their_reasons() {
+async fn hold_skip_and_resume_show_the_given_reasons() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.trade(1009..1010).await;

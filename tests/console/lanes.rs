@@ -12,7 +12,7 @@ use webhook_serializer::telemetry::Quiet;
 use crate::browser;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lanes_appear_as_orders_arrive_and_show_outcomes() {
+async fn lanes_show_arriving_orders_and_their_outcomes() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(20)).await;
     browser.open(&shop.console.url).await;
@@ -47,7 +47,7 @@ async fn lanes_appear_as_orders_arrive_and_show_outcomes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lanes_and_overview_agree_on_states() {
+async fn lanes_and_overview_agree_on_order_states() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.trade(1000..1010).await;
@@ -69,7 +69,7 @@ async fn lanes_and_overview_agree_on_states() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paused_lanes_stand_still_until_followed() {
+async fn paused_lanes_stand_still_until_follow_is_pressed() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     browser.open(&shop.console.url).await;
@@ -96,7 +96,7 @@ async fn paused_lanes_stand_still_until_followed() {
 const NODES: u64 = 4_500;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_orders_keep_the_page_small() {
+async fn lanes_page_shows_200_of_ten_thousand_orders() {
     let Some(browser) = browser().await else { return };
     let lane = LocalDeployment::start_observed(tests::testbed::SOURCES, Arc::new(Quiet)).await;
     stock(&lane, 10_000).await;

@@ -30,7 +30,7 @@ fn dependents(selection: &[&str], package: &str) -> String {
 }
 
 #[test]
-fn no_function_depends_on_local_crates() {
+fn no_function_depends_on_local_run_crates() {
     for function in FUNCTIONS {
         for package in LOCAL {
             assert_eq!(dependents(&["-p", function], package), "", "{function}, {package}");
@@ -46,7 +46,7 @@ fn no_function_depends_on_local_crates() {
 
 /// Every dependency lengthens the start of a function.
 #[test]
-fn function_depends_only_on_what_it_uses() {
+fn function_omits_time_crates_it_does_not_use() {
     for (function, others) in
         [("ingest", &["jiff", "httpdate"][..]), ("worker", &["jiff"]), ("scheduler", &["httpdate"])]
     {
@@ -60,7 +60,7 @@ fn function_depends_only_on_what_it_uses() {
 
 /// Traces are off by default, and no other package of the build turns them on: `docs/traces.md`.
 #[test]
-fn traces_crates_are_off_by_default() {
+fn tracing_crates_are_absent_by_default() {
     for package in ["opentelemetry", "opentelemetry_sdk", "opentelemetry-otlp", "prost"] {
         assert_eq!(dependents(&["--workspace"], package), "", "{package}");
         for function in ["ingest", "worker"] {
@@ -72,7 +72,7 @@ fn traces_crates_are_off_by_default() {
 }
 
 #[test]
-fn workspace_build_adds_no_local_crates() {
+fn workspace_build_adds_no_local_run_crates() {
     for package in LOCAL {
         let dependents = dependents(&["--workspace"], package);
         assert!(!dependents.is_empty(), "{package} is in the workspace");

@@ -7,7 +7,7 @@ use tests::{prelude::*, settle_counter::SettleCounter, testbed::SOURCES};
 type Headers = Vec<(String, String)>;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_request_is_refused_and_stores_nothing() {
+async fn invalid_request_is_refused_and_stores_nothing() {
     let deployment = LocalDeployment::start(SOURCES).await;
     let now = deployment.env.now();
     let good = signed(&deployment.sources, "test", "1", update("7"), now);
@@ -126,7 +126,7 @@ fn md5_of(text: &str) -> u64 {
 }
 
 #[test]
-fn invalid_configuration_stops_the_start() {
+fn function_with_invalid_configuration_does_not_start() {
     for (changes, named) in [
         (&[("ENTITIES_TABLE", "")][..], &["ENTITIES_TABLE", "is not set"][..]),
         (&[("QUEUE_URL", "")], &["QUEUE_URL", "is not set"]),
@@ -146,14 +146,14 @@ fn invalid_configuration_stops_the_start() {
 }
 
 #[test]
-fn function_without_runtime_api_fails() {
+fn function_without_runtime_api_does_not_start() {
     let nowhere = "http://127.0.0.1:1";
     let said = refused(SOURCES, &[("AWS_ENDPOINT_URL_DYNAMODB", nowhere), ("AWS_ENDPOINT_URL_SQS", nowhere)]);
     assert!(said.contains("cannot start") && !said.contains("SOURCES:"), "{said}");
 }
 
 #[test]
-fn invalid_sources_document_stops_the_start_without_secrets() {
+fn refused_start_with_invalid_sources_hides_secrets() {
     let secret = "whsec_bm90IHRvIGJlIHNob3du";
     let with = |lines: &str| format!("[sources.shop]\nsecrets = [\"{secret}\"]\n{lines}\n");
     for (lines, named) in [

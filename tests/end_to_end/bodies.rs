@@ -38,7 +38,7 @@ async fn append_to_a_job_is_refused() {
 
 /// The body takes eighteen rows. Runs in memory, because a debug build may exceed a sender's patience.
 #[tokio::test(start_paused = true)]
-async fn six_incompressible_megabytes_reach_their_handler_unchanged() {
+async fn six_incompressible_megabytes_reach_handler_unchanged() {
     let world = World::new();
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let mut body = noise(&world.env, LARGEST_BODY);
@@ -83,7 +83,7 @@ async fn body_is_accepted_as_text_or_base64() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn id_above_two_to_the_53rd_stays_exact() {
+async fn json_id_above_two_to_53_stays_exact() {
     #[derive(Deserialize)]
     struct Update {
         data: Data,
@@ -137,7 +137,7 @@ fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
 
 /// Like the smallest order: two writes and one wake-up.
 #[tokio::test(flavor = "multi_thread")]
-async fn megabyte_order_costs_the_same_requests() {
+async fn megabyte_delivery_costs_no_more_requests() {
     #[derive(Deserialize)]
     struct Order {
         id: u64,

@@ -165,7 +165,7 @@ async fn backlog_costs_one_acquire_and_one_settle_each() {
 }
 
 #[tokio::test]
-async fn group_costs_one_settle() {
+async fn group_of_deliveries_costs_one_settle() {
     const K: u64 = 12;
     const M: u64 = 5;
     let scale = Scale::delivering(M).await;
@@ -205,7 +205,7 @@ fn trickling(scale: &Scale, more: u64, appends: Arc<Mutex<Vec<Reading>>>) -> imp
 }
 
 #[tokio::test]
-async fn delivery_during_a_drain_costs_one_refused_write() {
+async fn delivery_arriving_during_drain_costs_one_refused_write() {
     const MORE: u64 = 5;
     let scale = Scale::start().await;
     scale.append("1").await;
@@ -224,7 +224,7 @@ async fn delivery_during_a_drain_costs_one_refused_write() {
 }
 
 #[tokio::test]
-async fn repeat_costs_no_more_and_runs_no_handler() {
+async fn repeat_costs_one_settle_and_no_handler_start() {
     let scale = Scale::with_history().await;
     scale.append("1").await;
     scale.process(&scale.drainer(Done)).await;
@@ -243,7 +243,7 @@ async fn failed_attempt_costs_two_writes_and_a_send() {
 }
 
 #[tokio::test]
-async fn parking_writes_the_row_again() {
+async fn parking_costs_another_write_of_the_body() {
     let scale = Scale::start().await;
     let (_, b, q) = append_large(&scale).await;
     let parked = scale.weigh_drain(answering(|_, _| Outcome::Reject("never".into()))).await;
@@ -317,7 +317,7 @@ async fn hand_over_costs_two_writes_and_a_send() {
 }
 
 #[tokio::test]
-async fn start_of_a_suspect_costs_one_write() {
+async fn start_of_a_suspect_costs_one_extra_write() {
     let scale = Scale::start().await;
     scale.append("1").await;
     acquired_for(&scale, LeaseKind::Drain, Duration::ZERO).await;
@@ -367,7 +367,7 @@ async fn polling_an_exclusive_lease_only_reads() {
 
 /// Each call takes 100 ms, so the elapsed time counts the sequential calls.
 #[tokio::test(start_paused = true)]
-async fn ingest_waits_for_two_round_trips() {
+async fn ingest_takes_two_sequential_round_trips() {
     const LATENCY: Duration = Duration::from_millis(100);
     let mut world = World::new();
     let table = world.break_table(|_| Fault::Slow(LATENCY));
@@ -380,7 +380,7 @@ async fn ingest_waits_for_two_round_trips() {
 
 /// A lease of 15 s is renewed every 5 s.
 #[tokio::test(start_paused = true)]
-async fn slow_handler_renews_each_third_of_a_lease() {
+async fn lease_is_renewed_each_third_during_slow_handler() {
     let mut world = World::new();
     world.append_from("slow", "slow/a", "1").await;
     let table = world.break_table(|_| Fault::None);
@@ -391,7 +391,7 @@ async fn slow_handler_renews_each_third_of_a_lease() {
 
 /// The settle, the spilled receipt and the next page are requested concurrently.
 #[tokio::test(start_paused = true)]
-async fn backlog_waits_one_round_trip_between_deliveries() {
+async fn one_round_trip_passes_between_backlogged_deliveries() {
     const LATENCY: Duration = Duration::from_millis(100);
     const HANDLER: Duration = Duration::from_millis(700);
     const K: u32 = 60;

@@ -96,7 +96,7 @@ async fn deferred_delivery_is_applied_once_after_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deferred_delivery_that_had_landed_is_a_repeat() {
+async fn deferred_delivery_already_stored_is_a_repeat() {
     for fault in [Fault::ReplyLost, Fault::SilentAfter] {
         let what = format!("{fault:?}");
         let hit = fault.clone();
@@ -113,7 +113,7 @@ async fn deferred_delivery_that_had_landed_is_a_repeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_outage_follows_source_then_provider() {
+async fn source_on_outage_overrides_the_providers_default() {
     for (source, expected) in [("queued", 202), ("refused", 503), ("again", 503)] {
         let world = out_until(HOUR, |_| Fault::Silent);
         assert_eq!(status(&world, source, "1").await, expected, "{source}");
@@ -175,7 +175,7 @@ async fn outage_of_store_and_queue_gets_503() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn worker_death_after_deferred_append_leaves_a_repeat() {
+async fn deferred_delivery_appended_twice_is_applied_once() {
     let world = out_until(Duration::from_secs(60), |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "1").await, 202);
     tokio::time::advance(Duration::from_secs(60)).await;
@@ -264,7 +264,7 @@ async fn taken_up_together(world: &World) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttled_order_delays_no_other_deferred_webhook() {
+async fn throttled_order_delays_no_other_orders_deferred_delivery() {
     let is_of = |write: &Write, order: &str| format!("{:?}", write.key).contains(&format!("queued/order/{order}"));
     let mut world = out_until(HOUR, |_| Fault::Silent);
     for (id, order) in [("1", "hot"), ("2", "hot"), ("3", "a"), ("4", "b"), ("5", "c")] {
@@ -282,7 +282,7 @@ async fn throttled_order_delays_no_other_deferred_webhook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn untried_deferred_webhooks_keep_their_count() {
+async fn untried_deferred_deliveries_keep_their_retry_count() {
     let world = out_until(HOUR, |_| Fault::Silent);
     for id in ["1", "2", "3"] {
         let webhook = webhook(&world, "queued", id, update(id));
@@ -296,7 +296,7 @@ async fn untried_deferred_webhooks_keep_their_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deferred_delivery_is_handled_as_older() {
+async fn deferred_delivery_reports_age_older_than_applied_event() {
     const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\non_outage = 'queue'\n\
          generic = { header = 'x-sign', hash = 'sha256', encoding = 'hex', delivery_id = 'x-id', topic = '/type', \
          entity = '/order', event_time = '/at' }\n";
@@ -323,7 +323,7 @@ async fn deferred_delivery_is_handled_as_older() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deferred_delivery_supersedes_no_newer_one() {
+async fn deferred_delivery_does_not_supersede_a_newer_event() {
     let says = SAYS.replace("[sources.woo]", "[sources.woo]\ndeliver = 'latest'");
     let world = out_until(Duration::from_secs(30), |_| Fault::Silent).with_sources(&says);
     let send = async |topic: &str| {
@@ -351,7 +351,7 @@ async fn deferred_delivery_supersedes_no_newer_one() {
 
 /// The gap's time runs from the append, not from the webhook's arrival.
 #[tokio::test(start_paused = true)]
-async fn gap_counts_from_the_append_not_the_arrival() {
+async fn gap_of_deferred_delivery_counts_from_append() {
     let world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "late").await, 202);
     tokio::time::advance(HOUR).await;
@@ -370,7 +370,7 @@ async fn gap_counts_from_the_append_not_the_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_deferred_delivery_is_kept() {
+async fn message_with_unreadable_deferred_delivery_is_kept() {
     let world = out_until(Duration::from_secs(30), |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "1").await, 202);
     tokio::time::advance(Duration::from_secs(30)).await;
@@ -393,7 +393,7 @@ async fn unreadable_deferred_delivery_is_kept() {
 
 /// No worker reads the message before the queue moves it to the dead letters.
 #[tokio::test]
-async fn deferred_dead_letter_is_applied_once_put_back() {
+async fn deferred_dead_letter_is_applied_after_its_redrive() {
     let mut testbed =
         TestBed::start_for(&SOURCES.replace("handler = 'test'", "handler = 'test'\non_outage = 'queue'")).await;
     let incoming = testbed.incoming("test/a", "1");
@@ -446,7 +446,7 @@ async fn longest_deferred_delivery_fits_one_message() {
 
 /// Adobe Commerce treats any answer other than 200 with this body as a failure.
 #[tokio::test(start_paused = true)]
-async fn deferred_delivery_gets_the_answer_its_provider_demands() {
+async fn deferred_delivery_is_answered_as_the_provider_demands() {
     let key = include_str!("../../events/keys/private.pem");
     let says =
         format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'test'\n");

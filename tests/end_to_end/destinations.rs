@@ -83,7 +83,7 @@ async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: u
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_minutes_down_park_nothing() {
+async fn three_minute_destination_outage_parks_no_delivery() {
     for answer in DOWN {
         for orders in [1, 5] {
             let (world, starts) = (world(), Arc::default());
@@ -154,7 +154,7 @@ async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Cl
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_order_survives_six_hours_down() {
+async fn delivery_is_applied_after_destinations_six_hour_outage() {
     for (answer, most) in DOWN.into_iter().zip([140, 60, 4_500]) {
         let (world, starts) = (world(), Arc::default());
         let handler = down_until(world.env.monotonic() + 6 * HOUR, answer, &starts);
@@ -165,7 +165,7 @@ async fn one_order_survives_six_hours_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_payload_is_parked_after_a_day() {
+async fn delivery_that_always_hangs_is_parked_after_day() {
     let world = world();
     for (order, id) in [("a", "poison"), ("a", "behind"), ("b", "1"), ("c", "1")] {
         append(&world, "shop", order, id).await;
@@ -192,7 +192,7 @@ async fn hanging_payload_is_parked_after_a_day() {
 
 /// Deliveries behind the first one do not each wait three more days.
 #[tokio::test(start_paused = true)]
-async fn waiting_deliveries_are_parked_together_after_three_days() {
+async fn deliveries_unavailable_for_three_days_are_parked_together() {
     let (world, starts) = (world(), Arc::default());
     for id in 0..50 {
         append(&world, "shop", "a", &format!("{id:02}")).await;
@@ -217,7 +217,7 @@ async fn waiting_deliveries_are_parked_together_after_three_days() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_delivery_is_parked_after_an_hour() {
+async fn delivery_failing_for_an_hour_is_parked() {
     let world = world();
     append(&world, "shop", "a", "1").await;
     let began = world.env.monotonic();
@@ -230,7 +230,7 @@ async fn failing_delivery_is_parked_after_an_hour() {
 
 /// The time of an outage does not count towards the hour in which a failing delivery is retried.
 #[tokio::test(start_paused = true)]
-async fn failure_behind_an_outage_is_retried() {
+async fn outage_time_does_not_shorten_failure_retries() {
     let world = world();
     append(&world, "shop", "a", "1").await;
     let (back, clock) = (world.env.monotonic() + 6 * HOUR, world.env.clone());
@@ -249,7 +249,7 @@ async fn failure_behind_an_outage_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_order_has_one_wake_up() {
+async fn order_waiting_for_retry_has_one_wake_up() {
     for answer in DOWN {
         let (world, starts) = (world(), Arc::default());
         let handler = down_until(world.env.monotonic() + HOUR, answer, &starts);
@@ -283,7 +283,7 @@ async fn waiting_order_has_one_wake_up() {
 
 /// A webhook arrives every four minutes, and the queue loses the retry's wake-up.
 #[tokio::test(start_paused = true)]
-async fn busy_order_recovers_from_a_lost_wake_up() {
+async fn later_claim_replaces_a_lost_retry_wake_up() {
     let (world, starts) = (world(), Arc::default());
     let handler = down_until(world.env.monotonic() + 10 * SECOND, DOWN[0], &starts);
     let drainer = world.drainer(handler);
@@ -304,7 +304,7 @@ async fn busy_order_recovers_from_a_lost_wake_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_keeps_the_waiting_time_counted() {
+async fn retry_now_keeps_the_counted_waiting_time() {
     let (world, starts) = (world(), Arc::default());
     append(&world, "shop", "a", "1").await;
     let back = world.env.monotonic() + DAY;

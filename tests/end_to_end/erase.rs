@@ -83,7 +83,7 @@ async fn row_of_a_job_never_expires() {
 
 /// A receiver that remembers applied ids recognises the webhook as a repeat.
 #[tokio::test(start_paused = true)]
-async fn webhook_sent_again_after_erase_keeps_its_id() {
+async fn webhook_sent_again_after_erase_keeps_webhook_id() {
     let world = World::new();
     let ids = Arc::new(Mutex::new(Vec::new()));
     let known = ids.clone();
@@ -102,7 +102,7 @@ async fn webhook_sent_again_after_erase_keeps_its_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn order_in_use_is_not_erased() {
+async fn order_under_lease_is_not_erased() {
     let world = handled().await;
     world.append("test/a", "3").await;
     let before = rows(&world);
@@ -128,7 +128,7 @@ async fn erase_removes_more_than_a_page() {
 
 /// Without the tombstone, the put would land behind `head`: it would be answered 2xx and never handled.
 #[tokio::test(start_paused = true)]
-async fn late_put_after_erase_finds_the_tombstone() {
+async fn late_put_after_erase_is_refused_by_tombstone() {
     let world = World::new();
     let (place, nonce) = world.claim("test/a").await;
     world.append("test/a", "2").await;
@@ -145,7 +145,7 @@ async fn late_put_after_erase_finds_the_tombstone() {
 
 /// The erase is stopped before each of its calls in turn. The order's row has expired or has not.
 #[tokio::test(start_paused = true)]
-async fn delivery_parked_during_an_erase_stays() {
+async fn delivery_parked_during_an_erase_is_kept() {
     let unrouted = key("test/unrouted");
     for has_row in [true, false] {
         for stop in 2.. {
@@ -188,7 +188,7 @@ async fn delivery_parked_during_an_erase_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_changed_during_an_erase_stays() {
+async fn row_changed_during_an_erase_is_kept() {
     for who in ["a delivery", "a holder", "a newer version"] {
         let mut world = handled().await;
         // Before the erase's last call, after all its deletes.
@@ -248,7 +248,7 @@ async fn repeated_erase_completes_after_any_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_format_stops_an_erase() {
+async fn erase_stops_at_row_of_newer_format() {
     let world = handled().await;
     let row = Row::new()
         .with(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1)

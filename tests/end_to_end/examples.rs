@@ -17,7 +17,7 @@ async fn append(world: &World, id: &str, happened: u64, body: &str) {
 /// Each write in turn lands and loses its reply. Two deliveries are sent twice, and the last delivery is
 /// older than the one before it.
 #[tokio::test(start_paused = true)]
-async fn totals_are_correct_whichever_reply_is_lost() {
+async fn example_totals_are_correct_despite_lost_replies() {
     for lost in 1..=24 {
         let mut world = World::new();
         let plan = move |call: &Call<'_>| if call.write == lost { Fault::ReplyLost } else { Fault::None };

@@ -30,7 +30,7 @@ async fn repeated_caller_lets_waiting_deliveries_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unattended_deliveries_delay_callers_one_turn() {
+async fn deliveries_without_worker_delay_lease_caller_one_turn() {
     let world = World::with("test/a", ["1"]).await;
     let leases = world.leases("a caller");
     let entity = key("test/a");
@@ -44,7 +44,7 @@ async fn unattended_deliveries_delay_callers_one_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_waiting_for_retry_delay_no_caller() {
+async fn deliveries_waiting_for_retry_delay_no_lease_caller() {
     let world = World::with("test/a", ["1"]).await;
     let fails = answering(|_, _| Outcome::retry_after(Duration::from_secs(600), "not yet"));
     assert_eq!(world.process(&world.drainer(fails), "test/a").await, Acknowledgement::Delete);

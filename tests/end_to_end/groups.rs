@@ -40,7 +40,7 @@ async fn group_runs_in_one_start_and_commit() {
 
 /// If the group's duration counted once for each delivery, it would look several times as long.
 #[tokio::test(start_paused = true)]
-async fn group_reports_each_delivery_and_one_duration() {
+async fn group_logs_each_delivery_but_one_duration() {
     let world = world("deliver = { up_to = 4 }");
     appended(&world, ["0", "1", "2", "3", "4"]).await;
     world.work(&[world.drainer(Counting::default())]).await;
@@ -81,7 +81,7 @@ async fn failing_delivery_of_a_group_is_parked_alone() {
 
 /// The holder dies once after each of its calls to the store.
 #[tokio::test(start_paused = true)]
-async fn holder_death_applies_each_of_a_group_once() {
+async fn group_is_applied_once_despite_holder_death() {
     for calls in 1.. {
         let mut world = world("deliver = { up_to = 3 }");
         let ids = ["0", "1", "2", "3"];
@@ -100,7 +100,7 @@ async fn holder_death_applies_each_of_a_group_once() {
 
 /// If a delivery kills its holder again, it then does so alone.
 #[tokio::test(start_paused = true)]
-async fn take_over_runs_a_group_one_by_one() {
+async fn group_runs_one_by_one_after_take_over() {
     let mut world = world("deliver = { up_to = 3 }");
     let ids = ["0", "1", "2", "3"];
     appended(&world, ids).await;
@@ -110,7 +110,7 @@ async fn take_over_runs_a_group_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeat_ends_a_group() {
+async fn group_ends_before_a_repeat() {
     let world = world("deliver = { up_to = 9 }");
     appended(&world, ["0", "1", "0", "2", "1", "3"]).await;
     let handler = Counting::default();
@@ -122,7 +122,7 @@ async fn repeat_ends_a_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn latest_supersedes_all_that_wait() {
+async fn latest_delivery_supersedes_all_waiting_deliveries() {
     let world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2", "3"]).await;
     let handler = Counting::default();
@@ -139,7 +139,7 @@ async fn latest_supersedes_all_that_wait() {
 
 /// If it superseded the newer event, the receiver would be left with the older state.
 #[tokio::test(start_paused = true)]
-async fn older_event_does_not_supersede() {
+async fn older_event_does_not_supersede_a_newer_one() {
     let world = world("deliver = 'latest'");
     for (id, at) in [("0", 7), ("new", 9), ("old", 8)] {
         world.append_event(KEY, id, Timestamp::from_secs(at)).await;
@@ -156,7 +156,7 @@ async fn older_event_does_not_supersede() {
 
 /// The holder vanishes with a retry of the latest delivery. Each delivery then runs alone.
 #[tokio::test(start_paused = true)]
-async fn attempts_at_the_latest_count_for_it_alone() {
+async fn attempts_of_latest_do_not_count_for_others() {
     let mut world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let starts: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
@@ -189,7 +189,7 @@ async fn attempts_at_the_latest_count_for_it_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_latest_is_parked_alone() {
+async fn failing_latest_delivery_is_parked_alone() {
     let world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let handler = Counting { poison: vec![("2", false)], ..Counting::default() };
@@ -200,7 +200,7 @@ async fn failing_latest_is_parked_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redriven_delivery_supersedes_no_newer_one() {
+async fn redriven_delivery_supersedes_no_newer_delivery() {
     let world = world("deliver = 'latest'");
     let starts = Arc::new(Mutex::new(Vec::new()));
     let note = starts.clone();
@@ -224,7 +224,7 @@ async fn redriven_delivery_supersedes_no_newer_one() {
 
 /// Three deliveries that arrive within the linger share one start. A full group is not delayed.
 #[tokio::test(start_paused = true)]
-async fn linger_ends_once_the_group_is_full() {
+async fn linger_is_skipped_once_group_is_full() {
     let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
     let linger = world.sources().get("test").unwrap().linger;
     let comes = async |id: &str| {
@@ -245,7 +245,7 @@ async fn linger_ends_once_the_group_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn linger_ends_once_the_row_is_full() {
+async fn linger_is_skipped_once_row_is_full() {
     let key = format!("test/{}", "x".repeat(251));
     let capacity = Recent::capacity(&entity(&key));
     assert_eq!(capacity, 9);
@@ -266,7 +266,7 @@ async fn linger_ends_once_the_row_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_started_singly_do_not_linger() {
+async fn wake_up_does_not_linger_during_single_starts() {
     let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
     let linger = world.sources().get("test").unwrap().linger;
     let comes = async |id: &str| {
@@ -296,7 +296,7 @@ async fn stale_delivery_is_superseded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn future_event_makes_no_later_one_stale() {
+async fn far_future_event_makes_no_later_event_stale() {
     let world = world("stale = 'skip'");
     let (ages, handler) = ages();
     let comes = async |id: &str, ahead: Duration| {
@@ -325,7 +325,7 @@ fn ages() -> (Arc<Mutex<Vec<Age>>>, impl Handler + Clone) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn groups_spill_receipts_and_remember_each_delivery() {
+async fn each_delivery_of_spilled_groups_is_remembered() {
     let key = format!("test/{}", "x".repeat(470));
     let world = world("deliver = { up_to = 25 }");
     let ids: Vec<String> = (0..40).map(|number| format!("{number:02}")).collect();

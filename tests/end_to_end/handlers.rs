@@ -95,7 +95,7 @@ async fn late_commit_does_not_land() {
 
 /// One batch runs in one process: `killer` ends the process each time, the others only the first time.
 #[tokio::test(start_paused = true)]
-async fn suspect_counts_only_its_own_crashes() {
+async fn waiting_suspect_counts_no_crash_of_another_order() {
     let world = World::new();
     for (entity, id) in [("test/a", "killer"), ("test/a", "after"), ("test/b", "b"), ("test/c", "c")] {
         world.append(entity, id).await;

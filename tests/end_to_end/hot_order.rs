@@ -58,7 +58,7 @@ async fn inspection_cost_is_independent_of_history() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn inspection_reads_no_page_that_is_empty() {
+async fn inspection_reads_no_empty_page() {
     let mut world = World::new();
     let operator = world.operator().because(Reason::new("ada", "to see it"));
     let (small, hot) = (key("test/small"), key("test/hot"));
@@ -104,7 +104,7 @@ async fn delivery_cost_is_independent_of_the_backlog() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn computed_cost_equals_the_embedded_stores() {
+async fn computed_drain_cost_equals_measured_dynamodb_cost() {
     const COUNT: u32 = 60;
     let mut testbed = TestBed::start().await;
     // No renewal happens, however slow the machine is.

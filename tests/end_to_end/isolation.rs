@@ -92,13 +92,13 @@ async fn hanging_endpoint_in_five_slots_delays_others_briefly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_backlogs_delay_no_other_order() {
+async fn ten_backlogged_orders_delay_no_other_order() {
     let waited = beside_by_default("busy", 10, 30).await;
     assert!(waited.is_short(), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn hundred_backlogs_delay_no_other_order() {
+async fn hundred_backlogged_orders_delay_no_other_order() {
     let waited = beside_by_default("busy", 100, 30).await;
     assert!(waited.is_short(), "{waited:?}");
 }

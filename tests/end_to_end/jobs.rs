@@ -122,7 +122,7 @@ async fn crashed_tick_runs_before_later_ticks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_without_its_lease_records_nothing() {
+async fn job_run_without_lease_records_no_result() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::from_secs(40))));
     let taken = async {
@@ -206,7 +206,7 @@ async fn one_tick(
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_reply_runs_no_job_twice() {
+async fn unanswered_job_write_runs_no_job_twice() {
     let skipped = |runs: &Runs| runs.job("report", "every minute", Duration::ZERO).on_crash(OnCrash::Skip);
     let again = |runs: &Runs| runs.job("report", "every minute", Duration::ZERO);
     let failing = |runs: &Runs| {
@@ -247,7 +247,7 @@ async fn commit_of_a_job_lands_with_its_tick() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missed_tick_follows_a_commit() {
+async fn ticks_missed_after_a_commit_are_run() {
     let night = Night::new();
     let ticker = night.ticker(one(counted(&night.runs).missed(Missed::Each)));
     night.minutes(&ticker, [0, 4]).await;
@@ -255,7 +255,7 @@ async fn missed_tick_follows_a_commit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commit_with_a_failed_condition_fails_the_run() {
+async fn job_run_fails_if_commits_condition_fails() {
     let night = Night::new();
     let refused = |_: Context| async {
         let write = Write::update(Key::named(COUNTER, "id", "1"), vec![Change::set("n", 1_u32)]);
@@ -268,7 +268,7 @@ async fn commit_with_a_failed_condition_fails_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_job_stops_no_other() {
+async fn failing_or_slow_job_stops_no_other() {
     let night = Night::new();
     let panics = async |_: Context| -> Result<(), JobError> { panic!("as it must") };
     let fails = async |_: Context| -> Result<(), JobError> { Err("no such host".into()) };
@@ -310,7 +310,7 @@ async fn job_that_blocks_its_thread_delays_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_of_a_job_ends_with_the_function() {
+async fn job_lease_ends_with_the_function_timeout() {
     let mut night = Night::new();
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let noted = seen.clone();

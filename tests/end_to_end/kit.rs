@@ -96,7 +96,7 @@ fn disturbed() -> Scenario {
 }
 
 #[test]
-fn each_planted_mistake_is_reported() {
+fn test_kit_reports_each_planted_handler_mistake() {
     let found = |does: Behaviour| judged(disturbed(), does).findings;
     assert!(
         matches!(&found(Behaviour::AddsAgain)[..], [Finding::AppliedTwice { at, differs }, Finding::NotFenced { .. }]
@@ -121,7 +121,7 @@ fn each_planted_mistake_is_reported() {
 }
 
 #[test]
-fn correct_handlers_pass() {
+fn test_kit_passes_correct_handlers() {
     for does in [
         Behaviour::Commits,
         Behaviour::CommitsWhatItRead,
@@ -140,7 +140,7 @@ fn correct_handlers_pass() {
 }
 
 #[test]
-fn each_fault_reveals_its_own_mistake() {
+fn each_injected_fault_reveals_one_handler_mistake() {
     for (does, mishap) in [
         (Behaviour::AddsAgain, scenario().crash_after(2)),
         (Behaviour::SetsUnfenced, scenario().stale_token(0)),
@@ -152,7 +152,7 @@ fn each_fault_reveals_its_own_mistake() {
 }
 
 #[test]
-fn same_seed_gives_the_same_verdict() {
+fn same_seed_gives_the_same_test_kit_verdict() {
     for seed in 0..10 {
         let once = || judged(disturbed().seed(seed), Behaviour::TakesTheLatestArrival);
         assert_eq!(once(), once());
@@ -161,7 +161,7 @@ fn same_seed_gives_the_same_verdict() {
 
 /// The default `handle_all` fails the group, so each delivery then runs alone.
 #[test]
-fn groups_are_delivered_as_configured() {
+fn test_kit_delivers_groups_as_configured() {
     let verdict = judged(scenario().up_to(3).crash_after(1), Behaviour::AddsInAGroup);
     assert!(matches!(&verdict.findings[..], [Finding::AppliedTwice { .. }]), "{verdict}");
 }
@@ -188,14 +188,14 @@ impl Handler for Counter {
 }
 
 #[test]
-fn handler_that_commits_groups_passes() {
+fn test_kit_passes_handler_that_commits_groups() {
     for up_to in [1, 3] {
         disturbed().up_to(up_to).run(|external| Counter(external.clone())).assert_right();
     }
 }
 
 #[test]
-fn example_with_its_own_table_passes() {
+fn test_kit_passes_order_totals_example() {
     let event = |topic: &str, total: &str| Event::new(topic, format!(r#"{{"total_price":"{total}"}}"#));
     let events = [event("orders/create", "48.20"), event("orders/paid", "48.20"), event("orders/updated", "40.00")];
     for seed in 0..5 {

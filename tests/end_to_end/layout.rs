@@ -96,10 +96,10 @@ fn every_promise_names_a_test_that_exists() {
 }
 
 #[test]
-fn name_without_a_test_is_reported() {
+fn promise_naming_no_existing_test_is_reported() {
     let here = |name: &str| objection(&format!("tests/end_to_end/layout.rs::{name}"));
-    assert_eq!(here("name_without_a_test_is_reported"), None);
-    assert_eq!(objection("tests/end_to_end::name_without_a_test_is_reported"), None);
+    assert_eq!(here("promise_naming_no_existing_test_is_reported"), None);
+    assert_eq!(objection("tests/end_to_end::promise_naming_no_existing_test_is_reported"), None);
     assert_eq!(objection(".ci/ledger --check"), None);
     assert_eq!(here("a_name_that"), Some("0 tests of that name".into()), "a part of one");
     assert_eq!(here("objection"), Some("0 tests of that name".into()), "no test");

@@ -126,7 +126,7 @@ async fn polling(leases: &Leases, env: &Env, room: &Room, first: Duration, facto
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_acquires_sooner_than_by_polling() {
+async fn lease_waiter_acquires_sooner_than_by_polling() {
     let (ours, requests) = hand_overs(async |leases, env, room| {
         let visit = |lease| room.visit(lease, env);
         leases.run(&subscription(), Terms::default(), visit).await.unwrap();
@@ -142,7 +142,7 @@ async fn waiter_acquires_sooner_than_by_polling() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn contended_lease_names_its_holder() {
+async fn error_of_contended_lease_names_holder() {
     let world = World::new();
     let guard = world.leases("the nightly run").acquire(&subscription(), Terms::default()).await.unwrap();
     let others = world.leases("a request");
@@ -204,7 +204,7 @@ async fn commit_lands_with_the_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commit_wakes_for_deliveries_that_arrived_meanwhile() {
+async fn commit_sends_wake_up_for_deliveries_arrived_meanwhile() {
     let world = World::new();
     let leases = world.leases("a request");
     let mut guard = leases.acquire(&key("test/a"), Terms::default()).await.unwrap();
@@ -218,7 +218,7 @@ async fn commit_wakes_for_deliveries_that_arrived_meanwhile() {
 
 /// Each request fails once in each way. Each failure costs at most three more requests.
 #[tokio::test(start_paused = true)]
-async fn lost_reply_costs_no_lease() {
+async fn request_error_does_not_lose_the_lease() {
     let unanswered = Fault::Before(TableError::Unknown("the request was lost".into()));
     let conflict = Fault::Before(TableError::Conflict);
     let throttled = Fault::Before(TableError::Throttled);
@@ -252,7 +252,7 @@ async fn lost_reply_costs_no_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outage_starts_no_work_and_gives_the_reason() {
+async fn work_under_lease_does_not_start_during_outage() {
     let started = AtomicU64::new(0);
     let outcome = async |fault: Fault, from: u64| {
         let (world, _) = faulty(move |call| if call.request >= from { fault.clone() } else { Fault::None });
@@ -278,7 +278,7 @@ async fn outage_starts_no_work_and_gives_the_reason() {
 
 /// Only throttling slows the polls down; silence and refusals do not.
 #[tokio::test(start_paused = true)]
-async fn throttled_waiter_polls_less_often() {
+async fn throttled_lease_waiter_polls_less_often() {
     let wait = Duration::from_secs(10);
     let count = async |fault: Fault| {
         let reads = Arc::new(AtomicU64::new(0));
@@ -306,7 +306,7 @@ async fn throttled_waiter_polls_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_request_waits_for_one_handler() {
+async fn lease_caller_waits_for_at_most_one_handler() {
     const DELIVERIES: usize = 1000;
     let world = World::new();
     let ids: Vec<String> = (0..DELIVERIES).map(|id| id.to_string()).collect();
@@ -327,7 +327,7 @@ async fn lease_request_waits_for_one_handler() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_reports_waiting_for_a_lease() {
+async fn drain_waiting_for_exclusive_lease_is_reported() {
     let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.events.drains_waited(), 0);
@@ -365,7 +365,7 @@ async fn tokens_grow_across_deletion_of_the_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_lookup_hashes_names_on_request() {
+async fn lease_lookup_hashes_key_and_holder_on_request() {
     let world = World::new();
     let leases = world.leases("invoices of Jane");
     let guard = leases.acquire(&subscription(), Terms::default().lease(Duration::from_secs(9))).await.unwrap();
@@ -405,7 +405,7 @@ async fn lease_lookup_hashes_names_on_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_shows_how_many_deliveries_wait() {
+async fn lease_view_counts_waiting_deliveries() {
     let world = World::new();
     let guard = world.leases("a user's request").acquire(&key("test/a"), Terms::default()).await.unwrap();
     world.append_all("test/a", ["1", "2"]).await;
@@ -415,7 +415,7 @@ async fn lease_shows_how_many_deliveries_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_need_nothing_but_a_table() {
+async fn leases_work_with_only_a_table() {
     let env = clock::env(1);
     let table = Arc::new(MemoryTable::new());
     let leases = Leases::new(Store::new(table, env), "a script");

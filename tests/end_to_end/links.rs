@@ -80,7 +80,7 @@ fn resolve(page: &Path, target: &str) -> PathBuf {
 }
 
 #[test]
-fn every_link_leads_to_a_file_and_heading() {
+fn every_documentation_link_leads_to_existing_heading() {
     let mut broken = Vec::new();
     let mut checked = 0;
     for page in pages() {
@@ -102,7 +102,7 @@ fn every_link_leads_to_a_file_and_heading() {
 }
 
 #[test]
-fn index_names_every_page() {
+fn documentation_index_names_every_page() {
     let index = Path::new("docs/README.md");
     let named: BTreeSet<PathBuf> = prose(index)
         .iter()

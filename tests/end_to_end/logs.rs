@@ -249,7 +249,7 @@ async fn successful_delivery_logs_two_lines_of_800_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outcomes_are_counted_at_every_level() {
+async fn outcome_metrics_are_counted_at_every_log_level() {
     let lines = Lines::default();
     let log = JsonLog::to(lines.clone(), log_level(Some("ERROR")), Env::system());
     let decided = Decided::by(log.detailed(true));
@@ -338,7 +338,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
 
 /// WooCommerce disables a webhook after more than five failures in a row.
 #[tokio::test(flavor = "multi_thread")]
-async fn half_of_failure_limit_is_reported_until_acceptance() {
+async fn failures_at_half_limit_are_reported_until_acceptance() {
     let lines = Lines::default();
     let deployment = LocalDeployment::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
     let now = deployment.env.now();
@@ -429,7 +429,7 @@ async fn failed_job_is_counted_without_its_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skipped_tick_names_its_jobs_holder() {
+async fn skipped_tick_names_holder_of_job_lease() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (world, lines) = (World::new(), Lines::default());
     let writer = lines.clone();

@@ -35,7 +35,7 @@ async fn handled(key: &str, ids: &[String]) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_delivery_is_recognised_as_a_repeat() {
+async fn delivery_with_spilled_receipt_is_recognised_as_repeat() {
     for key in ["test/a".to_owned(), long()] {
         let ids = numbers(60);
         let world = handled(&key, &ids).await;
@@ -51,7 +51,7 @@ async fn old_delivery_is_recognised_as_a_repeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn usual_order_keeps_its_receipts_in_its_row() {
+async fn row_holds_at_least_18_receipts_before_spilling() {
     let key = "test/order/450789469";
     let room = Recent::capacity(&entity(key));
     assert!(room >= 18, "{room}");
@@ -67,7 +67,7 @@ async fn usual_order_keeps_its_receipts_in_its_row() {
 
 /// The holder dies between spilling a receipt and the settle, or after the settle.
 #[tokio::test(start_paused = true)]
-async fn holder_death_loses_no_spilling_receipt() {
+async fn holder_death_while_spilling_loses_no_receipt() {
     for calls in 1.. {
         let mut world = World::new();
         let key = long();
@@ -87,7 +87,7 @@ async fn holder_death_loses_no_spilling_receipt() {
 
 /// The receipt costs one more write unit, and each settle up to a second.
 #[tokio::test(start_paused = true)]
-async fn unwritten_receipt_stays_in_the_row() {
+async fn receipt_stays_in_row_if_spilling_fails() {
     let mut world = World::new();
     let key = long();
     let whole = world.table.clone();
@@ -109,7 +109,7 @@ async fn unwritten_receipt_stays_in_the_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handled_delivery_settles_though_receipts_fail() {
+async fn handled_delivery_settles_although_receipt_writes_fail() {
     for fault in [Fault::Silent, Fault::Before(TableError::Throttled)] {
         let mut world = World::new();
         let key = long();
@@ -126,7 +126,7 @@ async fn handled_delivery_settles_though_receipts_fail() {
 
 /// Expiry deletes rows in any order: here the order's row goes before its receipts.
 #[tokio::test(start_paused = true)]
-async fn receipt_of_an_expired_row_hides_no_delivery() {
+async fn receipt_left_by_expired_row_makes_no_repeat() {
     let world = World::new();
     let key = long();
     world.append_all(&key, ["bad", "1"]).await;
@@ -148,7 +148,7 @@ async fn receipt_of_an_expired_row_hides_no_delivery() {
 
 /// Holders of exclusive leases may keep rows for less time.
 #[tokio::test(start_paused = true)]
-async fn release_keeps_a_row_for_its_retention() {
+async fn exclusive_release_keeps_row_for_receipts_retention() {
     let world = handled("test/a", &["1".into()]).await;
     let until = world.state("test/a").await.recent.keep_until();
     assert_eq!(until, world.env.now() + world.settings.retention);
@@ -186,7 +186,7 @@ async fn commit_accepts_ninety_nine_writes() {
 /// The commit that also releases is refused because of the new delivery. It is then repeated without the
 /// release.
 #[tokio::test(start_paused = true)]
-async fn commit_beside_new_deliveries_lands_once() {
+async fn commit_during_new_deliveries_lands_once() {
     let world = World::with("test/a", ["1"]).await;
     let inbox = world.inbox();
     let late = world.incoming("test/a", "2");
@@ -211,7 +211,7 @@ async fn commit_beside_new_deliveries_lands_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newest_event_time_is_kept_by_family() {
+async fn newest_event_time_is_kept_per_topic_family() {
     let world = World::new();
     let at = |hour: u64| Some(Timestamp::from_secs(1_767_000_000 + 3600 * hour));
     let newest =

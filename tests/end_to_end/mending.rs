@@ -138,7 +138,7 @@ async fn park_unsettled(world: &World, entity: &str) -> Sequence {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bulk_redrive_stops_at_an_undecided_delivery() {
+async fn bulk_redrive_stops_at_parked_but_unsettled_delivery() {
     let world = parked().await;
     let operator = world.operator();
     let mut all = list(&operator).await;
@@ -178,7 +178,7 @@ async fn discarded_delivery_stays_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn discard_leaves_an_undecided_delivery() {
+async fn discard_of_parked_but_unsettled_delivery_is_refused() {
     let world = World::with("test/a", ["1"]).await;
     world.messages.clear();
     let place = park_unsettled(&world, "test/a").await;
@@ -204,7 +204,7 @@ async fn redrive_into_a_job_is_refused() {
 
 /// One worker parked the delivery and lost its lease; another worker applied it.
 #[tokio::test(start_paused = true)]
-async fn removing_an_unsettled_parked_copy_keeps_the_body() {
+async fn removing_parked_copy_keeps_body_applied_elsewhere() {
     for is_discarded in [false, true] {
         let world = World::new();
         let long = world.append_noise("test/a", "long", 1_000_000).await;
@@ -230,7 +230,7 @@ async fn removing_an_unsettled_parked_copy_keeps_the_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn single_delivery_is_found_with_its_body() {
+async fn delivery_is_found_by_sequence_with_body() {
     let world = World::new();
     let long = world.append_noise("test/a", "long", 1_000_000).await;
     works(&world).await;
@@ -299,7 +299,7 @@ async fn table_scan_reads_each_row_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unsegmented_scan_reports_its_cost() {
+async fn unsegmented_table_scan_reports_its_read_cost() {
     let world = World::new();
     for number in 0..1200 {
         world.append(&format!("test/{number}"), "1").await;

@@ -46,7 +46,7 @@ async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> World
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_read_ahead_keeps_the_handlers_answer() {
+async fn failed_read_ahead_does_not_discard_handlers_answer() {
     // Read 1 is the first page. The other reads are as many as five seconds allow.
     let world = with_a_bad_read_ahead(Fault::Before(TableError::Throttled), 2..24).await;
     assert_eq!(world.started(), numbers(30), "each once");
@@ -84,7 +84,7 @@ async fn unreadable_row_counts_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn impossible_commit_fails_its_handler() {
+async fn impossible_commit_counts_as_failed_attempt() {
     let mut world = World::with("test/a", numbers(2)).await;
     let plan = |call: &Call<'_>| match call.writes.len() {
         0 | 1 => Fault::None,
@@ -166,7 +166,7 @@ async fn no_handler_starts_after_a_freeze() {
 
 /// A commit does not return the order's row, and so shows no request to yield.
 #[tokio::test(start_paused = true)]
-async fn drain_of_commits_yields_on_request() {
+async fn drain_of_commits_yields_when_requested() {
     const HANDLER: Duration = Duration::from_millis(400);
     const YIELD: Duration = Duration::from_secs(6);
     let world = World::with("test/a", numbers(20)).await;

@@ -150,7 +150,7 @@ async fn erase(operator: &Operator) -> Result<Erased, OperatorError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redrive_beside_erase_appends_or_finds_nothing() {
+async fn redrive_during_erase_appends_or_finds_nothing() {
     every_meeting(parked, redrive_what_is_parked, erase, works, put_back_or_erased).await;
     let check = async |world, erased, redriven, at| put_back_or_erased(world, redriven, erased, at).await;
     every_meeting(parked, erase, redrive_what_is_parked, works, check).await;
@@ -158,7 +158,7 @@ async fn redrive_beside_erase_appends_or_finds_nothing() {
 
 /// After the delivery's receipt is erased, a redrive from a stale list must not apply the delivery again.
 #[tokio::test(start_paused = true)]
-async fn redrive_beside_erase_keeps_delivery_applied() {
+async fn redrive_during_erase_never_reapplies_applied_delivery() {
     let check = async |world: World,
                        redriven: Result<(), OperatorError>,
                        erased: Result<Erased, OperatorError>,
@@ -175,7 +175,7 @@ async fn redrive_beside_erase_keeps_delivery_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_erases_keep_a_delivery_sent_between() {
+async fn delivery_sent_between_two_erases_is_kept() {
     let again = async |world: &World| {
         world.append("test/a", "1").await;
         works(world).await;
@@ -217,7 +217,7 @@ async fn redrive_of_an_applied_delivery_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redrive_of_an_undecided_delivery_is_refused() {
+async fn redrive_of_parked_but_unsettled_delivery_is_refused() {
     let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     world.append("test/a", "2").await;
@@ -232,7 +232,7 @@ async fn redrive_of_an_undecided_delivery_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redrive_works_without_a_receipt() {
+async fn parked_delivery_without_receipt_can_be_redriven() {
     let world = parked().await;
     world.memory.purge(&TableName::Entities, |_| true);
     world.memory.purge(&TableName::Inbox, |row| row.text(a::ITEM).is_some_and(|item| !item.starts_with("p#")));
@@ -315,7 +315,7 @@ async fn inspection_lists_waiting_deliveries_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forced_release_fences_the_holder_and_wakes() {
+async fn forced_release_fences_holder_and_sends_wake_up() {
     let world = World::new();
     let leases = world.leases("somebody");
     let guard = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
@@ -344,7 +344,7 @@ async fn forced_release_fences_the_holder_and_wakes() {
 /// If a forced release finds another lease, another release or another operator's release, it does not take
 /// that for its own first try.
 #[tokio::test(start_paused = true)]
-async fn forced_release_takes_only_the_lease_seen() {
+async fn forced_release_ends_only_the_lease_seen() {
     let world = World::new();
     let leases = world.leases("somebody");
     let first = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
@@ -375,7 +375,7 @@ async fn forced_release_takes_only_the_lease_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_park_keeps_the_first_error() {
+async fn parking_twice_keeps_the_first_error() {
     let world = parked_by_a_stale_holder().await;
     let sequence = world.state("test/a").await.head;
     let key = parked_row(&entity(), sequence);
@@ -421,7 +421,7 @@ async fn history_shows_each_settlement() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_row_hides_no_other() {
+async fn unreadable_row_hides_no_other_lease() {
     let world = World::new();
     for name in ["test/a", "test/b"] {
         world.append(name, name).await;

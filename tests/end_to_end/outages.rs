@@ -97,7 +97,7 @@ async fn ingest_answers_200_without_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ingest_answers_in_time_beside_slow_engines() {
+async fn ingest_answers_in_time_with_slow_store() {
     for slow in [200, 500, 800, 1000] {
         let plan = move |_: &Call<'_>| Fault::Slow(Duration::from_millis(slow));
         let response = answered(plan, |_| Fault::Silent).await;
@@ -157,14 +157,14 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn store_outage_loses_nothing_and_starts_nothing() {
+async fn store_outage_loses_no_delivery_and_starts_none() {
     for fault in outages() {
         through_an_outage(fault, Fault::None).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn outage_of_store_and_queue_loses_nothing() {
+async fn outage_of_store_and_queue_loses_no_delivery() {
     for fault in outages() {
         through_an_outage(fault.clone(), fault).await;
     }

@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn template_is_filled_as_written(
+    fn entity_template_is_filled_as_written(
         pieces in prop::collection::vec(("[a-z-]{0,5}", prop::sample::select(&["topic", "/id", "/a/b", "header:x", "a.*:/id"][..])), 1..5),
         value in "\\PC{1,10}",
         happened in "[a-z]{0,5}",
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn any_template_is_valid_or_refused(text in any_text()) {
+    fn any_entity_template_is_valid_or_refused(text in any_text()) {
         if let Ok(template) = Template::parse(&text) {
             prop_assert!(template.fill("topic", |_| None).is_none_or(|key| EntityKey::parse(&key).is_ok()));
             let filled = template.fill("topic", |field| Some(field.to_owned().into()));

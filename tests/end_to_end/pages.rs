@@ -55,7 +55,7 @@ fn document(block: &str) -> String {
 }
 
 #[test]
-fn every_toml_block_is_valid() {
+fn every_toml_block_in_pages_is_valid() {
     let features = read("shared/Cargo.toml");
     let mut seen = 0;
     for page in pages() {
@@ -78,7 +78,7 @@ fn every_toml_block_is_valid() {
 }
 
 #[test]
-fn every_rust_block_uses_listed_modules() {
+fn rust_blocks_in_pages_use_no_private_module() {
     let compiled = read("tests/src/pages.rs");
     for page in pages() {
         for block in blocks(&page, "rust") {
@@ -92,7 +92,7 @@ fn every_rust_block_uses_listed_modules() {
 }
 
 #[test]
-fn example_on_a_page_equals_its_file() {
+fn example_in_page_equals_the_source_file() {
     for (page, name) in [("README.md", "my_worker"), ("docs/handlers.md", "order_totals")] {
         let file = read(&format!("shared/examples/{name}.rs"));
         let code = |text: &str| -> String {
@@ -113,7 +113,7 @@ fn readme_has_at_most_1300_words() {
 }
 
 #[test]
-fn counts_on_the_proof_page_are_current() {
+fn counts_in_proof_page_match_the_tests() {
     let proof = read("docs/proof.md");
     let table = read("tests/model/counterexamples.md");
     let rows: Vec<&str> = table.lines().skip(2).filter(|line| line.starts_with('|')).collect();

@@ -127,7 +127,7 @@ async fn answer_behind_a_slow_fetch(fault: Fault) -> (u16, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_key_fetch_takes_no_time_from_the_store() {
+async fn slow_key_fetch_leaves_the_store_enough_time() {
     let (status, _) = answer_behind_a_slow_fetch(Fault::Slow(Duration::from_millis(550))).await;
     assert_eq!(status, 200);
     let (status, took) = answer_behind_a_slow_fetch(Fault::Silent).await;
@@ -168,7 +168,7 @@ async fn key_on_a_foreign_host_gets_401() {
 }
 
 #[tokio::test]
-async fn challenge_is_answered_for_its_provider_only() {
+async fn challenge_is_answered_only_for_providers_using_one() {
     let answered = answer("GET", "/webhooks/adobe", "a=b&challenge=8ec8d794-e0ab%2D42df%2B", &[]).await;
     assert_eq!((answered.status_code, answered.body.as_str()), (200, r#"{"challenge":"8ec8d794-e0ab-42df+"}"#));
     assert_eq!(answered.headers["content-type"], "application/json");

@@ -31,7 +31,7 @@ async fn backlog_runs_at_its_rate_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn constant_entity_is_one_order_at_one_rate() {
+async fn source_with_constant_entity_runs_at_one_rate() {
     let world = World::new().with_sources(source!("orders", "entity = 'chat/notifications'", "rate = '5/s'"));
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     for id in ids(0..6) {
@@ -56,7 +56,7 @@ async fn slow_rate_holds_across_workers() {
 /// There is a wake-up for each claim and each hand-over, and a requeue for each wake-up that met the running
 /// lease.
 #[tokio::test(start_paused = true)]
-async fn slow_rate_needs_linear_wake_ups() {
+async fn slow_rate_needs_under_five_wake_ups_per_delivery() {
     for (many, workers) in [(100, 1), (400, 1), (400, 4)] {
         let world = World::new();
         append(&world, "rarely", 0..many).await;
@@ -71,7 +71,7 @@ async fn slow_rate_needs_linear_wake_ups() {
 /// A hand-over's wake-up may arrive early. It, or a wake-up without a token, is deleted only because another
 /// one exists.
 #[tokio::test(start_paused = true)]
-async fn wake_up_is_deleted_only_beside_another() {
+async fn wake_up_is_deleted_only_if_another_exists() {
     let world = World::new();
     append(&world, "rarely", 0..3).await;
     let drainer = world.drainer(Done);
@@ -102,7 +102,7 @@ async fn wake_up_is_deleted_only_beside_another() {
 
 /// A requeued wake-up keeps its token, because the hand-over may be written after the requeue.
 #[tokio::test(start_paused = true)]
-async fn early_wake_up_is_requeued_with_its_token() {
+async fn early_wake_up_is_requeued_with_same_token() {
     let world = World::new();
     append(&world, "rarely", 0..2).await;
     let lease = world.acquire("chat/notifications", LeaseKind::Drain, Duration::from_secs(15)).await;
@@ -134,7 +134,7 @@ async fn rate_applies_after_the_inbox_was_empty() {
 
 /// While an empty inbox waits for its rate, it has no wake-up.
 #[tokio::test(start_paused = true)]
-async fn claim_during_the_wait_sends_a_wake_up() {
+async fn claim_during_a_rate_wait_sends_a_wake_up() {
     let world = World::new();
     append(&world, "rarely", 0..1).await;
     world.work(&[world.drainer(Done)]).await;

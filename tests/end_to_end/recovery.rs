@@ -99,7 +99,7 @@ async fn dead_workers_message_reappears_after_its_lease() {
 
 /// For example, the process runs out of memory with the first page.
 #[tokio::test(start_paused = true)]
-async fn instant_process_death_delays_its_order_little() {
+async fn order_recovers_quickly_from_instant_process_death() {
     let mut world = World::new();
     reluctant(&mut world, Duration::from_millis(300));
     world.append("test/a", "a").await;
@@ -110,7 +110,7 @@ async fn instant_process_death_delays_its_order_little() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_visibility_call_delays_a_start_one_second() {
+async fn unanswered_visibility_call_delays_start_by_one_second() {
     let mut world = World::new();
     reluctant(&mut world, 3600 * SECOND);
     world.append("test/a", "a").await;
@@ -126,7 +126,7 @@ fn patient() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_handler_receives_its_message_once() {
+async fn message_of_long_handler_is_received_once() {
     let world = patient();
     world.append("test/a", "a").await;
     world.feed(&[world.worker(Slow(Duration::from_secs(599)))], 1, &AtomicBool::new(true)).await;
@@ -153,7 +153,7 @@ async fn batch_extends_visibility_in_one_request() {
 
 /// The queue's own visibility timeout is more than a quarter of an hour.
 #[tokio::test(start_paused = true)]
-async fn unattended_message_returns_after_a_lease() {
+async fn message_kept_during_outage_returns_after_a_lease() {
     let mut world = World::with("test/a", ["a"]).await;
     let clock = world.env.clone();
     let outage = clock.monotonic() + 8 * SECOND;
@@ -163,7 +163,7 @@ async fn unattended_message_returns_after_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unattended_message_does_not_wait_for_its_batch() {
+async fn message_kept_returns_before_its_batch_ends() {
     let mut world = patient();
     world.append("test/long", "long").await;
     world.append("test/a", "a").await;
@@ -189,13 +189,13 @@ async fn unattended_message_does_not_wait_for_its_batch() {
 /// While a suspect waits for its batch, its message may become visible, and another worker may delete it. A
 /// lease acquired after that would have no wake-up.
 #[tokio::test(start_paused = true)]
-async fn possibly_redelivered_message_takes_no_lease() {
+async fn message_possibly_visible_again_acquires_no_lease() {
     suspect_beside(30 * SECOND, Duration::ZERO).await;
 }
 
 /// If the acquire were retried, it could land just after the message became visible.
 #[tokio::test(start_paused = true)]
-async fn late_acquire_is_not_tried() {
+async fn acquire_is_not_retried_near_visibility_timeout() {
     suspect_beside(17 * SECOND, 20 * SECOND).await;
 }
 
@@ -233,7 +233,7 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
 
 /// If the worker responded late, the whole batch would return.
 #[tokio::test(start_paused = true)]
-async fn silent_queue_delays_no_batch_response() {
+async fn silent_queue_does_not_delay_the_batch_response() {
     let mut world = World::new();
     world.function_time = 4 * SECOND;
     world.append("test/a", "a").await;

@@ -92,7 +92,7 @@ fn large(world: &World) -> bytes::Bytes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blocked_deliveries_outlive_the_retention() {
+async fn deliveries_of_blocked_order_outlive_the_retention() {
     let world = World::new();
     let body = large(&world);
     for id in ["1", "2", "3"] {
@@ -118,7 +118,7 @@ async fn blocked_deliveries_outlive_the_retention() {
 /// Negative control: without the sweep the deliveries expire. Their order then blocks instead of skipping
 /// them.
 #[tokio::test(start_paused = true)]
-async fn deliveries_deleted_by_expiry_block_their_order() {
+async fn deliveries_deleted_by_expiry_block_the_order() {
     let world = World::new();
     world.append_all_from("block", "test/a", ["1", "2"]).await;
     world.work(&[world.drainer(failing())]).await;

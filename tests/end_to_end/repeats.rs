@@ -28,7 +28,7 @@ async fn until_the_end_of_a_period(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_deletion_of_an_order_is_applied() {
+async fn second_deletion_webhook_of_order_is_applied() {
     const WOO: &str = "[sources.woo]\nprovider = 'woocommerce'\nsecrets = ['secret']\nhandler = 'h'\n";
     for has_id in [true, false] {
         let world = World::new().with_sources(WOO);
@@ -44,7 +44,7 @@ async fn second_deletion_of_an_order_is_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_hold_of_an_order_is_applied() {
+async fn second_on_hold_webhook_of_order_is_applied() {
     let key = include_str!("../../events/keys/private.pem");
     let commerce =
         format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'h'\n");

@@ -27,7 +27,7 @@ async fn restore(operator: &Operator, as_of: Timestamp) -> Result<(bool, BTreeMa
 }
 
 #[tokio::test(start_paused = true)]
-async fn restore_loses_nothing_and_receiver_refuses_nothing() {
+async fn restore_loses_no_delivery_and_receiver_refuses_none() {
     let disaster = Disaster::strikes().await;
     let restored = disaster.restore().await;
     let told = |key: &str| match &restored[key] {
@@ -106,7 +106,7 @@ async fn killed_restore_continues_to_the_same_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_reply_changes_no_restore() {
+async fn unanswered_write_changes_no_restore() {
     let mut disaster = Disaster::strikes().await;
     let table = disaster.world.table.clone();
     // Each write's first reply is lost.
@@ -149,7 +149,7 @@ async fn second_restore_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restore_leaves_orders_in_use() {
+async fn restore_does_not_change_orders_in_use() {
     let disaster = Disaster::strikes().await;
     let operator = disaster.world.operator();
     let NextRestore::GoOn(restoring) = operator.begin_restore(disaster.as_of).await.expect("it answers") else {

@@ -127,7 +127,7 @@ async fn rewind_runs_only_applied_deliveries() {
 
 /// The row has room for nineteen receipts.
 #[tokio::test(start_paused = true)]
-async fn rewind_of_sixty_remembers_every_delivery() {
+async fn rewind_of_sixty_deliveries_keeps_recognising_repeats() {
     let world = applied(60).await;
     rewound(&world, 0).await;
     world.append_all("test/a", ["61", "7"]).await;
@@ -174,7 +174,7 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewound_blocked_delivery_has_all_its_attempts() {
+async fn rewound_blocked_delivery_has_all_attempts_again() {
     let world = World::new();
     world.append_all_from("block", "test/a", ["1", "2", "3"]).await;
     let starts = Starts::default();
@@ -205,7 +205,7 @@ async fn rewound_delivery_runs_alone_and_is_never_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewound_delivery_has_its_large_body() {
+async fn rewound_delivery_keeps_its_large_body() {
     let world = World::new();
     let incoming = world.append_noise("test/a", "1", 800_000).await;
     assert!(world.memory.rows(&TableName::Inbox).len() > 1, "it is stored in parts");
@@ -253,7 +253,7 @@ async fn impossible_rewind_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_rewind_keeps_the_rest_applied() {
+async fn ended_rewind_settles_the_rest_as_applied() {
     for count in [3, 40] {
         let world = applied(count).await;
         rewound(&world, 0).await;
@@ -282,7 +282,7 @@ async fn ended_rewind_keeps_the_rest_applied() {
 
 /// The operator's process dies before each of its calls in turn, and no sweep runs.
 #[tokio::test(start_paused = true)]
-async fn killed_operator_leaves_a_whole_rewind() {
+async fn operator_killed_during_rewind_loses_no_delivery() {
     for ends in [false, true] {
         for survives in 1.. {
             let mut world = applied(3).await;
@@ -349,7 +349,7 @@ async fn delivery_without_receipt_is_not_rewound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_after_an_ended_one_has_another_token() {
+async fn rewind_after_ended_rewind_has_new_run_token() {
     for count in [3, 40] {
         let world = applied(count).await;
         let starts = Starts::default();
@@ -366,7 +366,7 @@ async fn run_after_an_ended_one_has_another_token() {
 
 /// The earlier run's effect may precede the effect of the delivery in front of it.
 #[tokio::test(start_paused = true)]
-async fn run_after_a_further_rewind_has_another_token() {
+async fn second_rewind_has_new_run_token() {
     for count in [3, 40] {
         let world = applied(count).await;
         let starts = Starts::default();

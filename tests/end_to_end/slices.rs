@@ -6,7 +6,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Each of these wake-ups would meet the lease and be requeued until the inbox is empty.
 #[tokio::test(start_paused = true)]
-async fn claim_behind_hand_over_sends_no_wake_up() {
+async fn claim_after_hand_over_sends_no_wake_up() {
     let world = World::with("test/a", 0..1).await;
     world.append_all("test/a", 1..10).await;
     world.messages.clear();
@@ -24,7 +24,7 @@ async fn claim_behind_hand_over_sends_no_wake_up() {
 
 /// A worker meets the lease after a slice's last settle and before its release.
 #[tokio::test(start_paused = true)]
-async fn worker_beside_a_hand_over_looks_again_soon() {
+async fn worker_meeting_a_hand_over_retries_soon() {
     let world = World::with("test/a", 0..9).await;
     world.messages.clear();
     world.waker().wake(&key("test/a"), Duration::ZERO, SECOND).await.unwrap();
@@ -36,7 +36,7 @@ async fn worker_beside_a_hand_over_looks_again_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousand_old_gaps_are_filled_in_seconds() {
+async fn thousand_old_gaps_are_filled_within_seconds() {
     let world = World::new();
     for _ in 0..1000 {
         world.claim("test/a").await;
@@ -78,7 +78,7 @@ async fn gap_before_an_old_delivery_is_filled_immediately() {
 
 /// The claim gets the whole time, however long the drain has run and waited for another gap.
 #[tokio::test(start_paused = true)]
-async fn late_claim_gets_its_whole_gap_time() {
+async fn late_claim_gets_the_whole_gap_time() {
     let mut world = World::new();
     world.settings.gap = SECOND;
     world.claim("test/a").await;
@@ -97,7 +97,7 @@ async fn late_claim_gets_its_whole_gap_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gap_with_an_old_claim_is_filled_immediately() {
+async fn gap_whose_claim_is_old_is_filled_immediately() {
     let world = World::new();
     let entity = key("test/a");
     world.claim("test/a").await;
@@ -111,7 +111,7 @@ async fn gap_with_an_old_claim_is_filled_immediately() {
 
 /// A worker that has no time to wait must not fill a fresh gap.
 #[tokio::test(start_paused = true)]
-async fn fresh_gap_is_left_to_another_worker() {
+async fn worker_without_time_does_not_fill_fresh_gap() {
     let mut world = World::new();
     world.function_time = world.settings.gap;
     let entity = key("test/a");

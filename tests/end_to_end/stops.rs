@@ -106,7 +106,7 @@ async fn row_on_hold_never_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_first_try_changes_no_later_hold() {
+async fn late_hold_or_resume_changes_no_later_hold() {
     let world = World::new();
     let now = world.env.now();
     let late_hold = BeginHold { entity: &entity(), seen: Hold::default(), now }.write();
@@ -120,7 +120,7 @@ async fn late_first_try_changes_no_later_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn block_and_hold_end_separately() {
+async fn unblock_ends_no_hold_and_resume_no_block() {
     let world = World::blocked().await;
     on_hold(&world).await;
     world.operator().unblock(&entity()).await.unwrap();
@@ -141,7 +141,7 @@ async fn hold_of_a_job_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blocked_order_continues_behind_a_skipped_delivery() {
+async fn blocked_order_continues_after_skipping_first_delivery() {
     let world = World::blocked().await;
     let first = world.state("test/a").await.next();
     assert_eq!(skipped(&world, first).await, Skipped::As(Settlement::Parked));
@@ -193,7 +193,7 @@ async fn skip_of_an_applied_delivery_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skip_creates_no_order() {
+async fn skip_of_unknown_order_creates_no_row() {
     let world = World::new();
     let skip = world.operator().skip(&entity(), Sequence(1)).await;
     assert_eq!(skip, Err(OperatorError::Unknown));
@@ -263,7 +263,7 @@ impl Queue for Down {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operator_acts_need_a_wake_up() {
+async fn operation_is_refused_if_wake_up_fails() {
     let mut world = World::blocked().await;
     on_hold(&world).await;
     let first = world.state("test/a").await.next();
@@ -282,7 +282,7 @@ async fn operator_acts_need_a_wake_up() {
 
 /// The operator's process dies before each of its calls in turn, and no sweep runs.
 #[tokio::test(start_paused = true)]
-async fn killed_operator_strands_no_order() {
+async fn operator_killed_midway_leaves_no_order_without_wake_up() {
     for what in ["resume", "skip", "unblock", "retry"] {
         for survives in 1.. {
             let mut world = match what {
@@ -328,7 +328,7 @@ async fn failing_for_hours() -> World {
 
 /// A slow put lands after the skip's read and before its tombstone.
 #[tokio::test(start_paused = true)]
-async fn put_that_lands_during_a_skip_is_parked() {
+async fn delivery_stored_during_a_skip_is_parked() {
     for before in 1..12_u64 {
         let mut world = World::new();
         world.append_from("block", "test/a", "1").await;
@@ -403,7 +403,7 @@ async fn skip_or_retry_does_not_bypass_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopped_order_is_not_retried() {
+async fn blocked_or_held_order_is_not_retried() {
     let world = World::blocked().await;
     assert!(matches!(world.operator().retry(&entity()).await, Ok(StateChange::Unchanged(Some(_)))));
     let world = failing_for_hours().await;
@@ -418,7 +418,7 @@ async fn stopped_order_is_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resumed_row_expires_after_its_release() {
+async fn row_of_resumed_empty_order_expires_after_release() {
     let world = World::new();
     on_hold(&world).await;
     let guard = world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap();
@@ -429,7 +429,7 @@ async fn resumed_row_expires_after_its_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_behind_a_skip_waits_since_its_arrival() {
+async fn delivery_behind_skip_counts_waiting_from_arrival() {
     let world = World::with("test/a", ["1"]).await;
     world.env.sleep(Duration::from_secs(60)).await;
     let came = world.env.now();

@@ -265,7 +265,7 @@ async fn unfinished_segment_continues_at_its_position() {
 
 /// The limit bounds the bill of a large table.
 #[tokio::test(start_paused = true)]
-async fn sweep_rows_bound_each_tick() {
+async fn sweep_tick_visits_at_most_configured_rows() {
     let (world, woken) = forgotten(200, Duration::ZERO, |_| Ok(())).await;
     let deployed = Deployed::with(&world, world.sweeper().at_most(2));
     let mut reached = None;
@@ -284,7 +284,7 @@ async fn sweep_rows_bound_each_tick() {
 /// Asserts the budget of docs/budgets.md, and that the store accepts a segment that continues behind any of
 /// its rows.
 #[tokio::test]
-async fn segment_costs_a_read_and_a_write() {
+async fn sweep_segment_costs_a_read_and_a_write() {
     let testbed = TestBed::start().await;
     for number in 0..40 {
         testbed.inbox().append(&testbed.incoming(&format!("test/{number}"), "1")).await.expect("it is appended");
@@ -343,7 +343,7 @@ async fn sweep_skips_a_refused_wake_up() {
 
 /// Each send for the row fails as if the queue were down.
 #[tokio::test(start_paused = true)]
-async fn failing_row_delays_the_sweep_one_minute() {
+async fn failing_wake_up_delays_the_sweep_one_minute() {
     let fails = |entity: &str| match entity {
         "test/007" => Err(QueueError::Unavailable("InternalError".into())),
         _ => Ok(()),
@@ -420,7 +420,7 @@ async fn concurrent_sweeps_skip_no_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_sweep_moves_no_position_back() {
+async fn frozen_sweep_never_moves_sweep_position_back() {
     let (mut world, woken) = forgotten(60, Duration::ZERO, |_| Ok(())).await;
     let whole = world.table.clone();
     // The sweep freezes before it writes its position, and thaws ten minutes later.
@@ -478,7 +478,7 @@ async fn quick_segments_share_one_position_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_reply_to_a_position_is_recognised() {
+async fn unanswered_sweep_position_write_is_recognised() {
     let (mut world, woken) = forgotten(30, Duration::ZERO, |_| Ok(())).await;
     let loses = |call: &Call<'_>| {
         let moves_on = call.writes.iter().any(|write| write.key == sweep_position_row());

@@ -33,7 +33,7 @@ fn is_claim(call: &Call<'_>) -> bool {
 
 /// The row may already show another claim, and the first try's sequence may stay empty.
 #[tokio::test(start_paused = true)]
-async fn claim_with_lost_reply_sends_a_wake_up() {
+async fn unanswered_claim_sends_a_wake_up() {
     for (reply_lost, owed) in [(false, 0), (true, 1)] {
         let mut world = World::new();
         drained(&world, "test/a").await;
@@ -46,7 +46,7 @@ async fn claim_with_lost_reply_sends_a_wake_up() {
 
 /// The worker that wrote the tombstone may have settled it and ended its drain.
 #[tokio::test(start_paused = true)]
-async fn append_after_a_tombstone_sends_a_wake_up() {
+async fn append_refused_by_tombstone_sends_wake_up() {
     let world = World::new();
     drained(&world, "test/a").await;
     let sequence = world.state("test/a").await.tail.next();
@@ -60,7 +60,7 @@ async fn append_after_a_tombstone_sends_a_wake_up() {
 
 /// A worker that now holds the order may not have seen the first claim.
 #[tokio::test(start_paused = true)]
-async fn append_over_a_tombstone_sends_two_wake_ups() {
+async fn append_over_tombstone_during_drain_sends_two_wake_ups() {
     let world = World::with("test/a", ["first"]).await;
     let sequence = world.state("test/a").await.tail.next();
     let purge_at = world.env.now() + Duration::from_secs(86_400);
@@ -107,7 +107,7 @@ async fn message_is_kept_if_it_cannot_be_requeued() {
 
 /// The message is replaced before the acquire: a lease without a wake-up would be orphaned.
 #[tokio::test(start_paused = true)]
-async fn redelivered_message_waits_for_its_replacement() {
+async fn redelivered_message_acquires_nothing_before_being_replaced() {
     let mut world = World::with("test/a", ["1"]).await;
     without_queue(&mut world);
     let worker = world.worker(Done);
@@ -120,7 +120,7 @@ async fn redelivered_message_waits_for_its_replacement() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_attempt_without_wake_up_keeps_its_lease() {
+async fn failed_attempt_without_wake_up_keeps_the_lease() {
     let mut world = World::with("test/a", ["1"]).await;
     without_queue(&mut world);
     let worker = world.worker(failing());
@@ -132,7 +132,7 @@ async fn failed_attempt_without_wake_up_keeps_its_lease() {
 
 /// The hand-over is for a rate's wait.
 #[tokio::test(start_paused = true)]
-async fn hand_over_without_wake_up_keeps_its_lease() {
+async fn hand_over_without_wake_up_keeps_the_lease() {
     let mut world = World::new();
     world.append_all_from("rarely", "test/a", ["1", "2"]).await;
     without_queue(&mut world);
@@ -161,7 +161,7 @@ async fn message_of_an_unfinished_drain_is_kept() {
 
 /// One of several messages was received before, so all of them may be copies.
 #[tokio::test(start_paused = true)]
-async fn messages_of_one_order_are_one_drain() {
+async fn messages_of_one_order_cause_one_drain() {
     let world = World::with("test/a", ["1"]).await;
     let sent = world.messages.sent();
     let worker = world.worker(Done);
@@ -173,7 +173,7 @@ async fn messages_of_one_order_are_one_drain() {
 
 /// The suspect's lease is orphaned, or was taken over and released.
 #[tokio::test(start_paused = true)]
-async fn suspect_runs_after_its_batch() {
+async fn suspect_runs_after_other_orders_of_batch() {
     for is_free in [false, true] {
         let world = World::new();
         drained(&world, "test/suspect").await;
@@ -198,7 +198,7 @@ async fn suspect_runs_after_its_batch() {
 
 /// If the process dies again while the suspect waits, that must count no attempt.
 #[tokio::test(start_paused = true)]
-async fn suspect_is_taken_over_at_its_turn() {
+async fn suspects_lease_is_taken_over_only_before_start() {
     let world = World::new();
     drained(&world, "test/suspect").await;
     tokio::time::advance(Duration::from_secs(30)).await;

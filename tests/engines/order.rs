@@ -71,7 +71,7 @@ async fn wake_up_received_twice_starts_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn handlers_overlap_without_the_lease() {
+async fn handlers_overlap_when_lease_checks_are_off() {
     let mut testbed = TestBed::start().await;
     for _ in 0..WORKERS {
         let Parts { store, waker, .. } = testbed.parts();

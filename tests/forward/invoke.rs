@@ -182,7 +182,7 @@ async fn started(store: &DynamoDb, function: fn() -> Starting) -> Receiver {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn functions_handle_in_order_once_and_fenced() {
+async fn invoked_functions_handle_in_order_once_and_fenced() {
     with_each_function(async |store, function| handles_in_order_once_and_fenced(started(store, function).await).await)
         .await;
 }
@@ -227,7 +227,7 @@ async fn applies_once_whatever_is_lost(store: &DynamoDb, function: fn() -> Start
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn functions_apply_once_whatever_reply_is_lost() {
+async fn invoked_functions_apply_once_despite_lost_replies() {
     with_each_function(applies_once_whatever_is_lost).await;
 }
 
@@ -259,7 +259,7 @@ pub async fn handles_groups<H: Handler + Clone>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn function_gets_waiting_deliveries_in_one_call() {
+async fn invoked_function_gets_waiting_deliveries_in_one_call() {
     with_each_function(async |store, function| handles_groups(started(store, function).await, SOURCES, handler).await)
         .await;
 }
@@ -303,7 +303,7 @@ fn invoke_event_matches_the_schema() {
 }
 
 #[test]
-fn sample_types_are_generated_from_the_schema() {
+fn example_invoke_types_match_the_schema() {
     let schema = schema();
     for (name, made) in [("py", invoke_types::python(&schema)), ("ts", invoke_types::typescript(&schema))] {
         let path = format!("{}/../shared/examples/receivers/invoke_types.{name}", env!("CARGO_MANIFEST_DIR"));

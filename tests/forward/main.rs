@@ -206,7 +206,7 @@ async fn forged_list_is_one_delivery(mut receiver: Receiver) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn receivers_treat_forged_list_as_one_delivery() {
+async fn receivers_treat_forged_group_as_one_delivery() {
     with_each(receivers().await, forged_list_is_one_delivery).await;
 }
 

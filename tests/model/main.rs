@@ -177,7 +177,7 @@ fn every_counterexample_is_found() {
 }
 
 #[test]
-fn protocol_holds_without_each_controls_change() {
+fn protocol_holds_when_no_control_removes_a_rule() {
     if !is_thorough() {
         return not_run("explores for a minute; PROVE=1 asks for it");
     }

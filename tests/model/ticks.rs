@@ -447,7 +447,7 @@ fn ticks_run_once_in_every_interleaving() {
 }
 
 #[test]
-fn every_omitted_tick_rule_is_noticed() {
+fn model_notices_every_omitted_tick_rule() {
     let again = |budget| ticks(Missed::Once, OnCrash::Again, budget);
     for (rule, property, model) in [
         (Without::TokenAtCompletion, ONCE, again(SOME)),

@@ -54,7 +54,7 @@ fn until_ended(process_id: u64) {
 }
 
 #[tokio::test]
-async fn answer_returns_and_the_process_stays() {
+async fn function_process_is_reused_after_an_answer() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let first = answer_of(&mut process).await;
     let second = answer_of(&mut process).await;
@@ -75,7 +75,7 @@ async fn process_does_not_inherit_the_environment() {
 }
 
 #[tokio::test]
-async fn error_and_panic_return_and_process_stays() {
+async fn function_process_is_reused_after_error_or_panic() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let before = answer_of(&mut process).await;
     for (deed, expected) in [("fail", "the order is not known"), ("panic", "lost the thread")] {
@@ -124,7 +124,7 @@ async fn killed_process_fails_its_event_immediately() {
 }
 
 #[tokio::test]
-async fn process_killed_while_idle_fails_no_event() {
+async fn process_killed_while_idle_is_replaced_before_event() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let before = answer_of(&mut process).await;
     let killed = before["process_id"].as_u64().expect("a number");

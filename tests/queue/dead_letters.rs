@@ -5,7 +5,7 @@ use aws_sdk_sqs::types::MessageSystemAttributeName;
 use crate::fixture::{Fixture, bodies, counts, receive, system};
 
 #[tokio::test]
-async fn message_received_too_often_moves() {
+async fn message_received_too_often_moves_to_dead_letters() {
     let queue = Fixture::with(0, 2).await;
     queue.send("poison").await;
     let alive = queue.receive_one().await;
@@ -22,7 +22,7 @@ async fn message_received_too_often_moves() {
 }
 
 #[tokio::test]
-async fn message_deleted_in_time_does_not_move() {
+async fn deleted_message_does_not_move_to_dead_letters() {
     let queue = Fixture::with(0, 1).await;
     queue.send("fine").await;
     let message = queue.receive_one().await;
@@ -54,7 +54,7 @@ async fn waiting_receive_gets_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn receipt_handle_ends_when_its_message_moves() {
+async fn receipt_handle_is_invalid_after_dead_letter_move() {
     let queue = Fixture::with(0, 1).await;
     queue.send("poison").await;
     let alive = queue.receive_one().await;

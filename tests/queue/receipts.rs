@@ -16,7 +16,7 @@ async fn deleted_message_does_not_return() {
 }
 
 #[tokio::test]
-async fn latest_handle_deletes_after_the_timeout() {
+async fn latest_receipt_handle_deletes_message_after_timeout() {
     let queue = Fixture::with(1, 100).await;
     queue.send("done late").await;
     let message = queue.receive_one().await;
@@ -26,7 +26,7 @@ async fn latest_handle_deletes_after_the_timeout() {
 }
 
 #[tokio::test]
-async fn older_handle_does_not_delete() {
+async fn older_receipt_handle_does_not_delete_message() {
     let queue = Fixture::start().await;
     queue.send("received twice").await;
     let first = queue.receive_for(0).await;
@@ -38,7 +38,7 @@ async fn older_handle_does_not_delete() {
 }
 
 #[tokio::test]
-async fn extension_counts_from_the_change() {
+async fn visibility_extension_counts_from_the_change() {
     let queue = Fixture::with(2, 100).await;
     queue.send("slow").await;
     let message = queue.receive_one().await;
@@ -51,7 +51,7 @@ async fn extension_counts_from_the_change() {
 }
 
 #[tokio::test]
-async fn timeout_change_lasts_for_one_receive() {
+async fn visibility_change_lasts_for_one_receive() {
     let queue = Fixture::with(1, 100).await;
     queue.send("returned").await;
     let message = queue.receive_one().await;
@@ -63,7 +63,7 @@ async fn timeout_change_lasts_for_one_receive() {
 }
 
 #[tokio::test]
-async fn visible_message_stays_visible() {
+async fn visibility_change_does_not_hide_visible_message() {
     let queue = Fixture::with(1, 100).await;
     queue.send("too late").await;
     let message = queue.receive_one().await;
@@ -73,7 +73,7 @@ async fn visible_message_stays_visible() {
 }
 
 #[tokio::test]
-async fn older_handle_changes_the_newer_receive() {
+async fn older_receipt_handle_changes_visibility_of_newer_receive() {
     let queue = Fixture::start().await;
     queue.send("received twice").await;
     let first = queue.receive_for(0).await;
@@ -83,7 +83,7 @@ async fn older_handle_changes_the_newer_receive() {
 }
 
 #[tokio::test]
-async fn invalid_change_fails_its_entry() {
+async fn invalid_visibility_change_fails_only_that_entry() {
     let queue = Fixture::start().await;
     queue.send("done").await;
     let message = queue.receive_one().await;
@@ -95,7 +95,7 @@ async fn invalid_change_fails_its_entry() {
 }
 
 #[tokio::test]
-async fn batch_deletes_valid_entries() {
+async fn delete_batch_deletes_only_valid_entries() {
     let queue = Fixture::start().await;
     for body in ["a", "b", "c"] {
         queue.send(body).await;
@@ -115,7 +115,7 @@ async fn batch_deletes_valid_entries() {
 }
 
 #[tokio::test]
-async fn batch_changes_valid_entries() {
+async fn visibility_batch_changes_only_valid_entries() {
     let queue = Fixture::start().await;
     for body in ["a", "b"] {
         queue.send(body).await;

@@ -16,7 +16,7 @@ async fn received_message_is_hidden_until_its_timeout() {
 }
 
 #[tokio::test]
-async fn receive_can_set_its_own_timeout() {
+async fn receive_can_set_a_visibility_timeout() {
     let queue = Fixture::start().await;
     queue.send("again").await;
     queue.receive_for(1).await;
@@ -140,7 +140,7 @@ async fn one_of_two_waiting_receives_gets_the_message() {
 }
 
 #[tokio::test]
-async fn wait_without_message_ends_empty() {
+async fn waiting_receive_without_message_returns_empty() {
     let queue = Fixture::start().await;
     let (messages, ()) = tokio::join!(queue.receive_within(1), async {
         queue.until_a_receive_waits().await;

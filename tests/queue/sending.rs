@@ -18,7 +18,7 @@ async fn sent_message_arrives_with_id_and_digest() {
 }
 
 #[tokio::test]
-async fn any_xml_text_survives() {
+async fn any_xml_text_is_received_unchanged() {
     let queue = Fixture::start().await;
     let body = "tab\t, newline\n, \"quotes\", \\, <&>, \u{fc}, \u{20ac}, \u{1f980}, \u{fffd}, \
                 \u{d7ff}\u{e000}\u{10000}\u{1fffe}\u{10ffff}";
@@ -27,7 +27,7 @@ async fn any_xml_text_survives() {
 }
 
 #[tokio::test]
-async fn body_outside_xml_is_refused() {
+async fn body_with_characters_outside_xml_is_refused() {
     let queue = Fixture::start().await;
     let send = |body: &str| queue.sqs.send_message().queue_url(&queue.url).message_body(body).send();
     assert_eq!(send("").await.map_err(code).expect_err("empty"), "MissingParameter");
@@ -65,7 +65,7 @@ async fn delay_over_fifteen_minutes_is_refused() {
 }
 
 #[tokio::test]
-async fn unknown_queue_has_its_own_error() {
+async fn unknown_queue_returns_queue_does_not_exist() {
     let queue = Fixture::start().await;
     let url = format!("{}-not", queue.url);
     let refused = queue.sqs.send_message().queue_url(&url).message_body("lost").send().await;

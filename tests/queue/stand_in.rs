@@ -77,7 +77,7 @@ async fn answered_requests_survive_a_kill() {
 }
 
 #[test]
-fn file_has_one_owner() {
+fn queue_file_in_use_is_refused() {
     let path = unused_file("shared");
     let queues = Queues::open(&path, []).expect("the first");
     assert_eq!(Queues::open(&path, []).expect_err("the second").code, Code::InternalFailure);
@@ -93,7 +93,7 @@ fn unknown_dead_letter_queue_is_refused() {
 }
 
 #[tokio::test]
-async fn faults_duplicate_every_second_delivery() {
+async fn injected_fault_duplicates_every_second_message() {
     let (queues, _) = memory();
     let queues = queues.with_faults(Faults { duplicate_every: NonZeroU32::new(2) });
     for body in ["a", "b"] {
@@ -106,7 +106,7 @@ async fn faults_duplicate_every_second_delivery() {
 }
 
 #[tokio::test]
-async fn dropped_receive_takes_no_message() {
+async fn cancelled_receive_takes_no_message() {
     let (queues, clock) = memory();
     let wait = Receive { wait: seconds(20), ..AT_ONCE };
     tokio::select! {
@@ -118,7 +118,7 @@ async fn dropped_receive_takes_no_message() {
 }
 
 #[tokio::test]
-async fn wait_for_counts_follows_deletes_and_delays() {
+async fn waiting_for_counts_notices_deletes_and_delays() {
     let (queues, clock) = memory();
     queues.send(QUEUE, &NewMessage::with_body("work")).expect("sent");
     queues.send(QUEUE, &NewMessage { delay: seconds(5), ..NewMessage::with_body("later") }).expect("sent");

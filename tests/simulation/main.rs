@@ -56,7 +56,7 @@ fn first_failure(seeds: u64, mutation: Option<Rule>) -> (BTreeMap<&'static str, 
 }
 
 #[test]
-fn no_seed_finds_a_mistake() {
+fn no_seed_finds_a_protocol_violation() {
     let (reached, failed) = first_failure(if is_thorough() { 2000 } else { 150 }, None);
     if let Some(report) = failed {
         let seed = report.seed;
@@ -135,7 +135,7 @@ const INTERESTING: &[&str] = &[
 /// Fifty orders begin while inbox queries fail for nine minutes, so a lease's holder cannot start any
 /// handler.
 #[test]
-fn failing_queries_park_nothing() {
+fn failing_queries_park_no_delivery() {
     let report = run(Plan { profile: Some(Profile::query_outage()), ..Plan::default() });
     assert!(report.mistakes.is_empty(), "{}", report.text());
     assert!(report.reached.contains_key("something was out for long"), "{:?}", report.reached);

@@ -81,7 +81,7 @@ impl Burst {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousand_instances_start_at_the_service_rate() {
+async fn thousand_instances_start_at_parameter_store_rate() {
     let burst = burst(1_000, PARAMETERS).await;
     for seconds in [2, 4, 8, 16, 24] {
         let most = PARAMETERS as usize * (seconds as usize + 1);
@@ -94,14 +94,14 @@ async fn thousand_instances_start_at_the_service_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_hundred_instances_start_within_initialisation() {
+async fn three_hundred_instances_start_within_ten_seconds() {
     let burst = burst(300, PARAMETERS).await;
     assert_eq!(burst.given_up, 0);
     assert!(burst.started.last() <= Some(&Duration::from_secs(9)), "{:?}", burst.started.last());
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousand_instances_read_a_secret_at_once() {
+async fn thousand_instances_read_a_secret_without_waiting() {
     let burst = burst(1_000, SECRETS).await;
     assert_eq!((burst.within(0), burst.reads), (1_000, 1_000));
 }

@@ -70,7 +70,7 @@ async fn document_is_refreshed_every_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_ends_with_request_or_its_patience() {
+async fn document_refresh_ends_with_request_or_time_limit() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     script.set(&[("shop", NEW)]);
@@ -93,7 +93,7 @@ async fn refresh_ends_with_request_or_its_patience() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_read_is_ignored() {
+async fn document_read_frozen_for_long_is_ignored() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, live) = ingest(&world, &script).await;
     script.hang();
@@ -112,7 +112,7 @@ async fn frozen_read_is_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_is_in_time_with_slow_dependencies() {
+async fn ingest_answers_in_time_with_slow_dependencies() {
     // The put and the wake-up get no answer, and use all the time that the reads of the document leave.
     for (silent, slow) in [(0, 0), (0, 1100), (1, 0), (1, 700), (2, 0), (2, 300), (2, 400)] {
         let (mut world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
@@ -134,7 +134,7 @@ async fn answer_is_in_time_with_slow_dependencies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_instance_refreshes_before_its_answer() {
+async fn idle_instance_rereads_document_before_answering() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     script.set(&[("shop", NEW)]);
@@ -149,7 +149,7 @@ async fn idle_instance_refreshes_before_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rolled_secret_refuses_no_webhook() {
+async fn webhook_signed_with_rolled_secret_is_accepted() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     // The provider signs with the new secret from the moment at which the document changes.
@@ -238,7 +238,7 @@ async fn corrected_provider_accepts_the_next_webhook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forged_webhooks_cause_ever_fewer_reads() {
+async fn repeated_forged_webhooks_reread_document_less_often() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     pass(SPACING).await;
@@ -310,7 +310,7 @@ async fn unreachable_document_keeps_the_last_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_document_delays_refusal_and_answers_503() {
+async fn unverifiable_webhook_gets_503_while_document_silent() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     script.hang();
@@ -350,7 +350,7 @@ async fn invalid_document_is_ignored_and_not_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_retries_until_initialisation_ends() {
+async fn failed_document_read_is_retried_during_initialisation() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[]));
     let opened = async || {
         let (document, begun) = (Box::new(script.clone()), world.env.monotonic());
@@ -394,7 +394,7 @@ async fn drain(world: &World, script: &ScriptedDocument, live: &LiveSources) -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn worker_with_fast_clock_notices_an_added_source() {
+async fn worker_with_fast_clock_finds_an_added_source() {
     for ahead in [2, 59] {
         let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
         pass(Duration::from_secs(3600)).await;
@@ -411,7 +411,7 @@ async fn worker_with_fast_clock_notices_an_added_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn worker_with_slow_clock_notices_a_removed_source() {
+async fn worker_with_slow_clock_notices_source_removal() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;

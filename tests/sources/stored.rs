@@ -155,7 +155,7 @@ fn names(sources: &Sources) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn concurrent_write_is_merged_with_the_change() {
+async fn concurrent_document_write_is_merged_with_change() {
     for at in 0..2 {
         let stand_in = StandIn::with(&source("first"));
         let place = &stand_in.places().await[at];
@@ -166,7 +166,7 @@ async fn concurrent_write_is_merged_with_the_change() {
 }
 
 #[tokio::test]
-async fn conflicting_concurrent_write_is_restored() {
+async fn conflicting_concurrent_document_write_is_restored() {
     for at in 0..2 {
         let stand_in = StandIn::with(&source("first"));
         let place = &stand_in.places().await[at];
@@ -191,7 +191,7 @@ async fn changed_parameter_keeps_key_tier_and_type() {
 }
 
 #[tokio::test]
-async fn missing_parameter_is_created_missing_secret_refused() {
+async fn missing_parameter_is_created_but_missing_secret_refused() {
     let stand_in = StandIn::default();
     let [parameter, secret] = stand_in.places().await;
     assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(_, Some(version)) if version == "1"));

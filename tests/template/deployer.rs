@@ -164,7 +164,7 @@ fn deploy_policy_knows_every_resource_type() {
 /// The policy reaches none of the account's other resources. Each statement names a prefix, or an action that
 /// does not take a resource.
 #[test]
-fn deploy_policy_reaches_only_the_stacks_own_resources() {
+fn deploy_policy_covers_only_resources_of_stacks() {
     for Statement { actions, resources } in statements() {
         let is_own = |pattern: &String| {
             pattern.contains(STACK) || pattern.contains("aws-sam-cli-managed-default") || pattern.contains("transform/")

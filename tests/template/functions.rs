@@ -30,7 +30,7 @@ fn sources(worker_timeout: u64) -> Sources {
 }
 
 #[test]
-fn functions_read_the_parameters() {
+fn functions_receive_the_template_parameters() {
     let given = [("Sources", SECRET), ("Tables", "restored"), ("RetentionDays", "7"), ("ParkedRetentionDays", "90")];
     let deployed = core().deployed(&given);
     for function in ["Ingest", "Worker", "Scheduler"] {
@@ -106,7 +106,7 @@ const FIRST_RELEASE: [(&str, &[&str]); 3] = [
 ];
 
 #[test]
-fn functions_start_with_the_first_releases_variables() {
+fn functions_accept_variables_of_the_first_release() {
     let deployed = core().deployed(&[]);
     for (function, names) in FIRST_RELEASE {
         let mut variables = deployed.variables(function);
@@ -130,7 +130,7 @@ fn seconds(deployed: &Deployed, path: &str) -> Duration {
 }
 
 #[test]
-fn every_worker_timeout_starts_with_a_fitting_lease() {
+fn lease_and_visibility_fit_every_worker_timeout() {
     for timeout in ["30", "60", "120", "300", "900"] {
         let deployed = core().deployed(&[("WorkerTimeout", timeout)]);
         let variables = deployed.variables("Worker");
@@ -172,7 +172,7 @@ fn scheduler_runs_once_a_minute() {
 }
 
 #[test]
-fn ingest_reserves_concurrency_only_when_asked() {
+fn ingest_reserves_concurrency_only_if_configured() {
     let reserved = |of: &str| {
         core().deployed(&[("IngestConcurrency", of)]).at("Ingest Properties ReservedConcurrentExecutions").clone()
     };

@@ -24,7 +24,7 @@ fn published(name: &str) -> Option<&Metric> {
 }
 
 #[test]
-fn alarm_watches_a_published_metric_and_has_a_page() {
+fn every_alarm_has_published_metric_and_runbook() {
     let deployed = deployed();
     let topic = json!(["Topic"]);
     let namespace = format!("{NAMESPACE}/webhook-serializer");
@@ -70,7 +70,7 @@ fn rings(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> bool {
 }
 
 #[test]
-fn alarm_fires_at_its_threshold_and_not_before() {
+fn alarm_fires_exactly_at_the_threshold() {
     let deployed = deployed();
     let rings = |alarm: &str, values: &[Option<f64>]| rings(&deployed, alarm, values);
     let rest = |value: f64, count: usize| vec![Some(value); count];
@@ -134,7 +134,7 @@ fn reported(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> Vec<&'s
 }
 
 #[test]
-fn scheduler_alarm_rings_for_a_stop_and_not_in_a_new_stack() {
+fn scheduler_alarm_stays_quiet_in_new_stack() {
     let deployed = deployed();
     let reported = |parts: &[(Option<f64>, usize)]| {
         let values: Vec<_> = parts.iter().flat_map(|(value, minutes)| vec![*value; *minutes]).collect();
@@ -162,7 +162,7 @@ fn bill_counts_every_alarmed_metric() {
 }
 
 #[test]
-fn dashboard_shows_what_is_measured() {
+fn dashboard_shows_only_published_metrics_and_fields() {
     dashboard(&deployed());
 }
 

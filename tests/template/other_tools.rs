@@ -29,7 +29,7 @@ fn arguments(block: &str, sign: char) -> BTreeMap<&str, &str> {
 }
 
 #[test]
-fn terraform_keeps_old_code_for_a_rollback() {
+fn terraform_keeps_previous_code_for_rollback() {
     let text = file("templates/terraform/main.tf");
     let code = block(&text, "resource \"aws_s3_object\" \"code\"");
     assert_eq!(arguments(block(code, "lifecycle"), '=')["create_before_destroy"], "true");

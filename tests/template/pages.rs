@@ -15,7 +15,7 @@ fn assigned(text: &str) -> BTreeSet<&str> {
 const OTHERS: &[&str] = &["Enabled", "PointInTimeRecoveryEnabled", "Stacks"];
 
 #[test]
-fn pages_and_scripts_name_only_parameters_that_exist() {
+fn pages_and_scripts_name_only_existing_parameters() {
     let templates = ["template.yaml", "templates/observability.yaml", "templates/domain.yaml"].map(Template::read);
     let parameters: BTreeSet<String> = templates.iter().flat_map(|template| template.defaults().into_keys()).collect();
     for path in ["docs/deploying.md", "docs/data.md", "docs/operating.md", "docs/runbooks/restore.md", ".ci/on-aws"] {
@@ -54,7 +54,7 @@ fn regions(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn page_and_doctor_name_the_same_regions_without_function_urls() {
+fn deploying_page_and_doctor_list_same_regions() {
     let (page, command) = (file("docs/deploying.md"), file("cli/src/commands/setup/doctor/stack.rs"));
     let (_, list) = command.split_once("const WITHOUT_FUNCTION_URLS").expect("doctor has a list");
     let (list, rest) = list.split_once("];").expect("the list ends");
@@ -70,7 +70,7 @@ fn page_and_doctor_name_the_same_regions_without_function_urls() {
 
 /// SQS counts retention from the first send, and continues to count in the dead-letter queue.
 #[test]
-fn data_page_promises_no_longer_retention_than_the_queues() {
+fn data_page_states_the_queues_retention() {
     let deployed = core().deployed(&[]);
     let days = deployed.of_type("AWS::SQS::Queue").into_values().map(|queue| {
         let seconds = queue["MessageRetentionPeriod"].as_str().expect("a text").parse::<u32>().expect("a number");

@@ -94,7 +94,7 @@ async fn project_handler_accepts_every_sample() {
 
 /// `tokio::time::sleep` compiles only if the project depends on `tokio` itself.
 #[test]
-fn project_functions_can_sleep() {
+fn project_template_depends_on_tokio() {
     for function in ["worker", "scheduler"] {
         let manifest = read(&format!("templates/rust/functions/{function}/Cargo.toml"));
         let (_, dependencies) = manifest.split_once("[dependencies]\n").expect("dependencies");

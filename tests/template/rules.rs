@@ -22,7 +22,7 @@ fn observability() -> Deployed {
 /// CloudFormation updates code and variables in two calls. A version published on a release would therefore
 /// keep the previous release's variables.
 #[test]
-fn core_publishes_no_version_and_no_alias() {
+fn core_template_publishes_no_version_or_alias() {
     let deployed = whole();
     for (name, resource) in deployed.all() {
         let kind = text(&resource["Type"]);
@@ -59,7 +59,7 @@ const NAMES: &[(&str, &str)] = &[
 /// Named tables make a deploy fail that has lost the parameter `Tables`. Any other name would only keep two
 /// stacks from existing side by side.
 #[test]
-fn only_tables_and_what_pages_name_have_names() {
+fn only_tables_and_documented_resources_have_fixed_names() {
     let (core, observability) = (whole(), observability());
     let mut named = BTreeMap::new();
     for (kind, property) in NAMES {
@@ -95,7 +95,7 @@ fn deploy_settings(environment: &str) -> toml::Table {
 }
 
 #[test]
-fn first_deploy_asks_only_for_confirmation() {
+fn first_sam_deploy_asks_only_for_confirmation() {
     for (name, parameter) in core().0["Parameters"].as_object().expect("a mapping") {
         assert!(!parameter["Default"].is_null(), "the deploy would ask for {name}");
     }
@@ -152,7 +152,7 @@ fn changelog_and_page_say_to_remove_earlier_stacks() {
 }
 
 #[test]
-fn core_has_no_vpc_role_names_or_paths() {
+fn core_template_sets_no_vpc_or_role_names() {
     let deployed = whole();
     for (name, properties) in deployed.of_type("AWS::Serverless::Function") {
         assert_eq!(properties["VpcConfig"], Value::Null, "{name}");
@@ -170,7 +170,7 @@ fn core_has_no_vpc_role_names_or_paths() {
 
 /// Lambda shows a function's variables to everybody who may read the function's configuration.
 #[test]
-fn variables_come_only_from_parameters_without_secrets() {
+fn function_variables_use_only_parameters_without_secrets() {
     let template = core();
     let mut reached = BTreeSet::new();
     for name in template.defaults().keys() {

@@ -7,7 +7,7 @@ use webhook_serializer::{engine::deferred::LARGEST_MESSAGE, protocol::format::at
 use crate::core;
 
 #[test]
-fn tables_have_the_codes_keys_and_outlive_the_stack() {
+fn tables_match_code_and_outlive_the_stack() {
     let deployed = core().deployed(&[]);
     for (table, name, keys) in
         [("EntitiesTable", "entities", &["entity"][..]), ("InboxTable", "inbox", &["entity", "item"])]
@@ -41,7 +41,7 @@ fn tables_have_the_codes_keys_and_outlive_the_stack() {
 }
 
 #[test]
-fn queues_hold_what_the_code_sends_for_14_days() {
+fn queues_retain_messages_14_days_at_full_size() {
     let deployed = core().deployed(&[]);
     for (queue, properties) in deployed.of_type("AWS::SQS::Queue") {
         assert_eq!(properties["MessageRetentionPeriod"], "1209600", "{queue}");

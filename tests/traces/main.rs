@@ -203,7 +203,7 @@ async fn one_trace_spans_request_settle_and_receiver() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn group_has_run_spans_per_delivery_and_together() {
+async fn trace_shows_group_run_and_each_delivery() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     assert_eq!(deployed.post("called", "1", "alone", Some(&traceparent("01"))).await, 200);

@@ -159,7 +159,7 @@ async fn six_hours_at<H: Handler + Clone>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn forward_survives_six_hours_of_refused_connections() {
+async fn forward_delivers_after_six_hours_of_refused_connections() {
     // With 500 orders there are ten processes. Each has a breaker, which probes once a minute.
     for (orders, most, longest) in [(1, 140, 6 * MINUTE), (500, 6_000, 7 * MINUTE)] {
         let (shop, well) = (Endpoint::start(Some(Down::Refuses)), Endpoint::start(None));
@@ -171,7 +171,7 @@ async fn forward_survives_six_hours_of_refused_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invoke_survives_six_hours_without_its_function() {
+async fn invoke_delivers_after_six_hours_without_function() {
     for (orders, most, longest) in [(1, 140, 6 * MINUTE), (50, 6_000, 7 * MINUTE)] {
         let lambda = Endpoint::start(Some(Down::Answers(404)));
         let (world, handler) = invoking(&lambda);

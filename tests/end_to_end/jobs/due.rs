@@ -54,7 +54,7 @@ async fn new_schedule_has_no_missed_ticks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_tick_runs_unless_a_later_one_ran() {
+async fn late_tick_runs_unless_later_tick_ran() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
     night.until(7).await;

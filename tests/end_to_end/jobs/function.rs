@@ -17,7 +17,7 @@ fn minutes_ago(now: Timestamp, minutes: u64) -> Timestamp {
 }
 
 #[tokio::test(start_paused = true)]
-async fn job_function_can_await_its_cancellation() {
+async fn job_function_can_await_cancellation_at_time_limit() {
     let night = Night::new();
     let kept: Arc<Mutex<Option<Context>>> = Arc::default();
     let keeps = kept.clone();
@@ -41,7 +41,7 @@ async fn job_function_can_await_its_cancellation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tick_without_time_left_runs_a_minute_later() {
+async fn tick_without_time_left_runs_next_minute() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::ZERO)));
     let deadline = night.clock.monotonic() + 2 * MARGIN;
@@ -53,7 +53,7 @@ async fn tick_without_time_left_runs_a_minute_later() {
 }
 
 #[tokio::test]
-async fn late_event_runs_the_ticks_of_its_time() {
+async fn late_event_runs_ticks_due_at_scheduled_time() {
     let world = World::by(Env::system());
     let jobs = one(Runs::default().job("report", "every minute", Duration::ZERO));
     let settings =

@@ -54,7 +54,7 @@ async fn write_after_a_take_over_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_ends_within_the_callers_time() {
+async fn lease_is_released_before_callers_time_ends() {
     let (world, table) = faulty(|_| Fault::None);
     let began = world.env.now();
     let terms = Terms::default().within(Duration::from_secs(8));
@@ -77,7 +77,7 @@ async fn lease_ends_within_the_callers_time() {
 
 /// Of the caller's time, a second is kept for the release.
 #[tokio::test(start_paused = true)]
-async fn slow_release_lands_in_the_callers_time() {
+async fn slow_release_lands_before_callers_time_ends() {
     let (world, _) = faulty(|_| Fault::Slow(Duration::from_millis(400)));
     let terms = Terms::default().within(Duration::from_secs(8));
     let work = async |_| pending::<Result<(), Infallible>>().await;
@@ -87,7 +87,7 @@ async fn slow_release_lands_in_the_callers_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_guard_is_reported_and_expires() {
+async fn lease_of_dropped_guard_is_reported_and_expires() {
     let world = World::new();
     let leases = world.leases("a careless caller");
     drop(leases.acquire(&subscription(), Terms::default()).await.unwrap());
@@ -116,7 +116,7 @@ async fn forced_release_records_who_and_why() {
 /// Other callers count the lease from the time that was written, however late the reply to that write
 /// arrives.
 #[tokio::test(start_paused = true)]
-async fn renewal_counts_from_its_sending() {
+async fn lease_time_counts_from_sending_the_renewal() {
     let slow = Duration::from_millis(200);
     let (world, _) = faulty(move |_| Fault::Slow(slow));
     let mut guard = world.leases("a test").acquire(&subscription(), Terms::default()).await.unwrap();
@@ -135,7 +135,7 @@ async fn renewal_counts_from_its_sending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caller_without_time_sends_no_request() {
+async fn lease_caller_without_time_sends_no_request() {
     let (world, table) = faulty(|_| Fault::None);
     let terms = Terms::default().within(Duration::from_secs(1));
     let refused = world.leases("a test").acquire(&subscription(), terms).await.unwrap_err();
@@ -143,7 +143,7 @@ async fn caller_without_time_sends_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_guard_is_not_reported_as_dropped() {
+async fn released_guard_of_lost_lease_counts_as_lost() {
     let world = World::new();
     let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
     world.env.sleep(Duration::from_secs(20)).await;

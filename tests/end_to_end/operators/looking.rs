@@ -47,7 +47,7 @@ async fn history_spans_more_than_a_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_without_their_row_are_shown() {
+async fn deliveries_without_order_row_are_shown() {
     let (mut world, _) = applied(3).await;
     world.memory.purge(&TableName::Entities, |_| true);
     let circles = || Fault::Before(TableError::Invalid("it goes round in circles".into()));

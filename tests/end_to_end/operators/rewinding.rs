@@ -38,7 +38,7 @@ fn in_order(world: &World, at: Meeting) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_rewinds_run_in_order() {
+async fn concurrent_rewinds_run_deliveries_in_order() {
     let check = async |world: World, first: Result<Rewound, _>, second: Result<Rewound, _>, at| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         succeeds(&world).await;
@@ -51,7 +51,7 @@ async fn two_rewinds_run_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn end_beside_rewind_runs_again_or_not() {
+async fn concurrent_rewind_and_end_run_deliveries_in_order() {
     let end = async |operator: &Operator| operator.end_rewind(&entity()).await;
     let check = async |world: World, first: Result<Rewound, _>, ended: Result<Rewound, _>, at| {
         assert!(first.is_ok() && ended.is_ok(), "{at:?}: {first:?} {ended:?}");
@@ -67,7 +67,7 @@ async fn end_beside_rewind_runs_again_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skip_beside_rewind_parks_what_it_saw() {
+async fn concurrent_skip_and_rewind_park_one_delivery() {
     let skip = async |operator: &Operator| {
         let state = operator.inspect(&entity()).await?.state.expect("it has a row");
         operator.skip(&entity(), state.next()).await
@@ -86,7 +86,7 @@ async fn skip_beside_rewind_parks_what_it_saw() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn erase_beside_rewind_keeps_rewound_deliveries() {
+async fn erase_during_rewind_keeps_rewound_deliveries() {
     let idle = async || {
         let world = applied().await;
         succeeds(&world).await;

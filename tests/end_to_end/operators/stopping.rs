@@ -32,7 +32,7 @@ async fn each_stands_once(world: World, at: Meeting) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_skips_park_what_each_saw() {
+async fn concurrent_skips_settle_each_delivery_once() {
     let check = async |world, first: Result<Skipped, _>, second: Result<Skipped, _>, at| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         each_stands_once(world, at).await;
@@ -41,7 +41,7 @@ async fn two_skips_park_what_each_saw() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skip_beside_unblock_parks_or_finds_it_applied() {
+async fn concurrent_skip_and_unblock_settle_each_delivery_once() {
     let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
     let check = async |world, skipped: Result<Skipped, _>, unblocked: Result<Unblocked, _>, at| {
         assert!(skipped.is_ok() && unblocked.is_ok(), "{at:?}: {skipped:?} {unblocked:?}");
@@ -56,7 +56,7 @@ async fn skip_beside_unblock_parks_or_finds_it_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hold_beside_resume_leaves_it_held_or_running() {
+async fn concurrent_hold_and_resume_end_held_or_running() {
     let waiting = async || {
         let world = World::new();
         world.operator().hold(&entity()).await.expect("memory answers");
@@ -80,7 +80,7 @@ async fn hold_beside_resume_leaves_it_held_or_running() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn erase_beside_hold_keeps_the_held_row() {
+async fn erase_during_hold_keeps_the_held_row() {
     let applied = async || {
         let world = World::with("test/a", ["1"]).await;
         succeeds(&world).await;
@@ -106,7 +106,7 @@ async fn erase_beside_hold_keeps_the_held_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resume_beside_a_delivery_keeps_the_row() {
+async fn resume_during_a_claim_keeps_the_row() {
     let on_hold = async || {
         let world = World::new();
         world.operator().hold(&entity()).await.expect("memory answers");

@@ -5,7 +5,7 @@ use tests::prelude::*;
 use super::{DAY, every_meeting, stopping};
 
 #[tokio::test(start_paused = true)]
-async fn two_unblocks_leave_an_order_blocked_or_running() {
+async fn concurrent_unblocks_leave_order_blocked_or_running() {
     let fails_again = async |world: &World| world.work(&[world.drainer(failing())]).await;
     let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
     every_meeting(World::blocked, unblock, unblock, fails_again, async |world, first, second, at| {
@@ -30,7 +30,7 @@ async fn unblock_resets_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unblock_of_an_unblocked_order_wakes_it() {
+async fn unblock_of_unblocked_order_sends_a_wake_up() {
     let world = World::with("test/a", ["1"]).await;
     world.messages.clear();
     assert!(matches!(world.operator().unblock(&entity()).await, Ok(Unblocked::NotBlocked(Some(_)))));
@@ -42,7 +42,7 @@ async fn unblock_of_an_unblocked_order_wakes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unblock_rereads_a_row_that_changed() {
+async fn unblock_rereads_a_row_changed_meanwhile() {
     let mut world = World::blocked().await;
     // Before its write, another operator unblocks the order, or somebody acquires and releases an exclusive
     // lease.
@@ -84,7 +84,7 @@ async fn unblock_puts_one_tombstone_at_an_expired_sequence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unblock_keeps_a_delivery_that_reappeared() {
+async fn unblock_of_expired_block_keeps_existing_delivery() {
     let world = World::blocked().await;
     let key = entity_row(&entity());
     let expired = Change::set(a::BLOCKED, BlockReason::Expired.as_str());

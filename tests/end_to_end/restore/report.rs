@@ -18,7 +18,7 @@ async fn ended(world: &World, key: &str) -> Vec<Option<String>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restore_logs_what_it_found_waiting() {
+async fn restore_logs_the_waiting_deliveries_it_found() {
     let world = World::new();
     for key in ["test/idle", "test/again", "test/repeat"] {
         world.append(key, "1").await;

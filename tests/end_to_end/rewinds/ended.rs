@@ -39,7 +39,7 @@ async fn rewinds_are_logged_with_their_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn last_delivery_can_end_its_rewind() {
+async fn rewind_of_only_the_last_delivery_can_end() {
     let world = applied(3).await;
     rewound(&world, 2).await;
     assert_eq!(done(ended(&world).await).applied, 1);
@@ -59,7 +59,7 @@ async fn rewind_spans_more_than_a_page() {
 
 /// The operator that ends the rewind dies at each call in turn, and the run continues.
 #[tokio::test(start_paused = true)]
-async fn continued_run_keeps_its_token() {
+async fn rewound_run_continued_later_keeps_run_token() {
     for survives in 1.. {
         let mut world = applied(40).await;
         rewound(&world, 0).await;
@@ -107,7 +107,7 @@ async fn ended_rewind_stops_at_a_missing_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_behind_a_rewind_waits_since_its_arrival() {
+async fn delivery_behind_rewind_counts_waiting_from_arrival() {
     let world = applied(3).await;
     world.env.sleep(DAY).await;
     rewound(&world, 0).await;
@@ -119,7 +119,7 @@ async fn delivery_behind_a_rewind_waits_since_its_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_beside_an_ending_rewind_is_new() {
+async fn delivery_during_rewind_end_counts_waiting_from_arrival() {
     for before in 1.. {
         let mut world = applied(3).await;
         world.env.sleep(20 * DAY).await;
@@ -146,7 +146,7 @@ async fn delivery_beside_an_ending_rewind_is_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_by_one_survives_an_ended_rewind() {
+async fn ended_rewind_keeps_starting_deliveries_one_by_one() {
     let world = World::new().with_sources(tests::source!("test", "deliver = { up_to = 5 }"));
     world.append_all("test/a", ["1", "2", "3"]).await;
     let counting = Counting::default();

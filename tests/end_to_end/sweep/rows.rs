@@ -30,7 +30,7 @@ async fn sweep_ends_an_abandoned_exclusive_lease() {
 
 /// If a worker took the lease over, the schedulers could not run the tick.
 #[tokio::test(start_paused = true)]
-async fn sweep_leaves_a_jobs_lease() {
+async fn sweep_does_not_end_a_jobs_lease() {
     let world = World::new();
     held(&world, "cron/report", LeaseKind::Exclusive).await;
     tokio::time::advance(DAY).await;
@@ -71,7 +71,7 @@ async fn sweep_keeps_every_waiting_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn oldest_waiting_ignores_blocked_orders() {
+async fn age_of_oldest_waiting_delivery_ignores_blocked_orders() {
     let world = World::new();
     world.append_from("block", "test/blocked", "1").await;
     world.work(&[world.drainer(failing())]).await;

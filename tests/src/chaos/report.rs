@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_and_repeated_commits_are_reported() {
+    fn auditor_reports_lost_and_repeated_commits() {
         let entity = EntityKey::parse("test/1").unwrap();
         let sent = Sent { entity, delivery_id: "1".into(), sent: Duration::ZERO, answered: Some(Duration::ZERO) };
         let report = |times: Option<u64>| Report {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn start_beside_an_open_breaker_is_reported() {
+    fn start_despite_an_open_breaker_is_reported() {
         let account = BreakerAudit::default();
         let start = |source, entity, at| account.started(source, entity, 1, second(at));
         let is_probe = |start: &Result<Start, String>| start.as_ref().is_ok_and(Start::is_probe);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn start_admitted_before_opening_is_accepted() {
+    fn start_admitted_before_breaker_opened_is_accepted() {
         let account = BreakerAudit::default();
         account.writes(0, 1, second(1));
         account.opened("park", second(2), second(5));

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn total_of_an_order_is_committed() {
+    async fn worker_template_commits_the_orders_total() {
         for body in [r#"{"total_price":"48.20"}"#, r#"{"total":"48.20"}"#] {
             let Outcome::Commit(writes) = handled("orders/paid", body).await else { panic!("nothing is written") };
             let [write] = writes.as_slice() else { panic!("not one write: {writes:?}") };
