@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn help_lists_every_verb_in_one_group() {
+    fn help_lists_every_command_in_one_group() {
         let mut grouped: Vec<&str> = super::GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
         grouped.sort_unstable();
         let command = super::Arguments::command();

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
+    fn table_columns_fit_the_widest_cell() {
         let mut table = Table::new(&["name", ">n"]);
         table.row(["a".into(), "100".into()]);
         table.row(["longer".into(), "7".into()]);

@@ -68,7 +68,7 @@ async fn console_resumes_blocked_order_and_redrives_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn body_is_redacted_until_requested() {
+async fn console_redacts_body_until_requested() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.send(1000, &SHOPIFY[..2]).await;

@@ -12,7 +12,7 @@ use webhook_serializer::telemetry::Quiet;
 use crate::browser;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lanes_show_arriving_orders_and_their_outcomes() {
+async fn lanes_show_arriving_orders_and_outcomes() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(20)).await;
     browser.open(&shop.console.url).await;

@@ -25,7 +25,7 @@ async fn oversized_body_is_not_appended() {
 
 /// Otherwise a worker would run a delivery handler under the job's lease.
 #[tokio::test(start_paused = true)]
-async fn append_to_a_job_is_refused() {
+async fn append_to_a_jobs_key_is_refused() {
     let world = World::new();
     let incoming = world.incoming("cron/nightly", "1");
     assert_eq!(world.inbox().append(&incoming).await.map(drop), Err(AppendError::IsAJob));

@@ -120,7 +120,7 @@ async fn one_delivery_costs_five_requests() {
 }
 
 #[tokio::test]
-async fn large_delivery_is_written_once() {
+async fn large_delivery_body_is_written_once() {
     let scale = Scale::start().await;
     let (append, b, q) = append_large(&scale).await;
     assert_eq!(append, Reading { sends: 1, ..costs(append_writes(b), 2, 0, 0) });
@@ -273,7 +273,7 @@ async fn empty_entity_costs_one_refused_write() {
 }
 
 #[tokio::test]
-async fn wake_up_of_a_drained_entity_is_requeued() {
+async fn wake_up_is_requeued_while_drain_holds_lease() {
     let scale = Scale::start().await;
     scale.append("1").await;
     let drain = acquired(&scale, LeaseKind::Drain).await;
@@ -327,7 +327,7 @@ async fn start_of_a_suspect_costs_one_extra_write() {
 }
 
 #[tokio::test]
-async fn open_breaker_costs_two_writes_and_a_send() {
+async fn breaker_refusal_costs_two_writes_and_a_send() {
     let mut scale = Scale::start().await;
     let drainer = scale.drainer(answering(|_, _| Outcome::unavailable("out")));
     for entity in ["test/b", "test/c", "test/d", "test/a"] {
@@ -345,7 +345,7 @@ async fn open_breaker_costs_two_writes_and_a_send() {
 /// The clock is paused, which fixes the number of polls: after 50, 100, 200, 400, 800 ms and then every
 /// second, each wait shortened by up to half.
 #[tokio::test(start_paused = true)]
-async fn polling_an_exclusive_lease_only_reads() {
+async fn polling_an_exclusive_lease_causes_no_writes() {
     let mut world = World::new();
     let table = world.break_table(|_| Fault::None);
     world.append("test/a", "1").await;

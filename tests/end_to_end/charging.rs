@@ -32,7 +32,7 @@ async fn is_parked(world: &World, entity: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn not_now_counts_no_attempt() {
+async fn not_now_outcome_counts_no_attempt() {
     const REFUSED: usize = 10;
     let world = World::with("test/a", ["1", "2"]).await;
     let (refused, attempts) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
@@ -56,7 +56,7 @@ async fn not_now_counts_no_attempt() {
 
 /// The first holder may have died before the start; starts after that are recorded.
 #[tokio::test(start_paused = true)]
-async fn delivery_that_kills_its_workers_is_parked() {
+async fn delivery_that_kills_every_worker_is_parked() {
     let world = World::with("test/a", ["1"]).await;
     for crash in 0..=ATTEMPTS {
         assert_eq!(is_parked(&world, "test/a").await, [""; 0], "after {crash} crashes");

@@ -153,7 +153,7 @@ async fn delivery_too_large_to_defer_gets_503() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_outage_defers_nothing() {
+async fn short_outage_defers_no_delivery() {
     for fault in [Fault::Before(TableError::Throttled), Fault::Silent, Fault::SilentAfter] {
         let what = format!("{fault:?}");
         let world = out_until(HOUR, move |call| if call.request == 1 { fault.clone() } else { Fault::None });
@@ -191,7 +191,7 @@ async fn deferred_delivery_appended_twice_is_applied_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deferred_message_is_deleted_only_after_its_replacement() {
+async fn deferred_message_is_deleted_only_after_being_replaced() {
     let mut world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "1").await, 202);
     let messages = world.messages.clone();
@@ -282,7 +282,7 @@ async fn throttled_order_delays_no_other_orders_deferred_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn untried_deferred_deliveries_keep_their_retry_count() {
+async fn untried_deferred_deliveries_keep_the_retry_count() {
     let world = out_until(HOUR, |_| Fault::Silent);
     for id in ["1", "2", "3"] {
         let webhook = webhook(&world, "queued", id, update(id));

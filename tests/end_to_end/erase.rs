@@ -52,7 +52,7 @@ async fn erase_removes_one_order_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn erased_row_expires_a_day_later() {
+async fn row_of_erased_order_expires_after_day() {
     let world = handled().await;
     let ahead = world.env.now() + Duration::from_secs(3_600);
     let nonce = world.env.nonce();
@@ -218,7 +218,7 @@ async fn row_changed_during_an_erase_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn erase_removes_an_order_without_its_row() {
+async fn erase_removes_items_of_order_without_row() {
     let world = handled().await;
     world.memory.purge(&TableName::Entities, |row| row.text(a::ENTITY) == Some("test/a"));
     assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 3 }));

@@ -24,7 +24,7 @@ fn once(ids: &[&str]) -> Vec<(String, u64)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn group_runs_in_one_start_and_commit() {
+async fn group_is_handled_in_one_start_and_commit() {
     let world = world("deliver = { up_to = 4 }");
     let ids = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
     appended(&world, ids).await;
@@ -342,7 +342,7 @@ async fn each_delivery_of_spilled_groups_is_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_body_of_a_group_is_parked_alone() {
+async fn unreadable_body_parks_only_that_delivery_of_group() {
     let world = world("deliver = { up_to = 3 }");
     appended(&world, ["0", "1", "2"]).await;
     let state = world.state(KEY).await;
@@ -358,7 +358,7 @@ async fn unreadable_body_of_a_group_is_parked_alone() {
 
 /// One row of a body in several parts is missing.
 #[tokio::test(start_paused = true)]
-async fn incomplete_body_of_a_group_is_parked_alone() {
+async fn incomplete_body_parks_only_that_delivery_of_group() {
     let world = world("deliver = { up_to = 3 }");
     for id in ["0", "1", "2"] {
         let size = if id == "0" { 1_000_000 } else { 10 };

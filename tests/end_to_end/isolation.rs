@@ -123,7 +123,7 @@ async fn slow_successful_handler_opens_no_breaker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_behind_an_open_breaker_keeps_its_attempts() {
+async fn breaker_open_for_an_hour_parks_no_delivery() {
     let world = world();
     let workers = workers(&world, 5, |now| match now < Duration::from_secs(3600) {
         true => Behaviour::Refuses,

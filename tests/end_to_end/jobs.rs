@@ -20,7 +20,7 @@ use webhook_serializer::{
 use self::night::{Ahead, FUNCTION, MINUTE, Night, Runs, minute, one};
 
 #[tokio::test(start_paused = true)]
-async fn tick_of_eight_skewed_instances_runs_once() {
+async fn eight_skewed_schedulers_run_a_tick_once() {
     let night = Night::new();
     // A run takes longer than its lease, and longer than a minute by the other clocks.
     let job = || one(night.runs.job("report", "every 2 minutes", Duration::from_secs(50)));
@@ -47,7 +47,7 @@ async fn tick_of_eight_skewed_instances_runs_once() {
 }
 
 #[tokio::test]
-async fn tick_of_eight_instances_runs_once_on_dynamodb() {
+async fn eight_schedulers_run_a_tick_once_on_dynamodb() {
     let testbed = TestBed::start().await;
     let runs = Runs::default();
     let instances: Vec<Ticker> = (0..8)
@@ -70,7 +70,7 @@ async fn tick_of_eight_instances_runs_once_on_dynamodb() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crashed_run_is_run_again() {
+async fn crashed_job_run_is_run_again() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::from_secs(5))));
     night.killed(&ticker, 0, Duration::from_secs(2)).await;
@@ -84,7 +84,7 @@ async fn crashed_run_is_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crashed_run_is_skipped_if_configured() {
+async fn crashed_job_run_is_skipped_if_configured() {
     let night = Night::new();
     let job = night.runs.job("mail", "every hour", Duration::from_secs(5)).on_crash(OnCrash::Skip);
     let ticker = night.ticker(one(job));
@@ -99,7 +99,7 @@ async fn crashed_run_is_skipped_if_configured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tick_that_kills_its_process_starts_three_times() {
+async fn tick_that_kills_the_process_starts_three_times() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("killer", "every hour", Duration::from_secs(5))));
     for number in [0, 2, 4] {
@@ -237,7 +237,7 @@ async fn unanswered_job_write_runs_no_job_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commit_of_a_job_lands_with_its_tick() {
+async fn commit_of_a_job_lands_with_the_tick() {
     let night = Night::new();
     let ticker = night.ticker(one(counted(&night.runs)));
     night.minutes(&ticker, [0, 0, 1, 1, 2]).await;
@@ -290,7 +290,7 @@ async fn failing_or_slow_job_stops_no_other() {
 }
 
 #[tokio::test]
-async fn job_that_blocks_its_thread_delays_no_other() {
+async fn job_blocking_a_thread_delays_no_other_job() {
     let testbed = TestBed::start().await;
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = Arc::new(Mutex::new(wait));
@@ -337,7 +337,7 @@ async fn job_lease_ends_with_the_function_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn roster_lists_jobs_with_their_next_run() {
+async fn job_list_shows_next_run_of_each_job() {
     let night = Night::new();
     let jobs = Jobs::new()
         .add(night.runs.job("report", "0 3 * * *", Duration::ZERO).in_zone("Europe/Berlin"))
@@ -354,7 +354,7 @@ async fn roster_lists_jobs_with_their_next_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn roster_lists_more_jobs_than_a_page() {
+async fn job_list_spans_more_than_a_page() {
     let night = Night::new();
     let names: Vec<String> = (0..250).map(|number| format!("job-{number:03}")).collect();
     let jobs = names.iter().fold(Jobs::new(), |jobs, name| jobs.add(night.runs.job(name, "every day", Duration::ZERO)));

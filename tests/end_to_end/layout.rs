@@ -145,7 +145,7 @@ fn scripts_use_only_portable_commands() {
 }
 
 #[test]
-fn key_prefixes_are_spelled_in_one_file() {
+fn row_key_prefixes_are_defined_in_one_file() {
     let spelled = |text: &str| ["\"d#", "\"p#", "\"r#", "\"b#"].iter().any(|prefix| text.contains(prefix));
     let files = sources(&root().join("shared/src"));
     let files: Vec<_> = files.into_iter().filter(|file| spelled(&read(file))).collect();

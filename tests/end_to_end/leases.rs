@@ -160,7 +160,7 @@ async fn error_of_contended_lease_names_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_work_renews_its_lease() {
+async fn lease_is_renewed_during_long_work() {
     let (world, table) = faulty(|_| Fault::None);
     let env = world.env.clone();
     let work = async |_| {
@@ -184,7 +184,7 @@ fn times_noted(world: &World) -> Option<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commit_lands_with_the_release() {
+async fn commit_and_lease_release_land_together() {
     let (world, table) = faulty(|_| Fault::None);
     let leases = world.leases("a test");
     let value = leases
@@ -343,7 +343,7 @@ async fn drain_waiting_for_exclusive_lease_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_grow_across_deletion_of_the_row() {
+async fn tokens_keep_growing_after_row_deletion() {
     let world = World::new();
     let leases = world.leases("a test");
     let mut tokens = Vec::new();
@@ -423,7 +423,7 @@ async fn leases_work_with_only_a_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn impossible_commit_is_refused_at_once() {
+async fn oversized_commit_is_refused_and_releases_the_lease() {
     let world = World::new();
     let alone = Write { action: Action::Put(Row::new()), ..noted("n") };
     let too_many: Vec<Write> = std::iter::repeat_n(alone, 200).collect();

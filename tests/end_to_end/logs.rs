@@ -359,7 +359,7 @@ async fn failures_at_half_limit_are_reported_until_acceptance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exclusive_leases_are_measured() {
+async fn exclusive_lease_durations_are_logged() {
     let (world, lines) = (World::new(), Lines::default());
     let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.env.clone()).detailed(true));
     let key = EntityKey::parse("test/a").expect("a key");
@@ -383,7 +383,7 @@ async fn exclusive_leases_are_measured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_job_is_counted_without_its_error() {
+async fn failed_job_is_counted_without_error_text() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (world, lines) = (World::new(), Lines::default());
     let log = Arc::new(JsonLog::to(lines.clone(), log_level(Some("DEBUG")), world.env.clone()));
@@ -447,7 +447,7 @@ async fn skipped_tick_names_holder_of_job_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missed_ticks_are_reported_by_number() {
+async fn number_of_missed_ticks_is_logged() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (world, lines) = (World::new(), Lines::default());
     let writer = lines.clone();

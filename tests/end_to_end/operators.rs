@@ -109,7 +109,7 @@ async fn works(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_redrives_append_a_delivery_once() {
+async fn concurrent_redrives_append_a_delivery_once() {
     let check =
         async |world: World, first: Result<(), OperatorError>, second: Result<(), OperatorError>, at: Meeting| {
             works(&world).await;

@@ -171,7 +171,7 @@ async fn outage_of_store_and_queue_loses_no_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handler_stops_before_its_unrenewed_lease_expires() {
+async fn handler_stops_before_unrenewed_lease_expires() {
     let mut world = World::new();
     world.append_from("slow", "slow/a", "1").await;
     let clock = world.env.clone();

@@ -137,14 +137,14 @@ proptest! {
     }
 
     #[test]
-    fn delivery_id_is_limited_and_stable(text in any_text()) {
+    fn delivery_id_is_limited_in_length_and_stable(text in any_text()) {
         let id = DeliveryId::new(text);
         prop_assert!(id.as_str().len() <= DeliveryId::MAX_BYTES);
         prop_assert_eq!(DeliveryId::new(id.as_str()), id);
     }
 
     #[test]
-    fn wake_up_round_trips(entity in any_key(), times in 1..9_u32) {
+    fn wake_up_round_trips_through_message_text(entity in any_key(), times in 1..9_u32) {
         let body = serde_json::to_string(&WakeUp::of(&entity)).unwrap();
         let batch = Batch::sort([Message { id: "1".into(), body, times }]);
         let jobs: Vec<_> = batch.jobs().into_iter().map(|job| (job.entity, job.times)).collect();
@@ -317,7 +317,7 @@ fn misplaced_secret_is_not_shown_in_errors() {
 /// Sends the characters at the limits of what a message may hold, and every 61st one, through the client and
 /// the queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_key_character_survives_the_queue() {
+async fn every_key_character_passes_through_the_queue() {
     let testbed = TestBed::start().await;
     let edges = [0x20, 0x7e, 0xa0, 0xd7ff, 0xe000, 0xfffd, 0x1_0000, 0x1_fffe, 0x10_ffff];
     let characters: Vec<char> = (0..=0x10_ffff).step_by(61).chain(edges).filter_map(char::from_u32).collect();

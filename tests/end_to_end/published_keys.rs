@@ -145,7 +145,7 @@ fn transmission(certificate: &str) -> [(&str, &str); 4] {
 }
 
 #[tokio::test]
-async fn missing_published_key_gets_503() {
+async fn webhook_with_unavailable_published_key_gets_503() {
     let certificate = "https://api.paypal.com/v1/notifications/certs/CERT-1";
     let told = Arc::new(Reasons::default());
     let unavailable = answer_telling(&told, "POST", "/webhooks/paypal", "", &transmission(certificate)).await;
@@ -159,7 +159,7 @@ async fn missing_published_key_gets_503() {
 }
 
 #[tokio::test]
-async fn key_on_a_foreign_host_gets_401() {
+async fn webhook_naming_key_on_foreign_host_gets_401() {
     let refused = answer("POST", "/webhooks/paypal", "", &transmission("https://example.com/CERT-1")).await;
     assert_eq!(
         (refused.status_code, refused.body.as_str()),

@@ -19,7 +19,7 @@ fn ids(range: std::ops::Range<usize>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn backlog_runs_at_its_rate_in_order() {
+async fn backlog_runs_in_order_at_configured_rate() {
     let world = World::new();
     append(&world, "rated", 0..50).await;
     let began = world.env.monotonic();
@@ -45,7 +45,7 @@ async fn source_with_constant_entity_runs_at_one_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_rate_holds_across_workers() {
+async fn slow_rate_is_kept_across_workers() {
     let world = World::new();
     append(&world, "rarely", 0..8).await;
     world.work(&[world.drainer(Done), world.drainer(Done)]).await;
@@ -161,7 +161,7 @@ async fn failed_attempt_counts_for_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_order_has_its_own_rate() {
+async fn each_order_has_a_separate_rate() {
     let world = World::new();
     for number in 0..20 {
         let entity = format!("chat/{}", number % 10);

@@ -82,7 +82,7 @@ fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
 
 /// A message that reappeared earlier would only be requeued.
 #[tokio::test(start_paused = true)]
-async fn dead_workers_message_reappears_after_its_lease() {
+async fn message_of_dead_worker_reappears_after_its_lease() {
     for lived in (10..20_000).step_by(490) {
         let world = patient();
         world.append("test/a", "a").await;
@@ -163,7 +163,7 @@ async fn message_kept_during_outage_returns_after_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn message_kept_returns_before_its_batch_ends() {
+async fn message_of_throttled_order_returns_before_batch_ends() {
     let mut world = patient();
     world.append("test/long", "long").await;
     world.append("test/a", "a").await;

@@ -216,7 +216,7 @@ async fn sweep_ends_an_abandoned_drain_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redrive_without_wake_up_is_reported_and_swept() {
+async fn redrive_with_failed_wake_up_is_found_by_sweep() {
     let mut world = World::with("test/a", ["bad"]).await;
     world.work(&[world.drainer(picky())]).await;
     let queue = world.queue.clone();

@@ -61,7 +61,7 @@ async fn second_on_hold_webhook_of_order_is_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_body_is_a_repeat_while_its_sender_retries() {
+async fn equal_body_is_a_repeat_while_sender_retries() {
     let world = World::new().with_sources(ACME);
     let body = r#"{"order":"o/7"}"#;
     until_the_end_of_a_period(&world).await;

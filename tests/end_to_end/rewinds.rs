@@ -205,7 +205,7 @@ async fn rewound_delivery_runs_alone_and_is_never_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewound_delivery_keeps_its_large_body() {
+async fn rewound_delivery_keeps_the_large_body() {
     let world = World::new();
     let incoming = world.append_noise("test/a", "1", 800_000).await;
     assert!(world.memory.rows(&TableName::Inbox).len() > 1, "it is stored in parts");
@@ -321,7 +321,7 @@ async fn operator_killed_during_rewind_loses_no_delivery() {
 
 /// An expired delivery is never taken for an unfilled sequence.
 #[tokio::test(start_paused = true)]
-async fn expired_rewound_delivery_blocks_its_order() {
+async fn expired_rewound_delivery_blocks_the_order() {
     let world = applied(3).await;
     let from = first(&world).await;
     world.env.sleep(Duration::from_secs(20 * 86_400)).await;
@@ -392,7 +392,7 @@ async fn second_rewind_has_new_run_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skipped_rewound_delivery_keeps_its_run_token() {
+async fn skipped_rewound_delivery_keeps_the_run_token() {
     let world = applied(2).await;
     operator(&world).hold(&entity()).await.unwrap();
     rewound(&world, 0).await;
@@ -410,7 +410,7 @@ async fn skipped_rewound_delivery_keeps_its_run_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewound_deliveries_keep_their_receipts() {
+async fn sweep_extends_expiry_of_rewound_deliveries_and_receipts() {
     let world = applied(40).await;
     world.env.sleep(Duration::from_secs(16 * 86_400)).await;
     operator(&world).hold(&entity()).await.unwrap();

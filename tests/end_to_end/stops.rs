@@ -355,7 +355,7 @@ async fn delivery_stored_during_a_skip_is_parked() {
 
 /// The next delivery does not have to wait for a requeued wake-up.
 #[tokio::test(start_paused = true)]
-async fn skip_wakes_a_worker_for_the_next() {
+async fn skip_sends_wake_up_for_next_delivery() {
     let world = World::blocked().await;
     world.messages.clear();
     for wakes in [1, 0] {

@@ -249,7 +249,7 @@ async fn sweep_reaches_hundred_million_rows_in_hours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unfinished_segment_continues_at_its_position() {
+async fn unfinished_sweep_segment_continues_at_stored_position() {
     // Each wake-up takes a second, so 200 of them take four minutes.
     let (world, woken) = forgotten(200, Duration::from_millis(800), |_| Ok(())).await;
     let deployed = Deployed::by(&world);
@@ -392,7 +392,7 @@ async fn refused_scan_delays_the_sweep_one_minute() {
 
 /// A later pass wakes the other orders.
 #[tokio::test(start_paused = true)]
-async fn sweep_wakes_up_to_ten_thousand_waiting() {
+async fn sweep_stops_at_ten_thousand_waiting_wake_ups() {
     for (rows, waiting, more, lagging) in
         [(10, 10_001, 0, true), (10, 9_996, 5, true), (10, 0, 10, false), (0, 10_000, 0, false), (0, 10_001, 0, true)]
     {

@@ -87,7 +87,7 @@ async fn delivery_without_a_thread_counts_no_attempt() {
 }
 
 #[tokio::test]
-async fn worker_resumes_once_threads_return() {
+async fn worker_resumes_when_lost_threads_return() {
     let stuck = Stuck::spent().await;
     stuck.gate.open();
     while stuck.worker.is_spent().await {}

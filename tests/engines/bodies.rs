@@ -13,7 +13,7 @@ fn webhook(deployment: &LocalDeployment, id: &str, body: Vec<u8>) -> Webhook {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_body_reaches_its_handler_unchanged() {
+async fn any_body_reaches_the_handler_unchanged() {
     let mut deployment = LocalDeployment::start(SOURCES).await;
     let kept = Collector::default();
     deployment.local.work(|_| kept.clone());

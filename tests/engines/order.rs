@@ -33,7 +33,7 @@ async fn thirty_two_workers_run_twenty_orders_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transient_failures_keep_the_order() {
+async fn deliveries_stay_in_order_despite_transient_failures() {
     let mut testbed = TestBed::start().await;
     testbed.work(WORKERS, &FailsFirst(TASK));
     let sent = testbed.burst(&orders(), ROUNDS, 1).await;
@@ -49,7 +49,7 @@ async fn delivery_sent_twice_runs_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wake_up_sent_twice_starts_nothing_twice() {
+async fn wake_up_sent_twice_starts_each_delivery_once() {
     let mut testbed = TestBed::start().await;
     let twice =
         || testbed.waker_on(FaultyQueue::copying(testbed.queue(), testbed.env(), ORDERS as u64 * ROUNDS as u64));
@@ -63,7 +63,7 @@ async fn wake_up_sent_twice_starts_nothing_twice() {
 
 /// The queue delivers every second message to two workers at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn wake_up_received_twice_starts_nothing_twice() {
+async fn wake_up_received_twice_starts_each_delivery_once() {
     let mut testbed = TestBed::start_with(Faults { duplicate_every: NonZeroU32::new(2) }).await;
     testbed.work(WORKERS, &Slow(TASK));
     let sent = testbed.burst(&orders(), ROUNDS, 1).await;
@@ -88,7 +88,7 @@ async fn handlers_overlap_when_lease_checks_are_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dropped_put_is_reported_as_lost() {
+async fn delivery_lost_to_dropped_put_is_reported() {
     let mut testbed = TestBed::start().await;
     testbed.settings.gap = Duration::from_millis(200);
     testbed.work(WORKERS, &Slow(TASK));

@@ -11,7 +11,7 @@ use tokio::{
 use crate::signal;
 
 #[tokio::test]
-async fn write_of_a_frozen_holder_is_refused() {
+async fn write_of_frozen_lease_holder_is_refused() {
     let testbed = TestBed::start().await;
     let config = testbed.engines.config();
     let mut holder = Command::new(env!("CARGO_BIN_EXE_lease_holder"))

@@ -35,7 +35,7 @@ impl Handler for Blocks {
 
 /// Runs as a function does: one thread, the machine's clock, and a separate thread that the handler blocks.
 #[tokio::test]
-async fn blocking_handler_keeps_its_lease() {
+async fn lease_is_renewed_while_handler_blocks_thread() {
     let mut world = World::by(Env::system());
     world.isolation = Isolation::Thread;
     world.settings.lease = Duration::from_secs(1);
@@ -152,7 +152,7 @@ impl Processes {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn delivery_that_aborts_its_process_is_parked() {
+async fn delivery_that_aborts_the_process_is_parked() {
     let mut processes = Processes::start("aborting").await;
     // All wake-ups are sent before the worker starts, so they form one batch.
     for (entity, id) in [("test/a", "abort"), ("test/a", "after"), ("test/b", "b1"), ("test/b", "b2"), ("test/c", "c1")]

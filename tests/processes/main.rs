@@ -65,7 +65,7 @@ async fn function_process_is_reused_after_an_answer() {
 }
 
 #[tokio::test]
-async fn process_does_not_inherit_the_environment() {
+async fn function_process_does_not_inherit_the_environment() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let answer = answer_of(&mut process).await;
     assert_eq!(answer["setting"], "given");
@@ -100,7 +100,7 @@ async fn response_over_six_megabytes_is_an_error() {
 }
 
 #[tokio::test]
-async fn process_that_exits_is_replaced() {
+async fn function_process_that_exits_is_replaced() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     for (deed, expected) in [("exit", "7"), ("abort", "signal")] {
         let before = answer_of(&mut process).await;
@@ -113,7 +113,7 @@ async fn process_that_exits_is_replaced() {
 }
 
 #[tokio::test]
-async fn killed_process_fails_its_event_immediately() {
+async fn killed_process_fails_the_event_immediately() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let mut ids = process.process_ids();
     let (outcome, ()) = tokio::join!(process.invoke(event("hang")), async {
@@ -134,7 +134,7 @@ async fn process_killed_while_idle_is_replaced_before_event() {
 }
 
 #[tokio::test]
-async fn stopped_process_is_killed_at_its_timeout() {
+async fn stopped_process_is_killed_at_the_timeout() {
     let mut process = FunctionProcess::new(settings(SHORT));
     let ids = process.process_ids();
     assert_eq!(process.invoke(event("hang")).await, Err(InvokeError::TimedOut));
@@ -148,7 +148,7 @@ async fn stopped_process_is_killed_at_its_timeout() {
 }
 
 #[tokio::test]
-async fn function_that_cannot_start_fails_its_event() {
+async fn function_that_cannot_start_fails_the_event() {
     let mut failing = settings(AMPLE);
     failing.environment.push(("FAIL_TO_START".to_owned(), "1".to_owned()));
     let outcome = FunctionProcess::new(failing).invoke(event("answer")).await;
@@ -160,7 +160,7 @@ async fn function_that_cannot_start_fails_its_event() {
 }
 
 #[tokio::test]
-async fn failed_start_is_reported_with_its_output() {
+async fn failed_start_is_reported_with_process_output() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     process.start().await.expect("it asks for an event");
     let ids = process.process_ids().borrow().clone();
@@ -186,7 +186,7 @@ async fn terminal_interrupt_does_not_reach_a_function() {
 }
 
 #[tokio::test]
-async fn cancelled_invocation_ends_its_process() {
+async fn cancelled_invocation_ends_the_process() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let mut ids = process.process_ids();
     let started = async { ids.wait_for(|ids| !ids.is_empty()).await.expect("it starts").clone() };
@@ -200,7 +200,7 @@ async fn cancelled_invocation_ends_its_process() {
 }
 
 #[tokio::test]
-async fn pool_limits_concurrent_invocations() {
+async fn process_pool_limits_concurrent_invocations() {
     let pool = FunctionPool::new(settings(AMPLE), NonZeroUsize::new(2).expect("not zero"));
     let mut ids = pool.process_ids();
     let (first, second, third, ()) =
@@ -218,7 +218,7 @@ async fn pool_limits_concurrent_invocations() {
 }
 
 #[tokio::test]
-async fn pool_reuses_an_idle_process() {
+async fn process_pool_reuses_an_idle_process() {
     let pool = FunctionPool::new(settings(AMPLE), NonZeroUsize::new(4).expect("not zero"));
     for _ in 0..5 {
         pool.invoke(event("answer")).await.expect("it answers");

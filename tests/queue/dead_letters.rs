@@ -32,7 +32,7 @@ async fn deleted_message_does_not_move_to_dead_letters() {
 }
 
 #[tokio::test]
-async fn receive_skips_dead_letters() {
+async fn receive_skips_messages_moved_to_dead_letters() {
     let queue = Fixture::with(0, 1).await;
     queue.send("poison").await;
     queue.receive_one().await;
@@ -42,7 +42,7 @@ async fn receive_skips_dead_letters() {
 }
 
 #[tokio::test]
-async fn waiting_receive_gets_a_dead_letter() {
+async fn waiting_receive_gets_message_moved_to_dead_letters() {
     let queue = Fixture::with(0, 1).await;
     queue.send("poison").await;
     queue.receive_one().await;

@@ -131,7 +131,7 @@ async fn visibility_batch_changes_only_valid_entries() {
 }
 
 #[tokio::test]
-async fn malformed_batch_is_refused() {
+async fn malformed_batch_request_is_refused() {
     let queue = Fixture::start().await;
     let eleven = (0..11).map(|number| deletion(&number.to_string(), "any")).collect();
     for (entries, refusal) in [

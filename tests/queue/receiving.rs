@@ -5,7 +5,7 @@ use aws_sdk_sqs::types::MessageSystemAttributeName;
 use crate::fixture::{Fixture, bodies, code, system};
 
 #[tokio::test]
-async fn received_message_is_hidden_until_its_timeout() {
+async fn received_message_is_hidden_until_visibility_timeout() {
     let queue = Fixture::with(2, 100).await;
     queue.send("again").await;
     queue.receive_one().await;
@@ -27,7 +27,7 @@ async fn receive_can_set_a_visibility_timeout() {
 }
 
 #[tokio::test]
-async fn receive_out_of_range_is_refused() {
+async fn receive_with_parameter_out_of_range_is_refused() {
     let queue = Fixture::start().await;
     let receive = || queue.sqs.receive_message().queue_url(&queue.url);
     receive().visibility_timeout(43_200).send().await.expect("in range");
@@ -65,7 +65,7 @@ async fn concurrent_receives_share_no_message() {
 }
 
 #[tokio::test]
-async fn receives_are_counted_and_dated() {
+async fn received_message_shows_receive_count_and_sent_time() {
     let queue = Fixture::with(0, 100).await;
     queue.send("again").await;
     let first = queue.receive_one().await;

@@ -46,7 +46,7 @@ async fn body_over_one_mebibyte_is_refused() {
 }
 
 #[tokio::test]
-async fn delayed_message_arrives_after_its_delay() {
+async fn delayed_message_arrives_after_the_delay() {
     let queue = Fixture::start().await;
     queue.send_delayed("later", 2).await.expect("sent");
     queue.pass(1);

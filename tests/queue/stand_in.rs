@@ -53,7 +53,7 @@ async fn delete(sqs: &Client, url: &str, handle: &str) {
 }
 
 #[tokio::test]
-async fn answered_requests_survive_a_kill() {
+async fn answered_queue_requests_are_kept_after_kill() {
     let path = unused_file("killed");
     let (mut child, sqs, url) = serve_elsewhere(&path);
     for body in 0..100 {
@@ -135,7 +135,7 @@ async fn waiting_for_counts_notices_deletes_and_delays() {
 }
 
 #[tokio::test]
-async fn shutdown_answers_waiting_receives() {
+async fn queue_shutdown_answers_waiting_receives() {
     let (queues, clock) = memory();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
     let address = listener.local_addr().expect("bound");

@@ -144,7 +144,7 @@ fn failing_queries_park_no_delivery() {
 /// A delivery that is answered 202 while both tables are unavailable reaches its inbox once, whatever happens
 /// to queue and workers.
 #[test]
-fn deferred_deliveries_survive_an_hours_outage() {
+fn deferred_deliveries_are_applied_after_hour_of_outage() {
     let through = |(seed, how)| {
         let report = run(Plan { seed, profile: Some(Profile::store_outage(how)), ..Plan::default() });
         assert!(report.mistakes.is_empty(), "seed {seed}, {how:?}:\n{}", report.text());

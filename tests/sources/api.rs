@@ -122,7 +122,7 @@ impl Clock for Ahead {
 }
 
 #[tokio::test]
-async fn document_is_read_by_a_signed_request() {
+async fn sources_document_is_read_by_signed_request() {
     let document = document(&[("shop", SECRET)]);
     for (origin, reply, service, target, body) in [
         (
@@ -152,7 +152,7 @@ async fn document_is_read_by_a_signed_request() {
 }
 
 #[tokio::test]
-async fn read_error_omits_the_service_message() {
+async fn document_read_error_omits_the_service_message() {
     let refusal = |kind: &str| json!({ "__type": kind, "message": SECRET }).to_string();
     let no_document = json!({ "Parameter": { "Name": SECRET } }).to_string();
     for (reply, reason) in [

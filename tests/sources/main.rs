@@ -51,7 +51,7 @@ fn post(world: &World, secret: &str, id: &str) -> Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn document_is_refreshed_every_minute() {
+async fn sources_document_is_refreshed_every_minute() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     assert_eq!(script.reads(), 1);
@@ -216,7 +216,7 @@ async fn webhook_bypassing_the_proxy_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn added_source_accepts_its_first_webhook() {
+async fn first_webhook_of_added_source_is_accepted() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     script.set(&[("shop", OLD), ("second", NEW)]);
@@ -273,7 +273,7 @@ async fn repeated_forged_webhooks_reread_document_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreachable_document_keeps_the_last_one() {
+async fn last_document_is_used_while_service_is_unreachable() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     script.fail("ssm does not answer");
@@ -326,7 +326,7 @@ async fn unverifiable_webhook_gets_503_while_document_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_document_is_ignored_and_not_shown() {
+async fn invalid_sources_document_is_ignored_and_not_shown() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, live) = ingest(&world, &script).await;
     live.demand(|sources| if sources.iter().count() < 3 { Ok(()) } else { Err("too many".into()) }).unwrap();
@@ -371,7 +371,7 @@ async fn failed_document_read_is_retried_during_initialisation() {
 }
 
 #[tokio::test]
-async fn document_can_be_a_file() {
+async fn sources_document_can_be_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("sources.toml");
     std::fs::write(&file, document(&[("shop", OLD)])).unwrap();

@@ -179,7 +179,7 @@ async fn conflicting_concurrent_document_write_is_restored() {
 }
 
 #[tokio::test]
-async fn changed_parameter_keeps_key_tier_and_type() {
+async fn changed_ssm_parameter_keeps_key_tier_and_type() {
     let stand_in = StandIn::with(&source("first"));
     stand_in.services().tier = "Advanced";
     let [parameter, _] = stand_in.places().await;
@@ -227,7 +227,7 @@ async fn denied_change_names_the_missing_permission() {
 }
 
 #[tokio::test]
-async fn too_large_document_is_refused_unwritten() {
+async fn oversized_document_is_refused_without_a_write() {
     let long = |bytes: usize| format!("# {}\n{}", "x".repeat(bytes), source("first"));
     for (at, tier, bytes, limit) in [
         (0, "Standard", 4000, "and a standard parameter holds 4096: give it the tier Advanced"),

@@ -145,7 +145,7 @@ fn lease_and_visibility_fit_every_worker_timeout() {
 }
 
 #[test]
-fn workers_are_fed_from_the_queue() {
+fn queue_invokes_worker_with_configured_concurrency() {
     let deployed = core().deployed(&[("WorkerConcurrency", "34")]);
     let mapping = json!({ "Type": "SQS", "Properties": {
         "Queue": "WakeUps.Arn",

@@ -352,7 +352,7 @@ fn of_delivery<'a>(spans: &'a [ReceivedSpan], id: &'a str) -> impl Iterator<Item
 
 /// The store is unavailable when the delivery arrives, and available again when it is appended.
 #[tokio::test(flavor = "multi_thread")]
-async fn deferred_delivery_keeps_its_trace() {
+async fn deferred_delivery_keeps_the_trace() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -418,7 +418,7 @@ async fn sender_is_answered_before_spans_are_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_traced_without_an_endpoint() {
+async fn no_span_is_sent_when_tracing_is_off() {
     let collector = Collector::start().await;
     for off in [&[][..], &[("OTEL_SDK_DISABLED", "true")], &[("OTEL_TRACES_EXPORTER", "none")]] {
         let mut variables = off.to_vec();

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_across_providers_keep_orders_together() {
+    fn template_splitting_order_across_providers_is_warned_about() {
         let document = include_str!("../../events/one-order.toml");
         let all = |document: &str| -> Vec<Advice> {
             Sources::parse(document).unwrap().iter().flat_map(|source| of(source)).collect()

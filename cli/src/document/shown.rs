@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn difference_shows_no_secret() {
+    fn shown_document_difference_hides_secrets() {
         let toml = "# hidden\n[sources.a] # hidden\nprovider = 'x' # hidden\nsecrets = ['hidden', # hidden\n'hidden']\n\
                     handler = 'forward'\nforward = { url = 'https://u.example/hidden?k=hidden', secret = ['hidden'] }\n\
                     [sources.a.other]\nsecret = 'hidden'\n[sources.b.forward]\nurl = 'https://u.example/hidden'\n";

@@ -288,7 +288,7 @@ retry = { attempts = 3, first = \"2s\" }
     }
 
     #[test]
-    fn json_document_is_refused_with_advice() {
+    fn editing_a_json_document_is_refused() {
         let refused = Text::parse(r#"{"sources":{}}"#).unwrap_err().to_string();
         assert!(refused.contains("change it by hand") && refused.contains("serializer check"), "{refused}");
     }

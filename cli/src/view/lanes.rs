@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn retried_delivery_has_four_spans() {
+    fn lane_of_retried_delivery_has_four_spans() {
         let picture = Picture::of(
             &[
                 happening(0, 1, EventKind::Accepted),

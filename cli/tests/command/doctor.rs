@@ -203,7 +203,7 @@ fn forbidden_check_names_the_missing_permission() {
 /// The worker's role lists functions as `InvokeFunctionArns` does. IAM takes another qualifier for another
 /// function.
 #[test]
-fn invoked_functions_exist_and_are_permitted() {
+fn missing_or_forbidden_invoked_function_is_reported() {
     let stack = well();
     let aws = &stack.aws;
     let sources = "[sources.shopify]\nprovider='shopify'\nsecrets=['s']\nhandler='invoke'\n\

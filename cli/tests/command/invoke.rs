@@ -27,7 +27,7 @@ fn lambda(number: usize, _: &Post) -> (String, String) {
 }
 
 #[test]
-fn local_function_is_invoked_as_on_lambda() {
+fn invoke_command_calls_local_function_like_lambda() {
     let folder = folder();
     let (url, posted) = endpoint(lambda);
     let sources = file(&folder, "sources.toml", &sources());

@@ -255,7 +255,7 @@ fn failing_answer_is_shown_and_order_continues() {
 }
 
 #[test]
-fn delivery_waits_until_receiver_comes_back() {
+fn delivery_waits_until_receiver_is_reachable_again() {
     let warehouse = Warehouse::start("handler = 'log'");
     warehouse.send("1", "1", 0);
     warehouse.send("2", "1", 0);

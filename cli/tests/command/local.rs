@@ -118,7 +118,7 @@ fn second_interrupt_stops_local_run_immediately() {
 }
 
 #[test]
-fn stop_starts_no_further_delivery() {
+fn stopping_local_run_starts_no_further_delivery() {
     let (mut local, endpoint, _folder) = at_work();
     assert!(local.send(&["shopify-orders-paid.json"]).status.success());
     let (mut first, _) = endpoint.accept().expect("the first delivery");

@@ -519,7 +519,7 @@ fn refusing() -> TcpListener {
 }
 
 #[test]
-fn missing_permission_is_named_with_its_page() {
+fn missing_permission_error_names_permission_and_page() {
     let endpoint = refusing();
     let url = format!("http://{}", endpoint.local_addr().unwrap());
     let mut command = serializer(&["status"]);
@@ -607,7 +607,7 @@ fn skipped_order_continues_and_history_names_operator() {
 }
 
 #[test]
-fn retry_starts_the_attempt_now() {
+fn retry_command_starts_next_attempt_immediately() {
     let mut trouble = Trouble::start();
     trouble.fail();
     let order = trouble.json(&["status"])["groups"][0]["entity"].as_str().unwrap().to_owned();

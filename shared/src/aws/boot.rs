@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn holder_is_named_after_program_or_function() {
+    async fn lease_holder_is_named_after_program_or_function() {
         assert!(holder(&[]).await.contains("\"invoice-run\""));
         let function = [("AWS_LAMBDA_FUNCTION_NAME", "billing"), ("AWS_LAMBDA_LOG_STREAM_NAME", "7")];
         assert!(holder(&function).await.contains("\"billing 7\""));

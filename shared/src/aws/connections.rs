@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_reuse_one_connection() {
+    async fn aws_calls_reuse_one_connection() {
         let mut endpoint = Endpoint::start(|post| Reply::status(if post == 1 { 400 } else { 200 }).body(9000)).await;
         let http = SharedHttpClient::new(Connections::new(Roots::amazon()));
         for status in [200, 400, 200] {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tls_trusts_only_given_authorities() {
+    async fn tls_trusts_only_configured_authorities() {
         let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let endpoint = Endpoint::start_tls(&certificate, |_| Reply::status(200)).await;
         let believing = |roots| SharedHttpClient::new(Connections::new(roots));

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn displayed_schedule_parses_back() {
+    fn displayed_schedule_parses_to_same_schedule() {
         for text in [
             "0 3 * * * Europe/Berlin",
             "*/5 * * * * UTC",

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_waits_do_not_overflow() {
+    fn huge_retry_waits_do_not_overflow() {
         let policy = RetryPolicy { failed_for: Duration::MAX, ..RetryPolicy::default() };
         assert_eq!(policy.doubled(FailureClass::Failed, Duration::MAX / 8, 1.0), policy.longest);
         let waited =

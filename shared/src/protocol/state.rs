@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn block_reason_is_stored_by_its_name() {
+    fn block_reason_is_stored_by_name() {
         let reasons = [BlockReason::Attempts, BlockReason::Expired, BlockReason::Vanished];
         assert_eq!(reasons.map(|reason| reason.to_string()), ["attempts", "expired", "vanished"]);
         for reason in reasons {

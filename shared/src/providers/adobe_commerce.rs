@@ -144,7 +144,7 @@ mod tests {
     use crate::providers::public_key::tests::{PRIVATE, PUBLIC};
 
     #[test]
-    fn signature_covers_body_or_its_base64() {
+    fn adobe_signature_covers_body_or_base64_of_body() {
         let verify = |signature: &str, body: &[u8]| {
             let headers = [(SIGNATURE, signature)].into_iter().collect();
             AdobeCommerce.verify(Request { headers: &headers, body }, &[Secret::new(PUBLIC)], Timestamp::from_secs(0))

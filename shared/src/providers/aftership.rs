@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn second_header_cannot_replace_the_first() {
+    fn second_signature_header_cannot_replace_the_first() {
         let both = [(TRACKING, "AAAA"), (RETURNS, BASE64)];
         assert_eq!(verify(&both), Err(Unverified::Mismatch));
     }

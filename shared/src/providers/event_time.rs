@@ -122,13 +122,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn displayed_timestamp_parses_back(millis in 0..253_402_300_799_999_u64) {
+        fn displayed_timestamp_parses_to_same_time(millis in 0..253_402_300_799_999_u64) {
             let time = Timestamp::from_millis(millis);
             prop_assert_eq!(parse(&time.to_string()), Some(time));
         }
 
         #[test]
-        fn parser_never_panics_on_text(text in any::<String>(), near in "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}[0-9.+:Zé-]{0,12}") {
+        fn parser_never_panics_on_arbitrary_text(text in any::<String>(), near in "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}[0-9.+:Zé-]{0,12}") {
             let _ = (parse(&text), parse(&near));
         }
     }

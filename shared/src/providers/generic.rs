@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_options_have_defaults() {
+    fn missing_generic_options_have_defaults() {
         let described = describe(&generic(LIKE_GITHUB), &[], "{}");
         assert_eq!(
             described,

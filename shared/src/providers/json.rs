@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc_6901_examples_are_found() {
+    fn json_pointer_examples_of_rfc_6901_are_found() {
         let body =
             r#"{"foo":["bar","baz"],"":0,"a/b":1,"c%d":2,"e^f":3,"g|h":4,"i\\j":5,"k\"l":6," ":7,"m~n":8,"~1":9}"#;
         let expected = [
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_does_not_overflow_the_stack() {
+    fn deeply_nested_json_does_not_overflow_stack() {
         let deep = format!("{{\"deep\":{}{},\"id\":1}}", "[".repeat(500_000), "]".repeat(500_000));
         assert_eq!(found(&deep, "/id").as_deref(), Some("1"));
         assert_eq!(found(&deep, "/deep/0/0"), None);

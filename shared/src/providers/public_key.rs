@@ -221,7 +221,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn key_parsers_never_panic(der in any::<Vec<u8>>(), text in any::<String>()) {
+        fn public_key_parsers_never_panic(der in any::<Vec<u8>>(), text in any::<String>()) {
             let pem = |label: &str| format!("-----BEGIN {label}-----\n{}\n-----END {label}-----", STANDARD.encode(&der));
             for text in [text.clone(), pem("PUBLIC KEY"), pem("RSA PUBLIC KEY"), pem("PRIVATE KEY"), pem("RSA PRIVATE KEY")] {
                 if let Some(key) = RsaKey::in_pem(text.as_bytes()) {

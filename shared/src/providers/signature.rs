@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_key_is_refused() {
+    fn empty_or_all_zero_key_is_refused() {
         assert!(Key::new("").is_none());
         assert!(Key::new("\0\0").is_none());
         assert!(Key::new("\0a").is_some());
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_must_be_digits() {
+    fn timestamp_seconds_must_be_digits() {
         assert_eq!(seconds("1614265330"), Some(Timestamp::from_secs(1_614_265_330)));
         for text in ["", "+1", "-1", "1.0", " 1", "99999999999999999999"] {
             assert_eq!(seconds(text), None, "{text:?}");

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn query_encoding_round_trips() {
+    fn secret_round_trips_through_url_query_encoding() {
         for secret in ["plain-1.2_3~", "a b&c=d?e#f%41", "é😀", "%", "%4"] {
             let sent = query(&Secret::new(secret)).unwrap();
             assert!(sent.is_ascii() && !sent.contains([' ', '&', '?', '#']), "{sent}");

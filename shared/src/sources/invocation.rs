@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_function_is_refused() {
+    fn invalid_function_name_or_arn_is_refused() {
         let names = ["", "two words", "orders/7", "https://example.com/", &ARN.replace("function", "layer"), &ARN[4..]];
         for name in names.map(str::to_owned).into_iter().chain(["a".repeat(65), ARN.replace("1234", "12")]) {
             let refused = checked(&format!("function = '{name}'")).unwrap_err();

@@ -50,7 +50,7 @@ mod tests {
     const WITHOUT_VERIFY: Registry = Registry { by_name: |_| None, by_options: |_| AnyProvider::NotInThisBuild };
 
     #[test]
-    fn build_without_verify_parses_every_sample_source() {
+    fn build_without_verify_feature_parses_every_sample_source() {
         let text = &std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../events/sources.toml")).unwrap();
         let (with, without) = (Sources::parse(text).unwrap(), Sources::parse_with(text, WITHOUT_VERIFY).unwrap());
         let read = |sources: &Sources| -> Vec<String> {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn build_without_verify_refuses_unknown_provider() {
+    fn build_without_verify_feature_refuses_unknown_provider() {
         let document = "[sources.shop]\nprovider = 'shopfiy'\nhandler = 'h'\n";
         for registry in [Registry::THIS_BUILD, WITHOUT_VERIFY] {
             let refused = Sources::parse_with(document, registry).unwrap_err().to_string();

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn source_without_topics_takes_all() {
+    fn source_without_topics_takes_every_topic() {
         for topics in ["", "topics = {}", "topics = { take = [], ignore = [] }"] {
             assert!(shop(topics).unwrap().takes("orders/create"), "{topics}");
         }

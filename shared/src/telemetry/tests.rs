@@ -251,7 +251,7 @@ fn next_invocation_reports_refusals_after_ten_seconds() {
 
 /// CloudWatch accepts one value of a metric in a line, and JSON one value of a key.
 #[test]
-fn each_delivery_of_a_group_logs_its_lag() {
+fn lag_is_logged_for_each_group_delivery() {
     let (incoming, entity, token) = (incoming(), &incoming().entity, FencingToken(3));
     let sink = Sink::default();
     let log = JsonLog::to(sink.clone(), log_level(None), Env::new(FrozenClock, SeededRandom::new(1)));

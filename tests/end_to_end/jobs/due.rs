@@ -82,7 +82,7 @@ async fn invocation_dated_far_ahead_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn held_job_runs_once_released() {
+async fn leased_job_runs_after_lease_is_released() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
     night.minutes(&ticker, [0]).await;
@@ -107,7 +107,7 @@ async fn job_that_is_off_runs_only_on_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crashed_run_of_a_disabled_job_stays_recorded() {
+async fn crashed_run_of_disabled_job_stays_recorded() {
     let night = Night::new();
     let job = |takes| one(night.runs.job("job", "every minute", Duration::from_secs(takes)));
     night.killed(&night.ticker(job(30)), 0, Duration::from_secs(2)).await;
@@ -118,7 +118,7 @@ async fn crashed_run_of_a_disabled_job_stays_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requested_run_happens_once() {
+async fn requested_job_run_happens_once() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO)));
     night.minutes(&ticker, 0..3).await;

@@ -16,7 +16,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_stops_before_its_unrenewed_lease_expires() {
+async fn work_stops_before_unrenewed_lease_expires() {
     let (world, table) = faulty(|call| if call.request == 1 { Fault::None } else { Fault::Silent });
     let dropped = Arc::new(AtomicU64::new(0));
     let witness = Dropped(dropped.clone());

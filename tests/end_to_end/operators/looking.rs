@@ -58,7 +58,7 @@ async fn deliveries_without_order_row_are_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_delivery_is_shown_with_its_settlement() {
+async fn old_delivery_is_shown_with_the_settlement() {
     let (world, first) = applied(30).await;
     let operator = world.operator();
     let ended = async |at: Sequence| {
@@ -88,7 +88,7 @@ async fn deliveries_are_found_by_order_and_sequence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delayed_wake_up_arrives_after_its_delay() {
+async fn delayed_wake_up_arrives_after_the_delay() {
     let world = World::with("test/a", ["1"]).await;
     world.messages.clear();
     let (began, delay) = (world.env.monotonic(), Duration::from_secs(30));

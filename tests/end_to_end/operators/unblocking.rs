@@ -21,7 +21,7 @@ async fn concurrent_unblocks_leave_order_blocked_or_running() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unblock_resets_attempts() {
+async fn unblock_resets_the_attempt_count() {
     let world = World::blocked().await;
     let Ok(Unblocked::Unblocked(state)) = world.operator().unblock(&entity()).await else { panic!("it was blocked") };
     assert_eq!((state.blocked, state.attempts, state.retry_at, state.last_error), (None, 0, None, None));

@@ -71,7 +71,7 @@ async fn empty_order_is_restored_with_one_write() {
 
 /// These deliveries were appended after the order's row was copied and before the inbox was.
 #[tokio::test(start_paused = true)]
-async fn deliveries_behind_the_tail_are_parked() {
+async fn restore_parks_deliveries_beyond_the_tail() {
     let mut world = World::with("test/a", ["first"]).await;
     let (as_of, backup) = (world.env.now(), Arc::new(MemoryTable::new()));
     copied(&world.memory, TableName::Entities, &backup).await;
@@ -88,7 +88,7 @@ async fn deliveries_behind_the_tail_are_parked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_row_stops_no_restore() {
+async fn unreadable_row_does_not_stop_a_restore() {
     let world = World::new();
     for key in ["test/a", "test/b", "test/c"] {
         world.append(key, "1").await;

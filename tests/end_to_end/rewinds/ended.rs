@@ -15,7 +15,7 @@ fn done(rewound: Rewound) -> Rewinding {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewinds_are_logged_with_their_outcome() {
+async fn rewinds_are_logged_with_the_outcome() {
     let world = applied(3).await;
     let from = first(&world).await;
     let a_moment = async || world.env.sleep(Duration::from_secs(1)).await;

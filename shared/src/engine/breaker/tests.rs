@@ -96,7 +96,7 @@ fn answered_failure_opens_no_breaker() {
 }
 
 #[test]
-fn breaker_admits_one_probe_after_its_wait() {
+fn breaker_admits_one_probe_after_the_wait() {
     let mut clocked = Clocked::opened();
     clocked.pass(5.0);
     let probe = clocked.start(4);
@@ -218,7 +218,7 @@ fn starts_of_slow_successful_handler_are_admitted() {
 }
 
 #[test]
-fn timeout_after_a_freeze_is_not_counted() {
+fn timeout_after_freeze_does_not_open_breaker() {
     let mut clocked = Clocked::default();
     for number in 1..=5 {
         assert_eq!(clocked.run(number, 60.0, StartResult::Unwell), Change::None);

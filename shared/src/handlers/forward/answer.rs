@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_in_seconds_is_kept() {
+    fn retry_after_header_in_seconds_is_respected() {
         for status in [429, 503, 500, 401, 302] {
             assert_eq!(wait(status, "120"), Some(120), "{status}");
         }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_date_is_kept() {
+    fn retry_after_header_with_date_is_respected() {
         assert_eq!(wait(503, "Sat, 21 Nov 2026 08:02:00 GMT"), Some(120));
         assert_eq!(wait(503, "Saturday, 21-Nov-26 08:02:00 GMT"), Some(120));
     }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_only_lengthens_retry_after() {
+    fn jitter_never_shortens_retry_after() {
         let headers = [(RETRY_AFTER, "100".parse().unwrap())].into_iter().collect();
         for (fraction, expected) in [(0.0, 100), (0.5, 105), (1.0, 110)] {
             let Outcome::Unavailable { after, .. } =

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn excerpt_is_one_line_of_visible_characters() {
+    fn answer_excerpt_is_one_line_of_visible_characters() {
         assert_eq!(shown(b""), "");
         assert_eq!(shown(b"no such order\n"), "no such order");
         assert_eq!(
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn long_answer_is_truncated() {
+    fn long_answer_excerpt_is_truncated() {
         assert_eq!(shown(&[b'x'; LONGEST]).len(), LONGEST);
         for long in ["x".repeat(LONGEST + 1), "ö".repeat(5000)] {
             let cut = shown(long.as_bytes());
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn excerpt_omits_secrets_and_url_path() {
+    fn answer_excerpt_omits_secrets_and_url_path() {
         for (answer, expected) in [
             ("Cannot POST /hooks/hush", "Cannot POST …"),
             ("no /hooks/hush?key=quiet here", "no … here"),

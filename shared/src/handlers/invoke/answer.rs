@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn throttled_call_becomes_not_now() {
+    fn throttled_lambda_call_becomes_not_now() {
         let body = br#"{"Reason": "ConcurrentInvocationLimitExceeded", "Type": "User", "message": "Rate Exceeded."}"#;
         for (retry_after, expected) in [(None, None), (Some("7"), Some(7)), (Some("soon"), None), (Some("-1"), None)] {
             let after = expected.map(Duration::from_secs);

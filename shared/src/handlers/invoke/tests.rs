@@ -133,7 +133,7 @@ async fn delivery_id_in_event_changes_only_after_rewind() {
 }
 
 #[tokio::test]
-async fn qualifier_is_sent_to_aws_only() {
+async fn function_qualifier_is_sent_only_to_aws() {
     const INVOKE: &str = "function = 'arn:aws:lambda:us-east-1:123456789012:function:orders', qualifier = '$LATEST'";
     const PATH: &str =
         "POST /2015-03-31/functions/arn%3Aaws%3Alambda%3Aus-east-1%3A123456789012%3Afunction%3Aorders/invocations";
@@ -195,7 +195,7 @@ async fn broken_answer_is_unanswered_refused_connection_is_unavailable() {
 }
 
 #[tokio::test]
-async fn too_large_event_is_rejected_unsent() {
+async fn oversized_event_is_rejected_without_lambda_call() {
     let endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
     let invoke = orders(&endpoint);
     // Each quote takes two bytes in JSON.

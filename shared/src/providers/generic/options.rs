@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelt_option_is_named() {
+    fn error_names_the_misspelt_option() {
         let misspelt = error(&format!("{LEAST}entities = ['/id']"));
         assert!(misspelt.contains("unknown field `entities`"), "{misspelt}");
         let unknown = error("header = 'x'\nhash = 'md5'\nencoding = 'hex'");

@@ -281,7 +281,7 @@ proptest! {
     }
 
     #[test]
-    fn other_secret_is_refused(
+    fn webhook_signed_with_other_secret_is_refused(
         body in any::<Vec<u8>>(),
         bytes in prop::collection::vec(0_u8..94, 1..100),
         other in prop::collection::vec(0_u8..94, 1..100),

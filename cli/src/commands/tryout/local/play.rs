@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_without_webhooks_is_an_error() {
+    fn sample_folder_without_webhooks_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("other.json"), "{}").expect("written");
         let sources = Sources::parse(samples::SOURCES).expect("the samples' own");

@@ -241,7 +241,7 @@ fn suspect_starts_isolated_and_recorded() {
 }
 
 #[test]
-fn process_without_threads_starts_nothing() {
+fn process_without_threads_starts_no_handler() {
     let spent = Moment { is_spent: true, ..MOMENT };
     assert_eq!(next(&drain(row(7, 8), 1), spent), Step::HandOver(HANDOVER_DELAY, RequeueReason::NoThread));
 }
@@ -261,7 +261,7 @@ fn awaited_gap_is_read_or_settled_as_tombstone() {
 }
 
 #[test]
-fn gap_past_half_the_retention_blocks() {
+fn gap_older_than_half_retention_blocks_entity() {
     let since = |pending_since| Drain::granted(EntityState { pending_since, ..row(7, 8) }, MEMORY);
     let retention = 100 * SECOND;
     let at = |ago| since(Some(Timestamp::from_millis(NOW.as_millis() - ago))).after_gap(NOW, retention);
@@ -484,7 +484,7 @@ fn event_of_dropped_topic_family_has_unknown_age() {
 }
 
 #[test]
-fn page_ends_at_its_first_gap() {
+fn inbox_page_ends_at_the_first_gap() {
     let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("DA", 77), 10)];
     let page = Page::parse(&entity(), Sequence(8), rows).unwrap();
     assert_eq!(page.items.len(), 1);

@@ -168,7 +168,7 @@ fn start_refused_by_breaker_backs_off_as_unavailable() {
 }
 
 #[test]
-fn handler_error_is_kept_on_one_line() {
+fn handler_error_is_stored_as_one_line() {
     let drain = drain(row(7, 8), 1);
     let said = || "no\n\tsuch \u{1b}[31morder".to_owned();
     let one_line = "no  such  [31morder";
@@ -179,7 +179,7 @@ fn handler_error_is_kept_on_one_line() {
 }
 
 #[test]
-fn last_failed_attempt_parks_or_blocks() {
+fn last_failed_attempt_parks_or_blocks_as_configured() {
     let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
     let fails = |options| drain.failed("it broke", Group::ONE, &source(options), with(0.0));
     assert_eq!(fails("retry = { attempts = 2 }\n"), aside(2, "it broke"));
