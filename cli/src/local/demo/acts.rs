@@ -131,6 +131,7 @@ async fn killed(act: &mut RunningAct<'_>) -> Result<()> {
 
 /// The largest number of times that a webhook is sent again after a 503. A busy machine may answer 503.
 const RESENDS: u32 = 20;
+const RESEND_PAUSE: Duration = Duration::from_secs(1);
 
 impl RunningAct<'_> {
     /// Sends several orders concurrently. The webhooks of each order are sent one after the other, each
@@ -169,6 +170,7 @@ impl RunningAct<'_> {
                         if answer.status != 503 {
                             break;
                         }
+                        Env::system().sleep(RESEND_PAUSE).await;
                         answer = deployment.sender.post(&webhook).await?;
                     }
                     ensure!(answer.status == 200, "a sample was answered {}: {}", answer.status, answer.body);
