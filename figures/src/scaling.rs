@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_printed_in_short_form() {
+    fn large_numbers_are_printed_in_short_form() {
         assert_eq!([0.0, 2.3, 9.97, 1_000.0, 1_234_567.0].map(number), ["0", "2.3", "10", "1,000", "1,234,567"]);
     }
 

@@ -141,7 +141,7 @@ async fn job_run_without_lease_records_no_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_job_runs_without_the_store() {
+async fn no_job_runs_while_store_is_unreachable() {
     let unknown = || TableError::Unknown("no connection".into());
     let outages = [Fault::Before(TableError::Throttled), Fault::Before(unknown()), Fault::Silent, Fault::SilentAfter];
     for fault in outages {

@@ -108,7 +108,7 @@ async fn killed_bulk_redrive_continues_without_repeats() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_bulk_redrives_append_each_once() {
+async fn concurrent_bulk_redrives_append_each_delivery_once() {
     let world = parked().await;
     let list = list(&world.operator()).await;
     let (one, other) = (world.operator(), world.operator());

@@ -282,7 +282,7 @@ async fn redrive_to_another_order_moves_the_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parked_list_is_complete_and_sorted() {
+async fn list_of_parked_deliveries_is_complete_and_sorted() {
     let world = World::new();
     for number in 0..120 {
         world.append(if number % 2 == 0 { "test/unrouted" } else { "block/unrouted" }, &number.to_string()).await;

@@ -63,7 +63,7 @@ async fn answered(
 }
 
 #[tokio::test(start_paused = true)]
-async fn ingest_answers_503_in_time_without_the_store() {
+async fn ingest_answers_503_in_time_without_store() {
     for fault in outages() {
         for puts_only in [false, true] {
             let (what, fault) = (format!("{fault:?}, of puts only: {puts_only}"), fault.clone());
@@ -88,7 +88,7 @@ async fn ingest_waits_out_a_short_store_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ingest_answers_200_without_the_queue() {
+async fn ingest_answers_200_while_queue_is_unreachable() {
     for fault in outages() {
         let what = format!("{fault:?}");
         let response = answered(|_| Fault::None, move |_| fault.clone()).await;

@@ -325,7 +325,7 @@ async fn sweep_skips_an_unreadable_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sweep_skips_a_refused_wake_up() {
+async fn sweep_skips_row_whose_wake_up_is_refused() {
     let refuses = |entity: &str| match entity {
         "test/007" => Err(QueueError::Refused("InvalidMessageContents".into())),
         _ => Ok(()),

@@ -156,7 +156,7 @@ async fn queue_shutdown_answers_waiting_receives() {
 }
 
 #[tokio::test]
-async fn messages_are_counted_by_state() {
+async fn queue_messages_are_counted_by_state() {
     let queue = Fixture::with(2, 100).await;
     for body in ["a", "b", "c"] {
         queue.send(body).await;

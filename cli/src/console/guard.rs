@@ -147,7 +147,7 @@ mod tests {
     const KNOWN: (HeaderName, &str) = (header::COOKIE, "theme=dark; serializer-console-4000=known");
 
     #[test]
-    fn token_is_exchanged_for_a_cookie() {
+    fn console_token_is_exchanged_for_a_cookie() {
         let get = |path| decided(Method::GET, path, &[HERE]);
         assert_eq!(get("/?token=letmein"), Verdict::Redirected("/".into()));
         assert_eq!(get("/order?token=letmein&key=a/1"), Verdict::Redirected("/order?key=a/1".into()));

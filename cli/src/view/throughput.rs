@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn throughput_and_lag_are_counted_by_source() {
+    fn throughput_and_lag_are_shown_per_source() {
         let mut pace = Pace::until(NOW);
         let settled = [
             receipt(5, Settlement::Applied, ago(301)),

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_lost_threads_stop_new_work() {
+    async fn no_work_starts_after_losing_five_threads() {
         let (threads, by) = (Threads::default(), Env::system());
         let mut held = Vec::new();
         for number in 0..=MOST_LOST {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn panicked_work_loses_no_thread() {
+    async fn panicking_work_does_not_lose_a_thread() {
         let threads = Threads::default();
         let work = threads.begin(Isolation::Thread, async { panic!("on purpose") }).expect("a thread");
         let worked: Worked<()> = work.within(Duration::MAX, &Env::system()).await;

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn only_private_key_signs() {
+    fn webhook_is_signed_only_with_private_key() {
         let headers = [("webhook-id", ID)].into_iter().collect();
         let sign =
             |secret| STANDARD_WEBHOOKS.sign(&headers, BODY, &Secret::new(secret), Timestamp::from_secs(SIGNED_AT));

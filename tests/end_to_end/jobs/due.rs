@@ -95,7 +95,7 @@ async fn leased_job_runs_after_lease_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn job_that_is_off_runs_only_on_request() {
+async fn disabled_job_runs_only_on_request() {
     let night = Night::new();
     let ticker = night.ticker_by(one(night.runs.job("job", "every minute", Duration::ZERO)), &Off, night.env());
     night.minutes(&ticker, 0..3).await;

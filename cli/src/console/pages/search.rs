@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_match_comes_first() {
+    fn exact_search_match_is_listed_first() {
         let orders =
             orders(&["shop/order/11042", "shop/order/10421", "shop/order/1042", "shop/order/7", "SHOP/1042/x"]);
         let found: Vec<&str> = matching(&orders, "1042").iter().map(|state| state.entity.as_str()).collect();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn match_is_highlighted_and_escaped() {
+    fn search_match_is_highlighted_and_escaped() {
         assert_eq!(marked("a/<b>/1042", "<B>").into_string(), "a/<mark>&lt;b&gt;</mark>/1042");
         assert_eq!(marked("a/İ", "i\u{307}").into_string(), "a/İ");
     }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_answer_is_retried() {
+    fn status_without_special_meaning_is_retried() {
         for status in [300, 304, 400, 401, 404, 409, 413, 422, 500, 501, 599, 999] {
             let Outcome::Retry { after: None, error } = judged(status, None) else { panic!("{status}") };
             assert!(error.contains(&status.to_string()), "{error}");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn redirect_is_named_in_the_error() {
+    fn error_on_redirect_says_redirects_are_not_followed() {
         for status in [301, 302, 303, 307, 308] {
             let Outcome::Retry { after: None, error } = judged(status, None) else { panic!("{status}") };
             assert!(error.contains("redirects are not followed"), "{error}");

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silent_collector_is_limited_by_invocation_deadline() {
+    async fn export_to_silent_collector_ends_before_invocation_deadline() {
         let case = Case::new(Sampler::AlwaysOn);
         case.now(Reaction::Hangs);
         // Without the limit this would never return.

@@ -492,7 +492,7 @@ fn inbox_page_ends_at_the_first_gap() {
 }
 
 #[test]
-fn page_ends_before_an_unreadable_row() {
+fn inbox_page_ends_before_an_unreadable_row() {
     let newer = |at| stored(&incoming("D", at), at).with(a::VERSION, FORMAT + 1);
     let page = |rows| Page::parse(&entity(), Sequence(8), rows);
     assert_eq!(page(vec![stored(&incoming("D8", 8), 8), newer(9)]).unwrap().items.len(), 1);

@@ -163,7 +163,7 @@ fn failed_group_is_retried_one_by_one() {
 }
 
 #[test]
-fn group_answered_not_now_stays_together() {
+fn group_answered_not_now_is_not_split() {
     let requeue = |options: &str, group: Group, state: EntityState| {
         let drain = roomy(state, 9, page(5));
         match drain.answered(Outcome::not_now("full"), group, &source(options), with(0.5)) {
