@@ -21,11 +21,12 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
-    /// All classes. The position of a class is its number in stored rows.
+    /// All classes. The index of a class in this list is its number in stored rows.
     const ALL: [Self; 3] = [Self::Failed, Self::Unanswered, Self::Unavailable];
 }
 
-/// The retries of the next delivery in an inbox, at `head + 1`.
+/// The retries of the delivery at `head + 1`: its waits between handler starts, and the crashes of
+/// its lease holders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Retries {
     /// The total wait scheduled so far for each [`FailureClass`], in milliseconds.
@@ -48,8 +49,8 @@ impl Retries {
         FailureClass::ALL.iter().map(|class| self.waited(*class)).sum()
     }
 
-    /// Returns the retries with the `wait` after a failure of `class` added. `crashes` becomes 0,
-    /// because the lease holder did not vanish.
+    /// Adds `wait` to the total wait after failures of `class`. `crashes` becomes 0, because the
+    /// lease holder did not vanish.
     #[must_use]
     pub fn after(mut self, class: FailureClass, wait: Duration) -> Self {
         let waited = &mut self.waited[class as usize];
@@ -58,16 +59,14 @@ impl Retries {
         self
     }
 
-    /// Returns the retries with one more crash: a lease holder vanished after it recorded a handler
-    /// start.
     #[must_use]
     pub fn crashed(self) -> Self {
         Self { crashes: self.crashes.saturating_add(1), ..self }
     }
 
     /// Returns the retries with which the inbox's next delivery begins if this delivery is given up
-    /// because its destination was unavailable for too long. Only the wait for the destination
-    /// remains.
+    /// because its destination was unavailable for too long. Only the total wait for the
+    /// destination remains.
     #[must_use]
     pub fn carried(self) -> Self {
         let mut carried = Self { class: FailureClass::Unavailable, ..Self::default() };
@@ -83,7 +82,6 @@ impl Retries {
         self
     }
 
-    /// Returns the stored form, or `None` for the default.
     pub fn to_stored(&self) -> Option<Bytes> {
         if *self == Self::default() {
             return None;
@@ -108,22 +106,23 @@ impl Retries {
 /// given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The most failed attempts, at least 1. With `None`, only `failed_for` limits them.
+    /// The greatest number of failed attempts, at least 1. With `None`, only the waits limit the
+    /// retries.
     pub attempts: Option<u32>,
     /// The wait after the first failure of each class. Each further wait of that class is about
     /// twice the one before.
     pub first: Duration,
     /// The longest wait after [`FailureClass::Failed`].
     pub longest: Duration,
-    /// The total wait after [`FailureClass::Failed`] at which a delivery is given up. The next two
-    /// fields limit the other classes.
+    /// The total wait after [`FailureClass::Failed`] at which a delivery is given up.
+    /// `unanswered_for` and `unavailable_for` limit the waits after the other classes.
     pub failed_for: Duration,
     pub unanswered_for: Duration,
     pub unavailable_for: Duration,
 }
 
 /// The longest wait that a handler may ask for, unless its source's `longest` wait is longer. Later
-/// deliveries of the entity wait as well, and operators should notice within a day.
+/// deliveries of the entity wait as well, and operators should notice the failure within a day.
 pub const LONGEST_ASKED: Duration = Duration::from_secs(86_400);
 
 /// The longest wait after a handler start without an answer: the longest message delay of SQS.
@@ -134,8 +133,8 @@ pub const LONGEST_UNANSWERED: Duration = Duration::from_secs(900);
 pub const LONGEST_UNAVAILABLE: Duration = Duration::from_secs(300);
 
 impl Default for RetryPolicy {
-    /// Returns the default limits: an hour of failures, a day without an answer, three days without
-    /// a destination.
+    /// Limits the total wait to an hour after failures, a day after starts without an answer, and
+    /// three days for an unavailable destination.
     ///
     /// An hour is enough to fix or roll back a release. Webhook senders themselves retry for one to
     /// three days.
@@ -155,15 +154,12 @@ impl Default for RetryPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
-    /// Park the delivery and continue with the next one.
     #[default]
     Park,
-    /// Block the entity until an operator decides.
     Block,
 }
 
 impl RetryPolicy {
-    /// Returns the total wait after failures of `class` at which a delivery is given up.
     pub fn limit(&self, class: FailureClass) -> Duration {
         match class {
             FailureClass::Failed => self.failed_for,
@@ -172,7 +168,6 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns whether a delivery is given up at its first failure.
     pub fn is_once(&self) -> bool {
         self.attempts == Some(1) || self.failed_for.is_zero()
     }
@@ -181,8 +176,8 @@ impl RetryPolicy {
         self.attempts.map_or(MOST_CRASHES, |attempts| attempts.min(MOST_CRASHES.into()) as u8)
     }
 
-    /// Returns whether a delivery is given up after a failure of `class`. `waited` is its total
-    /// wait after earlier failures of this class.
+    /// Returns whether a delivery is given up after a failure of `class`. The parameter `waited` is
+    /// the delivery's total wait after earlier failures of `class`.
     pub fn gives_up(&self, class: FailureClass, attempts: u32, waited: Duration) -> bool {
         let is_last = class == FailureClass::Failed && self.attempts.is_some_and(|most| attempts >= most);
         is_last || waited >= self.limit(class)
@@ -205,8 +200,9 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns the policy's own wait, which is on average twice the previous one. `waited` is the
-    /// total wait after earlier failures of this class. `fraction` is the jitter, from 0 to 1.
+    /// Returns the policy's own wait, which is on average twice the previous one. The parameter
+    /// `waited` is the total wait after earlier failures of `class`. `fraction` is the jitter, from
+    /// 0 to 1.
     pub fn doubled(&self, class: FailureClass, waited: Duration, fraction: f64) -> Duration {
         let longest = match class {
             FailureClass::Failed => self.longest,
@@ -232,7 +228,6 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// Returns the number of starts and the total wait of a delivery that only fails with `class`.
     fn given_up(policy: &RetryPolicy, class: FailureClass, fraction: f64) -> (u32, Duration) {
         let (mut attempts, mut waited) = (1, Duration::ZERO);
         while !policy.gives_up(class, attempts, waited) {

@@ -22,24 +22,25 @@ pub const fn group_drain_writes(k: u64, m: u64) -> u64 {
 /// Additional write units of each receipt that moves from its entity's row to a row of its own.
 pub const SPILL_WRITES: u64 = 1;
 
-/// Returns the read units of draining `k` deliveries. `page_units` is the cost of reading the
-/// deliveries. If receipts have left the entity's row, each delivery also needs a look-up.
+/// Returns the read units of draining `k` deliveries. Reading the deliveries costs `page_units`. If
+/// receipts have left the entity's row, each delivery also needs the look-up of a receipt.
 pub const fn drain_reads(k: u64, page_units: u64, has_spilled: bool) -> u64 {
     page_units + if has_spilled { k } else { 0 }
 }
 
-/// Write units of draining a delivery that arrives while the drain's last handler runs. The drain's
-/// settle-and-release is refused, and the new delivery needs its own settle.
+/// The write units of draining a delivery that arrives during the drain's last handler run: the
+/// drain's refused settle-and-release, and the new delivery's own settle.
 pub const TRICKLE_WRITES: u64 = 2;
 
-/// Returns the write units of settling one delivery by `commit`. `w` is the write units of the
-/// handler's own writes. A transaction costs twice its writes.
+/// Returns the write units of settling one delivery by `commit`. The handler's own writes cost `w`
+/// units outside a transaction. A transaction costs twice as much.
 pub const fn commit_writes(w: u64) -> u64 {
     2 * (1 + w)
 }
 
 /// Returns the write units of draining `k` deliveries of one entity by `commit`: one acquire, and
-/// `k` transactions, each with `w` units of the handler's writes. The last one releases the lease.
+/// `k` transactions. Each transaction contains `w` units of the handler's writes. The last
+/// transaction also releases the lease.
 pub const fn commit_drain_writes(k: u64, w: u64) -> u64 {
     1 + k * commit_writes(w)
 }

@@ -34,7 +34,6 @@ pub fn state(row: &Row) -> EntityState {
     EntityState::parse(row).expect("a sound row")
 }
 
-/// Applies an operation to a row, and judges the reply.
 pub fn landed<O: Operation>(operation: &O, row: &mut Option<Row>) -> O::Outcome {
     *row = evaluate(&operation.write(), row.as_ref()).expect("it lands");
     operation.judge(Written::Landed(row.clone())).expect("a sound row")
@@ -44,7 +43,6 @@ pub fn after(operation: &impl Operation, row: &Row) -> Row {
     evaluate(&operation.write(), Some(row)).expect("it lands").expect("a row")
 }
 
-/// Returns the outcome of an operation that this row refused.
 pub fn refused<O: Operation>(operation: &O, row: &Row) -> O::Outcome {
     operation.judge(Written::Refused(Some(row.clone()))).expect("a sound row")
 }
@@ -65,14 +63,12 @@ pub fn claimed(claims: u64) -> Row {
     row.expect("a row")
 }
 
-/// Returns a lease, and the row of its entity with `claims` waiting deliveries.
 pub fn held(kind: LeaseKind, claims: u64) -> (Lease, EntityState, Row) {
     let mut row = Some(claimed(claims));
     let (lease, state) = granted(landed(&request(kind, 10, NOW), &mut row));
     (lease, state, row.expect("a row"))
 }
 
-/// Returns a receipt that says that the next delivery was applied.
 pub fn applied(state: &EntityState, lease: &Lease) -> Receipt {
     Receipt {
         sequence: state.next(),
@@ -90,7 +86,6 @@ pub fn further(row: &Row, name: &'static str, by: u64) -> Row {
     row.clone().with(name, number + by)
 }
 
-/// Returns the row with the next token, as after a take-over or a settle.
 pub fn next_token(row: &Row) -> Row {
     further(row, a::TOKEN, 1)
 }

@@ -114,8 +114,8 @@ pub enum CorruptRow {
     Body,
 }
 
-/// Returns the condition that the row is absent or has the format [`FORMAT`]. With it, no write
-/// changes a row of another format.
+/// Returns the condition that the row is absent or has the format [`FORMAT`]. The condition keeps a
+/// write from changing a row of another format.
 pub(crate) fn readable() -> Condition {
     Condition::Any(vec![Condition::absent(a::VERSION), Condition::equal(a::VERSION, FORMAT)])
 }
@@ -129,8 +129,8 @@ pub(crate) fn check_format(row: &Row) -> Result<(), CorruptRow> {
     }
 }
 
-/// Escapes control characters except line feed and tab, and characters that change the direction of
-/// writing, as `\uXXXX`. So a sender's text can neither control a terminal nor disguise itself.
+/// Escapes control characters, except line feed and tab, and characters that change the text
+/// direction, as `\uXXXX`. So a sender's text can neither control a terminal nor disguise itself.
 /// Within a JSON string, an escaped text keeps its meaning.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let is_hidden = |c: char| match c {
@@ -153,12 +153,10 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Replaces control characters by spaces, to show a text in one line of a terminal.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Cuts a text to at most `limit` bytes at a character boundary.
 pub(crate) fn shortened(text: &str, limit: usize) -> String {
     text[..text.floor_char_boundary(limit)].to_owned()
 }

@@ -10,16 +10,16 @@ use crate::{
 
 /// The latest hold of an entity.
 ///
-/// Each hold has a number, which is greater than the number of the hold before. The row stores the
-/// number, negated once the hold has ended. A write that begins or ends a hold demands the number
-/// that its caller has read. So a write that lands late can neither begin an ended hold again nor
+/// Each hold has a number, which is greater than the number of the entity's previous hold. The row
+/// stores the number, negated once the hold has ended. A write that begins or ends a hold demands
+/// the number that its caller has read. So a late write can neither begin an ended hold again nor
 /// end a later hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Hold {
     #[default]
     Never,
     /// The entity is on hold. The number is the start of the hold in milliseconds, or one more than
-    /// the number of the hold before, whichever is greater.
+    /// the number of the previous hold, whichever is greater.
     On(u64),
     Off(u64),
 }
@@ -68,7 +68,6 @@ impl Hold {
         Change::set(a::HOLD, self.value())
     }
 
-    /// Returns the condition that the row still has this hold.
     pub(super) fn is_unchanged(self) -> Condition {
         match self {
             Self::Never => Condition::absent(a::HOLD),

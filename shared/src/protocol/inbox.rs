@@ -1,9 +1,9 @@
-//! Operations on the inbox of an entity: claim a sequence, put a delivery there, write a tombstone,
-//! settle, spill a receipt, park.
+//! Operations on the inbox of an entity, such as claiming a sequence, putting a delivery there, and
+//! settling it.
 //!
-//! A sequence is filled once: ingest puts a delivery there, or a worker a tombstone, both by
-//! put-if-absent. Sequences are settled strictly in order, each under the newest fencing token. The
-//! operations are pure; `engine/append.rs` and `engine/drain.rs` run them.
+//! Each sequence is filled once, by a put-if-absent: ingest puts the delivery there, or a worker
+//! puts a tombstone there. Sequences are settled strictly in order, each under the newest fencing
+//! token. The operations are pure; `engine/append.rs` and `engine/drain.rs` run them.
 
 mod claim;
 mod commit;

@@ -61,7 +61,7 @@ impl Lease {
         Condition::All(vec![readable(), Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.token.0)])
     }
 
-    /// Returns the condition that the holder has the lease and `next` is the next sequence to
+    /// Returns the condition that the holder has the lease and that `next` is the next sequence to
     /// settle.
     pub(crate) fn mine_before(&self, next: Sequence) -> Condition {
         Condition::All(vec![self.mine(), Condition::equal(a::HEAD, next.previous().0)])
@@ -74,13 +74,11 @@ impl Lease {
         Write { key: entity_row(&self.entity), condition: self.mine(), action: Action::Check }
     }
 
-    /// Returns the id by which the lease can be looked up.
     #[doc(hidden)]
     pub fn id(&self) -> LeaseId {
         LeaseId { holder: self.holder.clone(), entity: self.entity.clone() }
     }
 
-    /// Returns whether `state` shows that the holder still has this lease.
     #[doc(hidden)]
     pub fn is_mine(&self, state: &EntityState) -> bool {
         state.held.is_some() && state.token == self.token
@@ -93,7 +91,6 @@ impl Lease {
         state.held.is_none() && state.token == self.token
     }
 
-    /// Returns the lease after a settle, which has the next token.
     pub(crate) fn settled(&self) -> Self {
         Self { token: self.token.next(), ..self.clone() }
     }
@@ -103,15 +100,12 @@ impl Lease {
     }
 }
 
-/// The id of a lease: the nonce of the acquire call, and the entity. Its text is the nonce, a colon
-/// and the entity key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LeaseId {
     pub(crate) holder: Nonce,
     pub(crate) entity: EntityKey,
 }
 
-/// The error for a text that is not a lease id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a lease id: 26 letters and digits, a colon, and the key of what is leased")]
 pub struct InvalidLeaseId;
@@ -140,8 +134,8 @@ impl std::fmt::Display for LeaseId {
     }
 }
 
-/// Returns the condition that a time is absent or has passed. A time more than `farthest` ahead
-/// comes from a wrong clock, and counts as passed.
+/// Returns the condition that the attribute `time` is absent or has passed. A time more than
+/// `farthest` after `now` comes from a wrong clock, and counts as passed.
 fn passed(time: &'static str, now: Timestamp, farthest: Duration) -> Condition {
     Condition::Any(vec![
         Condition::absent_or_at_most(time, now.as_millis()),
@@ -149,21 +143,21 @@ fn passed(time: &'static str, now: Timestamp, farthest: Duration) -> Condition {
     ])
 }
 
-/// The attributes of an entity's row that make up a lease.
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 
-/// Returns the changes that end a lease and leave `handover` as it is.
+/// Returns the changes that end a lease and leave the attribute `handover` as it is.
 pub(crate) fn lease_ended() -> Vec<Change> {
     LEASE.into_iter().map(Change::remove).collect()
 }
 
-/// Returns the changes that end a lease and remove `handover`.
+/// Returns the changes that end a lease and remove the attribute `handover`.
 pub(crate) fn lease_removed() -> Vec<Change> {
     LEASE.into_iter().chain([a::HANDOVER]).map(Change::remove).collect()
 }
 
-/// Returns the changes that initialise the format and the numbers of a new row. The numbers start
-/// at the current time. So an entity whose idle row was deleted continues above its old numbers.
+/// Returns the changes that initialise the format and the numbers in a new row. The numbers start
+/// at the current time in milliseconds. So an entity whose idle row was deleted continues above its
+/// old numbers.
 pub(crate) fn numbers_if_absent(now: Timestamp, names: &[&'static str]) -> Vec<Change> {
     let mut changes: Vec<Change> = names.iter().map(|name| Change::set_if_absent(*name, now.as_millis())).collect();
     changes.push(Change::set_if_absent(a::VERSION, FORMAT));
@@ -171,20 +165,19 @@ pub(crate) fn numbers_if_absent(now: Timestamp, names: &[&'static str]) -> Vec<C
 }
 
 /// Returns the earliest time to delete the row of an idle entity; `None` for never. The time is
-/// later than the end of any inbox row that is kept for `retention` from now, and no earlier than
-/// the time at which the receipts may be forgotten.
+/// later than the end of any inbox row that is kept for `retention` after `now`. It is no earlier
+/// than the time at which the receipts in `recent` may be forgotten.
 pub fn idle_purge_at(entity: &EntityKey, recent: &Recent, now: Timestamp, retention: Duration) -> Option<Timestamp> {
     (!entity.is_kept_forever()).then(|| (now + retention.mul_f64(1.1)).max(recent.keep_until()))
 }
 
 /// Returns the condition and the change of a release that leaves the entity idle. The change lets
-/// the row be deleted from `purge_at` on. The condition excludes an entity that is on hold, whose
+/// the row be deleted at `purge_at`. The condition excludes an entity that is on hold, because its
 /// row must stay.
 pub(crate) fn purged_if_idle(purge_at: Option<Timestamp>) -> (Option<Condition>, Option<Change>) {
     (purge_at.map(|_| not_on_hold()), purge_change(purge_at))
 }
 
-/// Returns the change that lets an idle row be deleted from `purge_at` on; `None` for never.
 pub(crate) fn purge_change(purge_at: Option<Timestamp>) -> Option<Change> {
     purge_at.map(|at| Change::set(a::PURGE_AT, at.as_secs_rounded_up()))
 }

@@ -13,34 +13,28 @@ use crate::{
 ///
 /// The reply to a write that landed may be lost, and the write is then sent again. That second try
 /// can be refused because of the first. So `judge` must recognise a refusal that the operation's
-/// own first try has caused. Every implementation documents how.
+/// own first try has caused. Each implementation documents how it does so.
 pub trait Operation {
-    /// The outcome, which includes expected refusals.
+    /// The outcome of the write. Expected refusals are outcomes and not errors.
     type Outcome;
 
-    /// Returns the write, the same at every call.
+    /// Returns the write. Every call returns the same write.
     fn write(&self) -> Write;
 
-    /// Interprets the store's reply.
-    ///
-    /// # Errors
-    ///
-    /// The row in the reply cannot be parsed.
+    /// Interprets the store's reply to the write. Fails if the row in the reply cannot be parsed.
     fn judge(&self, reply: Written) -> Result<Self::Outcome, CorruptRow>;
 }
 
-/// Returns whether the row that refused a write has this nonce. Every write has a new nonce, so the
-/// row with it was written by the operation's own first try.
+/// Returns whether the row that refused a write has this nonce. Each write has a new nonce, so such
+/// a row was written by the operation's own first try.
 pub(crate) fn has_nonce(row: &Option<Row>, nonce: &Nonce) -> bool {
     row.as_ref().is_some_and(|row| row.text(a::NONCE) == Some(nonce.as_str()))
 }
 
-/// Parses the entity row of a reply, if the reply contains a row.
 pub(crate) fn state_of(row: Option<Row>) -> Result<Option<EntityState>, CorruptRow> {
     row.as_ref().map(EntityState::parse).transpose()
 }
 
-/// Parses the entity row of a reply that must contain a row.
 pub(crate) fn updated_state(row: Option<Row>) -> Result<EntityState, CorruptRow> {
     state_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))
 }

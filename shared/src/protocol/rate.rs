@@ -13,13 +13,11 @@ use serde::Deserialize;
 #[serde(try_from = "String")]
 pub struct Rate(Duration);
 
-/// The error for a text that is not a rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a rate is a whole number from 1 to 1000, a slash, and s, min or h, such as `5/s`")]
 pub struct InvalidRate;
 
 impl Rate {
-    /// Returns the shortest time between two starts.
     pub fn interval(self) -> Duration {
         self.0
     }

@@ -72,7 +72,6 @@ pub enum BlockReason {
 }
 
 impl BlockReason {
-    /// Returns the name of the reason, which is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             BlockReason::Attempts => "attempts",
@@ -97,17 +96,17 @@ impl fmt::Display for BlockReason {
 /// The newest applied event time of each topic family, for up to [`EventTimes::FAMILIES`] families.
 ///
 /// If there are more families, the one with the oldest time is dropped. A family is identified by
-/// 22 bits of its name's hash. If two families collide, an event can only look older than it is.
+/// 22 bits of its name's hash. If the hashes of two families collide, an event can only look older
+/// than it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct EventTimes(BTreeMap<u32, Timestamp>);
 
 impl EventTimes {
     pub const FAMILIES: usize = 5;
 
-    /// The size of a stored entry: a family's tag and a time in milliseconds.
     const ENTRY_BYTES: usize = 8;
 
-    /// The bits of a stored time in milliseconds, which are enough until the year 2109.
+    /// The number of bits of a stored time in milliseconds, enough until the year 2109.
     const TIME_BITS: u32 = 42;
 
     const TAG_BITS: u32 = 64 - Self::TIME_BITS;
@@ -121,13 +120,12 @@ impl EventTimes {
         self.0.get(&Self::tag(family)).copied()
     }
 
-    /// Returns whether an event at `time` may be older than an applied event of a family that was
-    /// dropped. The newest time of a dropped family is at most the oldest time that is kept.
+    /// Returns whether an event at `time` may be older than an applied event of a topic family that
+    /// was dropped. The newest time of a dropped family is at most the oldest time that is kept.
     pub fn may_have_dropped_since(&self, time: Timestamp) -> bool {
         self.0.len() >= Self::FAMILIES && self.0.values().min().is_some_and(|oldest| time <= *oldest)
     }
 
-    /// Returns the event times after an event of `family` at `time` is applied.
     #[must_use]
     pub fn applied(&self, family: &str, time: Timestamp) -> Self {
         let mut times = self.0.clone();
@@ -141,7 +139,6 @@ impl EventTimes {
         Self(times)
     }
 
-    /// Returns the stored form, or `None` if there are no times.
     pub fn to_stored(&self) -> Option<Bytes> {
         let entry =
             |(tag, time): (&u32, &Timestamp)| (u64::from(*tag) << Self::TIME_BITS | time.as_millis()).to_be_bytes();
@@ -159,7 +156,6 @@ impl EventTimes {
     }
 }
 
-/// The row of one entity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EntityState {
     pub entity: EntityKey,
@@ -171,15 +167,15 @@ pub struct EntityState {
     pub held: Option<Held>,
     /// The description of the lease's holder, or of the operator who released the lease by force.
     pub holder_info: Option<HolderInfo>,
-    /// The nonce of the newest claim.
+    /// The nonce of the newest claim; after a restore, the nonce of the restore.
     pub last_claim: Option<Nonce>,
-    /// The receipts of the newest settled sequences, up to `head`.
+    /// The receipts of the newest settled sequences, up to `head` and without gaps.
     pub recent: Recent,
-    /// Set if receipts have left the row and have rows of their own.
+    /// Set if older receipts have left this row and have rows of their own.
     pub spilled: bool,
     /// The number of failed attempts of the delivery at `head + 1`. If `has_attempts_of_latest`
-    /// returns true, they are attempts of the latest waiting delivery, which was started in place
-    /// of all before it.
+    /// returns true, the attempts are those of the latest waiting delivery, which was started in
+    /// place of all earlier ones.
     pub attempts: u32,
     /// The number of consecutive lease holders that vanished with the delivery at `head + 1`
     /// without a recorded handler start.
@@ -187,7 +183,7 @@ pub struct EntityState {
     /// The fencing token of the newest recorded handler start.
     pub started: Option<FencingToken>,
     /// The sequence up to which deliveries are started one at a time, because a group failed or its
-    /// holder vanished. If equal to `head`, it has another meaning: see `has_attempts_of_latest`.
+    /// holder vanished. A value equal to `head` has another meaning: see `has_attempts_of_latest`.
     pub one_by_one: Option<Sequence>,
     /// The earliest time of the next handler start of the delivery at `head + 1`.
     pub retry_at: Option<Timestamp>,
@@ -204,34 +200,35 @@ pub struct EntityState {
     /// exclusive lease.
     pub turn_until: Option<Timestamp>,
     /// The hand-over, if there is one. While a drain has the lease, the value `ABOUT_TO` means that
-    /// the drain will hand over. While the entity is free, the value is the time at which the last
-    /// holder's wake-up is due. That wake-up carries the row's token.
+    /// the drain will hand over. While the entity is free, the value is the time at which the
+    /// wake-up of the last holder is due. That wake-up carries the row's token.
     pub handover: Option<Timestamp>,
     pub newest_event_time: EventTimes,
 }
 
 pub const LAST_ERROR_BYTES: usize = 64;
 
-/// The `last_error` of a delivery whose lease holder vanished with it.
+/// The value of `last_error` if a lease holder vanished with the delivery at `head + 1`.
 pub const HOLDER_VANISHED: &str = "holder vanished";
 
 /// The most deliveries in one handler start.
 pub const LARGEST_GROUP: u8 = 25;
 
-/// The entity is blocked after this many consecutive lease holders vanished with a delivery before
-/// they started its handler.
+/// The number of consecutive lease holders that vanished with a delivery before its handler
+/// started, after which the entity is blocked.
 pub const VANISHED_BEFORE_START: u32 = 10;
 
-/// The value of `handover` while a drain that will hand over still has the lease.
+/// The value of the attribute `handover` while a drain that will hand over still has the lease.
 pub(crate) const ABOUT_TO: Timestamp = Timestamp::from_millis(1);
 
-/// The delay after which a hand-over's wake-up counts as lost, so that claims send wake-ups again.
+/// The time after which a hand-over's wake-up counts as lost, measured from the wake-up's due time.
+/// Claims then send wake-ups again.
 pub const OVERDUE: Duration = Duration::from_secs(300);
 
 pub const LONGEST_LEASE: Duration = Duration::from_secs(900);
 
-/// The farthest that a lease's end may be ahead. A lease that ends later comes from a wrong clock,
-/// and counts as expired.
+/// The longest time from now to the end of a valid lease. A lease that ends later comes from a
+/// wrong clock, and counts as expired.
 pub(crate) const FARTHEST_EXPIRY: Duration = LONGEST_LEASE.saturating_add(CLOCKS_APART);
 
 impl EntityState {
@@ -292,12 +289,10 @@ impl EntityState {
         })
     }
 
-    /// Returns whether every claimed sequence is settled.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    /// Returns the number of claimed sequences that are not settled.
     pub fn waiting(&self) -> u64 {
         self.tail.0.saturating_sub(self.head.0)
     }
@@ -310,23 +305,20 @@ impl EntityState {
         self.blocked.is_some() || self.is_on_hold()
     }
 
-    /// Returns the next sequence to be settled.
     pub fn next(&self) -> Sequence {
         self.head.next()
     }
 
-    /// Returns whether the delivery at `head + 1` must be started alone and not in a group.
     pub fn is_one_by_one(&self) -> bool {
         self.is_suspect() || self.one_by_one.is_some_and(|last| self.head < last)
     }
 
     /// Returns whether `attempts` count for the latest waiting delivery, which was started in place
-    /// of all before it.
+    /// of all earlier ones.
     pub fn has_attempts_of_latest(&self) -> bool {
         self.one_by_one == Some(self.head)
     }
 
-    /// Returns whether a lease holder vanished with the delivery at `head + 1`.
     pub fn is_suspect(&self) -> bool {
         self.suspect > 0
     }
@@ -337,12 +329,10 @@ impl EntityState {
         self.started == Some(self.token)
     }
 
-    /// Returns whether the last holder handed over, and its wake-up is not overdue by [`OVERDUE`].
     pub fn was_handed_over(&self, now: Timestamp) -> bool {
         self.held.is_none() && self.handover.is_some_and(|due| now < due + OVERDUE)
     }
 
-    /// Returns whether the delivery at `head + 1` waits for a retry.
     pub fn is_retried_later(&self, now: Timestamp) -> bool {
         self.last_error.is_some() && self.retry_at.is_some_and(|at| at > now)
     }
@@ -368,7 +358,6 @@ mod tests {
         *,
     };
 
-    /// Returns as many receipts as the entity's row can hold, the last one for sequence `at`.
     fn remembered(entity: &EntityKey, at: u64) -> Recent {
         let receipt = |sequence| Receipt {
             sequence: Sequence(sequence),

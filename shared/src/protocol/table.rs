@@ -202,7 +202,7 @@ impl IntoIterator for Row {
 pub enum TableName {
     /// One small row for each entity.
     Entities,
-    /// Deliveries, parked deliveries and receipts.
+    /// All other rows of the protocol, such as deliveries, parked deliveries and receipts.
     Inbox,
     /// A handler's own table.
     Named(Arc<str>),
@@ -311,8 +311,8 @@ impl Condition {
         Self::Absent(attribute.into())
     }
 
-    /// Returns whether the condition holds for every item. An [`Any`](Self::Any) does if one of its
-    /// alternatives does.
+    /// Returns whether the condition holds for every item. For [`Any`](Self::Any), one alternative
+    /// alone must hold for every item.
     pub fn always_holds(&self) -> bool {
         match self {
             Condition::Always => true,
@@ -412,7 +412,7 @@ impl Write {
         Self { key, condition: Condition::Always, action: Action::Delete }
     }
 
-    /// Creates a check, for a transaction: the transaction's other writes land only if `condition`
+    /// Creates a check for a transaction. The transaction's other writes land only if `condition`
     /// holds.
     pub fn check(key: Key, condition: Condition) -> Self {
         Self { key, condition, action: Action::Check }
@@ -431,21 +431,19 @@ impl Write {
 pub enum Written {
     /// The write landed. The reply to an update contains the new row; other replies contain none.
     Landed(Option<Row>),
-    /// The condition did not hold. Contains the row as it is, or `None` if there is no such item.
+    /// The condition did not hold. Contains the unchanged row, or `None` if there is no such item.
     Refused(Option<Row>),
 }
 
-/// The store's reply to a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Transacted {
-    /// All writes landed.
     Landed,
     /// Nothing landed. Contains one element for each write: `Some` if the write's condition failed,
     /// with the row if there is one.
     Refused(Vec<Option<Option<Row>>>),
 }
 
-/// A failed call of the store. Each variant calls for another reaction.
+/// A failed call of the store. Each variant calls for a different reaction of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// The store throttled the request, and nothing landed. Try again later.
@@ -462,29 +460,22 @@ pub enum TableError {
     Invalid(String),
 }
 
-/// A range of sort keys in one partition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Range {
-    /// The table.
     pub table: TableName,
-    /// The partition key.
     pub partition: (Attribute, Value),
-    /// The sort key's attribute.
     pub sort: Attribute,
-    /// The first sort key of the range.
+    /// The first sort key of the range, inclusive.
     pub from: String,
-    /// The last sort key of the range.
+    /// The last sort key of the range, inclusive.
     pub to: String,
-    /// The most rows to return.
     pub limit: u32,
 }
 
-/// The rows that a query returns.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
-    /// The rows.
     pub rows: Vec<Row>,
-    /// Set if the page ended at its size or limit, so that there may be more rows.
+    /// Set if the page ended at its size limit or row limit, so that more rows may follow.
     pub more: bool,
 }
 
@@ -497,14 +488,11 @@ pub struct Segment {
     pub of: u32,
     /// The key after which the scan continues; `None` at the segment's beginning.
     pub after: Option<Key>,
-    /// The most rows to return.
     pub limit: u32,
 }
 
-/// The rows that a scan returns.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scanned {
-    /// The rows.
     pub rows: Vec<Row>,
     /// The key after which the scan continues; `None` at the segment's end.
     pub after: Option<Key>,
@@ -522,14 +510,13 @@ pub trait Table: Send + Sync + 'static {
     /// call with the same `token` is the same transaction. The token has at most 36 characters.
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>>;
 
-    /// Reads one row.
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>>;
 
     /// Reads up to 100 different rows of one table. Absent rows are left out; the order
     /// is undefined.
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>>;
 
-    /// Reads a range of a partition, in the order of the sort keys.
+    /// Reads a range of a partition in the order of the sort keys.
     fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>>;
 
     /// Reads a segment of a table, in any order. The read is eventually consistent. A handler's own

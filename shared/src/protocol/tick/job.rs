@@ -30,7 +30,6 @@ pub enum TickOutcome {
 }
 
 impl TickOutcome {
-    /// Returns the name of the outcome, which is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             TickOutcome::Done => "done",
@@ -52,24 +51,21 @@ impl fmt::Display for TickOutcome {
     }
 }
 
-/// The result of a tick. A job's row keeps the result of the newest recorded tick.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TickResult {
     pub ending: TickOutcome,
     /// The time at which the tick was recorded.
     pub at: Timestamp,
     pub took: Duration,
-    /// The error, cut to fit into [`LAST_RESULT_BYTES`].
+    /// The error's text. The stored form is cut to [`LAST_RESULT_BYTES`] bytes in total.
     pub error: String,
 }
 
 impl TickResult {
-    /// Returns the result of a tick whose run has not reported a result.
     pub fn crashed(at: Timestamp) -> Self {
         Self { ending: TickOutcome::Crashed, at, took: Duration::ZERO, error: String::new() }
     }
 
-    /// Returns the stored form, at most [`LAST_RESULT_BYTES`] bytes.
     pub fn to_stored(&self) -> String {
         let text = format!("{} {} {} {}", self.ending, self.at.as_millis(), self.took.as_millis(), self.error);
         shortened(text.trim_end(), LAST_RESULT_BYTES)
@@ -86,23 +82,19 @@ impl TickResult {
     }
 }
 
-/// The row of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JobState {
-    /// The entity's part of the row: lease and token.
     pub entity: EntityState,
-    /// The stored definition: the schedule, and whether the job is on. The newest scheduler has
-    /// written it.
+    /// The stored definition: the schedule, and whether the job is on.
     pub definition: Option<String>,
     /// The due time of the newest recorded tick.
     pub last_tick: Option<Timestamp>,
     pub last_result: Option<TickResult>,
-    /// The due time of the tick that was started last; absent once the tick's own run has recorded
+    /// The due time of the tick that was started last; absent once that tick's own run has recorded
     /// it.
     pub tick: Option<Timestamp>,
-    /// The number of starts of `tick`.
     pub starts: u32,
-    /// The time of a requested run that no start has served yet.
+    /// The time at which an operator requested a run that no start has served yet.
     pub run_requested: Option<Timestamp>,
 }
 
@@ -120,25 +112,23 @@ impl JobState {
         })
     }
 
-    /// Returns whether `tick` or a later tick is recorded.
     pub fn is_recorded(&self, tick: Timestamp) -> bool {
         self.last_tick.is_some_and(|last| last >= tick)
     }
 
-    /// Returns the tick that was started and is not recorded, if any.
     pub fn unfinished(&self) -> Option<Timestamp> {
         self.tick.filter(|tick| !self.is_recorded(*tick))
     }
 
-    /// Returns whether the job has a lease that has expired, even by a clock that is behind by
-    /// [`CLOCKS_APART`].
+    /// Returns whether the job's lease has expired, even by a clock that is [`CLOCKS_APART`] behind
+    /// `now`.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         let running = |held: &Held| held.runs(now) || held.runs(earlier(now));
         self.entity.held.as_ref().is_some_and(|held| !running(held))
     }
 }
 
-/// Returns the time of a clock that is behind by [`CLOCKS_APART`].
+/// Returns the time by a clock that is [`CLOCKS_APART`] behind `now`.
 pub(super) fn earlier(now: Timestamp) -> Timestamp {
     Timestamp::from_millis(now.as_millis().saturating_sub(CLOCKS_APART.as_millis() as u64))
 }
@@ -162,7 +152,6 @@ pub(super) mod tests {
 
     pub const TIME: u64 = 1_799_999_999_999;
 
-    /// Returns the largest possible row of a job.
     pub fn fullest() -> Row {
         let nonce = crate::time::Nonce::from_parts(Timestamp::from_millis(TIME), u128::MAX);
         let error = "x".repeat(200);
@@ -208,7 +197,6 @@ pub(super) mod tests {
         assert!(state.has_expired(long_before), "no lease is that long");
     }
 
-    /// Returns the row of a free job, whose last tick is at [`TIME`].
     pub fn free() -> Row {
         let gone = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO, a::TICK, a::STARTS, a::RUN_REQUESTED];
         gone.into_iter().fold(fullest(), |mut row, name| {
