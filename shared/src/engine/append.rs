@@ -1,8 +1,7 @@
 //! Appends deliveries to inboxes.
 //!
-//! An append claims a sequence. It then stores the delivery there and sends the wake-up, both
-//! concurrently. Webhooks, redriven deliveries and an application's own deliveries all use this
-//! code.
+//! An append claims a sequence. It then stores the delivery under that sequence and sends a
+//! wake-up, both concurrently.
 
 use std::time::Duration;
 
@@ -28,12 +27,13 @@ use crate::{
     traces,
 };
 
-/// The time after which an append gives up storing its delivery.
+/// The time after which an append stops trying to store its delivery.
 ///
-/// A worker that finds a claimed sequence empty waits longer before it writes a tombstone.
+/// A worker waits longer than this before it writes a tombstone for a claimed sequence that holds
+/// no delivery.
 pub const DEADLINE: Duration = Duration::from_millis(2200);
 
-/// The least time for sending a wake-up, even if the append's deadline has passed.
+/// The least time allowed for sending a wake-up, even if the append's deadline has passed.
 const SHORTEST_WAKE_UP: Duration = Duration::from_millis(250);
 
 /// The longest duration of an append, including its wake-up.
@@ -41,12 +41,11 @@ pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
 
 /// The part of an append's time that is reserved for deferring the delivery to the queue.
 ///
-/// The time suffices for a request without an answer and a second request.
+/// One request to the queue can time out, and a second request still fits.
 const DEFERRING: Duration = Duration::from_millis(1000);
 
 const PARTS_AT_ONCE: usize = 6;
 
-/// The number of claims after which an append fails if all of them ended in tombstones.
 const MOST_CLAIMS: u32 = 3;
 
 /// Appends deliveries to the inboxes of their entities.
@@ -63,30 +62,30 @@ pub struct Inbox {
 pub struct Appended {
     /// The delivery's sequence.
     pub sequence: Sequence,
-    /// The error, if the delivery's wake-up could not be sent. The sweep finds the delivery later.
+    /// The reason why the delivery's wake-up could not be sent, if sending failed. The sweep then
+    /// finds the delivery later.
     pub wake_up_failed: Option<QueueError>,
 }
 
-/// A delivery that is stored, in the inbox or in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Accepted {
-    /// The delivery is in its inbox.
     Appended(Appended),
-    /// The delivery is in the queue. A worker appends it once the store can be reached. The
-    /// failed append may have stored it in its inbox as well.
+    /// The delivery waits in the queue for a worker to append it. The failed append may also have
+    /// stored it in its inbox.
     Deferred,
 }
 
-/// The reason for a failed append.
+/// The reason why an append failed.
 ///
-/// The delivery may have been stored all the same. It is safe to append it again, since a repeat
+/// The delivery may nevertheless have been stored. The caller may append it again, since a repeat
 /// is settled without running the handler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
     /// The store could not be reached in time or refused the delivery, or a row is unreadable.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Several claims ended in tombstones, because this process was too slow.
+    /// Several claims in a row became tombstones, because this process was too slow to store the
+    /// delivery.
     #[error("{MOST_CLAIMS} claimed sequences became tombstones before they were written")]
     Overtaken,
     /// The body is larger than 6 MiB. Nothing was written.
@@ -100,34 +99,36 @@ pub enum AppendError {
 #[derive(Debug, Clone, Copy)]
 enum Origin {
     New,
-    /// A redriven delivery. The token names its run before a rewind, if it was rewound.
+    /// A redriven delivery. If it was rewound, the token names its run before the rewind.
     Redriven(Option<FencingToken>),
     Deferred,
 }
 
-/// The state of an append, which claims again after a tombstone.
+/// The state of an append across its claims. If a claim's sequence became a tombstone, the append
+/// claims another sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Appending {
-    /// The number of claims that ended in tombstones.
+    /// The number of claimed sequences that became tombstones.
     pub places: u32,
     /// Set if the next claim must send a wake-up.
     pub owed: bool,
 }
 
 impl Appending {
-    /// Returns the wake-up to send with the put, if this claim owes one.
+    /// Returns the wake-up that the claim must send, if any.
     ///
-    /// `state` is the row after the claim. `doubtful` says that an earlier request for this claim
-    /// may have landed. In that case later claims may rely on this claim's wake-up, so it is owed.
+    /// `state` is the entity's row after the claim. If `doubtful` is set, an earlier request for
+    /// the same claim may have landed. Other claims may then rely on this claim's wake-up, so the
+    /// claim must send it.
     pub fn claimed(&mut self, state: &EntityState, doubtful: bool, now: Timestamp) -> Option<WakeUp> {
         self.owed |= doubtful || owes_wake_up(state, now);
         self.owed.then(|| WakeUp::under(&state.entity, state.token))
     }
 
-    /// Returns the delay of a claim's wake-up, given the row after the claim.
+    /// Returns the delay of a claim's wake-up: the source's linger, or zero.
     ///
-    /// The delay is the source's linger. It is zero if the delivery in front has attempts, or if
-    /// enough deliveries wait for a full group.
+    /// `state` is the entity's row after the claim. The delay is zero if the delivery in front has
+    /// attempts, or if enough deliveries wait for a full group.
     pub fn delay(linger: Option<Linger>, state: &EntityState) -> Duration {
         let most = |linger: Linger| match state.is_one_by_one() {
             true => 1,
@@ -139,7 +140,8 @@ impl Appending {
         }
     }
 
-    /// Records that the claim ended in a tombstone, and returns whether to claim again.
+    /// Records that the claimed sequence became a tombstone. Returns whether to claim another
+    /// sequence.
     ///
     /// The next claim must send a wake-up, because the worker that wrote the tombstone may have
     /// ended.
@@ -151,7 +153,6 @@ impl Appending {
 }
 
 impl Inbox {
-    /// Creates an inbox whose deliveries are kept for `retention`.
     #[doc(hidden)]
     pub fn new(store: Store, waker: Waker, retention: Duration, observer: std::sync::Arc<dyn Observer>) -> Self {
         Self { store, waker, retention, observer }
@@ -164,8 +165,9 @@ impl Inbox {
         self.append_within(incoming, None, ANSWERED).await
     }
 
-    /// Appends `incoming` within `time`. `linger` delays the wake-up, so that more deliveries join
-    /// the handler's group.
+    /// Appends `incoming`, and fails after `time` at the latest.
+    ///
+    /// `linger` delays the wake-up, so that more deliveries join the handler's group.
     pub async fn append_within(
         &self,
         incoming: &Incoming,
@@ -186,8 +188,8 @@ impl Inbox {
         self.append_as(incoming, StoredBody::new(&incoming.body), Origin::Redriven(run_before), None, ANSWERED).await
     }
 
-    /// Appends `incoming` within `time`. If that fails and `on_outage` allows it, defers the
-    /// delivery to the queue.
+    /// Appends `incoming`. If that fails and `on_outage` allows it, defers the delivery to the
+    /// queue. Takes at most `time`.
     ///
     /// # Errors
     ///
@@ -222,7 +224,7 @@ impl Inbox {
         }
     }
 
-    /// Appends a deferred delivery. Its body stays as ingest compressed it, because a worker has no
+    /// Appends a deferred delivery. Takes the body as ingest compressed it, because a worker has no
     /// compressor.
     pub(crate) async fn append_deferred(
         &self,
@@ -310,7 +312,8 @@ impl Inbox {
         self.observer.observe(event);
     }
 
-    /// Returns the newest event time that was applied to `entity` in a topic family.
+    /// Returns the newest event time among the deliveries of the topic family `family` that were
+    /// applied to `entity`.
     pub async fn newest_event_time(&self, entity: &EntityKey, family: &str) -> Result<Option<Timestamp>, StoreError> {
         let state = self.store.entity(entity, DEADLINE).await?;
         Ok(state.and_then(|state| state.newest_event_time.of(family)))

@@ -18,7 +18,7 @@ use crate::protocol::entity::{EntityKey, SourceName};
 
 /// The number of different entities that must fail in a row to open a source's breaker.
 ///
-/// A single entity that always fails never opens a breaker.
+/// So a single entity that always fails opens no breaker.
 pub const ORDERS: usize = 3;
 
 /// The time that a breaker stays open at first, without jitter. Each failed probe doubles it.
@@ -29,8 +29,8 @@ pub const LONGEST: Duration = Duration::from_secs(60);
 
 /// The shortest time after which a running handler seems to hang.
 ///
-/// A handler seems to hang once it has run, without a success of its source in between, for this
-/// time and for twice the duration of the source's last success.
+/// The time counts from the handler's start or the source's last success, whichever is later. If
+/// twice the duration of that success is longer than this constant, that time applies instead.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest wait of a start that is refused because running handlers seem to hang.
@@ -41,17 +41,15 @@ const HANG_PAUSE: Duration = Duration::from_secs(2);
 /// The longest wait of a refused start, as a multiple of the breaker's open time.
 const OPENINGS: u32 = 5;
 
-/// The delay up to which a late timeout of a handler still counts as a failure.
+/// The delay by which a handler's timeout may fire late and still count as a failure.
 ///
-/// A timeout that fires later was delayed by a frozen process, and says nothing about the
-/// handler.
+/// A longer delay means that the process was frozen, which says nothing about the handler.
 const FROZEN: Duration = Duration::from_secs(1);
 
-/// The result of a handler's start, as far as it concerns the health of the source's destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartResult {
     Success,
-    /// The handler timed out or its destination is unavailable. Any other delivery would have
+    /// The handler timed out, or its destination was unavailable. Other deliveries would have
     /// failed too.
     Unwell,
     /// The handler answered with a failure, which the delivery itself may have caused.
@@ -60,13 +58,12 @@ pub enum StartResult {
     Unknown,
 }
 
-/// A breaker's answer to a request to start a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// The handler may start. The number identifies this start to [`Breaker::ended`].
+    /// The handler may start. [`Breaker::ended`] takes this number, which identifies the start.
     Start(u64),
     NotNow {
-        /// The time until the drain may ask again.
+        /// The time after which the drain may ask again.
         wait: Duration,
         /// The longest time that the drain should wait. A longer wait would delay the source's
         /// recovery.
@@ -74,7 +71,6 @@ pub enum Admission {
     },
 }
 
-/// The change of a breaker's state that a start's result caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     None,
@@ -83,18 +79,18 @@ pub enum Change {
     Closed,
 }
 
-/// The circuit breaker of a source.
+/// The circuit breaker of one source.
 ///
-/// All times are by the monotonic clock. `fraction` is a random number from 0.0 to 1.0, for
-/// jitter.
+/// All times are by the monotonic clock. The parameter `fraction` is a random number from 0.0 to
+/// 1.0, for jitter.
 #[derive(Debug, Default)]
 pub struct Breaker {
     running: Vec<Running>,
-    /// The entities that failed since the last success, oldest failure first.
+    /// The entities that failed since the source's last success, oldest failure first.
     failing: Vec<EntityKey>,
     open: Option<Open>,
     last_success: Duration,
-    /// The duration of the last success.
+    /// The duration of the handler's run that last succeeded.
     usual: Duration,
     next: u64,
 }
@@ -115,7 +111,7 @@ struct Open {
 }
 
 impl Breaker {
-    /// Decides whether a handler of `entity` with the timeout `limit` may start at `now`.
+    /// Decides whether a handler may start for `entity` at `now`. `limit` is the handler's timeout.
     pub fn admit(&mut self, entity: &EntityKey, now: Duration, limit: Duration, fraction: f64) -> Admission {
         let number = self.next;
         if self.open.is_none() && self.seems_to_hang(now) {
@@ -143,7 +139,6 @@ impl Breaker {
         Admission::Start(number)
     }
 
-    /// Records the result of the start with this number.
     pub fn ended(&mut self, number: u64, now: Duration, result: StartResult, fraction: f64) -> Change {
         let Some(place) = self.running.iter().position(|running| running.number == number) else {
             return Change::None;
@@ -186,7 +181,6 @@ impl Breaker {
         Change::Opened(lasts)
     }
 
-    /// Returns whether enough entities have failed or seem to hang to refuse further starts.
     fn seems_to_hang(&self, now: Duration) -> bool {
         let patience = PATIENCE.max(self.usual * 2);
         let hangs = |running: &&Running| {
@@ -238,14 +232,14 @@ impl Breakers {
         error.clone_into(&mut self.destinations().entry(source.clone()).or_default().error);
     }
 
-    /// Marks the destination unavailable, and returns whether it was available before.
+    /// Marks the source's destination unavailable. Returns whether it was available before.
     pub(crate) fn mark_unavailable(&self, source: &SourceName, now: Duration) -> bool {
         let mut destinations = self.destinations();
         let since = &mut destinations.entry(source.clone()).or_default().unavailable_since;
         since.replace(since.unwrap_or(now)).is_none()
     }
 
-    /// Marks the destination available, and returns how long it was unavailable, if it was.
+    /// Marks the source's destination available. Returns how long it was unavailable, if it was.
     pub(crate) fn mark_available(&self, source: &SourceName, now: Duration) -> Option<Duration> {
         let since = self.destinations().get_mut(source)?.unavailable_since.take()?;
         Some(now.saturating_sub(since))
@@ -256,11 +250,11 @@ impl Breakers {
 pub(crate) struct Refused {
     pub(crate) wait: Duration,
     pub(crate) longest: Duration,
-    /// The error of the source's last failure; empty if none has failed yet.
+    /// The error of the source's last failed start; empty if no start has failed.
     pub(crate) error: String,
 }
 
-/// An admitted start of a handler. If the ticket is dropped, the result is recorded as unknown.
+/// An admitted start of a handler. Dropping the ticket records the start's result as unknown.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     breakers: Breakers,

@@ -30,7 +30,6 @@ use crate::{
 /// The longest message that SQS accepts (since August 2025), in bytes.
 pub const LARGEST_MESSAGE: usize = 1_048_576;
 
-/// A queue message with a deferred delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deferred {
     /// The version of the message's format, always [`FORMAT`]. This field must stay first: see
@@ -51,10 +50,10 @@ pub struct Deferred {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
     encoding: String,
-    /// The length of the uncompressed body.
+    /// The length of the uncompressed body, in bytes.
     length: usize,
     body: String,
-    /// The number of failed appends of this delivery by workers.
+    /// The number of times that a worker failed to append this delivery.
     #[serde(default, skip_serializing_if = "is_zero")]
     tries: u32,
     #[cfg_attr(feature = "otel", serde(default, skip_serializing_if = "is_none"))]
@@ -74,17 +73,16 @@ fn is_zero(number: &u32) -> bool {
 
 const FORMAT: u64 = 1;
 
-/// The delay after a worker's first failed append. Each further failure doubles it, up to
-/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(15);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 impl Deferred {
-    /// The text with which every message with a deferred delivery begins, in any version.
+    /// The start of every message that holds a deferred delivery, in all versions of the format.
     pub(crate) const MARK: &str = "{\"delivery\":";
 
-    /// Creates the message for `incoming`, or returns `None` if the message would be too large.
+    /// Creates the message for `incoming`. Returns `None` if the message could exceed
+    /// [`LARGEST_MESSAGE`].
     pub fn of(incoming: &Incoming, trace: Trace) -> Option<Self> {
         let stored = StoredBody::new(&incoming.body);
         let deferred = Self {
@@ -110,11 +108,8 @@ impl Deferred {
         (last.text().len() <= LARGEST_MESSAGE).then_some(deferred)
     }
 
-    /// Parses a message that begins with [`Deferred::MARK`].
-    ///
-    /// # Errors
-    ///
-    /// Returns the reason as text, without quoting the message's content.
+    /// Parses a message that begins with [`Deferred::MARK`]. The error text quotes no content of
+    /// the message.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Numbered {
@@ -129,8 +124,8 @@ impl Deferred {
         serde_json::from_str(text).map_err(|error| format!("a field is wrong or absent at byte {}", error.column()))
     }
 
-    /// Returns the text of the message. JSON escapes all characters that SQS refuses except U+FFFE
-    /// and U+FFFF, so this function escapes these.
+    /// Returns the message as JSON. Also escapes U+FFFE and U+FFFF, which JSON leaves unescaped and
+    /// SQS refuses.
     pub(crate) fn text(&self) -> String {
         let text = serde_json::to_string(self).expect("a deferred delivery is a plain object");
         text.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff")
@@ -148,11 +143,8 @@ impl Deferred {
         Timestamp::from_millis(self.received_at)
     }
 
-    /// Returns the delivery, and its body in the form in which the inbox stores bodies.
-    ///
-    /// # Errors
-    ///
-    /// Returns the reason as text, without quoting the message's content.
+    /// Returns the delivery, and its body in the form that the inbox stores. The error text quotes
+    /// no content of the message.
     pub(crate) fn incoming(&self) -> Result<(Incoming, StoredBody), &'static str> {
         if self.entity.is_kept_forever() {
             return Err("its entity is a job's");
@@ -182,7 +174,7 @@ impl Deferred {
         Self { tries: self.tries.saturating_add(1), ..self.clone() }
     }
 
-    /// Returns how long the message waits if the next append fails, without jitter.
+    /// Returns the message's delay, without jitter, for the case that the next append fails.
     pub(crate) fn pause(&self) -> Duration {
         FIRST_PAUSE.saturating_mul(1 << self.tries.min(10)).min(LONGEST_PAUSE)
     }

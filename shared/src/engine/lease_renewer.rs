@@ -1,8 +1,8 @@
-//! Renews a lease while its holder awaits a future.
+//! Renews a lease each time a third of its length has passed.
 //!
-//! The lease is renewed each time a third of its length has passed. The holder gives the lease
-//! up if a renewal fails. It also gives up once the lease's whole length has passed since it
-//! sent the last successful renewal, because the process may have been frozen in between.
+//! The holder gives the lease up if a renewal fails. The holder also gives it up once the whole
+//! length has passed since the last successful renewal was sent, because the process may have been
+//! frozen.
 
 use std::time::Duration;
 
@@ -11,32 +11,30 @@ use crate::{
     protocol::lease::{Lease, Renew, Renewed},
 };
 
-/// The error of a lease that expired, could not be renewed, or was taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseLost;
 
-/// Renews a held lease, and knows how long the lease certainly runs.
 pub(crate) struct LeaseRenewer {
     store: Store,
     lease: Lease,
     length: Duration,
-    /// The expiry by the monotonic clock: `length` after the last write that extended the lease
-    /// was sent.
+    /// The earliest expiry of the lease, by the monotonic clock. The lease's length counts from the
+    /// moment when the last write that extended the lease was sent.
     expires: Duration,
     /// The time of the next renewal, by the monotonic clock.
     due: Duration,
-    /// The latest expiry, by the monotonic clock; no renewal extends the lease beyond it.
+    /// The time beyond which no renewal extends the lease, by the monotonic clock.
     end: Duration,
 }
 
 impl LeaseRenewer {
-    /// Creates a renewer of `lease`, which a write sent at `sent` granted for `length`.
+    /// Creates a renewer for a granted lease. `sent` is when the request for the lease was sent, by
+    /// the monotonic clock.
     pub(crate) fn new(store: &Store, lease: Lease, length: Duration, sent: Duration) -> Self {
         let (expires, due) = (sent + length, sent + length / 3);
         Self { store: store.clone(), lease, length, expires, due, end: Duration::MAX }
     }
 
-    /// Lets the lease expire at `end` at the latest, by the monotonic clock.
     pub(crate) fn ending(mut self, end: Duration) -> Self {
         self.end = end;
         self.extend(self.due.saturating_sub(self.length / 3));
@@ -51,7 +49,6 @@ impl LeaseRenewer {
         self.length
     }
 
-    /// Records that a write sent at `sent` extended the lease.
     pub(crate) fn extended(&mut self, lease: Lease, sent: Duration) {
         self.lease = lease;
         self.extend(sent);
@@ -63,12 +60,11 @@ impl LeaseRenewer {
         self.due = if self.expires < self.end { sent + self.length / 3 } else { self.end };
     }
 
-    /// Returns how long the lease certainly runs.
     pub(crate) fn left(&self) -> Duration {
         self.expires.saturating_sub(self.store.env().monotonic())
     }
 
-    /// Awaits `work` while renewing the lease. Drops `work` if the lease is lost.
+    /// Awaits `work` and renews the lease meanwhile. Drops `work` if the lease is lost.
     pub(crate) async fn hold<F: Future>(&mut self, work: F) -> Result<F::Output, LeaseLost> {
         // No work begins under an expired lease, for example after a freeze of the process.
         if self.left().is_zero() {
@@ -100,7 +96,8 @@ impl LeaseRenewer {
         Ok(())
     }
 
-    /// Renews the lease once, and returns when the request was sent.
+    /// Renews the lease once. Returns the time at which the request was sent, by the monotonic
+    /// clock.
     async fn send_renewal(&self) -> Result<Duration, LeaseLost> {
         let left = self.left();
         if left.is_zero() {

@@ -1,7 +1,4 @@
-//! The queue's messages.
-//!
-//! A wake-up says "look at this entity", and may be repeated. A deferred delivery waits in the
-//! queue while the store is unreachable.
+//! The queue's messages: wake-ups and deferred deliveries.
 
 use std::time::Duration;
 
@@ -13,38 +10,33 @@ use crate::{
     protocol::entity::{EntityKey, FencingToken},
 };
 
-/// The body of a message that asks a worker to look at an entity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeUp {
     pub entity: EntityKey,
-    /// The fencing token that the entity's row had when the wake-up was first sent.
+    /// The fencing token of the entity's row when the wake-up was first sent.
     ///
-    /// A wake-up without a token is never deleted in favour of another one, because claims may
-    /// rely on it.
+    /// While an entity waits, a worker deletes wake-ups with an outdated token. It never deletes a
+    /// wake-up without a token, because claims may rely on that wake-up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
 }
 
 impl WakeUp {
-    /// Creates a wake-up of `entity` without a token.
     pub fn of(entity: &EntityKey) -> Self {
         Self { entity: entity.clone(), token: None }
     }
 
-    /// Creates a wake-up of `entity` that carries `token`.
     pub fn under(entity: &EntityKey, token: FencingToken) -> Self {
         Self { entity: entity.clone(), token: Some(token.0) }
     }
 }
 
-/// The body of a queue message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     WakeUp(WakeUp),
     Deferred(Box<Deferred>),
 }
 
-/// The reason why a queue message cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// The message is neither a wake-up nor a delivery. It may be deleted.
@@ -56,7 +48,6 @@ pub enum Unreadable {
 }
 
 impl Message {
-    /// Parses the body of a queue message.
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
         if text.starts_with(Deferred::MARK) {
             return Deferred::parse(text)
@@ -66,7 +57,6 @@ impl Message {
         serde_json::from_str(text).map(Self::WakeUp).map_err(|_| Unreadable::Nothing)
     }
 
-    /// Returns the body to send.
     pub fn text(&self) -> String {
         match self {
             Self::WakeUp(wake_up) => serde_json::to_string(wake_up).expect("a wake-up is a plain object"),
@@ -103,13 +93,12 @@ pub enum QueueError {
 }
 
 pub trait Queue: Send + Sync + 'static {
-    /// Sends a message once, without retries.
+    /// Sends `message` once, without retries.
     ///
-    /// `delay` is rounded up to whole seconds, and is at most [`LONGEST_DELAY`].
+    /// `delay` is rounded up to whole seconds. The caller passes at most [`LONGEST_DELAY`].
     fn send<'a>(&'a self, message: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
 }
 
-/// Changes the visibility timeout of received messages.
 pub trait Visibility: Send + Sync + 'static {
     /// Hides at most ten messages, given by their receipt handles, for `time` from now.
     ///
@@ -118,7 +107,6 @@ pub trait Visibility: Send + Sync + 'static {
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
 }
 
-/// Reports how many messages a queue holds.
 pub trait Depth: Send + Sync + 'static {
     /// Returns the approximate number of messages that wait to be received.
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>>;

@@ -10,7 +10,8 @@ use crate::{
     traces,
 };
 
-/// Runs a handler until it answers, panics or times out. Returns `None` if it never began.
+/// Runs the handler until it answers, panics or times out. Returns `None` if the handler never
+/// began.
 pub(crate) async fn run(
     threads: &Threads,
     handler: Arc<dyn AnyHandler>,

@@ -1,8 +1,8 @@
 //! Runs operations on the store, with retries.
 //!
-//! An operation whose reply was lost may be sent again: each operation recognises that an earlier
-//! request has landed. Only the caller of a claim must know of a lost reply, because it then owes
-//! a wake-up.
+//! Each operation recognises that an earlier request for it has landed, so a request whose reply
+//! was lost may be repeated. Only the caller of a claim must learn of a lost reply, because it must
+//! then send a wake-up.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,19 +18,18 @@ use crate::{
     time::Env,
 };
 
-/// The longest time for one request. DynamoDB usually answers far sooner, and a webhook's sender
-/// waits far longer.
+/// The timeout of one request to the store or the queue. It is far longer than DynamoDB's usual
+/// latency, and far shorter than the timeout of a webhook's sender.
 pub const ATTEMPT: Duration = Duration::from_millis(900);
 
-/// The wait before the first retry. Each retry doubles it, up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// The reason why an operation has no outcome. The operation may have taken effect.
+/// The error of an operation on the store. The operation may have taken effect all the same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store was busy or did not answer until the caller's time was up.
+    /// The store was busy or did not answer, and the time for retries is over.
     #[error("the store could not be reached in time: {0}")]
     Unavailable(TableError),
     /// The store refuses the operation because of a bug, a missing table or a missing permission.
@@ -41,15 +40,13 @@ pub enum StoreError {
     Corrupt(#[from] CorruptRow),
 }
 
-/// An operation's outcome, and whether an earlier request for it got no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered<T> {
     pub outcome: T,
-    /// Set if an earlier request got no answer, and so may have landed.
+    /// Set if an earlier request for the operation got no answer. That request may have landed.
     pub doubtful: bool,
 }
 
-/// Runs operations on the tables, with retries.
 #[derive(Clone)]
 pub struct Store {
     table: Arc<dyn Table>,
@@ -65,18 +62,16 @@ impl Store {
         &self.env
     }
 
-    /// Returns the underlying tables, which do not retry.
+    /// Returns the tables that the store uses. Calls to them are not retried.
     pub fn table(&self) -> &Arc<dyn Table> {
         &self.table
     }
 
-    /// Runs `operation`, with retries for at most `patience`.
+    /// Runs `operation`. Repeats a failed request until the time `patience` has passed.
     pub async fn run<O: Operation>(&self, operation: &O, patience: Duration) -> Result<O::Outcome, StoreError> {
         self.run_noting_doubt(operation, patience).await.map(|answered| answered.outcome)
     }
 
-    /// Runs `operation`, with retries for at most `patience`, and reports whether an earlier
-    /// request may have landed.
     pub async fn run_noting_doubt<O: Operation>(
         &self,
         operation: &O,
@@ -87,9 +82,7 @@ impl Store {
         Ok(Answered { outcome: operation.judge(outcome)?, doubtful })
     }
 
-    /// Makes all `writes` in one transaction, with retries for at most `patience`.
-    ///
-    /// `token` is the transaction's client token, which makes retries idempotent.
+    /// Runs `writes` in one transaction. The client token `token` makes retries idempotent.
     pub async fn transact(&self, writes: &[Write], token: &str, patience: Duration) -> Result<Transacted, StoreError> {
         self.persist(patience, || self.table.transact(writes, token)).await.map(|answered| answered.outcome)
     }
@@ -103,12 +96,11 @@ impl Store {
         self.persist(patience, || self.table.get(key)).await.map(|answered| answered.outcome)
     }
 
-    /// Reads several rows. Missing rows are left out.
+    /// Reads several rows. The result leaves out rows that do not exist.
     pub async fn get_many(&self, keys: &[Key], patience: Duration) -> Result<Vec<Row>, StoreError> {
         self.persist(patience, || self.table.get_many(keys)).await.map(|answered| answered.outcome)
     }
 
-    /// Reads a page of a partition's rows.
     pub async fn query(&self, range: &Range, patience: Duration) -> Result<Page, StoreError> {
         self.persist(patience, || self.table.query(range)).await.map(|answered| answered.outcome)
     }

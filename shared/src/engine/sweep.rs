@@ -1,9 +1,9 @@
 //! Scans the table on a schedule, and wakes entities whose wake-up was lost.
 //!
-//! The sweep also extends the retention of deliveries that have waited long. It scans the table
-//! in [`SEGMENTS`] parts, one a minute, so that a pass takes an hour. A sweep that runs out of
-//! time stores its position (`maintain::SweepTurn`), and the next sweep continues there. A row
-//! may be swept twice.
+//! The sweep also extends the retention of deliveries that have waited long. It scans the table in
+//! [`SEGMENTS`] parts, one a minute, so that a pass takes an hour. A sweep that runs out of time
+//! stores its position (`maintain::SweepTurn`), and the next sweep continues there. A row may be
+//! swept twice.
 
 mod keep;
 
@@ -29,11 +29,11 @@ use crate::{
 
 /// The time for which the sweep ignores a new claim or an expired exclusive lease.
 ///
-/// The wake-up of a younger claim may still arrive. The holder of a lease that expired more
-/// recently may only be slow.
+/// Until this time has passed, the claim's wake-up may still arrive, and the lease's holder may
+/// only be slow.
 const GRACE: Duration = Duration::from_secs(300);
 
-/// The number of waiting wake-ups above which the sweep sends no more.
+/// The number of waiting wake-ups above which the sweep sends none.
 const LAGGING: u64 = 10_000;
 
 /// The interval at which a sweep stores its position. After a crash, the next sweep repeats at
@@ -69,7 +69,7 @@ pub enum SweepError {
 
 #[derive(Debug)]
 enum Stop {
-    /// The sweep's time or number of rows is used up.
+    /// The sweep has used up its time or its number of rows.
     Time,
     Error(SweepError),
 }
@@ -86,11 +86,10 @@ impl From<QueueError> for Stop {
     }
 }
 
-/// Returns whether the sweep must wake the entity.
+/// Returns whether deliveries wait without a wake-up, or an orphaned lease keeps the row from being
+/// purged.
 ///
-/// An entity needs a wake-up if deliveries wait and no wake-up is known to be under way, or if an
-/// orphaned lease keeps its row from being purged. Clock skew costs at most a superfluous wake-up
-/// or an hour's delay.
+/// Clock skew causes at most a superfluous wake-up or an hour's delay.
 pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let held = state.held.as_ref().is_some_and(|held| held.runs(now));
     let waits = [state.retry_at, yields_until(state, now)].into_iter().flatten().any(|until| until > now);
@@ -99,11 +98,10 @@ pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     !((state.is_empty() && !is_orphaned(state, now)) || state.is_stopped() || held || waits || fresh)
 }
 
-/// Returns whether a lease that no longer runs is orphaned, so that a worker must take it over
-/// and release it.
+/// Returns whether an expired lease is orphaned, so that a worker must take it over and release it.
 ///
-/// An exclusive lease that expired recently is not orphaned, since its holder may only be slow.
-/// Neither is a job's lease, since the scheduler takes it over.
+/// An exclusive lease that expired less than [`GRACE`] ago is not orphaned, since its holder may
+/// only be slow. A job's lease is not orphaned either, since the scheduler takes it over.
 fn is_orphaned(state: &EntityState, now: Timestamp) -> bool {
     state.held.as_ref().is_some_and(|held| match held.kind {
         LeaseKind::Drain => true,
@@ -116,20 +114,18 @@ fn is_orphaned(state: &EntityState, now: Timestamp) -> bool {
 }
 
 impl Sweeper {
-    /// Creates a sweeper. It sends no wake-ups while `depth` reports too many waiting messages.
     pub fn new(store: Store, waker: Waker, depth: Arc<dyn Depth>, retention: Duration) -> Self {
         Self { store, waker, depth, retention, most: u64::MAX }
     }
 
-    /// Limits the number of rows that one sweep visits.
-    ///
-    /// A pass over a large table then takes longer instead of costing more each minute.
+    /// Limits the number of rows that one sweep visits. A pass over a large table then takes longer
+    /// instead of costing more each minute.
     #[must_use]
     pub fn at_most(self, rows: u64) -> Self {
         Self { most: rows, ..self }
     }
 
-    /// Sweeps the segments that are due at `tick`, starting at the stored position.
+    /// Sweeps the segments that are due at `tick`, from the stored position on.
     ///
     /// The sweep ends at `until`, by the monotonic clock, or at the limit of rows. The returned
     /// counts are valid even if the sweep failed.
@@ -165,8 +161,8 @@ struct Sweep<'a> {
     until: Duration,
     /// The number of messages that waited in the queue when the sweep began.
     waiting: u64,
-    /// Set once the first row is done. An error in the first row must not stop the sweep, since the
-    /// previous sweep may have stopped at the same row.
+    /// Set once the first row is done. An error in the first row does not stop the sweep, because
+    /// the previous sweep may have stopped at that row.
     begun: bool,
     swept: Swept,
 }
@@ -235,8 +231,8 @@ impl Sweep<'_> {
         Ok(moved)
     }
 
-    /// Sweeps a page of rows, and returns where the next page begins. Sets `reached` to the last
-    /// entity visited.
+    /// Sweeps a page of rows. Returns where the next page begins, and sets `reached` to the last
+    /// visited entity.
     async fn page(&mut self, segment: &Segment, reached: &mut Option<String>) -> Result<Option<Key>, Stop> {
         let store = &self.sweeper.store;
         if self.is_over() {

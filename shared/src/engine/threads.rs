@@ -1,8 +1,7 @@
-//! Runs each handler on a thread of its own, and counts the threads that were lost.
+//! Runs each handler on a thread of its own, and counts the lost threads.
 //!
-//! A blocked thread cannot be stopped. A handler that blocks for good keeps its thread until the
-//! process ends, and this thread is lost. Handlers therefore use no thread pool that other code
-//! depends on.
+//! A blocked thread cannot be stopped. If a handler blocks for good, its thread is lost until the
+//! process ends. So handlers use no thread pool that other code depends on.
 
 use std::{
     sync::{
@@ -21,15 +20,14 @@ use crate::{handler::Isolation, time::Env};
 
 /// The number of threads that a process may lose and still start handlers.
 ///
-/// A delivery whose handler blocks costs a thread per attempt, with its stack and the locks that
-/// its handler holds.
+/// Each attempt of a delivery whose handler blocks costs a thread, with its stack and the locks
+/// that the handler holds.
 pub const MOST_LOST: usize = 4;
 
-/// The time that abandoned handlers have to end before a process with too many lost threads is
+/// The time that abandoned handlers get to end, before a process with too many lost threads is
 /// replaced.
 ///
-/// A handler that awaits a future is dropped at once, but its thread needs processor time to do
-/// so.
+/// A handler that awaits a future is dropped at once, but its thread needs processor time for this.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The handler threads of a process. All clones share one count of lost threads.
@@ -46,12 +44,11 @@ impl Default for Threads {
 }
 
 impl Threads {
-    /// Returns how many threads still run a handler that was abandoned.
+    /// Returns the number of threads that still run an abandoned handler.
     pub fn lost(&self) -> usize {
         *self.lost.borrow()
     }
 
-    /// Lets no further handler start.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
     }
@@ -79,7 +76,8 @@ impl Threads {
         self.are_spent() && env.within(GRACE, back).await.is_none()
     }
 
-    /// Starts `work`. Returns `None` if no handler may start or no thread could be created.
+    /// Starts `work` on a thread. Returns `None` if no further handler may start or no thread could
+    /// be created.
     pub(crate) fn begin<F>(&self, isolation: Isolation, work: F) -> Option<Work<F>>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -123,14 +121,13 @@ pub(crate) enum Worked<T> {
     Answered(T),
     /// The thread ended without an answer.
     Died,
-    /// The work gave no answer in time.
+    /// The work began, but gave no answer in time.
     Late,
     /// The work did not begin in time, and never will.
     NotBegun,
 }
 
 impl<F: Future> Work<F> {
-    /// Waits at most `time` for the answer.
     pub(crate) async fn within(self, time: Duration, env: &Env) -> Worked<F::Output> {
         match self {
             Self::Inline(work) => env.within(time, work).await.map_or(Worked::Late, Worked::Answered),
@@ -144,7 +141,6 @@ impl<F: Future> Work<F> {
     }
 }
 
-/// The state of work on a thread, shared by the thread and its caller.
 #[derive(Debug)]
 struct Task {
     stage: Mutex<Stage>,
@@ -162,7 +158,6 @@ enum Stage {
 }
 
 impl Task {
-    /// Changes the stage, updates the count of lost threads, and returns the previous stage.
     fn change(&self, next: impl FnOnce(Stage) -> Stage) -> Stage {
         let mut stage = self.stage.lock().expect("no one panics while holding this");
         let before = *stage;
@@ -175,7 +170,6 @@ impl Task {
         before
     }
 
-    /// Marks the work as running. Returns `false` if the caller has abandoned it.
     fn begin(&self) -> bool {
         self.change(|stage| if stage == Stage::Waiting { Stage::Running } else { stage }) == Stage::Waiting
     }
@@ -189,7 +183,7 @@ impl Task {
     }
 }
 
-/// The thread's reference to a task. Dropping it ends the task.
+/// The thread's reference to a task. Dropping the reference marks the task as over.
 struct WorkerSide(Arc<Task>);
 
 impl Drop for WorkerSide {
@@ -198,7 +192,7 @@ impl Drop for WorkerSide {
     }
 }
 
-/// The caller's reference to a task. Dropping it abandons the task.
+/// The caller's reference to a task. Dropping the reference abandons the task.
 pub(crate) struct CallerSide(Arc<Task>);
 
 impl Drop for CallerSide {

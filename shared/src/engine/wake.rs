@@ -11,7 +11,6 @@ use crate::{
     time::Env,
 };
 
-/// Sends messages to the queue, with retries.
 #[derive(Clone)]
 pub struct Waker {
     queue: Arc<dyn Queue>,
@@ -23,21 +22,19 @@ impl Waker {
         Self { queue, env }
     }
 
-    /// Sends a wake-up of `entity` without a token. See [`Waker::post`].
     pub async fn wake(&self, entity: &EntityKey, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         self.send(&WakeUp::of(entity), delay, patience).await
     }
 
-    /// Sends a wake-up. See [`Waker::post`].
     pub async fn send(&self, wake_up: &WakeUp, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         self.post(&wake_up.clone().into(), delay, patience).await
     }
 
-    /// Sends a message, with retries for at most `patience`. `delay` is capped at
+    /// Sends a message, with retries until the time `patience` has passed. Caps `delay` at
     /// [`LONGEST_DELAY`].
     ///
-    /// A lost reply can cause a second message. This is harmless: wake-ups may be repeated, and a
-    /// second copy of a delivery is settled as a repeat.
+    /// A lost reply can cause a second copy of the message, which is harmless: wake-ups may be
+    /// repeated, and a second copy of a delivery is settled as a repeat.
     pub async fn post(&self, message: &Message, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         let delay = delay.min(LONGEST_DELAY);
         let give_up = self.env.monotonic() + patience;

@@ -12,7 +12,6 @@ use crate::protocol::{
 use super::{PATIENCE, Stop, Sweep};
 
 impl Sweep<'_> {
-    /// Extends the TTL of an entity's waiting deliveries to a full retention from now.
     pub(super) async fn keep(&mut self, state: &EntityState) -> Result<(), Stop> {
         let (store, retention) = (&self.sweeper.store, self.sweeper.retention);
         let mut from = state.next();
@@ -41,9 +40,9 @@ impl Sweep<'_> {
     }
 }
 
-/// Returns the keys of all rows of a delivery: its own row, its body's parts and its receipts.
+/// Returns the keys of a delivery's row, its body's parts and its receipts.
 ///
-/// Without its receipts, a rewound delivery would look new.
+/// If the receipts expired, a rewound delivery would look new.
 fn rows_of(state: &EntityState, row: &Row) -> Vec<Key> {
     let mut keys: Vec<_> = key_of(&TableName::Inbox, row).into_iter().collect();
     if let Ok(Item::Delivery(unpacked)) = Item::parse(&state.entity, row) {
