@@ -26,19 +26,18 @@ impl fmt::Debug for InvalidConfig {
 }
 
 impl InvalidConfig {
-    /// Creates an error about `variable`.
+    /// Creates an error that says why the environment variable `variable` is invalid.
     pub fn new(variable: &str, reason: impl Into<String>) -> Self {
         Self { variable: variable.to_owned(), reason: reason.into() }
     }
 }
 
-/// A set of environment variables.
+/// A set of environment variables: those of the process, or a map in tests.
 pub trait Variables {
-    /// Returns the value of a variable that is set and not empty.
+    /// Returns the value of the variable `name`, or `None` if the variable is not set or empty.
     fn value(&self, name: &str) -> Option<String>;
 }
 
-/// The environment variables of this process.
 #[derive(Debug, Clone, Copy)]
 pub struct Environment;
 
@@ -54,7 +53,6 @@ impl Variables for &[(&str, &str)] {
     }
 }
 
-/// Returns the function's name and its instance, for people who look at a lease.
 pub fn instance_name(variables: &impl Variables) -> String {
     let part = |name| variables.value(name).unwrap_or_default();
     format!("{} {}", part("AWS_LAMBDA_FUNCTION_NAME"), part("AWS_LAMBDA_LOG_STREAM_NAME"))
@@ -90,35 +88,29 @@ pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidC
     Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?))
 }
 
-/// Converts the days in `PARKED_RETENTION_DAYS`. 0 means without a limit.
+/// Converts days to a duration. 0 days mean that parked deliveries are kept without a limit.
 pub fn parked_retention(days: u64) -> Option<Duration> {
     (days > 0).then(|| Duration::from_secs(86_400 * days))
 }
 
-/// Returns whether `DETAILED_METRICS` is `on`. If so, every metric is counted by source and
-/// outcome.
 pub fn detailed_metrics(variables: &impl Variables) -> bool {
     variables.value("DETAILED_METRICS").as_deref() == Some("on")
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// The variable `ENTITIES_TABLE`.
     pub entities_table: String,
-    /// The variable `INBOX_TABLE`.
     pub inbox_table: String,
-    /// The variable `QUEUE_URL`.
     pub queue_url: String,
-    /// The variable `RETENTION_DAYS`, by default 30: how long deliveries are kept after they
-    /// were accepted, and receipts after they were settled.
+    /// The variable `RETENTION_DAYS`, by default 30. A delivery is kept this long after it was accepted,
+    /// and a receipt this long after its delivery was settled.
     pub retention: Duration,
-    /// The variable `PARKED_RETENTION_DAYS`: how long parked deliveries are kept. The default
-    /// 0 becomes `None`, which keeps them until a person decides.
+    /// The variable `PARKED_RETENTION_DAYS`. The default 0 becomes `None`: a parked delivery is kept
+    /// until an operator redrives or discards it.
     pub parked_retention: Option<Duration>,
 }
 
 impl StoreConfig {
-    /// Reads and validates the environment variables.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Ok(Self {
             entities_table: needed(variables, "ENTITIES_TABLE")?,
@@ -130,19 +122,18 @@ impl StoreConfig {
     }
 }
 
-/// The location of the sources document. The variable `SOURCES` holds it.
+/// The location of the sources document, as the variable `SOURCES` gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcesOrigin {
-    /// A file, written `file:PATH`, for local runs.
+    /// A file, for local runs. The variable holds `file:PATH`.
     File(PathBuf),
-    /// A parameter in SSM Parameter Store, by its name.
+    /// The name of a parameter in SSM Parameter Store.
     Parameter(String),
-    /// A secret in Secrets Manager, by its ARN.
+    /// The ARN of a secret in Secrets Manager.
     Secret(String),
 }
 
 impl SourcesOrigin {
-    /// The name of the variable.
     pub const VARIABLE: &str = "SOURCES";
 
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
@@ -160,7 +151,6 @@ impl From<String> for SourcesOrigin {
     }
 }
 
-/// Formats the location as the variable `SOURCES` holds it.
 impl fmt::Display for SourcesOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -179,8 +169,8 @@ impl Document for FileDocument {
         Box::pin(ready(read.map_err(|error| format!("{} cannot be read: {error}", self.0.display()))))
     }
 
-    /// Returns how long to retry while the document cannot be read. An editor replaces a file
-    /// in less time.
+    /// Returns how long reads of the file are retried. An editor that saves the file removes it for a
+    /// moment, which is shorter.
     fn patience(&self) -> Duration {
         3 * PATIENCE
     }
@@ -188,40 +178,37 @@ impl Document for FileDocument {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerConfig {
-    /// The variable `LEASE_SECONDS`, by default 15. A dead worker is replaced within seconds,
-    /// and a slow handler costs a renewal every five seconds.
+    /// The variable `LEASE_SECONDS`, by default 15. So another worker replaces a dead one within
+    /// seconds, and a slow handler costs one renewal every five seconds.
     pub lease: Duration,
-    /// The variable `WAIT_SECONDS`, by default 5: how long to poll an entity that is leased
-    /// exclusively. A longer wait would cost more function time than a requeued wake-up.
+    /// The variable `WAIT_SECONDS`, by default 5: how long a worker polls an entity whose lease is
+    /// exclusive. A longer wait would cost more function time than a requeued wake-up.
     pub wait: Duration,
-    /// The variable `FUNCTION_TIMEOUT_SECONDS`: the timeout with which the function is
-    /// deployed.
+    /// The variable `FUNCTION_TIMEOUT_SECONDS`: the timeout that the function was deployed with.
     pub function_timeout: Duration,
-    /// The variable `VISIBILITY_TIMEOUT_SECONDS`: the visibility timeout with which the queue
-    /// is deployed.
+    /// The variable `VISIBILITY_TIMEOUT_SECONDS`: the visibility timeout that the queue was deployed with.
     pub visibility_timeout: Duration,
 }
 
-/// Reads the scheduler's `FUNCTION_TIMEOUT_SECONDS`, by default 60: the timeout with which the
-/// function is deployed.
+/// Reads the scheduler's variable `FUNCTION_TIMEOUT_SECONDS`: the timeout that the function was
+/// deployed with.
 pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
     seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 10..=900)
 }
 
-/// The most rows of orders that a scheduler sweeps in one minute. This limit bounds the
-/// sweep's cost. A table with more than 60 times as many rows takes longer than an hour to
-/// sweep.
+/// The maximum number of rows of orders that a scheduler reads in one minute of the sweep. This limit
+/// bounds the sweep's cost. The sweep of a table with more than 60 times as many rows takes longer
+/// than an hour.
 pub const SWEEP_ROWS: u64 = 100_000;
 
-/// Returns the shortest function timeout in which a drain can fill a gap with a tombstone. A
-/// gap is a sequence that was claimed but never filled, and the drain waits for it from its
-/// own start. Two seconds are for the last read and the tombstone.
+/// Returns the shortest function timeout in which a drain can fill a gap with a tombstone. A gap is a
+/// sequence that was claimed and never written. A drain waits for the missing delivery, counted from
+/// the drain's own start. The two seconds are for the last read and the tombstone.
 fn least_function_time() -> Duration {
     DrainSettings::default().gap + MARGIN + Duration::from_secs(2)
 }
 
 impl WorkerConfig {
-    /// Reads the environment variables, and validates them together with the sources.
     pub fn read(variables: &impl Variables, sources: &Sources) -> Result<Self, InvalidConfig> {
         let config = Self {
             lease: seconds(variables, "LEASE_SECONDS", 15, 1..=900)?,
@@ -261,9 +248,9 @@ impl WorkerConfig {
     }
 }
 
-/// Returns the end of an invocation that begins at `now`. `told` is the runtime's deadline. If
-/// it is in the past (`cargo lambda watch` gives one in 1970), the function's timeout replaces
-/// it.
+/// Returns the time at which an invocation that begins at `now` must end. The parameter `told` is the
+/// deadline that the runtime gives. `cargo lambda watch` gives one in 1970; the function's timeout
+/// replaces a deadline in the past.
 pub fn deadline(told: Timestamp, now: Timestamp, function_timeout: Duration) -> Timestamp {
     if told > now { told } else { now + function_timeout }
 }

@@ -1,10 +1,4 @@
-//! The trait that a user implements: a handler of deliveries.
-//!
-//! A handler is started for one delivery of an entity at a time, in the order of arrival. If
-//! the source delivers groups, it is started for several waiting deliveries. It is started
-//! again if its answer was lost, so its effects elsewhere happen at least once. The writes
-//! that it returns in [`Outcome::Commit`] land exactly once, together with the settling of the
-//! delivery.
+//! The trait [`Handler`], which users implement, with its arguments and its outcome.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,45 +24,50 @@ pub enum Outcome {
     ///
     /// There are at most 99 writes, of different items. They may be in any table that the
     /// function may write to, except the serializer's own. If a condition does not hold, or
-    /// the store can never accept a write, nothing is written and the attempt fails. Use
-    /// [`Outcome::commit`] to create this outcome.
+    /// DynamoDB can never accept a write, nothing is written and the attempt fails.
+    /// [`Outcome::commit`] creates this outcome.
     Commit(Vec<Write>),
     /// The delivery failed. It is tried again after a wait.
     Retry {
-        /// The wait. `None` for the wait of the source's retry policy.
+        /// The wait before the next attempt. `None` stands for the wait of the source's retry policy.
         after: Option<Duration>,
-        /// The reason, for people.
+        /// A description of the failure, for the operator.
         error: String,
     },
-    /// The destination may have begun, but did not answer. The delivery is tried again after a
-    /// wait. After the source's `unanswered_for`, whatever `attempts` says, the delivery is
-    /// parked or its entity blocked. A start that exceeds its time limit has this outcome.
+    /// The destination may have begun work, but did not answer. The delivery is tried again after a
+    /// wait.
+    ///
+    /// A start that exceeds its time limit has this outcome. When the waits after such starts add up
+    /// to the source's setting `unanswered_for`, the delivery is parked or its entity blocked. The
+    /// setting `attempts` does not limit them.
     Unanswered {
-        /// The shortest wait. `None` for the wait of the source's retry policy.
+        /// The shortest wait before the next attempt. `None` stands for the wait of the source's retry policy.
         after: Option<Duration>,
-        /// The reason, for people.
+        /// A description of the failure, for the operator.
         error: String,
     },
-    /// The destination is unavailable and has begun nothing, so any other delivery would have
-    /// failed as well. The delivery is tried again after a wait, and no attempt is counted.
-    /// After the source's `unavailable_for`, the delivery is parked or its entity blocked. After
-    /// three consecutive entities with this outcome or [`Outcome::Unanswered`], the source's
-    /// circuit breaker opens.
+    /// The destination is unavailable and has begun nothing, so any other delivery would have failed
+    /// as well. The delivery is tried again after a wait, and no attempt is counted.
+    ///
+    /// When these waits add up to the source's setting `unavailable_for`, the delivery is parked or
+    /// its entity blocked. After three consecutive entities with this outcome or
+    /// [`Outcome::Unanswered`], the source's circuit breaker opens.
     Unavailable {
-        /// The shortest wait. `None` for the wait of the source's retry policy.
+        /// The shortest wait before the next attempt. `None` stands for the wait of the source's retry policy.
         after: Option<Duration>,
-        /// The reason, for people.
+        /// A description of the failure, for the operator.
         error: String,
     },
-    /// The destination has no capacity now. The delivery is tried again soon. This outcome
-    /// counts as [`Outcome::Unavailable`].
+    /// The destination has no capacity at the moment. The delivery is tried again after a short
+    /// wait. For limits and for the circuit breaker, this outcome counts as [`Outcome::Unavailable`].
     NotNow {
-        /// The wait. `None` for a wait of about five seconds.
+        /// The wait before the next attempt. `None` stands for about five seconds.
         after: Option<Duration>,
-        /// The reason, for people.
+        /// A description of the failure, for the operator.
         error: String,
     },
-    /// The delivery can never succeed. It is parked at once, whatever attempts remain.
+    /// The delivery can never succeed. The delivery is parked at once, even if attempts remain. The
+    /// text is a description of the failure, for the operator.
     Reject(String),
 }
 
@@ -97,7 +96,7 @@ impl Outcome {
         Self::Retry { after: None, error: error.into() }
     }
 
-    /// Creates an [`Outcome::Retry`] with this wait.
+    /// Creates an [`Outcome::Retry`] that asks for `wait` before the next attempt.
     pub fn retry_after(wait: Duration, error: impl Into<String>) -> Self {
         Self::Retry { after: Some(wait), error: error.into() }
     }
@@ -124,15 +123,15 @@ impl Outcome {
 pub struct Context {
     handler: Arc<str>,
     token: FencingToken,
-    /// The time limit, on the process's monotonic clock.
+    /// The time at which the start is cancelled, on the process's monotonic clock.
     deadline: Duration,
     cancelled: watch::Receiver<bool>,
     env: Env,
 }
 
 impl Context {
-    /// Creates a context that is never cancelled, for tests that call a handler directly.
-    /// `time` is the time limit of the start.
+    /// Creates a context that is never cancelled, for tests that call a handler directly. The
+    /// parameter `time` is the time limit of the start.
     pub fn detached(token: FencingToken, time: Duration, env: Env) -> Self {
         let deadline = env.monotonic() + time;
         let (_, cancelled) = watch::channel(false);
@@ -144,14 +143,14 @@ impl Context {
         &self.handler
     }
 
-    /// Returns the fencing token of this start, which is greater than that of any
-    /// earlier start for this entity. Send it along with every effect: a receiver
-    /// that remembers the greatest token can refuse a late effect.
+    /// Returns the fencing token of this start. The token is greater than the token of every earlier
+    /// start for the same entity. A handler should send the token with every effect: a receiver that
+    /// remembers the greatest token can refuse a late effect.
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// Returns the time that is left until this start times out.
+    /// Returns the time that is left before this start times out.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_sub(self.env.monotonic())
     }
@@ -161,8 +160,8 @@ impl Context {
         *self.cancelled.borrow()
     }
 
-    /// Waits until the lease is lost or the time is up. An async handler is dropped at that
-    /// moment. A handler that blocks its thread can poll [`Context::is_cancelled`] instead.
+    /// Waits until the lease is lost or the time limit has passed. An async handler is dropped at
+    /// that moment. A handler that blocks its thread can poll [`Context::is_cancelled`] instead.
     pub async fn cancelled(&self) {
         let mut cancelled = self.cancelled.clone();
         // An error means that the sender was dropped, so nothing can cancel any more.
@@ -171,8 +170,7 @@ impl Context {
         }
     }
 
-    /// Returns the clock and the randomness that the handler should use, so that tests control
-    /// them.
+    /// Returns the clock and the source of randomness that the handler should use. Tests replace them.
     pub fn env(&self) -> &Env {
         &self.env
     }
@@ -190,12 +188,12 @@ impl Deliveries {
         Self(deliveries.into_iter().map(Arc::new).collect())
     }
 
-    /// Iterates over the deliveries.
+    /// Iterates over the deliveries, in their current order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Delivery> + ExactSizeIterator {
         self.0.iter().map(|delivery| &**delivery)
     }
 
-    /// Returns the number of deliveries, at least one.
+    /// Returns the number of deliveries, which is at least one.
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -211,9 +209,8 @@ impl Deliveries {
         self.0.last().expect("there is one at least")
     }
 
-    /// Sorts the deliveries by the time of their event, by their sender's clock. Deliveries
-    /// with equal times keep the order of arrival. Deliveries without a time keep their
-    /// positions.
+    /// Sorts the deliveries by the times of their events, which the sender's clock gave. Deliveries
+    /// with equal times keep the order of arrival. A delivery without a time keeps its position.
     pub fn sort_by_event_time(&mut self) {
         let timed = |delivery: &&Arc<Delivery>| delivery.event_time().is_some();
         let mut sorted: Vec<_> = self.0.iter().filter(timed).cloned().collect();
@@ -241,16 +238,16 @@ impl Deliveries {
 /// }
 /// ```
 pub trait Handler: Send + Sync + 'static {
-    /// Applies one delivery.
+    /// Applies one delivery, and returns how it went.
     fn handle(
         &self,
         delivery: &Delivery,
         context: &Context,
     ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send;
 
-    /// Applies at least two deliveries, for sources with `deliver = { up_to = … }`. The answer
-    /// applies to all of them. If it is a failure, [`Handler::handle`] gets each of them
-    /// alone.
+    /// Applies several deliveries of one entity in one start. The worker calls this function for
+    /// sources with `deliver = { up_to = … }`, with at least two deliveries. The answer applies to all
+    /// of them. If the answer is a failure, [`Handler::handle`] gets each delivery alone.
     ///
     /// The default implementation fails. It does not call `handle` for each delivery, because
     /// a handler that reads a row, changes it and commits it would lose all changes except the
@@ -288,22 +285,22 @@ pub trait Handler: Send + Sync + 'static {
         async { Err("this handler takes one delivery at a time".into()) }
     }
 
-    /// Returns whether a source may choose this handler by `name`. The worker asks this when
-    /// it reads the sources, so that a misspelt name is found before a delivery needs the
+    /// Returns whether a source may choose this handler by `name`. The worker calls this function when
+    /// it reads the sources, so that an operator learns of a misspelt name before a delivery needs the
     /// handler.
     fn answers_to(&self, name: &str) -> bool {
         let _ = name;
         true
     }
 
-    /// Returns the names that [`Handler::answers_to`] accepts, for error texts. The list is
-    /// empty if it accepts any name.
+    /// Returns the names that [`Handler::answers_to`] accepts, for error messages. An empty list means
+    /// that every name is accepted.
     fn names(&self) -> Vec<&str> {
         Vec::new()
     }
 
-    /// Returns whether the handler called `name` implements [`Handler::handle_all`]. The
-    /// worker asks this when it reads a source that delivers groups.
+    /// Returns whether the handler called `name` implements [`Handler::handle_all`]. The worker calls
+    /// this function when it reads a source whose deliveries may be handled several at once.
     fn handles_all(&self, name: &str) -> bool {
         let _ = name;
         false
@@ -379,16 +376,14 @@ impl<H: Handler> AnyHandler for H {
     }
 }
 
-/// The thread on which a handler runs.
+/// Where a handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// A thread of its own. A handler that blocks this thread prevents neither the renewal of
-    /// its lease nor the work on other entities. The handler's awaits still use the caller's
-    /// runtime.
+    /// On a thread of its own. A handler that blocks this thread prevents neither the renewal of its
+    /// lease nor the work on other entities. The handler's futures still use the caller's runtime.
     #[default]
     Thread,
-    /// The thread of the caller's task, for simulations in which one thread decides
-    /// everything.
+    /// On the thread of the caller's task. Simulations use this so that one thread decides everything.
     Inline,
 }
 

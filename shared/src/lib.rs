@@ -135,8 +135,8 @@ pub use protocol::{format::CorruptRow, table::TableError};
 
 pub mod handlers;
 
-/// The ingest function, which verifies webhooks, appends them to their entity's inbox and
-/// wakes a worker.
+/// The ingest function, which verifies webhooks, appends each to the inbox of its entity, and wakes
+/// a worker.
 ///
 /// ```no_run
 /// fn main() -> Result<(), webhook_serializer::ingest::Error> {

@@ -1,6 +1,5 @@
 //! Finds the valid value that a misspelt one was probably meant to be.
 
-/// Returns the nearest of the `valid` values. Returns `None` if all are too different.
 pub fn nearest<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     ranked(typed, valid).first().copied()
 }
@@ -13,22 +12,22 @@ pub fn ranked<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> Vec<
     similar.into_iter().map(|(_, valid)| valid).collect()
 }
 
-/// Returns ` (did you mean …?)`. Returns an empty text if no `valid` value is near.
 pub fn hint<'a>(typed: &str, valid: impl IntoIterator<Item = &'a str>) -> String {
     nearest(typed, valid).map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default()
 }
 
-/// Returns whether a single edit, such as a doubled letter, turns one text into the other.
+/// Returns whether the text differs from a valid one by a single edit, such as a doubled letter. A
+/// text that is only a part of the valid one does not count.
 pub fn is_slip(typed: &str, valid: &str) -> bool {
     distance(typed, valid) == Some(1) && !valid.contains(typed)
 }
 
-/// The length in bytes from which a text that is part of a valid value is taken for that
-/// value.
+/// The length in bytes from which a part of a valid value is recognised as that value, such as
+/// `timeout` for `handler_timeout`.
 const SHORTEST_PART: usize = 4;
 
-/// Returns the number of edits between two similar texts, or `None` if they differ too much. A
-/// text that is similar to a public word is not a secret, so errors may show it.
+/// Returns the number of edits between two similar texts, or `None` if they differ too much. An error
+/// message may show a text that is similar to a public word, because such a text is not a secret.
 fn distance(typed: &str, valid: &str) -> Option<usize> {
     if typed.len() >= SHORTEST_PART && valid.contains(typed) {
         return Some(usize::from(typed != valid));

@@ -1,10 +1,10 @@
-//! Adobe Commerce: RSA-SHA256 in base64, signed by a key pair that Commerce generates. The
-//! source's secret is the public key in PEM. Signing is off by default in Commerce.
+//! Adobe Commerce signs by RSA-SHA256, with a key pair that Commerce generates. The signature is in
+//! base64. The source's secret is the public key in PEM. Signing is off by default in Commerce.
 //!
 //! Adobe's documentation does not say clearly whether Commerce signs the body or the base64 of
 //! the body. Its text says base64. Its sample verifies what the Adobe I/O runtime passes on,
 //! which is the base64 of a JSON body. So both signatures are accepted. If the body is signed,
-//! its base64 is accepted as a body too; that is not JSON, so no entity is found.
+//! its base64 is accepted as a body too; such a body is not JSON, so no entity is found.
 //!
 //! Commerce waits for the answer before it continues with the operation that triggered the
 //! webhook. The answer must be `{"op":"success"}`.
@@ -122,7 +122,7 @@ impl Provider for AdobeCommerce {
         tables::describe(&READS, LINES, request)
     }
 
-    /// Signs with a private key, which only samples and tests have.
+    /// Signs `body` with a private key, which only samples and tests have.
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
         let encoded = Encoding::Base64.encode(body);
         let signature = public_key::sign_by_rsa(secret.expose(), encoded.as_bytes());

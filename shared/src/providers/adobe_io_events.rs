@@ -1,9 +1,9 @@
-//! Adobe I/O Events: two RSA-SHA256 signatures over the body, each by a key that a header
+//! Adobe I/O Events sends two RSA-SHA256 signatures over the body, each by a key that a header
 //! names. One valid signature is enough.
 //!
-//! The keys are files on Adobe's key host only. Adobe signs the events of all customers with
-//! the same keys, so the body's `recipient_client_id` must be the source's. To register a
-//! webhook, Adobe sends a GET with a `challenge` that the answer must repeat. Neither the
+//! The keys are files on one host of Adobe, and no other host is accepted. Adobe signs the events of
+//! all customers with the same keys, so the body's `recipient_client_id` must be the source's. To
+//! register a webhook, Adobe sends a GET with a `challenge` that the answer must repeat. Neither the
 //! headers nor the time of the attempt is signed.
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub(super) struct AdobeIoEvents;
 
-/// Each signature's header, and the header with the path of its public key.
+/// The two signature headers, each with the header that gives the path of its public key.
 const SIGNATURES: [(&str, &str); 2] = [
     ("x-adobe-digital-signature-1", "x-adobe-public-key1-path"),
     ("x-adobe-digital-signature-2", "x-adobe-public-key2-path"),
@@ -27,11 +27,12 @@ const SIGNATURES: [(&str, &str); 2] = [
 
 const HOST: &str = "static.adobeioevents.com";
 
-/// The locations of the recipient's id: the first in CloudEvents, the second in older events.
+/// Where the body holds the recipient's id: the first pointer for CloudEvents, the second for older
+/// events.
 const RECIPIENT: &[&str] = &["/recipientclientid", "/recipient_client_id"];
 
-/// The locations of the entity's id. Adobe Commerce reports saved objects: an order has its
-/// own id, and an object that belongs to an order has the order's id.
+/// Adobe Commerce reports saved objects. An order has its own id, and an object that belongs to an
+/// order has the order's id.
 const LINES: &[Line] = &[
     Line {
         families: &["sales_order"],
@@ -96,8 +97,8 @@ const FACTS: Facts = Facts {
     ],
 };
 
-/// Returns the name of the observed object, without package and action: `sales_order` for
-/// `com.adobe.commerce.observer.sales_order_save_after`.
+/// Returns the name of the observed object, without the package and the action. For example,
+/// `com.adobe.commerce.observer.sales_order_save_after` has the topic family `sales_order`.
 fn family(topic: &str) -> &str {
     let observed = topic.rsplit_once('.').map_or(topic, |(_, observed)| observed);
     let ends = ["_save_commit_after", "_delete_commit_after", "_save_after", "_delete_after", "_place_after"];
@@ -105,7 +106,7 @@ fn family(topic: &str) -> &str {
     if family.is_empty() { topic } else { family }
 }
 
-/// Returns a key's address, or `None` if Adobe does not publish keys at that path.
+/// Returns `None` if `path` is not the path of a PEM file.
 fn address(path: &str) -> Option<Address> {
     Address::new(HOST, path, "public_key_file").filter(|at| at.path().ends_with(".pem"))
 }

@@ -1,10 +1,9 @@
-//! AfterShip: base64 HMAC-SHA256 of the body. The header's name depends on the product:
-//! `aftership-hmac-sha256` (tracking), `as-signature-hmac-sha256` (returns, warranty), and
-//! `am-webhook-signature: hmac-sha256=…` (returns of organizations created before October
-//! 2022, and shipping).
+//! AfterShip sends a base64 HMAC-SHA256 of the body, in a header whose name depends on the product.
 //!
-//! AfterShip does not document the encoding in the last two headers, so hexadecimal is
-//! accepted there as well. That makes a forgery no easier.
+//! Tracking uses `aftership-hmac-sha256`; returns and warranty use `as-signature-hmac-sha256`.
+//! Shipping, and returns of organizations created before October 2022, use
+//! `am-webhook-signature: hmac-sha256=…`. AfterShip does not document the encoding in the last two
+//! headers, so hexadecimal is accepted there as well. That makes a forgery no easier.
 
 use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
@@ -22,8 +21,8 @@ const TRACKING: &str = "aftership-hmac-sha256";
 const RETURNS: &str = "as-signature-hmac-sha256";
 const FORMER: &str = "am-webhook-signature";
 
-/// Returns the name of the first signature header that is present, and its value decoded in
-/// each encoding that fits.
+/// Returns the name of the first signature header that the request has, and the decoded signature.
+/// Where the encoding is not documented, each encoding that fits gives one signature.
 fn claimed(headers: &Headers) -> Option<(&'static str, Vec<Vec<u8>>)> {
     let both = |text: &str| [Encoding::Base64.decode(text), Encoding::Hex.decode(text)].into_iter().flatten().collect();
     if let Some(value) = headers.get(TRACKING) {
@@ -122,8 +121,7 @@ mod tests {
     use super::*;
     use crate::providers::tests;
 
-    /// The HMAC that `printf '{}' | openssl dgst -sha256 -hmac secret` computes, in base64;
-    /// below in hexadecimal.
+    /// The output of `printf '{}' | openssl dgst -sha256 -hmac secret`, in base64.
     const BASE64: &str = "dzJZAsrKgS3CWXM6rNBGtzgXNyx3e42VtAJkdHRRbhM=";
     const HEX: &str = "77325902caca812dc259733aacd046b73817372c777b8d95b402647474516e13";
 

@@ -21,8 +21,8 @@ fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::of(secret).map(SchemeKey::Shared)
 }
 
-/// The locations of the entity's id, from BigCommerce's table of events. A cart that became an
-/// order stays a separate entity, because the cart's other events do not name the order.
+/// The rules for the entity, from BigCommerce's table of events. A cart that became an order stays a
+/// separate entity, because the cart's other events do not name the order.
 const LINES: &[Line] = &[
     Line {
         families: &["store/order", "store/order/refund", "store/order/message"],
@@ -100,9 +100,9 @@ mod tests {
         time::Timestamp,
     };
 
-    /// The test vector of the Standard Webhooks libraries cannot be used here, because its key
-    /// is not text. The signature was made in Python: `base64(hmac(b"secret",
-    /// b'msg_1.1767621700.{"data":1}', sha256))`.
+    /// The key in the test vector of the Standard Webhooks libraries is not text, so this test cannot use
+    /// that vector. Python made the signature: `base64(hmac(b"secret", b'msg_1.1767621700.{"data":1}',
+    /// sha256))`.
     #[test]
     fn secret_text_is_used_undecoded_as_key() {
         let headers = [

@@ -4,22 +4,21 @@ use std::borrow::Cow;
 
 use super::{Request, json::pointer};
 
-/// The topic of an event for which the sender names no topic.
 const UNKNOWN: &str = "unknown";
 
-/// Returns the sender's topic without control characters, cut to 128 characters. Most senders
-/// put the topic in a header that is not signed, so its length is untrusted.
+/// Removes control characters from the topic that the sender gave, and cuts it to 128 characters. Most
+/// senders put the topic into a header that is not signed, so a forger can choose it.
 pub(super) fn topic(said: Option<&str>) -> String {
     let topic: String = said.unwrap_or_default().trim().chars().filter(|c| !c.is_control()).take(128).collect();
     if topic.is_empty() { UNKNOWN.to_owned() } else { topic }
 }
 
-/// The separators between the words of most providers' topics.
+/// The characters that separate the words of a topic, for most providers.
 pub(super) const BETWEEN_WORDS: &[char] = &['/', '.', ':'];
 
-/// Returns the topic's family, which is the topic without its last word: `orders` for
-/// `orders/create`, `charge` for `charge.refunded`, `charge.dispute` for
-/// `charge.dispute.created`. A topic of one word is its own family.
+/// Returns the topic family: the topic without its last word. For example, `orders/create` has the
+/// family `orders`, and `charge.dispute.created` has `charge.dispute`. A topic of one word is its own
+/// family.
 pub(super) fn family(topic: &str) -> &str {
     family_by(topic, BETWEEN_WORDS)
 }
@@ -35,12 +34,12 @@ pub(super) fn is_known(family: &str) -> bool {
     family != UNKNOWN
 }
 
-/// Returns the first non-empty value that one of the JSON `pointers` finds in `body`.
 pub(super) fn first(body: &[u8], pointers: &[&str]) -> Option<String> {
     pointers.iter().find_map(|at| pointer(body, at).filter(|value| !value.is_empty())).map(String::from)
 }
 
-/// Returns the first non-empty value at one of `places`, which are headers or JSON pointers.
+/// Returns the first value that is not empty. Each of `places` is the name of a header, or a JSON
+/// pointer into the body.
 pub(super) fn found<'a>(request: Request<'a>, places: &[&str]) -> Option<Cow<'a, str>> {
     let value = |place: &&str| match place.starts_with('/') {
         true => pointer(request.body, place),

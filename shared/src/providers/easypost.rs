@@ -1,4 +1,4 @@
-//! EasyPost: `X-Hmac-Signature: hmac-sha256-hex=…`, a hexadecimal HMAC-SHA256 of
+//! EasyPost sends `X-Hmac-Signature: hmac-sha256-hex=…`, a hexadecimal HMAC-SHA256 of
 //! the body. The key is the webhook's secret in Unicode normal form NFKD, as in
 //! EasyPost's client libraries.
 
@@ -114,8 +114,7 @@ mod tests {
     use super::*;
     use crate::providers::tests;
 
-    /// The event in the tests of EasyPost's client libraries (easypost-python,
-    /// `tests/conftest.py`).
+    /// The event is from the tests of EasyPost's client libraries (easypost-python, `tests/conftest.py`).
     const BODY: &str = concat!(
         r#"{"result":{"id":"batch_123...","object":"Batch","mode":"test","state":"created","num_shipments":0,"#,
         r#""reference":null,"created_at":"2022-07-26T17:22:32Z","updated_at":"2022-07-26T17:22:32Z","#,

@@ -4,10 +4,10 @@ use std::time::UNIX_EPOCH;
 
 use crate::time::Timestamp;
 
-/// Parses a time to the millisecond. A number is the time since the epoch in seconds (with an
-/// optional fraction), milli-, micro- or nanoseconds; its size tells the unit. A date is in
-/// RFC 3339, such as `2026-01-05T09:00:00.5-05:00`; without a zone it is in UTC. Returns
-/// `None` for other text and for times outside the years 1970 to 9999.
+/// Parses a time to the millisecond. A number counts seconds, milli-, micro- or nanoseconds since the
+/// Unix epoch; its size tells the unit. A date has the form of RFC 3339, such as
+/// `2026-01-05T09:00:00.5-05:00`, and is in UTC if it has no zone. Returns `None` for times outside
+/// the years 1970 to 9999.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     number(text).or_else(|| date(text)).map(Timestamp::from_millis).filter(|time| *time <= Timestamp::LATEST)
@@ -29,7 +29,7 @@ fn number(text: &str) -> Option<u64> {
     })
 }
 
-/// Returns the milliseconds that the digits of a fraction of a second mean.
+/// Converts the digits after a decimal point of seconds to milliseconds.
 fn millis_of(digits: &str) -> u64 {
     let digits = digits.bytes().chain([b'0'; 3]).take(3);
     digits.fold(0, |millis, digit| millis * 10 + u64::from(digit - b'0'))
@@ -42,8 +42,8 @@ fn date(text: &str) -> Option<u64> {
     u64::try_from(millis - ahead * 60_000).ok()
 }
 
-/// Splits a UTC offset (`+05:00`, `-0500` or `+05`) off a date. Returns the rest, and the
-/// offset in minutes ahead of UTC.
+/// Splits a date into its local part and its UTC offset in minutes. The offset may have the form
+/// `+05:00`, `-0500` or `+05`, and is positive east of Greenwich.
 fn without_offset(text: &str) -> Option<(&str, i64)> {
     const DATE: usize = "2026-01-05T09:00:00".len();
     let Some(at) = text.rfind(['+', '-']).filter(|at| *at >= DATE) else { return Some((text, 0)) };

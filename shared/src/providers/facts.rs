@@ -1,114 +1,107 @@
-//! Facts from the providers' documentation, as data: the locations of an event's fields, and
-//! how the provider signs, sends and retries. The code reads events with them, and the
-//! providers page is generated from them.
+//! Facts from the providers' documentation, as data. The code reads events with these facts, and the
+//! documentation page about providers is generated from them.
 
 use std::time::Duration;
 
-/// The locations of an event's fields. A location that begins with a slash is a JSON pointer
-/// into the body; any other is a header's name in lower case. Of a field's locations, the
-/// first one with a non-empty value counts.
+/// Where a provider's events hold their fields. A location that begins with a slash is a JSON pointer
+/// into the body; any other is the name of a header in lower case. If a field has several locations,
+/// the first one with a non-empty value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
-    /// The parts of a delivery's id, which all its retries share. If the sender gives an id,
-    /// one part is [`IdPart::At`]. The last part is that id or the body's hash.
+    /// The parts that form a delivery's id, which all its retries share. If the sender gives an id, one
+    /// of the parts is [`IdPart::At`].
     pub delivery_id: &'static [IdPart],
     pub topic: &'static [&'static str],
-    /// The separators between the words of a topic.
     pub between_words: &'static [char],
     pub account: &'static [&'static str],
     pub event_time: &'static [&'static str],
-    /// The time from a delivery's first attempt to its last retry; `None` if it is not
-    /// documented.
+    /// The time from the first attempt of a delivery to the last retry, or `None` if the provider does
+    /// not document it.
     pub horizon: Option<Duration>,
 }
 
 impl Reads {
-    /// Returns how long an equal body counts as a repeat, if the sender gives no delivery id.
+    /// Returns how long a second delivery with the same body counts as a repeat, if the sender gives no id.
     pub fn retried_for(&self) -> Duration {
         self.horizon.unwrap_or(UNDOCUMENTED_HORIZON)
     }
 
-    /// Returns whether only the body's hash identifies a delivery.
     pub fn names_by_body(&self) -> bool {
         !self.delivery_id.iter().any(|part| matches!(part, IdPart::At(_)))
     }
 }
 
-/// The horizon of a provider that does not document one: the longest that any provider
-/// documents.
+/// The retry period assumed for a provider that documents none. It is the longest period that any
+/// provider documents.
 pub const UNDOCUMENTED_HORIZON: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// A part from which a delivery's id is composed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdPart {
     Account,
     Topic,
-    /// The first non-empty value at these locations; if there is none, the body's hash.
+    /// The first non-empty value at these locations. If all are empty, the hash of the body.
     At(&'static [&'static str]),
-    /// The first non-empty value at these locations; if there is none, the empty text.
+    /// The first non-empty value at these locations. If all are empty, the empty text.
     Maybe(&'static [&'static str]),
     Body,
 }
 
-/// A provider's documented way to sign, send and retry.
+/// What a provider documents about signing, sending and retrying.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {
-    /// The kind of secret, and the provider's page that shows it.
+    /// The kind of secret, and the page of the provider on which an operator finds it.
     pub secret: &'static str,
     pub signature: &'static str,
     pub signed: Signed,
     pub payload: Payload,
-    /// The resolution of the event's time. `None` if events have no time.
+    /// `None` if events have no time.
     pub resolution: Option<Resolution>,
-    /// The provider's timeout for an answer; `None` if it is not documented.
+    /// How long the provider waits for an answer, or `None` if it does not document this.
     pub deadline: Option<Duration>,
-    /// The number of retries; `None` if it is not documented.
+    /// `None` if the provider does not document the number.
     pub retries: Option<u32>,
-    /// The failures in a row after which the provider disables an endpoint.
+    /// The number of consecutive failures after which the provider disables an endpoint.
     pub switches_off: &'static str,
-    /// The liveness checks that the provider sends, and the answer to each.
+    /// The test requests that the provider sends, and the answer that each needs.
     pub checks: &'static str,
-    /// Remarks for operators.
     pub care: &'static str,
-    /// The documents that these facts come from.
+    /// The web pages that state these facts.
     pub sources: &'static [&'static str],
 }
 
-/// The parts of a request that a signature covers. Anybody who has seen a request can change
-/// its other parts.
+/// The parts of a request that a signature covers. Anybody who has seen a request can change the
+/// parts that are not covered, and send it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signed {
     pub body: bool,
-    /// Whether the signature covers only a checksum of the body, so that another body with the
-    /// same checksum is accepted.
+    /// The signature covers only a checksum of the body. Another body with the same checksum is accepted.
     pub by_checksum: bool,
-    /// The signed headers, in lower case.
+    /// The names of the signed headers, in lower case.
     pub headers: &'static [&'static str],
-    /// Whether the time of the attempt is signed, which prevents later replays.
+    /// The time of the attempt is signed, so an old request cannot be sent again.
     pub time: bool,
     pub url: bool,
 }
 
 impl Signed {
-    /// A signature that covers only the body.
     pub const BODY: Self = Self { body: true, by_checksum: false, headers: &[], time: false, url: false };
 }
 
-/// The kind of data that a webhook's payload holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Payload {
-    /// The payload holds the object at the time of the event. A retry holds the same state.
+    /// The state of the object at the time of the event. A retry holds the same state.
     Snapshot,
-    /// The payload holds the object at the time of sending. A retry may hold a newer state.
+    /// The state of the object at the time of sending. A retry may hold a newer state than the first
+    /// attempt.
     Current,
-    /// The payload holds only the id of the object.
+    /// Only the id of the object.
     Reference,
-    /// The kind of data depends on the kind of event.
+    /// Any of the other kinds, depending on the event.
     Depends,
 }
 
-/// The resolution of a provider's event times. Events within the same second or millisecond
-/// cannot be ordered.
+/// The resolution of the times in a provider's events. The order of two events within the same second
+/// or millisecond is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
     Seconds,

@@ -1,4 +1,4 @@
-//! Senders without their own module, whose HMAC scheme is described by configuration.
+//! Verifies webhooks of senders without their own module, by an HMAC scheme from the configuration.
 //!
 //! [`GenericOptions`] mirrors the sender's documentation: the header and form of the
 //! signature, the bytes it covers, and the locations of a delivery's id, topic, entity and
@@ -22,7 +22,6 @@ mod signed;
 pub use options::{GenericOptions, InvalidValueLocation, ValueLocation};
 use signed::{Part, Signed};
 
-/// An inconsistency in the options with which a source describes its sender's signatures.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGeneric {
     #[error("{0:?} is not a header's name")]
@@ -45,7 +44,7 @@ pub enum InvalidGeneric {
     Empty(&'static str),
 }
 
-/// A sender whose signature scheme is described by configuration.
+/// The signing and describing rules of a sender, built from a source's options.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "GenericOptions")]
 pub struct Generic {
@@ -57,7 +56,7 @@ pub struct Generic {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TimeLocation {
     Header(String),
-    /// The entry of the signature header with this prefix.
+    /// The timestamp is the entry with this prefix in the signature header.
     Entry(String),
 }
 
@@ -74,7 +73,7 @@ impl Generic {
         list.into_iter().map(str::trim)
     }
 
-    /// Returns the signed timestamp as sent, and the name of its header.
+    /// Returns the signed timestamp as the sender wrote it, and the name of its header.
     fn time<'a>(&'a self, headers: &'a Headers) -> Result<Option<(&'a str, &'a str)>, Unverified> {
         Ok(match &self.time {
             None => None,
@@ -87,7 +86,6 @@ impl Generic {
         })
     }
 
-    /// Returns the signed bytes as a sequence of pieces.
     fn parts<'a>(&'a self, time: &'a str, request: Request<'a>) -> Result<Vec<&'a [u8]>, Unverified> {
         let bytes = |part: &'a Part| match part {
             Part::Text(text) => Ok(text.as_bytes()),
@@ -142,8 +140,8 @@ impl Provider for Generic {
         }
     }
 
-    /// Signs `body`. A header that `signed` names and `headers` lacks is signed as empty, and
-    /// returned with an empty value.
+    /// Signs `body`. If the template `signed` names a header that `headers` lacks, the header is signed as
+    /// empty, and returned with an empty value.
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
         let Some(key) = Key::of(secret) else { return Vec::new() };
         let GenericOptions { header, hash, encoding, prefix, separator, .. } = &self.options;
@@ -203,7 +201,7 @@ mod tests {
         timestamp_prefix = "t="
         signed = "{timestamp}.{body}""#;
 
-    /// The signature is the example in GitHub's webhook documentation.
+    /// The signature is the example in GitHub's documentation of webhooks.
     #[test]
     fn published_signature_is_accepted() {
         let headers =
@@ -212,8 +210,7 @@ mod tests {
         assert_eq!(verify(&generic(LIKE_GITHUB), &headers, b"Hello, World!", &secrets, 0), Ok(Verified::Delivery));
     }
 
-    /// The signature is that of Python's `hmac.new(b"secret", b"msg_1.1767621700.{}",
-    /// hashlib.sha512)`.
+    /// Python made the signature: `hmac.new(b"secret", b"msg_1.1767621700.{}", hashlib.sha512)`.
     #[test]
     fn signature_over_headers_time_and_body_is_accepted() {
         let list = "v2,AAAA v1,WUb/UboQJtD8hPBb2UCe1C30hGhPBgdRQu5B9pWUz1/enALSrTV+PUJFSeJELnBjEghNGdPIsZeAKbUN7an5iA== v1,AAAA";
@@ -221,8 +218,7 @@ mod tests {
         assert_eq!(verify(&generic(STAMPED), &headers, b"{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery));
     }
 
-    /// The signature is that of Python's `hmac.new(b"secret", b"1767621700.{}",
-    /// hashlib.sha1)`.
+    /// Python made the signature: `hmac.new(b"secret", b"1767621700.{}", hashlib.sha1)`.
     #[test]
     fn signed_time_is_read_from_signature_header() {
         let headers = [("x-signature", "t=1767621700, v1=2006471a8557144b3bd48dc69b48e101dfba60af")];
@@ -232,8 +228,8 @@ mod tests {
         );
     }
 
-    /// The signature is that of Python's `hmac.new(b"secret",
-    /// b"https://hooks.example.com/webhooks/square{}", hashlib.sha256)`.
+    /// Python made the signature: `hmac.new(b"secret", b"https://hooks.example.com/webhooks/square{}",
+    /// hashlib.sha256)`.
     #[test]
     fn signed_content_may_contain_fixed_text() {
         let square = generic(

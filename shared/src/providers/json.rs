@@ -1,6 +1,6 @@
 //! Reads single values from a JSON text without building a document.
 //!
-//! Numbers are returned as the digits that were sent, so ids beyond 2^53 and 2^64 stay exact.
+//! A number is returned as the digits that were sent, so that an id above 2^53 or 2^64 stays exact.
 //! The functions neither panic nor recurse, whatever the input.
 
 use std::{borrow::Cow, fmt};
@@ -11,10 +11,9 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// Returns the scalar at `pointer` (RFC 6901) in the JSON text `body`. A string is unescaped;
-/// a number is returned as written. If an object has a key twice, the last value counts.
-/// Returns `None` for null, objects, arrays and missing values, and if the text or the pointer
-/// is invalid.
+/// Returns the scalar at `pointer` (RFC 6901) in the JSON text `body`, as text. A number keeps the
+/// digits that were sent. If an object has a key twice, the last value counts. Returns `None` for
+/// null, objects, arrays, missing values, and invalid JSON.
 pub fn pointer<'a>(body: &'a [u8], pointer: &str) -> Option<Cow<'a, str>> {
     let mut text = std::str::from_utf8(body).ok()?;
     for token in tokens(pointer)? {
@@ -23,14 +22,12 @@ pub fn pointer<'a>(body: &'a [u8], pointer: &str) -> Option<Cow<'a, str>> {
     scalar(text)
 }
 
-/// Returns whether `text` is a JSON pointer (RFC 6901): empty, or tokens that each start with
-/// `/` and contain `~` only in `~0` and `~1`.
 pub fn is_pointer(text: &str) -> bool {
     tokens(text).is_some_and(|mut tokens| tokens.all(|token| token.is_some()))
 }
 
-/// Returns the pointer's unescaped reference tokens. An inner `None` stands for a token with
-/// an invalid `~`; the outer one for a pointer that does not begin with `/`.
+/// Returns the pointer's unescaped tokens. A token with an invalid `~` is `None`. The whole result is
+/// `None` if the pointer neither is empty nor begins with `/`.
 fn tokens(pointer: &str) -> Option<impl Iterator<Item = Option<Cow<'_, str>>>> {
     let starts_well = pointer.is_empty() || pointer.starts_with('/');
     starts_well.then(|| pointer.split('/').skip(1).map(unescaped))
@@ -53,7 +50,6 @@ fn unescaped(token: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(text))
 }
 
-/// Returns the text of the member or element that `token` names in the object or array `text`.
 fn child<'a>(text: &'a str, token: &str) -> Option<&'a str> {
     let mut json = serde_json::Deserializer::from_str(text);
     let found = json.deserialize_any(Child { token }).ok()?;
@@ -76,7 +72,7 @@ struct Child<'t> {
 }
 
 impl Child<'_> {
-    /// Returns the token as an array index. An index has no sign and no leading zero.
+    /// Returns the token as an array index. A leading zero or a sign makes it invalid.
     fn index(&self) -> Option<usize> {
         let digits = self.token.bytes().all(|byte| byte.is_ascii_digit());
         let canonical = self.token == "0" || !self.token.starts_with('0');
@@ -117,7 +113,8 @@ impl<'de> Visitor<'de> for Child<'_> {
     }
 }
 
-/// Deserializes a key of an object into whether the key is this token, without allocating.
+/// A deserializer for one key of an object. It returns whether the key equals the token, without
+/// allocating.
 struct KeyMatch<'t>(&'t str);
 
 impl<'de> DeserializeSeed<'de> for KeyMatch<'_> {
@@ -251,7 +248,6 @@ mod tests {
         })
     }
 
-    /// Collects every pointer into `value` with the scalar that serde_json finds there.
     fn all_pointers(value: &Value, at: String, into: &mut Vec<(String, Option<String>)>) {
         let text = match value {
             Value::Null | Value::Array(_) | Value::Object(_) => None,

@@ -58,8 +58,8 @@ pub struct Request<'a> {
     pub body: &'a [u8],
 }
 
-/// The headers of a request, and the query of its URL, in which some senders put a secret.
-/// Header names are in lower case. If several headers have the same name, the first counts.
+/// The headers of a request, and the query of its URL. Some senders put a secret into the query.
+/// Header names are in lower case. If several headers have the same name, the first one counts.
 #[derive(Clone, Default)]
 pub struct Headers {
     fields: Vec<(String, String)>,
@@ -67,22 +67,20 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Returns the first value of the header `name`, which must be in lower case.
+    /// The parameter `name` must be in lower case.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(held, _)| held == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the value of a header that the provider always sends.
     fn required(&self, name: &str) -> Result<&str, Unverified> {
         self.get(name).ok_or_else(|| Unverified::Missing(name.into()))
     }
 
-    /// Returns all headers. Their names are in lower case.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Sets the query of the request's URL, as sent, without the question mark.
+    /// Sets the query of the request's URL, as sent and without the question mark.
     #[must_use]
     pub fn with_query(self, query: impl Into<String>) -> Self {
         Self { query: query.into(), ..self }
@@ -93,7 +91,6 @@ impl Headers {
     }
 }
 
-/// Prints the headers without the query, which may hold a secret.
 impl std::fmt::Debug for Headers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_map().entries(self.iter()).finish()
@@ -107,16 +104,15 @@ impl<N: AsRef<str>, V: Into<String>> FromIterator<(N, V)> for Headers {
     }
 }
 
-/// A shared secret. Its `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(from = "String")]
 pub struct Secret(Form);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Form {
-    /// The text that the sender shows. The provider derives the key from this text.
+    /// The text that the sender's web page shows. The provider's rules derive the key from this text.
     Text(String),
-    /// The bytes of the key itself.
+    /// The bytes of the key, decoded from a secret with the prefix `hex:` or `base64:`.
     Key(Vec<u8>),
 }
 
@@ -125,13 +121,8 @@ impl Secret {
         Self(Form::Text(secret.into()))
     }
 
-    /// Decodes a secret that starts with `hex:` or `base64:`, for senders whose key is not
-    /// text. Any other secret is returned unchanged.
-    ///
-    /// # Errors
-    ///
-    /// The text after the prefix is not in that encoding. The message does not repeat the
-    /// text.
+    /// Decodes a secret that starts with `hex:` or `base64:`, for senders whose key is not text. Any
+    /// other secret is returned unchanged. An error message does not repeat the secret.
     pub fn decoded(self) -> Result<Self, &'static str> {
         let Some(text) = self.text() else { return Ok(self) };
         let (key, refused) = if let Some(digits) = text.strip_prefix("hex:") {
@@ -151,8 +142,7 @@ impl Secret {
         }
     }
 
-    /// Returns the secret as the sender shows it, or `None` if it was given as the
-    /// bytes of the key.
+    /// Returns `None` for a secret that was given as the bytes of the key.
     pub fn text(&self) -> Option<&str> {
         match &self.0 {
             Form::Text(text) => Some(text),
@@ -203,27 +193,25 @@ pub enum Unverified {
     Missing(String),
     #[error("header {0} cannot be read")]
     Malformed(String),
-    /// The URL lacks the secret that the provider sends in it.
     #[error("the URL has no `?token=` with the source's secret")]
     NoToken,
     #[error("the signature was made at {0}, too far from now")]
     Stale(Timestamp),
-    /// No configured secret or published key made the signature, or the webhook is meant for
+    /// No configured secret or published key made the signature, or the sender signed the webhook for
     /// another recipient.
     #[error("no configured secret matches the signature")]
     Mismatch,
-    /// The sender's published key has not been fetched from this address yet.
+    /// The key that the sender publishes at this address has not been fetched yet.
     #[error("the sender's key at {0} was not fetched")]
     Unfetched(Address),
-    /// The document fetched from this address lacks the key. A cached document may be older
-    /// than the key. If a fresh one lacks the key too, the sender has no such key.
+    /// The document that was fetched from this address lacks the key. A cached document may be older
+    /// than the key. If a newly fetched document lacks the key too, the sender has no such key.
     #[error("the document at {0} does not contain the sender's key")]
     Outdated(Address),
-    /// The document at this address holds no usable key. The webhook itself may be valid:
-    /// either the sender or this project is at fault.
+    /// The document at this address holds no usable key. The webhook may still be valid: either the
+    /// sender published a bad key, or this project cannot read a good one.
     #[error("the sender's key at {0} cannot be used: {1}")]
     Unusable(Address, String),
-    /// The certificate of the sender's key was rejected.
     #[error("the sender's certificate: {0}")]
     Certificate(Uncertified),
 }
@@ -234,102 +222,98 @@ impl Unverified {
     }
 }
 
-/// The default limit on the difference between a signed time and now. Stripe and Standard
-/// Webhooks recommend it.
+/// The default limit on the difference between the time in a signature and the current time. Stripe
+/// and Standard Webhooks recommend this limit.
 pub const TOLERANCE: Duration = Duration::from_secs(300);
 
-/// What a provider's rule finds in a verified webhook.
+/// The fields that a provider's rules find in a verified webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
-    /// The provider's id of this delivery, which is the same for every retry. Without such an
-    /// id, it ends with the body's hash.
+    /// The provider's id of this delivery, which all retries share. If the provider sends no id, this
+    /// value contains the hash of the body instead.
     pub delivery_id: DeliveryId,
-    /// The time during which the provider retries a delivery that has no id: an equal body
-    /// within this time is a repeat. `None` if the provider sent an id.
+    /// The period in which a second delivery with the same body counts as a repeat. It is the time over
+    /// which the provider retries. `None` if the provider sends an id.
     pub repeated_within: Option<Duration>,
-    /// The provider's topic, such as `orders/create`, or `unknown` if the sender gives none.
-    /// It has at most 128 characters, none of them a control character.
+    /// The provider's topic, such as `orders/create`, or `unknown` if the sender gives none. The topic
+    /// has at most 128 characters, and no control characters.
     pub topic: String,
-    /// The part of the topic that names the kind of object, such as `orders`. Never empty.
-    /// Event times are compared only within a family.
+    /// The topic family: the part of the topic that names the kind of object, such as `orders`. Never
+    /// empty. Event times are compared only between deliveries of the same topic family.
     pub family: String,
-    /// The shop, store or account that the webhook names.
     pub account: Option<String>,
-    /// The time of the event by the provider's clock.
+    /// The time of the event, by the provider's clock.
     pub event_time: Option<Timestamp>,
-    /// The entity by the provider's own rule, such as `order/450789469`, without the source's
-    /// prefix. `None` if the event names no entity.
+    /// The entity that the provider's rules find, such as `order/450789469`, without the source's prefix.
+    /// `None` if the event names no entity.
     pub entity: Option<String>,
 }
 
-/// The kind of a verified request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verified {
     Delivery,
-    /// A liveness check of the sender. It is answered 200, and nothing is stored.
+    /// A test request with which the sender checks that the endpoint answers. The answer is 200, and
+    /// nothing is stored.
     Ping,
 }
 
-/// The rules of one provider for its webhooks.
+/// The rules of one provider for signing and describing its webhooks.
 pub trait Provider: Send + Sync + std::fmt::Debug {
-    /// Returns why this provider cannot use `secret`, or `None` if it can. No webhook could be
-    /// verified with such a secret, so a configuration that contains one is refused at the
-    /// start. The default refuses empty secrets.
+    /// Returns why this provider cannot verify webhooks with `secret`, or `None` if it can. A function
+    /// refuses to start with such a secret. The default implementation refuses empty secrets.
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         signature::objection(secret, &[], signature::EMPTY)
     }
 
-    /// Verifies that the sender signed the request with one of `secrets`. All secrets are
-    /// tried, in a time that does not reveal which one matched. The default refuses every
-    /// request; providers with a [`published`](Self::published) key keep it.
+    /// Verifies that the sender signed the request with one of `secrets`. The implementation tries every
+    /// secret, so the time that it takes does not reveal which one matched. The default implementation
+    /// refuses every request, for providers with a [`published`](Self::published) key.
     fn verify(&self, _request: Request<'_>, _secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
         Err(Unverified::Mismatch)
     }
 
-    /// Describes a verified request. This never fails: a missing value gets the
-    /// default that [`Described`] documents.
+    /// Reads the topic, entity and other fields of a verified request. The function never fails: a
+    /// missing value gets the default that [`Described`] documents.
     fn describe(&self, request: Request<'_>) -> Described;
 
-    /// Returns the headers with which the provider would sign `body`, for samples, local runs
-    /// and tests. `headers` are the request's other headers; a returned header replaces one of
-    /// the same name. Returns none if `secret` is unusable, and for providers with a
-    /// [`published`](Self::published) key, because only they have the private key.
+    /// Signs `body` as the provider would, for samples, local runs and tests. Returns headers that
+    /// replace those of the same name in `headers`. Returns none if `secret` is unusable, or if the
+    /// provider has a [`published`](Self::published) key, whose private key only the provider has.
     fn sign(&self, _headers: &Headers, _body: &[u8], _secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// Returns how to verify with a key that the sender publishes, or `None` if
-    /// the provider uses secrets and [`Provider::verify`].
+    /// Returns the rules for a provider that publishes its public key. `None` if the provider uses
+    /// secrets and [`Provider::verify`].
     fn published(&self) -> Option<&dyn Published> {
         None
     }
 
-    /// Returns the number of consecutive failures after which the provider disables an
-    /// endpoint. `None` if the provider does not document the number.
+    /// Returns the number of consecutive failures after which the provider disables an endpoint, or
+    /// `None` if the provider does not document it.
     fn failure_limit(&self) -> Option<u32> {
         None
     }
 
-    /// Returns whether the provider retries a delivery that was not answered 2xx. `true` if
-    /// the provider's documentation does not say.
+    /// Returns whether the provider retries a delivery that was not answered 2xx. The default `true` is
+    /// for providers that do not document it.
     fn has_retries(&self) -> bool {
         true
     }
 
-    /// Returns the name of the query parameter that a provider sends in a GET to test the
-    /// endpoint. The answer must repeat the parameter's value before the provider sends
-    /// webhooks.
+    /// Returns the name of a query parameter. Before such a provider sends webhooks, it tests the
+    /// endpoint by a GET with this parameter, and the answer must repeat the parameter's value.
     fn challenge(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns this provider for `url`, the URL that is registered with it, byte for byte.
-    /// Returns `None` if the provider does not sign the URL.
+    /// Returns this provider's rules for the registered `url`, byte for byte, if the provider signs its
+    /// URL. Otherwise returns `None`.
     ///
     /// # Errors
     ///
-    /// The provider signs the URL, and `url` is missing or invalid. Or `url` is given, and the
-    /// provider does not sign it.
+    /// The provider signs the URL, and `url` is missing or invalid. Or the provider does not sign the
+    /// URL, and `url` is given.
     fn with_url(&self, url: Option<&str>) -> Result<Option<Box<dyn Provider>>, String> {
         match url {
             None => Ok(None),
@@ -337,37 +321,36 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         }
     }
 
-    /// Returns the query of the URL that the provider calls, if the query holds the secret. It
-    /// is the counterpart of [`sign`](Self::sign).
+    /// Returns the query of the URL that the provider calls, if the provider sends the secret in the
+    /// query instead of a signature.
     fn query(&self, _secret: &Secret) -> Option<String> {
         None
     }
 
-    /// Returns the JSON body that the provider requires in the answer to an accepted delivery.
-    /// `None` if the provider only reads the answer's status.
+    /// Returns the JSON body that the provider requires in the answer to an accepted delivery. `None` if
+    /// the provider reads only the status of the answer.
     fn answer(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// Whether this build can verify webhooks. A build without the feature `verify` contains only
-/// the providers' names and facts.
+/// Whether this build can verify webhooks. Without the feature `verify`, a build contains only the
+/// providers' names and facts.
 pub const VERIFIES: bool = cfg!(any(test, feature = "verify"));
 
-/// Returns the signing rules of Standard Webhooks, with which the handler `forward` signs too.
 pub(crate) fn standard_webhooks() -> &'static dyn Provider {
     &standard_webhooks::STANDARD_WEBHOOKS
 }
 
-/// Declares the providers: for each, the name that sources use, the module, and the
-/// implementation. `generic` has no implementation here, because its options make it.
+/// Declares the providers. Each line has the name that sources use, the module and the
+/// implementation. The name `generic` has no implementation here, because the options of each source
+/// create it.
 macro_rules! providers {
     ($($name:literal $(=> $module:ident::$provider:ident)?,)*) => {
-        /// The names by which a source can choose its `provider`.
+        /// The names that a source's option `provider` may have.
         pub const NAMES: [&str; [$($name),*].len()] = [$($name),*];
 
-        /// Returns the provider called `name`. Returns `None` for `generic`, for an unknown
-        /// name, and in a build that cannot verify.
+        /// Returns `None` for `generic`, for an unknown name, and in a build that cannot verify.
         pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
             if !VERIFIES {
                 return None;
@@ -378,8 +361,6 @@ macro_rules! providers {
             }
         }
 
-        /// Returns the facts about the provider called `name`. Returns `None` for unknown
-        /// names, and for `generic`, which the source's options describe.
         pub fn rule_of(name: &str) -> Option<Rule> {
             match name {
                 $($($name => Some($module::RULE),)?)*

@@ -1,9 +1,9 @@
-//! PayPal: RSA-SHA256 over `transmission id|transmission time|webhook id|CRC-32 of the body`,
-//! by the key of a certificate that a header names.
+//! PayPal signs `transmission id|transmission time|webhook id|CRC-32 of the body` by RSA-SHA256. A
+//! header gives the URL of the certificate with the key.
 //!
-//! The certificate is fetched from PayPal's hosts only, whatever the header says. It must be
-//! PayPal's, valid, and issued by a known authority. The webhook id is the source's; if it
-//! were not checked, an event of any other shop would be accepted.
+//! The certificate is fetched from PayPal's hosts only, whatever the header says. The certificate
+//! must be PayPal's, valid, and issued by a known authority. The webhook id in the signature must be
+//! the source's. Otherwise an event of any other shop would be accepted.
 //!
 //! Only the body's CRC-32 is signed. So anybody who has seen a transmission can construct
 //! another body with the same checksum, and only TLS keeps transmissions confidential.
@@ -31,14 +31,14 @@ const SIGNATURE: &str = "paypal-transmission-sig";
 const CERTIFICATE: &str = "paypal-cert-url";
 const ALGORITHM: &str = "paypal-auth-algo";
 
-/// The hosts of PayPal's certificates, live and sandbox.
+/// The hosts of PayPal's certificates, for live and sandbox accounts.
 const HOSTS: [&str; 4] = ["api.paypal.com", "api-m.paypal.com", "api.sandbox.paypal.com", "api-m.sandbox.paypal.com"];
 const FOLDER: &str = "/v1/notifications/certs/";
 
-/// The subject names of PayPal's certificates, live and sandbox.
+/// The subject names of PayPal's certificates, for live and sandbox accounts.
 const NAMES: [&str; 2] = ["messageverificationcerts.paypal.com", "messageverificationcerts.sandbox.paypal.com"];
 
-/// The locations of the entity's id. Captures and refunds name their order in the related ids.
+/// PayPal's rules for the entity. Captures and refunds name their order among the related ids.
 const LINES: &[Line] = &[
     Line { families: &["CHECKOUT.ORDER"], places: &["/resource/id"], kind: Kind::Named("order") },
     Line {
@@ -102,7 +102,7 @@ const FACTS: Facts = Facts {
     sources: &["https://developer.paypal.com/api/rest/webhooks", "https://developer.paypal.com/api/rest/webhooks/rest"],
 };
 
-/// Returns the address of a certificate. Returns `None` if `url` is none of PayPal's.
+/// Returns `None` if `url` is not one of PayPal's addresses of certificates.
 fn address(url: &str) -> Option<Address> {
     let rest = url.strip_prefix("https://")?;
     let host = HOSTS.into_iter().find(|host| rest.strip_prefix(host).is_some_and(|path| path.starts_with('/')))?;
@@ -110,7 +110,7 @@ fn address(url: &str) -> Option<Address> {
     Address::new(host, path, "cert_file")
 }
 
-/// Computes the CRC-32 of `bytes` (ISO 3309, as in zlib).
+/// Computes the CRC-32 of ISO 3309, as zlib does.
 pub(super) fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];

@@ -11,8 +11,7 @@ use ring::{
     },
 };
 
-/// An RSA public key, which verifies PKCS #1 v1.5 signatures with SHA-256. Modulus and
-/// exponent are big-endian.
+/// An RSA public key, which verifies PKCS #1 v1.5 signatures with SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RsaKey {
     modulus: Vec<u8>,
@@ -20,17 +19,16 @@ pub struct RsaKey {
 }
 
 impl RsaKey {
-    /// Creates a key from its modulus and exponent, both big-endian.
+    /// The parameters `modulus` and `exponent` are big-endian.
     pub(super) fn of_numbers(modulus: &[u8], exponent: &[u8]) -> Self {
         let without_zeros = |number: &[u8]| number.iter().copied().skip_while(|byte| *byte == 0).collect();
         Self { modulus: without_zeros(modulus), exponent: without_zeros(exponent) }
     }
 
-    /// Parses a DER `SubjectPublicKeyInfo` (RFC 3279), as in certificates and `PUBLIC KEY`
-    /// files. Returns `None` for other data, and for a key that is not RSA.
+    /// Parses a DER `SubjectPublicKeyInfo` (RFC 3279), as in certificates and `PUBLIC KEY` files. Returns
+    /// `None` for a key that is not RSA.
     pub fn in_info(der: &[u8]) -> Option<Self> {
-        /// The algorithm identifier of RSA: the object identifier 1.2.840.113549.1.1.1, with
-        /// NULL parameters.
+        /// The DER encoding of RSA's object identifier, 1.2.840.113549.1.1.1, and of its NULL parameters.
         const RSA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
         let (info, []) = element(der, SEQUENCE)? else { return None };
         let (algorithm, behind) = element(info, SEQUENCE)?;
@@ -47,9 +45,8 @@ impl RsaKey {
         Some(Self::of_numbers(modulus, exponent))
     }
 
-    /// Parses the key in the first PEM block: a `PUBLIC KEY`, `RSA PUBLIC KEY`, `PRIVATE KEY`
-    /// or `RSA PRIVATE KEY`. Line breaks inside the block do not matter. Returns `None` for
-    /// anything else.
+    /// Parses the key in the first PEM block: a `PUBLIC KEY`, `RSA PUBLIC KEY`, `PRIVATE KEY` or `RSA
+    /// PRIVATE KEY`. Line breaks in the block may be missing, as in an environment variable.
     pub(super) fn in_pem(pem: &[u8]) -> Option<Self> {
         match first_in_pem(pem)? {
             ("PUBLIC KEY", der) => Self::in_info(&der),
@@ -63,15 +60,13 @@ impl RsaKey {
         (&self.modulus, &self.exponent)
     }
 
-    /// Returns whether `signature` is valid for `message`. Keys of less than 2048
-    /// bits are rejected.
+    /// Returns whether `signature` is valid. Keys with less than 2048 bits verify nothing.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let key = RsaPublicKeyComponents { n: &self.modulus, e: &self.exponent };
         key.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature).is_ok()
     }
 }
 
-/// Signs `message` with a private key in PEM. Returns `None` if `pem` is not a private key.
 pub(super) fn sign_by_rsa(pem: &[u8], message: &[u8]) -> Option<Vec<u8>> {
     let (label, der) = first_in_pem(pem)?;
     let pair = pair(label, &der)?;
@@ -101,13 +96,12 @@ pub(super) enum Ed25519 {
 }
 
 impl Ed25519 {
-    /// Creates a key that can only verify. Returns `None` if the length is wrong.
     pub(super) fn public(bytes: Vec<u8>) -> Option<Self> {
         (bytes.len() == signature::ED25519_PUBLIC_KEY_LEN).then_some(Self::Public(bytes))
     }
 
-    /// Creates a signing key from a seed of 32 bytes, alone or followed by its public key.
-    /// Returns `None` if `bytes` are neither, or the public key is not that of the seed.
+    /// Creates a signing key from a seed of 32 bytes. The public key may follow the seed. Returns `None`
+    /// if the public key does not belong to the seed.
     pub(super) fn private(bytes: &[u8]) -> Option<Self> {
         let pair = match bytes.split_at_checked(32)? {
             (seed, []) => Ed25519KeyPair::from_seed_unchecked(seed),
@@ -124,7 +118,6 @@ impl Ed25519 {
         UnparsedPublicKey::new(&ED25519, public).verify(message, signature).is_ok()
     }
 
-    /// Signs `message`. Returns `None` if the key can only verify.
     pub(super) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Public(_) => None,
@@ -137,8 +130,8 @@ const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const SEQUENCE: u8 = 0x30;
 
-/// Returns the contents of the DER element with `tag` at the start of `der`, and the bytes
-/// after the element.
+/// Returns the contents of the DER element at the start of `der`, and the rest of `der` after this
+/// element. Returns `None` if the element has another tag than `tag`.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (length, rest) = der.strip_prefix(&[tag])?.split_first()?;
     let (length, rest) = match length {
@@ -158,15 +151,15 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A private key from `openssl genrsa -traditional`. It is published, and only for tests.
+    /// A private key from `openssl genrsa -traditional`. The key is public, so it is only for tests.
     pub(in crate::providers) const PRIVATE: &str = include_str!("tests/rsa-private.pem");
-    /// The key [`PRIVATE`] after `openssl pkcs8 -topk8 -nocrypt`.
+    /// The key in [`PRIVATE`], converted by `openssl pkcs8 -topk8 -nocrypt`.
     const PRIVATE_PKCS8: &str = include_str!("tests/rsa-private-pkcs8.pem");
     /// The public key of [`PRIVATE`], from `openssl rsa -pubout`.
     pub(in crate::providers) const PUBLIC: &str = include_str!("tests/rsa-public.pem");
     /// The public key of [`PRIVATE`], from `openssl rsa -RSAPublicKey_out`.
     const PUBLIC_PKCS1: &str = include_str!("tests/rsa-public-pkcs1.pem");
-    /// Made by `printf body | openssl dgst -sha256 -sign tests/rsa-private.pem | base64`.
+    /// The signature from `printf body | openssl dgst -sha256 -sign tests/rsa-private.pem | base64`.
     const OF_BODY: &str = include_str!("tests/rsa-of-body.txt");
 
     #[test]

@@ -17,13 +17,14 @@ pub struct Address {
     file: &'static str,
 }
 
-/// The longest accepted path of a key's address, in bytes. Known paths have about sixty.
+/// The longest accepted path of a key's address, in bytes. The paths that providers use have about
+/// sixty.
 const LONGEST_PATH: usize = 200;
 
 impl Address {
-    /// Creates an address. Returns `None` if `path` cannot be the path of a key: its segments
-    /// consist of letters, digits, `-`, `_` and `.`, and do not begin with a dot. `file` is
-    /// the value of [`file`](Self::file).
+    /// Creates an address, or returns `None` if a request could abuse `path` to reach another file. The
+    /// segments may have letters, digits, `-`, `_` and `.`, and must not begin with a dot. The parameter
+    /// `file` is the value of [`file`](Self::file).
     pub(super) fn new(host: &'static str, path: &str, file: &'static str) -> Option<Self> {
         let is_plain = |segment: &str| {
             let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -33,13 +34,12 @@ impl Address {
         is_path.then(|| Self { host, path: path.to_owned(), file })
     }
 
-    /// Returns the path of the URL, with its leading slash.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns the name of the command's option for a local file that replaces the fetch, such
-    /// as `cert_file`.
+    /// Returns the name of a command-line option, such as `cert_file`. The option gives a local file to
+    /// use instead of fetching the key.
     pub fn file(&self) -> &'static str {
         self.file
     }
@@ -54,27 +54,24 @@ impl std::fmt::Display for Address {
 /// The reason for rejecting a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Uncertified {
-    /// The certificate is missing, cannot be parsed, or its key is not RSA.
     #[error("it is not a certificate with an RSA key")]
     Unreadable,
-    /// The certificate has expired or is not valid yet.
     #[error("it has expired, or is not valid yet")]
     Expired,
-    /// The certificate was issued for a name other than the sender's.
+    /// The certificate was issued for a name that does not belong to the sender.
     #[error("it was issued for another name")]
     Name,
-    /// No trusted authority issued the certificate.
+    /// The chain of certificates does not end at a trusted authority.
     #[error("no trusted authority issued it")]
     Issuer,
 }
 
-/// A collection of fetched keys and certificates.
 pub trait Keys: Send + Sync {
     fn find(&self, at: &Address) -> Option<Bytes>;
 
-    /// Returns the key of the first certificate in `pem`. The certificate must be issued for
-    /// one of `names`, be valid at `now`, and chain to a trusted authority, directly or
-    /// through the certificates after it in `pem`.
+    /// Returns the key of the first certificate in `pem`. That certificate must be issued for one of
+    /// `names`, be valid at `now`, and chain to a trusted authority. The certificates after it in `pem`
+    /// may be part of the chain.
     fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified>;
 }
 
@@ -91,14 +88,13 @@ impl Keys for NoKeys {
     }
 }
 
-/// Verification with a public key that the provider publishes.
 pub trait Published: Send + Sync {
-    /// Returns the name of a source's option for the recipient's id, such as `webhook_id`. The
-    /// provider signs for all its customers with the same key, so nothing is accepted without
-    /// this id. `None` if the signature names no recipient.
+    /// Returns the name of the option of a source that gives the recipient's id, such as `webhook_id`.
+    /// The provider signs for all its customers with the same key, so a webhook must name this recipient.
+    /// `None` if the provider's signatures name no recipient.
     fn recipient(&self) -> Option<&'static str>;
 
-    /// Verifies that the sender signed the request for one of the ids in `recipients`.
+    /// Verifies that the sender signed the request, for one of the ids in `recipients`.
     fn verify(
         &self,
         request: Request<'_>,

@@ -1,52 +1,49 @@
-//! A provider's rule for the entity of an event, as a table. The functions find the entity
-//! with this table. The documentation and `serializer check` show it.
+//! A provider's rule for the entity of an event, as a table, which the documentation shows too.
 
 use super::{
     describe,
     facts::{Facts, Reads},
 };
 
-/// The location of the entity's id in events of some families: one line of a provider's rule.
+/// One line of a provider's rule: where events of some topic families hold the entity's id.
 ///
-/// The lines of a rule are tried in order. The first one that applies to the event's family
-/// and has a non-empty value names the entity.
+/// The lines of a rule are tried in order. The first line that applies to the event's topic family
+/// and finds a non-empty value names the entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
-    /// The families that the line applies to; empty if it applies to all.
+    /// The topic families that the line applies to. An empty list means all topic families.
     pub families: &'static [&'static str],
-    /// The JSON pointers to the entity's id, tried in order.
+    /// JSON pointers to the entity's id. The first one with a value counts.
     pub places: &'static [&'static str],
     pub kind: Kind,
 }
 
-/// The kind of an entity, which precedes its id in the entity key.
+/// The kind of an entity, which precedes its id in the entity key: `order` in `order/450789469`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The kind is this word.
     Named(&'static str),
-    /// The kind is the event's family.
+    /// The kind is the topic family of the event.
     Family,
     /// The kind is the value at this JSON pointer. If the value is empty, the line does not
     /// apply.
     At(&'static str),
-    /// The kind is a fixed word, and the id is a part of a URL. The id begins after the first
-    /// of `marks` that the URL contains, and ends before the next `/`, `?`, `&` or `#`. If the
-    /// URL contains no mark, the line does not apply.
+    /// The kind is a fixed word, and the id is a path segment or parameter of a URL. The id begins after
+    /// a marker and ends before the next `/`, `?`, `&` or `#`. A URL without a marker names no entity.
     Inside {
         word: &'static str,
-        /// The texts that may precede the id, such as `/receipts/`.
+        /// The markers that may precede the id, such as `/receipts/`. The first one that the URL contains
+        /// counts, in this order.
         marks: &'static [&'static str],
     },
 }
 
-/// An event reduced to the fields that identify its entity, and the entity that the rule
-/// finds.
+/// A shortened example event, and the entity that the provider's rule finds in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Example {
-    /// The name and value of the header that the rule needs, if any.
+    /// The name and value of a header that the rule reads, if it reads one.
     pub header: Option<(&'static str, &'static str)>,
     pub body: &'static str,
-    /// The entity that the rule finds, without the source's prefix.
+    /// The entity key without the source's prefix.
     pub entity: &'static str,
 }
 
@@ -56,20 +53,18 @@ impl Example {
     }
 }
 
-/// A provider's rule and the documented facts about it.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub lines: &'static [Line],
-    /// Example events. Several concern the same entity, and some an entity of another kind
-    /// with the same number. Empty if senders differ too much for examples.
+    /// Example events. Several concern the same entity, and some an entity of another kind with the same
+    /// number. Empty for providers whose senders differ too much.
     pub examples: &'static [Example],
-    /// The locations of an event's other fields.
+    /// Where an event holds its other fields.
     pub reads: Reads,
     pub facts: Facts,
 }
 
 pub(super) struct Found {
-    /// The kind of entity; `None` if the event does not tell it.
     pub(super) kind: Option<String>,
     pub(super) id: String,
 }
@@ -94,7 +89,8 @@ pub(super) fn find(lines: &[Line], family: &str, body: &[u8]) -> Option<Found> {
     })
 }
 
-/// Returns the segment of `url` after the first of `marks` that the URL contains.
+/// Returns the part of `url` that follows a marker, up to the next separator. The first of `marks`
+/// that `url` contains counts.
 fn inside<'a>(url: &'a str, marks: &[&str]) -> Option<&'a str> {
     let (_, behind) = marks.iter().find_map(|mark| url.split_once(mark))?;
     behind.split(['/', '?', '&', '#']).next().filter(|id| !id.is_empty())

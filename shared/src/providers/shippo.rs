@@ -1,6 +1,6 @@
-//! Shippo: `Shippo-Auth-Signature: t=…,v1=…`, a hexadecimal HMAC-SHA256 of `t.body`. Shippo
-//! signs only on request. A webhook that is not signed is accepted if its URL has the source's
-//! secret, `?token=…`.
+//! Shippo sends `Shippo-Auth-Signature: t=…,v1=…`, a hexadecimal HMAC-SHA256 of `t.body`. Shippo
+//! signs only for customers who ask. A webhook without a signature is accepted if its URL has the
+//! source's secret, `?token=…`.
 //!
 //! If a request has a signature, the token in its URL is ignored.
 
@@ -20,8 +20,7 @@ pub(super) struct Shippo;
 
 const SIGNATURE: &str = "shippo-auth-signature";
 
-/// The locations of the entity's id. A parcel whose label was bought elsewhere has no
-/// transaction.
+/// Shippo's rules for the entity. A parcel whose label was bought outside Shippo has no transaction.
 const LINES: &[Line] = &[
     Line { families: &["transaction"], places: &["/data/object_id"], kind: Kind::Named("transaction") },
     Line { families: &["track"], places: &["/data/transaction"], kind: Kind::Named("transaction") },
@@ -110,7 +109,7 @@ mod tests {
         Shippo.verify(request, &[Secret::new("secret")], Timestamp::from_secs(1_767_621_700))
     }
 
-    /// Made by `printf '1767621700.{}' | openssl dgst -sha256 -hmac secret`.
+    /// The signature from `printf '1767621700.{}' | openssl dgst -sha256 -hmac secret`.
     const GOOD: &str = "t=1767621700,v1=ddf0cf1fe174e903612d728389ae04fa25238c64bd305cb213f1ffab6d327583";
 
     #[test]

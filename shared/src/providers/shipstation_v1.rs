@@ -1,4 +1,4 @@
-//! ShipStation's V1 API: requests are not signed. A request is accepted if its URL holds the
+//! ShipStation's V1 API does not sign its requests. A request is accepted if its URL holds the
 //! source's secret, `?token=…`. Register that URL with ShipStation and keep it confidential.
 //!
 //! The payload is a URL that returns the orders or shipments of one import or one batch of

@@ -1,4 +1,4 @@
-//! ShipStation version 2 (formerly ShipEngine): RSA-SHA256 over `timestamp.body`, by a key of
+//! ShipStation version 2 (formerly ShipEngine) signs `timestamp.body` by RSA-SHA256, with a key of
 //! ShipStation's published set.
 //!
 //! ShipStation uses the same keys for all accounts, and the signature names no recipient. So
@@ -22,10 +22,11 @@ const KEY: &str = "x-shipengine-rsa-sha256-key-id";
 const SIGNATURE: &str = "x-shipengine-rsa-sha256-signature";
 const TIME: &str = "x-shipengine-timestamp";
 
-/// The most keys of ShipStation's key set (JWKS) that are searched. The set has one or two.
+/// The maximum number of keys in ShipStation's key set (JWKS) that are searched. The set has one or
+/// two.
 const MOST_KEYS: usize = 16;
 
-/// The locations of the entity's id. Most events hold only a URL that returns their object.
+/// ShipStation's rules for the entity. Most events hold only a URL that returns their object.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/shipment_id"], kind: Kind::Named("shipment") },
     Line { families: &[], places: &["/data/label_id"], kind: Kind::Named("label") },
@@ -54,8 +55,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// ShipStation sends no id, so the body identifies a delivery. The signed time is the time of
-/// the attempt, not of the event.
+/// ShipStation sends no delivery id, so the body identifies a delivery. The signed time is the time
+/// of the attempt, so it cannot be the time of the event.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::Body],
     topic: &["/resource_type"],
@@ -86,7 +87,7 @@ fn address() -> Address {
     Address::new("api.shipengine.com", "/jwks", "jwks_file").expect("it is a plain path")
 }
 
-/// Returns the RSA key whose `kid` is `id` in a JWK set (RFC 7517).
+/// Returns the RSA key with this `id` in a JWK set (RFC 7517).
 fn key(set: &[u8], id: &str) -> Option<RsaKey> {
     let text = |index: usize, field: &str| json::pointer(set, &format!("/keys/{index}/{field}"));
     let index = (0..MOST_KEYS).find(|index| text(*index, "kid").is_some_and(|kid| kid == id))?;

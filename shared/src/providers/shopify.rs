@@ -22,15 +22,15 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub(super) struct Shopify;
 
-/// The signature header's name in the newer and in the older family of headers.
+/// The names of the signature header, for newer and for older events.
 const SIGNATURES: [&str; 2] = ["shopify-hmac-sha256", "x-shopify-hmac-sha256"];
 
 fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
     headers.get(&format!("shopify-{name}")).or_else(|| headers.get(&format!("x-shopify-{name}")))
 }
 
-/// The locations of the entity's id. `orders/edited` holds only the edit; a return holds its
-/// order. Privacy requests name the customer and the shop only inside the body.
+/// Shopify's rules for the entity. An `orders/edited` event holds only the edit, and a return holds
+/// its order. Privacy requests name the customer and the shop only in the body.
 const LINES: &[Line] = &[
     Line { families: &["orders"], places: &["/id", "/order_edit/order_id", "/order_id"], kind: Kind::Named("order") },
     Line {
@@ -90,8 +90,7 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// The locations of an event's fields. Newer events may lack a webhook id; their event id is
-/// unique within a topic.
+/// Newer events may lack a webhook id. Their event id is unique within a topic.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,
@@ -138,7 +137,7 @@ fn entity(request: Request<'_>, family: &str) -> Option<String> {
     Some(format!("{}/{}", kind?, bare(&found.id)))
 }
 
-/// Returns the number in a GraphQL global id such as `gid://shopify/Order/450789469`.
+/// Returns the number in a GraphQL global id such as `gid://shopify/Order/450789469`, or `id` itself.
 fn bare(id: &str) -> &str {
     let typed = id.strip_prefix("gid://shopify/").and_then(|typed| typed.split_once('/'));
     typed.map(|(_, number)| number).filter(|number| !number.is_empty()).unwrap_or(id)
@@ -162,8 +161,8 @@ impl Provider for Shopify {
         Ok(Verified::Delivery)
     }
 
-    /// Describes a request. A newer event's topic names only the object, so it is joined with
-    /// the header of the action: `Order` and `update` become `Order/update`.
+    /// Describes a request. In newer events, the topic header holds only the kind of object, and another
+    /// header holds the action. The two are joined: `Order` and `update` become `Order/update`.
     fn describe(&self, request: Request<'_>) -> Described {
         let mut described = tables::describe(&READS, LINES, request);
         let action = request.headers.get("shopify-action").filter(|action| !action.is_empty());
@@ -192,7 +191,7 @@ mod tests {
     use crate::providers::tests;
 
     const BODY: &[u8] = br#"{"id":450789469}"#;
-    /// Made by `printf '{"id":450789469}' | openssl dgst -sha256 -hmac
+    /// The signature from `printf '{"id":450789469}' | openssl dgst -sha256 -hmac
     /// shopify-development-secret -binary | base64`.
     const SIGNATURE: &str = "moNkC93zLeKKw+xXQ+WB/eO2g7KH7eH+mw1PkrxVPsw=";
 

@@ -1,8 +1,8 @@
 //! HMACs and their comparison, shared by the providers.
 //!
-//! A signature is compared in constant time with the HMAC under every key, even after one has
-//! matched. So the time taken reveals neither the bytes nor the matching secret. An empty
-//! secret never becomes a [`Key`], so no signature is valid under it.
+//! A signature is compared with the HMAC under every configured key, in constant time, even after
+//! one key has matched. So the time that this takes reveals neither bytes of the HMAC nor which key
+//! matched. An empty secret never becomes a [`Key`], so no signature is valid under it.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HashName {
-    /// HMAC-SHA-1, which older senders use. SHA-1 is broken as a hash, but not in an HMAC.
+    /// SHA-1 is broken as a hash, but not in an HMAC. Older senders use it.
     Sha1,
     Sha256,
     Sha512,
 }
 
 impl HashName {
-    /// Computes the HMAC of the concatenated `parts`.
+    /// Computes the HMAC of the concatenation of `parts`.
     pub(super) fn hmac(self, key: &Key, parts: &[&[u8]]) -> Vec<u8> {
         match self {
             Self::Sha1 => hmac_with::<Hmac<Sha1>>(key, parts),
@@ -50,20 +50,18 @@ fn hmac_with<M: Mac + KeyInit>(key: &Key, parts: &[&[u8]]) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
-    /// Hexadecimal, in either case.
+    /// Hexadecimal digits, in upper or lower case.
     Hex,
-    /// Base64, in either alphabet, with or without padding.
+    /// Base64, in the standard or the URL-safe alphabet, with or without padding.
     Base64,
 }
 
-/// The standard base64 alphabet, with or without padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 impl Encoding {
-    /// Decodes `text`. Returns `None` if `text` is empty or not in this encoding.
     pub(super) fn decode(self, text: &str) -> Option<Vec<u8>> {
         let bytes = match self {
             Self::Hex => {
@@ -76,16 +74,13 @@ impl Encoding {
         Some(bytes).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Decodes a header's value, ignoring surrounding white space.
-    ///
-    /// # Errors
-    ///
-    /// [`Unverified::Malformed`] with `name`, if the value is empty or in another encoding.
+    /// Decodes the value of the header `name`, without surrounding white space. The name is only for the
+    /// error.
     pub(super) fn read(self, name: &str, value: &str) -> Result<Vec<u8>, Unverified> {
         self.decode(value.trim()).ok_or_else(|| Unverified::malformed(name))
     }
 
-    /// Encodes `bytes` in lower-case hexadecimal or in standard base64 with padding.
+    /// Encodes in lower-case hexadecimal, or in standard base64 with padding.
     pub(super) fn encode(self, bytes: &[u8]) -> String {
         match self {
             Self::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -94,14 +89,14 @@ impl Encoding {
     }
 }
 
-/// An HMAC key that is not empty.
+/// An HMAC key that is neither empty nor all zeros.
 #[derive(Clone)]
 pub(super) struct Key(Vec<u8>);
 
 pub(super) const EMPTY: &str = "it is empty";
 
-/// Returns why `secret` cannot be an HMAC key. `reason` says so if the secret begins with one
-/// of `prefixes`; an empty secret cannot be a key either.
+/// Returns why `secret` cannot be an HMAC key, or `None` if it can. A secret that begins with one of
+/// `prefixes` is a credential of another kind, as the parameter `reason` says.
 pub(super) fn objection(secret: &Secret, prefixes: &[&str], reason: &'static str) -> Option<&'static str> {
     if prefixes.iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes())) {
         return Some(reason);
@@ -110,20 +105,19 @@ pub(super) fn objection(secret: &Secret, prefixes: &[&str], reason: &'static str
 }
 
 impl Key {
-    /// Creates a key from a secret's bytes. Returns `None` if the key would be empty.
     pub(super) fn of(secret: &Secret) -> Option<Self> {
         Self::new(secret.expose())
     }
 
-    /// Creates a key. Returns `None` if `bytes` are empty or all zeros: HMAC pads keys with
-    /// zeros, so such a key equals an empty one.
+    /// Returns `None` if `bytes` are empty or all zeros. HMAC pads keys with zeros, so a key of zeros
+    /// equals an empty key.
     pub(super) fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         Some(bytes.into()).filter(|bytes| bytes.iter().any(|byte| *byte != 0)).map(Self)
     }
 }
 
-/// Verifies that one of the signatures in `claimed` is the HMAC of `parts` under one of
-/// `keys`.
+/// Verifies that one of the signatures in `claimed` is the HMAC of `parts` under one of `keys`. The
+/// time taken does not reveal which key matched.
 pub(super) fn check(
     hash: HashName,
     keys: impl Iterator<Item = Key>,
@@ -140,19 +134,18 @@ pub(super) fn check(
     if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
 }
 
-/// Checks that a signed time is near `now`. Call it only after the signature was verified, so
-/// that [`Unverified::Stale`] means a replay or a wrong clock, and not a forgery.
+/// Checks that a signed time is near `now`. Call this function after the signature was verified. Then
+/// [`Unverified::Stale`] means a replay or a wrong clock, never a forgery.
 pub(super) fn check_time(signed_at: Timestamp, now: Timestamp) -> Result<(), Unverified> {
     if is_near(signed_at, now, TOLERANCE) { Ok(()) } else { Err(Unverified::Stale(signed_at)) }
 }
 
-/// Returns whether `signed_at` is within `tolerance` of `now`, before or after it.
 pub(crate) fn is_near(signed_at: Timestamp, now: Timestamp, tolerance: Duration) -> bool {
     now.since(signed_at) <= tolerance && signed_at.since(now) <= tolerance
 }
 
-/// Parses the time and the signatures of a header value such as `t=…,v1=…[,v1=…]`. Other
-/// entries are ignored. Returns `None` if the time or every hexadecimal signature is missing.
+/// Parses the time and the signatures in a header value such as `t=…,v1=…,v1=…`. Entries with other
+/// names are ignored. Returns `None` without a time, or without a signature in hexadecimal.
 fn stamped(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
     let entries = || value.split(',').filter_map(|entry| entry.trim().split_once('='));
     let time = entries().find_map(|(name, value)| (name == "t").then_some(value))?;
@@ -161,8 +154,8 @@ fn stamped(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
     (!signatures.is_empty()).then_some((time, signatures))
 }
 
-/// Verifies that one of `keys` signed `time.body` in the header `name` with the
-/// value `t=…,v1=…[,v1=…]`, and that the time is recent.
+/// Verifies a header such as `t=…,v1=…,v1=…`: one of `keys` must have signed `time.body`, and the
+/// time must be near `now`.
 pub(super) fn check_stamp(
     (name, value): (&str, &str),
     keys: impl Iterator<Item = Key>,
@@ -176,14 +169,13 @@ pub(super) fn check_stamp(
     check_time(signed_at, now)
 }
 
-/// Returns a header value `t=…,v1=…` that signs `body` with `key` at `now`.
 pub(super) fn stamp(key: &Key, body: &[u8], now: Timestamp) -> String {
     let time = seconds_text(now);
     let mac = HashName::Sha256.hmac(key, &[time.as_bytes(), b".", body]);
     format!("t={time},v1={}", Encoding::Hex.encode(&mac))
 }
 
-/// Parses a time in whole seconds since the epoch; only digits are allowed.
+/// Parses whole seconds since the Unix epoch. Signs and spaces are refused.
 pub(super) fn seconds(text: &str) -> Option<Timestamp> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits).map(Timestamp::from_secs)
@@ -197,8 +189,7 @@ pub(super) fn seconds_text(time: Timestamp) -> String {
 mod tests {
     use super::*;
 
-    /// The vectors are RFC 4231, test case 2, for SHA-2, and the same input in RFC 2202 for
-    /// SHA-1.
+    /// The vectors are test case 2 of RFC 4231 for SHA-2, and the same input in RFC 2202 for SHA-1.
     #[test]
     fn hmac_matches_published_vectors() {
         let key = Key::new("Jefe").unwrap();

@@ -1,4 +1,4 @@
-//! Square: base64 HMAC-SHA256 over the notification URL and the body, under the subscription's
+//! Square sends a base64 HMAC-SHA256 of the notification URL and the body, under the subscription's
 //! signature key.
 //!
 //! The source's option `url` is the subscription's URL, byte for byte. The URL is never taken
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// Square's rules for one notification URL. Without a URL, no webhook is accepted.
+/// Square's rules for one notification URL. With an empty URL, no webhook is accepted.
 #[derive(Debug)]
 pub(super) struct Square {
     pub(super) url: String,
@@ -25,8 +25,8 @@ pub(super) static WITHOUT_URL: Square = Square { url: String::new() };
 
 const SIGNATURE: &str = "x-square-hmacsha256-signature";
 
-/// The locations of the entity's id. An object without an order, such as a payment taken
-/// without one, is its own entity.
+/// Square's rules for the entity. An object without an order, such as a payment taken without one, is
+/// its own entity.
 const LINES: &[Line] = &[
     Line { families: &["order", "order.fulfillment"], places: &["/data/id"], kind: Kind::Named("order") },
     Line { families: &["payment"], places: &["/data/object/payment/order_id"], kind: Kind::Named("order") },
@@ -63,8 +63,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// The locations of the values in Square's events. `created_at` is the time of the event. An
-/// order's `version` is not used, because it only counts the order's changes.
+/// The time of an event is `created_at`. An order's `version` is unsuitable, because it counts only
+/// changes of the order.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/event_id"])],
     topic: &["/type"],
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::providers::tests;
 
-    /// The sample in Square's documentation and SDKs (square-nodejs-sdk, `WebhooksHelper`).
+    /// The sample is from Square's documentation and SDKs (square-nodejs-sdk, `WebhooksHelper`).
     const URL: &str = "https://example.com/webhook";
     const BODY: &[u8] = br#"{"hello":"world"}"#;
     const GOOD: &str = "2kRE5qRU2tR+tBGlDwMEw2avJ7QM4ikPYD/PJ3bd9Og=";
@@ -142,8 +142,7 @@ mod tests {
         }
     }
 
-    /// The signature was made in Python: `base64(hmac(b"asdf1234", b'{"hello":"world"}',
-    /// sha256))`.
+    /// Python made the signature: `base64(hmac(b"asdf1234", b'{"hello":"world"}', sha256))`.
     #[test]
     fn signature_over_body_alone_is_refused() {
         let headers = [(SIGNATURE, "lKwOczI1TtKJsEXnCxx9TBMNBOHvuhU848A7Sa64ia8=")];

@@ -1,4 +1,4 @@
-//! Standard Webhooks (standardwebhooks.com): signatures over `id.timestamp.body`.
+//! Standard Webhooks (standardwebhooks.com) signs `id.timestamp.body`.
 //!
 //! A `v1` signature is a base64 HMAC-SHA256 under the bytes that a `whsec_…` secret encodes. A
 //! `v1a` signature is Ed25519; the source's secret is then the public key, `whpk_…`. While a
@@ -21,15 +21,14 @@ use super::{
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
-/// A provider that signs as Standard Webhooks does.
 #[derive(Debug)]
 pub(super) struct Scheme {
     pub(super) key: fn(&Secret) -> Option<SchemeKey>,
-    /// Returns the reason why no key can be derived from a secret.
+    /// Returns why `key` returns `None` for a secret.
     pub(super) objection: fn(&Secret) -> &'static str,
     pub(super) reads: Reads,
-    /// The lines of the provider's [`Rule`]. The rest of a rule is text for people, and kept
-    /// out of the deployed functions.
+    /// The lines of the provider's [`Rule`]. The rest of a rule is documentation, which is not linked
+    /// into the deployed functions.
     pub(super) lines: &'static [Line],
 }
 
@@ -45,12 +44,12 @@ pub(super) const STANDARD_WEBHOOKS: Scheme = Scheme {
 
 pub(super) enum SchemeKey {
     Shared(Key),
-    /// A public key. Only the sender has the private key.
+    /// A public key, or in samples and tests a key pair. Otherwise only the sender has the private key.
     Pair(Ed25519),
 }
 
-/// Parses the key in `secret`. The prefix `whsec_` is optional, as in the libraries of
-/// Standard Webhooks. `whsk_…` is a private key, for samples and tests.
+/// Derives the key from `secret`. The prefix `whsec_` is optional, as in the libraries of Standard
+/// Webhooks. A secret `whsk_…` is a private key, for samples and tests.
 pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
     let Some(secret) = secret.text() else { return Key::of(secret).map(SchemeKey::Shared) };
     let bytes = |text| STANDARD.decode(text).ok();
@@ -65,8 +64,8 @@ pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
 
 pub(super) const NO_KEY: &str = "it is not `whsec_` and the key's bytes in base64";
 
-/// The names of a request's three headers, all `webhook-…` or all `svix-…`. If the two
-/// families could be mixed, a forger could combine a signed header with an unsigned one.
+/// The names of a request's three headers: all begin with `webhook-`, or all with `svix-`. If a request
+/// could mix both, a forger could combine a signed header with an unsigned one.
 #[derive(Clone, Copy)]
 struct Names {
     id: &'static str,
@@ -83,14 +82,14 @@ fn names(headers: &Headers) -> Names {
     if !has_any(NAMES) && has_any(ALIASES) { ALIASES } else { NAMES }
 }
 
-/// The headers that may hold a delivery's id. In a verified request one of them is not empty.
+/// The two headers that may hold a delivery's id. In a verified request, one of them is not empty.
 pub(super) const IDS: &[&str] = &[NAMES.id, ALIASES.id];
 
 pub(super) const SIGNED: Signed =
     Signed { headers: &[NAMES.id, NAMES.timestamp, ALIASES.id, ALIASES.timestamp], time: true, ..Signed::BODY };
 
-/// The most Ed25519 signatures of a request that are tried, because each try costs a pass over
-/// the body.
+/// The maximum number of Ed25519 signatures of a request that are tried. Each try costs a pass over the
+/// body.
 const MOST_V1A: usize = 4;
 
 fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -> Result<Verified, Unverified> {
@@ -142,16 +141,16 @@ fn sign(headers: &Headers, body: &[u8], key: &SchemeKey, now: Timestamp) -> Vec<
     vec![(names.id.to_owned(), id), (names.timestamp.to_owned(), time), (names.signature.to_owned(), signature)]
 }
 
-/// The usual locations of the entity's id. Standard Webhooks leaves the form of the body to
-/// the sender.
+/// The usual locations of the entity's id. Standard Webhooks lets each sender choose the form of the
+/// body.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/order_id", "/data/order/id"], kind: Kind::Named("order") },
     Line { families: &[], places: &["/data/id"], kind: Kind::Family },
 ];
 
-/// The usual locations of an event's fields. Standard Webhooks leaves the form of the body to
-/// the sender, and recommends `type`, `timestamp` and `data`. The signed timestamp is the time
-/// of the attempt, not of the event.
+/// The usual locations of an event's fields. Standard Webhooks lets each sender choose the form of the
+/// body, and recommends `type`, `timestamp` and `data`. The signed timestamp is the time of the
+/// attempt, so it cannot be the time of the event.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(IDS)],
     topic: &["/type"],
@@ -275,11 +274,11 @@ mod tests {
         assert_eq!(verify("v1a,hnO3", &[SECRET]), Err(Unverified::Mismatch));
     }
 
-    /// The key pair of RFC 8032, section 7.1, test 2.
+    /// The key pair is from RFC 8032, section 7.1, test 2.
     const PRIVATE: &str = "whsk_TM0Imyj/ltqdtsNG7BFOD1uKMZ81q6Yk2oz27U+4pvs=";
     const PUBLIC: &str = "whpk_PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=";
-    /// The signature is that of Python's `Ed25519PrivateKey.from_private_bytes(seed).sign(id +
-    /// b".1614265330." + body)`.
+    /// Python made the signature: `Ed25519PrivateKey.from_private_bytes(seed).sign(id + b".1614265330." +
+    /// body)`.
     const BY_PAIR: &str =
         "v1a,7anDmyOh9LNskt5GJUTacHmbvyUkT0/S1jnxFAp+h2hcVXnQLWhtWA2+wP6vO0AUwEYP23IIZVuneGRhNj7hDQ==";
 

@@ -1,8 +1,8 @@
-//! Stripe: `Stripe-Signature: t=…,v1=…`, a hexadecimal HMAC-SHA256 of `t.body` under the whole
+//! Stripe sends `Stripe-Signature: t=…,v1=…`, a hexadecimal HMAC-SHA256 of `t.body` under the whole
 //! `whsec_…` text.
 //!
 //! While a secret is rolled, the header has several `v1`. Other entries, such as `v0` in test
-//! mode, are ignored. `t` is the time of the attempt and differs in every retry. It limits
+//! mode, are ignored. `t` is the time of the attempt and differs in every retry. That time limits
 //! replays, but says nothing about the order of events. A snapshot event holds its object; a
 //! thin event holds only the object's id.
 
@@ -23,8 +23,8 @@ pub(super) struct Stripe;
 
 const SIGNATURE: &str = "stripe-signature";
 
-/// The prefixes of Stripe's API keys (secret, restricted, publishable), which are no signing
-/// secrets.
+/// The prefixes of Stripe's API keys: secret, restricted and publishable. An API key is not a signing
+/// secret.
 const API_KEYS: [&str; 3] = ["sk_", "rk_", "pk_"];
 
 /// The type of the test event that Stripe sends to a destination of thin events.
@@ -55,8 +55,7 @@ const FACTS: Facts = Facts {
     sources: &["https://docs.stripe.com/webhooks", "https://docs.stripe.com/event-destinations"],
 };
 
-/// The locations of the entity's id. A thin event holds only the object's kind and id, and a
-/// URL to fetch the object.
+/// Stripe's rules for the entity. A thin event holds only the kind, the id and the URL of its object.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/object/metadata/order_id"], kind: Kind::Named("order") },
     Line { families: &[], places: &["/data/object/payment_intent"], kind: Kind::Named("payment_intent") },
@@ -126,8 +125,8 @@ mod tests {
     const SECRET: &str = "whsec_stripe-development-secret";
     const BODY: &[u8] = br#"{"id":"evt_1"}"#;
     const SIGNED_AT: u64 = 1_767_621_700;
-    /// The HMAC in the output of `printf '1767621700.{"id":"evt_1"}' | openssl dgst -sha256
-    /// -hmac whsec_stripe-development-secret`.
+    /// The output of `printf '1767621700.{"id":"evt_1"}' | openssl dgst -sha256 -hmac
+    /// whsec_stripe-development-secret`.
     const GOOD: &str = "ff87c35ab3a194aab049c820cedc0f7e6e8f05336b1074c1119f49340709d251";
     const BAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 

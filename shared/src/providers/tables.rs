@@ -13,7 +13,8 @@ pub(super) fn describe(reads: &Reads, lines: &[Line], request: Request<'_>) -> D
     describe_by(reads, lines, |topic| describe::family_by(topic, reads.between_words), request)
 }
 
-/// Describes a request. `family` returns the family of a topic.
+/// Describes a request as the tables `reads` and `lines` say. The parameter `family` maps a topic to
+/// its topic family.
 pub(super) fn describe_by(
     reads: &Reads,
     lines: &[Line],
@@ -39,8 +40,8 @@ pub(super) fn describe_by(
     }
 }
 
-/// Joins the parts of a delivery's id with slashes. Also returns whether the sender gave no
-/// id, so that only the body distinguishes the delivery from others.
+/// Joins the parts of a delivery's id with slashes. The flag is true if the sender gave no id, so
+/// that only the body distinguishes the delivery from others.
 fn delivery_id(parts: &[IdPart], account: Option<&str>, topic: &str, request: Request<'_>) -> (DeliveryId, bool) {
     let hash = || DeliveryId::from_body(request.body).to_string();
     let mut has_own = false;

@@ -11,7 +11,7 @@ mod samples;
 mod senders;
 mod vectors;
 
-/// Verifies a request at `seconds` since the epoch.
+/// The parameter `seconds` is the current time, since the Unix epoch.
 pub(super) fn verify(
     provider: &dyn Provider,
     headers: &[(&str, &str)],

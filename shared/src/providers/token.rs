@@ -1,7 +1,7 @@
-//! Verifies the secret in the URL that the provider calls, `?token=…`.
+//! Verifies the secret in the query of the URL that the provider calls, `?token=…`.
 //!
-//! The secret is compared with every configured secret, in constant time. It proves that the
-//! sender knows the URL, and nothing about the body.
+//! The secret is compared with every configured secret, in constant time. A match proves that the
+//! sender knows the URL. It proves nothing about the body.
 
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
@@ -25,7 +25,6 @@ pub(super) fn check(headers: &Headers, secrets: &[Secret]) -> Result<(), Unverif
     if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
 }
 
-/// Returns the URL query that carries `secret`; `None` if the secret is empty.
 pub(super) fn query(secret: &Secret) -> Option<String> {
     let mut query = format!("{NAME}=");
     for byte in secret.expose() {
@@ -37,13 +36,13 @@ pub(super) fn query(secret: &Secret) -> Option<String> {
     Key::of(secret).map(|_| query)
 }
 
-/// Returns the percent-decoded value of the query's first `token`.
+/// Returns the value of the first `token` in the query, percent-decoded.
 fn sent(headers: &Headers) -> Option<Vec<u8>> {
     let value = headers.query().split('&').find_map(|field| field.strip_prefix(NAME)?.strip_prefix('='))?;
     Some(unescaped(value)).filter(|value| !value.is_empty())
 }
 
-/// Percent-decodes `text`. Invalid escapes stay unchanged.
+/// Percent-decodes `text`. An invalid escape, such as `%zz`, stays as it is.
 pub(crate) fn unescaped(text: &str) -> Vec<u8> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let (bytes, mut unescaped, mut at) = (text.as_bytes(), Vec::new(), 0);

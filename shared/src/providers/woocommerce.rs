@@ -1,9 +1,9 @@
-//! WooCommerce: base64 HMAC-SHA256 of the body. The key is the secret with its HTML entities
+//! WooCommerce sends a base64 HMAC-SHA256 of the body. The key is the secret with its HTML entities
 //! decoded: the shop stores the secret encoded, and decodes it before it signs.
 //!
 //! A newly enabled webhook first sends an unsigned form body, `webhook_id=N`, and stays
-//! disabled unless that is answered 200. Only exactly that body, without a signature, is a
-//! ping. The shop never retries. It builds the payload when it sends the webhook, so two
+//! disabled unless that request is answered 200. Only exactly that body, without a signature, is a
+//! ping. The shop never retries. The shop builds the payload when it sends the webhook, so two
 //! bodies for one event may differ. These facts are from `includes/class-wc-webhook.php` of
 //! woocommerce/woocommerce.
 
@@ -27,8 +27,8 @@ fn key(secret: &Secret) -> Option<Key> {
     secret.text().map_or_else(|| Key::of(secret), |text| Key::new(decoded(text).into_owned()))
 }
 
-/// Decodes HTML entities as WordPress' `wp_specialchars_decode` does with
-/// `ENT_QUOTES`: in one pass, so that `&amp;lt;` becomes `&lt;`.
+/// Decodes HTML entities in one pass, so that `&amp;lt;` becomes `&lt;`. WordPress does the same in
+/// `wp_specialchars_decode` with `ENT_QUOTES`.
 fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
         return Cow::Borrowed(text);
@@ -44,8 +44,8 @@ fn decoded(text: &str) -> Cow<'_, str> {
     Cow::Owned(decoded)
 }
 
-/// Returns the character of an HTML entity that WordPress decodes, named or numeric. Numbers
-/// may have leading zeros.
+/// Returns the character of an HTML entity that WordPress decodes. A numeric entity may have leading
+/// zeros.
 fn character(entity: &str) -> Option<char> {
     let number =
         |digits: &'static str, at: usize| entity.get(at..).is_some_and(|text| text.trim_start_matches('0') == digits);
@@ -70,9 +70,9 @@ fn character(entity: &str) -> Option<char> {
 
 const LINES: &[Line] = &[Line { families: &[], places: &["/id"], kind: Kind::Family }];
 
-/// The locations of an event's fields. The shop's delivery id is a hash of the webhook's
-/// number and the current second. It distinguishes two `order.deleted` with equal bodies. The
-/// body distinguishes two changes within one second.
+/// Where WooCommerce's requests hold an event's fields. The shop's delivery id is a hash of the
+/// webhook's number and the current second. This id distinguishes two `order.deleted` with equal
+/// bodies. The body distinguishes two changes within one second.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,
@@ -168,7 +168,7 @@ mod tests {
     use crate::{protocol::entity::DeliveryId, providers::tests};
 
     const BODY: &[u8] = br#"{"id":727}"#;
-    /// Made by `printf '{"id":727}' | openssl dgst -sha256 -hmac "a&b<'>\"" -binary | base64`.
+    /// The signature from `printf '{"id":727}' | openssl dgst -sha256 -hmac "a&b<'>\"" -binary | base64`.
     const OF_DECODED: &str = "wBAXaOWupFxxMi3KCPYCU3l1y04YfN4sOWM4NzNbrDM=";
 
     fn verify(headers: &[(&str, &str)], body: &[u8], secrets: &[&str]) -> Result<Verified, Unverified> {

@@ -39,44 +39,40 @@ pub struct GenericOptions {
     pub header: String,
     pub hash: HashName,
     pub encoding: Encoding,
-    /// The text before each signature, such as `sha256=`. If the header has several entries,
-    /// those with another prefix are ignored.
+    /// The text before each signature, such as `sha256=`. Entries of the header with another prefix are
+    /// ignored.
     #[serde(default)]
     pub prefix: String,
-    /// The separator between the entries of the signature header; spaces around an entry are
-    /// ignored. `None`: the whole value is one signature.
+    /// The text between the entries of the signature header. Spaces around an entry are ignored. With
+    /// `None`, the whole value of the header is one signature.
     pub separator: Option<String>,
-    /// The template of the signed text: `{body}`, and optionally `{timestamp}`, `{header:…}`
-    /// or fixed text, such as the URL that the sender calls.
+    /// A template of the text that the sender signs. It contains `{body}`, and may contain `{timestamp}`,
+    /// `{header:…}` and fixed text, such as the URL that the sender calls.
     #[serde(default = "body_alone")]
     pub signed: String,
-    /// The header with the value of `{timestamp}`: seconds, milliseconds or RFC 3339. A
-    /// request is refused if this time differs from now by more than the source's `tolerance`.
+    /// The header with the value of `{timestamp}`: seconds, milliseconds or RFC 3339. A request is
+    /// refused if this time and the current time differ by more than the source's `tolerance`.
     pub timestamp_header: Option<String>,
-    /// The prefix of the signature header's entry that holds the value of `{timestamp}`, such
-    /// as `t=`.
+    /// The prefix of the entry that holds the value of `{timestamp}` in the signature header, such as
+    /// `t=`.
     pub timestamp_prefix: Option<String>,
-    /// The locations of the id that all retries of a delivery share. If none of them has a
-    /// value, the body's hash identifies the delivery for the time of `retried_for`.
+    /// Where a request holds the id that all retries of a delivery share. If every location is empty, the
+    /// hash of the body identifies the delivery, for the time `retried_for`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub delivery_id: Vec<ValueLocation>,
-    /// The time over which the sender retries. If deliveries have no id, an equal body within
-    /// this time is a repeat, and a later one is a new delivery.
+    /// The period over which the sender retries. Without delivery ids, a second delivery with the same
+    /// body counts as a repeat during this period.
     #[serde(default, deserialize_with = "duration")]
     pub retried_for: Option<Duration>,
-    /// The locations of the topic, such as `order.updated`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub topic: Vec<ValueLocation>,
-    /// The locations of the shop or account.
     #[serde(default, deserialize_with = "one_or_more")]
     pub account: Vec<ValueLocation>,
-    /// The locations of the entity's id.
     #[serde(default, deserialize_with = "one_or_more")]
     pub entity: Vec<ValueLocation>,
-    /// The kind of entity. It precedes the entity's id in the entity key.
     pub entity_kind: Option<String>,
-    /// The locations of the event's time: seconds, milliseconds or RFC 3339. The time of the
-    /// attempt is unsuitable, because it changes with every retry.
+    /// Where a request holds the time of the event: seconds, milliseconds or RFC 3339. Do not use the time
+    /// of the attempt, because every retry changes it.
     #[serde(default, deserialize_with = "one_or_more")]
     pub event_time: Vec<ValueLocation>,
 }
@@ -85,24 +81,21 @@ fn body_alone() -> String {
     "{body}".to_owned()
 }
 
-/// The location of a value in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum ValueLocation {
-    /// The value of the header with this name, in lower case.
+    /// The name of a header, in lower case.
     Header(String),
-    /// The value at this JSON pointer into the body.
+    /// A JSON pointer into the body.
     Pointer(String),
 }
 
-/// The error for a location that is neither a header's name nor a JSON pointer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a header's name, such as `x-acme-topic`, nor a JSON pointer, such as `/event/type`")]
 pub struct InvalidValueLocation(String);
 
 impl ValueLocation {
-    /// Parses a location. A text with a leading `/` is a JSON pointer; any other text is a
-    /// header's name.
+    /// A text that begins with `/` is a JSON pointer; any other text is the name of a header.
     pub fn parse(text: &str) -> Result<Self, InvalidValueLocation> {
         if text.starts_with('/') && is_pointer(text) {
             Ok(Self::Pointer(text.to_owned()))
@@ -111,7 +104,7 @@ impl ValueLocation {
         }
     }
 
-    /// Returns the value at this location, unless it is empty.
+    /// Returns the value at this location, or `None` if the value is empty.
     pub(super) fn find<'a>(&self, request: Request<'a>) -> Option<Cow<'a, str>> {
         let found = match self {
             Self::Header(name) => request.headers.get(name).map(|value| Cow::Borrowed(value.trim())),
@@ -128,7 +121,7 @@ impl TryFrom<String> for ValueLocation {
     }
 }
 
-/// Deserializes one location or a list of them.
+/// Deserializes a list of locations, which may be written as a single text.
 fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<ValueLocation>, D::Error> {
     struct OneOrMore;
 

@@ -2,7 +2,6 @@
 
 use super::InvalidGeneric;
 
-/// A parsed template of the signed text. It contains the body at least once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signed(Vec<Part>);
 
@@ -10,14 +9,12 @@ pub(super) struct Signed(Vec<Part>);
 pub(super) enum Part {
     Text(String),
     Body,
-    /// The timestamp, as the sender wrote it.
     Timestamp,
-    /// The value of the header with this name.
     Header(String),
 }
 
 impl Signed {
-    /// Parses a template. Braces may enclose nothing but a placeholder.
+    /// Parses a template. A brace that is not part of a placeholder is an error.
     pub(super) fn parse(template: &str) -> Result<Self, InvalidGeneric> {
         let mut parts = Vec::new();
         let mut rest = template;
@@ -54,7 +51,6 @@ impl Signed {
     }
 }
 
-/// Returns `text` in lower case if it is a valid header name (RFC 9110).
 pub(super) fn header_name(text: &str) -> Option<String> {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     (!text.is_empty() && text.bytes().all(is_token)).then(|| text.to_ascii_lowercase())

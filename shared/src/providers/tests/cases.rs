@@ -18,7 +18,6 @@ fn secrets(row: &Row) -> [Secret; 2] {
     row.secrets.map(Secret::new)
 }
 
-/// Returns each row with the headers of a signed request and the row's secrets.
 fn signed() -> impl Iterator<Item = (&'static Row, Headers, [Secret; 2])> {
     ROWS.iter().map(|row| {
         let secrets = secrets(row);
@@ -26,8 +25,8 @@ fn signed() -> impl Iterator<Item = (&'static Row, Headers, [Secret; 2])> {
     })
 }
 
-/// Returns each row that has a signature header: with the headers of a signed request, the
-/// signature header's name and value, and the row's secrets.
+/// Returns the signed requests of the providers that use a signature header. The two texts are the
+/// header's name and value.
 fn in_a_header() -> impl Iterator<Item = (&'static Row, Headers, &'static str, String, [Secret; 2])> {
     signed().filter_map(|(row, headers, secrets)| {
         let name = row.header?;
@@ -147,9 +146,9 @@ fn missing_signed_header_is_named() {
     }
 }
 
-/// A server may pass repeated headers on separately. Then the first one counts, so an added
-/// one has no effect. A gateway may join them with commas. Then only a header that is a list
-/// can still be read.
+/// A request may repeat a header. If the web server keeps the copies apart, the first one counts, so
+/// a forger gains nothing by adding another. If a gateway joins the copies with commas, only a header
+/// that may hold a list can be read.
 #[test]
 fn first_of_repeated_headers_is_verified() {
     for (row, headers, name, value, secrets) in in_a_header() {

@@ -1,7 +1,7 @@
 //! The expected descriptions of the samples in `events/`.
 
-/// The name of a sample's file, and the expected delivery id, topic, family, account, event
-/// time in milliseconds, and entity.
+/// The name of a sample's file, and what its description must be: delivery id, topic, topic family,
+/// account, event time in milliseconds, and entity.
 pub type Expected =
     (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, Option<u64>, &'static str);
 

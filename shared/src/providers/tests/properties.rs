@@ -146,12 +146,11 @@ fn known_headers() -> Vec<&'static str> {
     of_tables.chain(ROWS.iter().filter_map(|row| row.header)).chain(others).collect()
 }
 
-/// Returns the rows for which any bytes make a valid secret.
 fn of_any_secret() -> impl Iterator<Item = (&'static Row, fn(&[u8]) -> Secret)> {
     ROWS.iter().filter_map(|row| Some((row, row.secret_of?)))
 }
 
-/// Generates header values of a forger: nearly right, or arbitrary.
+/// Generates values that a forger might put into a header: nearly right, or arbitrary.
 fn any_value() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -188,7 +187,6 @@ fn any_body() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Published keys that are the same document at every address.
 struct SameEverywhere(Vec<u8>);
 
 impl Keys for SameEverywhere {
@@ -201,7 +199,7 @@ impl Keys for SameEverywhere {
     }
 }
 
-/// Generates published documents: arbitrary bytes, or nearly keys.
+/// Generates documents that a provider might publish: arbitrary bytes, or nearly keys.
 fn any_published() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         any::<Vec<u8>>(),

@@ -13,21 +13,21 @@ pub const NOW: Timestamp = Timestamp::from_secs(1_767_621_700);
 
 pub struct Row {
     pub name: &'static str,
-    /// The `generic` table of the source, in TOML; empty for built-in providers.
+    /// The table `generic` of the source, in TOML. Empty for built-in providers.
     pub generic: &'static str,
     pub url: Option<&'static str>,
     pub secrets: [&'static str; 2],
-    /// Creates a secret from bytes; `None` if a secret cannot be any bytes.
+    /// Creates a secret from any bytes. `None` if only some bytes make a secret.
     pub secret_of: Option<fn(&[u8]) -> Secret>,
-    /// The name of the signature header. `None` if the secret is in the URL.
+    /// The name of the signature header. `None` if the URL holds the secret.
     pub header: Option<&'static str>,
-    /// The text before the last signature in the signature header.
+    /// The text in front of the last signature in the signature header.
     pub mark: &'static str,
-    /// Text that lengthens a signature and leaves it decodable.
+    /// A text that makes a signature longer when it is appended, and can still be decoded.
     pub more: &'static str,
     pub signs_body: bool,
     pub signs_time: bool,
-    /// Whether the header is a comma-separated list of signatures.
+    /// Whether the signature header is a comma-separated list.
     pub is_list: bool,
 }
 
@@ -39,7 +39,7 @@ fn encoded(bytes: &[u8]) -> Secret {
     Secret::new(format!("whsec_{}", STANDARD.encode(bytes)))
 }
 
-/// A provider with the most common form of signature: base64 of the body's HMAC.
+/// The most common form of signature: base64 of the body's HMAC.
 const PLAIN: Row = Row {
     name: "",
     generic: "",
@@ -54,11 +54,10 @@ const PLAIN: Row = Row {
     is_list: false,
 };
 
-/// A provider that signs as Standard Webhooks does.
 const SCHEME: Row = Row { header: Some("webhook-signature"), mark: "v1,", signs_time: true, ..PLAIN };
 
-/// A provider that publishes its key. The secret of the row is the private key, with which
-/// [`Sender`] signs.
+/// The row of a provider that publishes its key. The secret of such a row is the private key, with
+/// which [`Sender`] signs.
 const PUBLISHED: Row =
     Row { secrets: [include_str!("rsa-private.pem"), include_str!("rsa-another.pem")], secret_of: None, ..PLAIN };
 
@@ -147,7 +146,7 @@ pub const ROWS: &[Row] = &[
     Row { name: "woocommerce", header: Some("x-wc-webhook-signature"), ..PLAIN },
 ];
 
-/// Providers that do not fit the shared test cases, each with the reason.
+/// Providers that the shared test cases cannot cover, each with the reason.
 const APART: [(&str, &str); 1] = [(
     "adobe-io-events",
     "the body must contain the source's client id, which the cases' body lacks; `vectors.rs` and the tests of \
@@ -174,7 +173,7 @@ impl Row {
     }
 }
 
-/// A provider of the library, in a form that can be boxed.
+/// A provider of the library, as a type that can be boxed.
 #[derive(Debug)]
 struct BuiltIn(&'static dyn Provider);
 

@@ -18,7 +18,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// The fields of a Function URL event that these tests read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct FunctionUrlEvent {
@@ -191,7 +190,7 @@ fn every_sample_is_described_as_expected() {
     }
 }
 
-/// Code outside this project signed the samples. So equal headers show that `sign` is right.
+/// Code outside this project signed the samples, so equal headers show that `sign` is right.
 #[test]
 fn signing_each_sample_reproduces_the_signature_headers() {
     for name in deliveries() {
@@ -210,8 +209,8 @@ fn signing_each_sample_reproduces_the_signature_headers() {
     }
 }
 
-/// A request with a changed field is refused if the provider's facts describe the field as
-/// signed, and accepted otherwise.
+/// A changed field must be refused if the provider's facts say that the field is signed, and accepted
+/// otherwise.
 #[test]
 fn changing_a_field_described_as_signed_breaks_verification() {
     // More than the tolerance of any sample source.

@@ -12,13 +12,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// A provider that takes its private keys, in PEM, as secrets.
+/// A provider that publishes its key, with private keys in PEM as its secrets.
 #[derive(Debug)]
 pub struct Sender(pub &'static dyn Provider);
 
 const WEBHOOK_ID: &str = "ours";
 
-/// A key in the form in which its provider would publish it.
 struct PublishedKey(RsaKey);
 
 impl Keys for PublishedKey {
@@ -40,7 +39,7 @@ impl Provider for Sender {
         RsaKey::in_pem(secret.expose()).is_none().then_some("it is no key")
     }
 
-    /// Verifies with each of `secrets`. If there are none, verifies with a key that matches no
+    /// Verifies with each of `secrets`. If the list is empty, verifies with a key that matches no
     /// signature.
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
         let published = self.0.published().expect("it publishes its keys");

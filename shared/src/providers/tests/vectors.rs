@@ -8,7 +8,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// Published keys by path, and the key that every certificate is taken to hold.
+/// Published keys by path, and the key that all certificates hold.
 struct KnownKeys(Vec<(&'static str, String)>, Option<RsaKey>);
 
 impl Keys for KnownKeys {
@@ -36,15 +36,15 @@ fn verify(
 }
 
 /// The modulus of the key of PayPal's sandbox in 2015, certificate
-/// CERT-360caa42-fca2a594-a5cafa77. It was derived from the two signatures: it is the
+/// CERT-360caa42-fca2a594-a5cafa77. The modulus was derived from the two signatures: it is the
 /// only number of that size that divides signature^65537 − message for both.
 const PAYPAL: &str = "yF4MCY9RPrzzizQO3t5xbEaUKuxtQhXKAjXkYBSBkX3eIrbdowUT3x139Xnlzg0OlcEzD+q1WKyNxwULuUmUWSjt4ACz4gVk3M+R\
      YVaL2A8/3fw7WrAOS+5dcZkTPhhjxHvw9xEz3sspuhkwLiM0dY7tQbkkJVZyK3CCwx6xWaNEcqhR9XjS96GH4M/mQr/lh+ua4Uut\
      FaMIiwG9pbAEXJCdj/MCiKbN2FMQKlRuUifR+PbngQyNNcBMxP/ufSfLPRk4ZmzE6j+seDJ3gHBjdUz4phnfcGZW8MKwmA7QqKhQ\
      3MTFYLw/N7j6yIpxcEyDl8Ot0Er/P/gDbmsAXDSQ6w==";
 
-/// The examples of PayPal's SDKs: `verify_webhook_events.py` in
-/// `samples/notification/webhook-events` (Python) and `ValidateCert.java` (Java).
+/// The examples of PayPal's SDKs: `verify_webhook_events.py` in `samples/notification/webhook-events`
+/// (Python), and `ValidateCert.java` (Java).
 const TRANSMISSIONS: [[&str; 5]; 2] = [
     [
         "dfb3be50-fd74-11e4-8bf3-77339302725b",
@@ -90,7 +90,7 @@ fn paypal_sandbox_signature_is_accepted() {
     }
 }
 
-/// The vectors of Adobe's SDK for Java, `EventVerifierTest.java`.
+/// The vectors are from Adobe's SDK for Java, `EventVerifierTest.java`.
 const ADOBE_BODY: &str = r#"{"event_id":"eventId1","event":{"hello":"world"},"recipient_client_id":"client_id1"}"#;
 const ADOBE_KEYS: [&str; 2] = [
     "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAzxbiCd7hyiKbksssNEupSBhnNRHaPFHUVbi44k82GlFrLBF2MbviEWPx\
