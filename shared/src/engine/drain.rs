@@ -1,9 +1,9 @@
 //! Drains an entity's inbox: the worker's part of the protocol.
 //!
-//! A wake-up tells a worker to look at an entity. The worker acquires the entity's lease, runs
-//! the handler for the delivery at `head + 1`, settles the delivery, and goes on to the next. It
+//! A wake-up tells a worker to look at an entity. The worker acquires the entity's lease, runs the
+//! handler for the delivery at `head + 1`, settles the delivery, and goes on to the next. The drain
 //! ends when the inbox is empty, the entity is blocked or on hold, or a fresh wake-up has been
-//! sent. Only then may it delete the wake-up that it received.
+//! sent. Only then may the worker delete the wake-up that it received.
 //!
 //! `begin.rs` and `plan.rs` decide without side effects. `acquire.rs` and `driver.rs` carry the
 //! decisions out. The model in `tests/model` calls the same deciding functions.
@@ -46,10 +46,9 @@ use crate::{
     time::Env,
 };
 
-/// The timing of drains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainSettings {
-    /// The length of a lease. A dead worker is replaced later if the lease is longer. A shorter
+    /// The length of a lease. A longer lease delays the replacement of a dead worker. A shorter
     /// lease needs more renewals.
     pub lease: Duration,
     /// The time that a worker waits for an exclusive holder before it requeues the wake-up.
@@ -84,7 +83,6 @@ impl Default for DrainSettings {
 /// retry each.
 pub const MARGIN: Duration = Duration::from_secs(2);
 
-/// Drains the inboxes of entities. Each worker process has one drainer.
 #[derive(Clone)]
 pub struct Drainer {
     store: Store,
@@ -102,25 +100,23 @@ pub struct Drainer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     pub entity: EntityKey,
-    /// The message's receive count, which includes this delivery.
+    /// The number of times that workers have received the message, this time included.
     pub times: u32,
 }
 
 impl Received {
-    /// Returns whether the drain must first send a fresh wake-up.
-    ///
-    /// A message that was received more than once may be a copy of a deleted one.
+    /// Returns whether the drain must first send a fresh wake-up, because the message may be a copy
+    /// of a deleted one.
     fn is_replaced(&self) -> bool {
         self.times > 1
     }
 }
 
-/// The worker's answer to the queue after the drain of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// The message is deleted, since nothing is left to do or a fresh wake-up was sent.
+    /// Delete the message, since nothing is left to do or a fresh wake-up was sent.
     Delete,
-    /// The message is reported as failed, so that the queue delivers it again.
+    /// Report the message as failed, so that the queue delivers it again.
     Keep,
 }
 
@@ -150,7 +146,6 @@ impl From<crate::engine::lease_renewer::LeaseLost> for DrainError {
 }
 
 impl Drainer {
-    /// Creates a drainer that runs `handler` for the deliveries of `sources`.
     pub fn new(
         store: Store,
         waker: Waker,
@@ -172,15 +167,14 @@ impl Drainer {
         self
     }
 
-    /// Processes one wake-up that carries no token. See [`Drainer::process_under`].
     pub async fn process(&self, wake_up: &Received, deadline: Duration, gate: &SuspectGate) -> Acknowledgement {
         self.process_under(wake_up, None, deadline, gate, &InFlight::new(self.store.env(), false)).await
     }
 
     /// Drains the wake-up's entity until `deadline`, by the monotonic clock.
     ///
-    /// `token` is the token that the wake-up carries. All wake-ups of a batch share `gate` and
-    /// `in_flight`.
+    /// The parameter `token` is the wake-up's own token. The calls for all wake-ups of a batch
+    /// share `gate` and `in_flight`.
     pub async fn process_under(
         &self,
         wake_up: &Received,
@@ -253,10 +247,8 @@ impl Drainer {
         &self.sources
     }
 
-    /// Returns the threads that run the handlers.
-    ///
-    /// Once the threads are spent, no handler starts and drains hand their deliveries over without
-    /// an attempt. The process should then be replaced.
+    /// Returns the threads that run the handlers. Once they are spent, drains only hand over, and
+    /// the process should be replaced.
     pub fn threads(&self) -> &Threads {
         &self.threads
     }
@@ -269,7 +261,7 @@ impl Drainer {
         deadline.saturating_sub(self.store.env().monotonic())
     }
 
-    /// Sends a fresh wake-up. If this fails, the caller must not release the lease.
+    /// Sends a fresh wake-up. If sending fails, the caller must not release the lease.
     async fn wake(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), DrainError> {
         self.waker.send(wake_up, delay, PATIENCE).await.map_err(|_| {
             self.observer.observe(&Event::WakeUpFailed { entity: &wake_up.entity });
@@ -284,8 +276,9 @@ impl Drainer {
     }
 }
 
-/// The delay of a wake-up whose entity's row cannot be read: a newer version of the program is
-/// being deployed, or the row needs a repair.
+/// The delay of a wake-up whose entity's row cannot be read.
+///
+/// Either a newer version of the program is being deployed, or the row needs a repair.
 const UNREADABLE: Duration = Duration::from_secs(60);
 
 const PATIENCE: Duration = Duration::from_secs(5);

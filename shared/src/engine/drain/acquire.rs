@@ -17,17 +17,13 @@ use crate::{
     telemetry::{Event, RequeueReason},
 };
 
-/// The first wait between two reads of an entity whose lease is held. Each read doubles it, up to
-/// [`SHORT_WAIT`].
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
 pub(super) enum Acquisition {
     Granted(LeaseRenewer, EntityState),
     NothingToDo,
-    /// Requeue the wake-up with this delay, for this reason.
     Requeue(Duration, RequeueReason),
-    /// Another wake-up, which carries this token, will continue the work. See
-    /// [`AcquireStep::Awaits`].
+    /// The wake-up that carries this token will continue the work. See [`AcquireStep::Awaits`].
     Awaits(FencingToken, Duration),
 }
 
@@ -156,7 +152,7 @@ impl LeaseRequest<'_> {
         Ok(answer)
     }
 
-    /// Waits, then reads the row. Returns `None` if the entity looks free.
+    /// Reads the entity's row after a jittered wait. Returns `None` if the entity looks free.
     async fn look(&mut self, wait: Duration) -> Result<Option<Acquired>, StoreError> {
         let store = &self.drainer.store;
         store.env().sleep(store.env().jittered(wait)).await;

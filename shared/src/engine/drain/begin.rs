@@ -14,12 +14,10 @@ use crate::{
     time::Timestamp,
 };
 
-/// The worker's next step after an answer to its request for the lease.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AcquireStep {
     Granted(Lease, EntityState),
     NothingToDo,
-    /// Requeue the wake-up with this delay, for this reason.
     Requeue(Duration, RequeueReason),
     /// Leave the work to the wake-up that carries this token.
     ///
@@ -34,14 +32,15 @@ pub enum AcquireStep {
     /// other drain of the batch finish.
     TakeOver {
         seen: EntityState,
-        /// The number of attempts at the suspected delivery. `None` if no delivery is suspected.
+        /// The sum of the suspect's attempts and its vanished holders. `None` if no delivery is
+        /// suspected.
         attempts: Option<u32>,
     },
 }
 
-/// Returns what to do after `answer`, which was received at `now`.
+/// Returns the worker's next step after `answer`, which was received at `now`.
 ///
-/// `left` is the time left to the function. `look` is the next wait for the current holder, or
+/// `left` is the time left to the function. `look` is the wait before the next read of the row, or
 /// `None` if the worker has waited long enough.
 pub fn acquire_step(answer: Acquired, now: Timestamp, left: Duration, look: Option<Duration>) -> AcquireStep {
     match answer {
@@ -75,8 +74,8 @@ pub fn acquire_step(answer: Acquired, now: Timestamp, left: Duration, look: Opti
     }
 }
 
-/// Returns the answer that a request for the lease would get, judging by the row. Returns `None`
-/// if the entity looks free.
+/// Returns the refusal that a request for the lease would get, judging by `row`. Returns `None` if
+/// the entity looks free.
 pub fn refusal(row: Option<EntityState>) -> Option<Acquired> {
     match row {
         None => Some(Acquired::Empty),
@@ -101,24 +100,22 @@ fn requeue_until_expiry(held: &Held, now: Timestamp) -> AcquireStep {
 pub enum Drained {
     /// Nothing is left to do for the wake-up.
     Ended,
-    /// The wake-up is requeued with this delay, for this reason.
     Requeue(Duration, RequeueReason),
     /// The wake-up that carries this token continues the work. See [`AcquireStep::Awaits`].
     Awaits(FencingToken, Duration),
     Lost,
     /// The drain failed: the store cannot be reached, a row is corrupt, or a wake-up could not be
-    /// sent. If the drain holds the lease, the lease is left to expire.
+    /// sent. A drain that has the lease leaves it to expire.
     Failed,
 }
 
-/// The worker's decision about a received wake-up after its drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
     Delete,
     /// Keep the wake-up, so that the queue delivers it again.
     Keep,
-    /// Send this wake-up with this delay, then delete the received one. If sending fails, keep the
-    /// received one.
+    /// Send this wake-up with this delay, then delete the received wake-up. If sending fails, keep
+    /// the received wake-up.
     Replace(WakeUp, Duration, RequeueReason),
 }
 

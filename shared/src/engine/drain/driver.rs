@@ -35,17 +35,14 @@ use crate::{
     traces::{DrainSpans, Written},
 };
 
-/// The first wait between two reads of an empty sequence. Each read doubles it, up to
-/// [`LONGEST_LOOK`].
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LONGEST_LOOK: Duration = Duration::from_millis(400);
 
 /// The time reserved at the end of an invocation to release the lease.
 ///
-/// A holder whose invocation ends before it releases looks like one that crashed.
+/// A worker that still has the lease when its invocation ends looks like a crashed worker.
 const RELEASE_MARGIN: Duration = Duration::from_secs(1);
 
-/// A handler run whose result a step writes. It has no deliveries if no handler was started.
 #[derive(Debug, Clone, Default)]
 struct HandlerRun {
     deliveries: Vec<Arc<Delivery>>,
@@ -64,29 +61,28 @@ impl Next {
     }
 }
 
-/// Says whether the drain ends or continues, and with which step if that is already decided.
+/// `Break` ends the drain. `Continue` contains the next step if that step is already decided.
 type Flow = ControlFlow<(), Option<Next>>;
 
 const CONTINUE: Flow = Flow::Continue(None);
 
-/// Runs a drain that holds its entity's lease.
 pub(super) struct Driver<'a> {
     drainer: &'a Drainer,
     renewer: LeaseRenewer,
     drain: Drain,
-    /// The source of the delivery in front, once `Step::FindSource` has looked it up.
+    /// The source of the delivery in front. `None` until `Step::FindSource` has looked it up.
     source: Option<Found>,
     deadline: Duration,
     slot: &'a DrainSlot<'a>,
     in_flight: &'a InFlight,
-    /// The time at which the entity's row was last read, by the monotonic clock.
+    /// The time of the last read of the entity's row, by the monotonic clock.
     seen: Duration,
-    /// The highest sequence known to be claimed, and when this drain first knew of the claim, by
-    /// the monotonic clock.
+    /// The highest sequence known to be claimed, and the time at which this drain learned of the
+    /// claim, by the monotonic clock.
     claimed: (Sequence, Duration),
     slice_ends: Duration,
-    /// The earliest time at which the source's rate allows the next start. `None` unless a
-    /// handler was started for the delivery in front.
+    /// The earliest time at which the source's rate allows the next start. `None` without a rate,
+    /// or if no handler was started for the delivery in front.
     not_before: Option<Timestamp>,
     spans: DrainSpans,
 }
@@ -223,8 +219,8 @@ impl<'a> Driver<'a> {
 
     /// Ends the drain because the store failed.
     ///
-    /// The lease must not just expire: the worker that takes it over would suspect the delivery in
-    /// front, which is not the cause.
+    /// If the lease just expired, the worker that takes it over would suspect the delivery in
+    /// front, which did not cause the failure.
     async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), DrainError> {
         let entity = self.drain.state().entity.clone();
         tracing::error!(%entity, %error, "requeued");
@@ -272,8 +268,8 @@ impl<'a> Driver<'a> {
         self.now() + self.drainer.settings.retention
     }
 
-    /// Returns when the row expires if it stays idle. `None` means that the row never expires, for
-    /// example on hold.
+    /// Returns the time at which DynamoDB may delete the row if it stays idle. `None` means never,
+    /// for example on hold.
     fn idle_purge_at(&self, recent: &Recent) -> Option<Timestamp> {
         if self.drain.state().hold.since().is_some() {
             return None;
@@ -281,11 +277,11 @@ impl<'a> Driver<'a> {
         idle_purge_at(&self.drain.state().entity, recent, self.now(), self.drainer.settings.retention)
     }
 
-    /// Returns for how long the next sequence has been claimed, at least.
+    /// Returns a lower bound of the time for which the next sequence has been claimed.
     ///
-    /// The time counts from when this drain first saw the claim. If other processes have since
-    /// written a newer claim or a delivery behind the gap, the age of that write counts, less a
-    /// minute of clock skew. An overestimate is harmless: ingest only has to claim again.
+    /// The bound is the longer of two times: the time since this drain first saw the claim, and the
+    /// age of the newest claim or of the delivery behind the gap, less [`CLOCKS_APART`] for clock
+    /// skew. An overestimate is harmless, because ingest only has to claim again.
     fn claimed_for(&mut self) -> Duration {
         let state = self.drain.state();
         if state.next() > self.claimed.0 {
@@ -299,7 +295,7 @@ impl<'a> Driver<'a> {
 
     /// Waits until the next sequence is filled, for at most the time `DrainSettings::gap`.
     ///
-    /// The sequence is claimed but empty, because the ingest that claimed it is slow or has died.
+    /// The ingest that claimed the sequence is slow or has died.
     async fn await_gap(&mut self) -> Result<Flow, DrainError> {
         let sequence = self.drain.state().next();
         let left = self.drainer.settings.gap.saturating_sub(self.claimed_for());
@@ -351,7 +347,6 @@ impl<'a> Driver<'a> {
         self.renewer.left().max(PATIENCE)
     }
 
-    /// Sends a fresh wake-up for the deliveries that are left, then ends the lease.
     async fn hand_over(&mut self, delay: Duration, reason: RequeueReason) -> Result<Flow, DrainError> {
         let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
         let due = self.now() + delay;
@@ -359,7 +354,7 @@ impl<'a> Driver<'a> {
         self.end_lease(due).await
     }
 
-    /// Ends the lease, and records that the wake-up sent under its token is due at `due`.
+    /// Ends the lease, and records that the wake-up with the lease's token is due at `due`.
     async fn end_lease(&mut self, due: Timestamp) -> Result<Flow, DrainError> {
         let hand_over = HandOver { lease: self.renewer.lease(), suspected: self.drain.state().is_suspect(), due };
         match self.drainer.store.run(&hand_over, self.patience()).await? {

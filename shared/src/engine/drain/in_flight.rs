@@ -6,7 +6,6 @@ use tokio::sync::watch;
 
 use crate::time::Env;
 
-/// The visibility of a batch's queue messages, shared by the batch's drains.
 #[derive(Debug)]
 pub struct InFlight {
     env: Env,
@@ -15,19 +14,19 @@ pub struct InFlight {
 
 #[derive(Debug, Default)]
 struct Visibility {
-    /// Set once a drain of the batch was granted its lease.
+    /// Set once a drain of the batch was granted a lease.
     is_granted: bool,
     /// Set once the first extension was answered or has failed, or if no extension will be sent.
     is_extended: bool,
-    /// The time until which the messages are certainly invisible (monotonic). `None` if they stay
-    /// invisible for longer than the function may run.
+    /// The time until which the messages are certainly invisible, by the monotonic clock. `None` if
+    /// they stay invisible for longer than the function may run.
     until: Option<Duration>,
 }
 
 impl InFlight {
     /// Creates the visibility of a newly received batch.
     ///
-    /// If `extends`, the worker sets a short visibility timeout at the first grant and keeps
+    /// If `extends` is set, the worker sets a short visibility timeout at the first grant and keeps
     /// extending it. Otherwise the queue's own timeout applies, which is longer than the function
     /// may run.
     pub fn new(env: &Env, extends: bool) -> Self {
@@ -35,15 +34,15 @@ impl InFlight {
         Self { env: env.clone(), visibility: watch::Sender::new(visibility) }
     }
 
-    /// Waits until the first drain of the batch is granted its lease.
     pub async fn first_grant(&self) {
         self.visibility.subscribe().wait_for(|now| now.is_granted).await.expect("the sender is borrowed");
     }
 
-    /// Records that a request is sent to set the visibility timeout to `time` from now.
+    /// Records that a request to set the visibility timeout to `time` is being sent. Returns the
+    /// end of that timeout, for [`InFlight::extended`].
     ///
-    /// Returns the end of that time, for [`InFlight::extended`]. The messages may reappear then even
-    /// if the request seems to fail, because only its reply may be lost.
+    /// The messages may reappear at that end even if the request seems to fail, because only its
+    /// reply may be lost.
     pub fn extending(&self, time: Duration) -> Duration {
         let until = self.env.monotonic() + time;
         self.visibility.send_modify(|now| now.until = Some(now.until.map_or(until, |was| was.min(until))));
@@ -64,10 +63,10 @@ impl InFlight {
         self.visibility.send_modify(|now| now.is_granted = true);
     }
 
-    /// Waits until the queue has answered the first extension, or it has failed.
+    /// Waits until the queue has answered the first extension, or that extension has failed.
     ///
-    /// Without this wait, a handler that kills its process at once would keep its entity waiting for
-    /// the queue's own, much longer timeout.
+    /// Without this wait, a handler that kills its process at once would keep its entity waiting
+    /// for the queue's own, much longer timeout.
     pub(super) async fn first_extension(&self) {
         self.visibility.subscribe().wait_for(|now| now.is_extended).await.expect("the sender is borrowed");
     }

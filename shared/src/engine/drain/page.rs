@@ -1,7 +1,4 @@
 //! Reads the next deliveries of an inbox, a page at a time.
-//!
-//! If receipts have moved from the entity's row to separate rows, reading a page also reads the
-//! receipts that would make its deliveries repeats.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,14 +16,13 @@ use crate::{
     time::Timestamp,
 };
 
-/// The number of deliveries in a page. Their receipts, up to three per delivery, fit in one batch
-/// read of 100 items.
+/// The number of deliveries in a page. A page has up to three receipts per delivery, which fit in
+/// one batch read of 100 items.
 const PAGE: u32 = 25;
 
 #[derive(Debug, Clone)]
 pub enum PageItem {
     Delivery(Box<Waiting>),
-    /// The tombstone of a sequence that was claimed and never written.
     Tombstone(Sequence),
 }
 
@@ -43,7 +39,7 @@ impl PageItem {
 /// A delivery in the inbox that is not settled yet.
 #[derive(Debug, Clone)]
 pub struct Waiting {
-    /// The delivery, whose body is still compressed or stored in parts.
+    /// The delivery. Its body is still compressed or stored in parts.
     pub unpacked: Unpacked,
     /// The delivery's row, which parking copies.
     pub row: Row,
@@ -53,13 +49,14 @@ pub struct Waiting {
 pub struct Page {
     pub(super) items: VecDeque<PageItem>,
     pub(super) receipts: BTreeMap<IdentityHash, Receipt>,
-    /// The time at which the first delivery behind the gap at the page's end was appended.
+    /// The append time of the first delivery behind the gap that ends the page. `None` without such
+    /// a gap.
     pub(super) behind: Option<Timestamp>,
 }
 
 impl Page {
-    /// Creates a page from `rows`, which start at `from`. The page ends before the first gap or
-    /// corrupt row.
+    /// Creates a page from `rows`, which start at the sequence `from`. The page ends before the
+    /// first gap or corrupt row.
     ///
     /// # Errors
     ///
@@ -93,7 +90,6 @@ impl Page {
         self.items.iter().filter_map(PageItem::delivery).flat_map(Delivery::repeated_hashes).collect()
     }
 
-    /// Adds the receipts in `rows` to the page.
     pub fn with_receipts(mut self, rows: &[Row]) -> Result<Self, CorruptRow> {
         for row in rows {
             let receipt = Receipt::parse(row)?;
@@ -102,8 +98,8 @@ impl Page {
         Ok(self)
     }
 
-    /// Reads the page of items from `from` on, up to `to`. With `has_spilled`, also reads their
-    /// receipt rows.
+    /// Reads the page of items from the sequence `from` on, up to `to`. If `has_spilled` is set,
+    /// also reads the receipt rows of these items.
     pub(crate) async fn read(
         store: &Store,
         entity: &EntityKey,

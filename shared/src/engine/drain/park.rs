@@ -1,7 +1,4 @@
 //! Stores the copy of a delivery that is being parked.
-//!
-//! A delivery is parked when a worker gives it up, when an operator skips it, and during a
-//! restore.
 
 use std::time::Duration;
 
@@ -18,15 +15,14 @@ use crate::{
     },
 };
 
-/// The time that the parts of a body are kept longer than the delivery's row that names them.
+/// The time for which the parts of a body outlive the row that names them.
 ///
 /// DynamoDB's TTL may delete rows of the same age days apart.
 pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 
-/// The data that a parked delivery's row holds in addition to the delivery.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parking<'a> {
-    /// The delivery's last error, which is stored up to 1,000 characters.
+    /// The delivery's last error. The row stores at most 1,000 bytes of it.
     pub error: &'a str,
     /// The token of the delivery's run before a rewind, if it was rewound.
     pub run_before: Option<FencingToken>,
@@ -37,7 +33,7 @@ pub(crate) struct Parking<'a> {
 impl Parking<'_> {
     /// Stores the parked copy. The caller must still settle the delivery as parked.
     ///
-    /// If the delivery already has a parked copy, the copy stays and its TTL is extended.
+    /// If the delivery already has a parked copy, that copy stays, and its TTL is extended.
     pub(crate) async fn park(self, store: &Store, waiting: &Waiting) -> Result<(), StoreError> {
         let (head, now) = (waiting.unpacked.head(), store.env().now());
         let until = self.kept_for.map(|kept_for| now + kept_for);

@@ -1,6 +1,6 @@
 //! Decides what a drain that holds the lease does next. Uses neither I/O nor a clock.
 //!
-//! `driver.rs` carries out the steps, and tells this module their results.
+//! `driver.rs` carries out the steps, and reports their results to this module.
 
 mod retry;
 
@@ -31,15 +31,15 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest wait during a drain, which keeps the lease. For a longer wait, a delayed wake-up is
-/// sent.
+/// The longest wait during which a drain keeps the lease. Before a longer wait, the drain hands
+/// over with a delayed wake-up.
 pub(super) const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// The delay of a hand-over's wake-up. Without a delay, the wake-up would arrive before the lease
-/// has ended, and would only be requeued.
+/// The delay of a hand-over's wake-up. An undelayed wake-up would arrive before the lease has
+/// ended, and would only be requeued.
 pub(super) const HANDOVER_DELAY: Duration = Duration::from_secs(1);
 
-/// The delay of a wake-up whose delivery's source is paused: the longest that SQS supports.
+/// The delay of a wake-up while the source is paused: the longest delay that SQS supports.
 const PAUSED: Duration = Duration::from_secs(900);
 
 /// The largest total size of a group's bodies, in bytes.
@@ -48,16 +48,15 @@ const PAUSED: Duration = Duration::from_secs(900);
 /// and base64 adds a third.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
-/// The longest time for recording a start. Afterwards the handler starts without a record.
+/// The time limit for recording a suspect's start. After this time the handler starts anyway.
 pub(crate) const MARK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A drain's view of its entity.
 #[derive(Debug, Clone)]
 pub struct Drain {
     state: EntityState,
     page: Page,
     memory: Memory,
-    /// Set if the next sequence was read and found empty.
+    /// Set if the drain has read the next sequence and found it empty.
     is_at_gap: bool,
     /// Set if some receipts were in rows of their own when the lease was granted. Pages are then
     /// read with their receipt rows.
@@ -68,32 +67,26 @@ pub struct Drain {
     spilled: BTreeSet<Sequence>,
 }
 
-/// The number of receipts that an entity's row holds, and their retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// The largest number of receipts that the row holds.
+    /// The largest number of receipts that an entity's row holds.
     pub capacity: usize,
-    /// The time that a settled delivery is remembered.
+    /// The time for which a settled delivery is remembered.
     pub retention: Duration,
 }
 
-/// A request to settle the item in front, or the group that begins there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SettleRequest {
-    /// The outcome. In a `latest` group only the last delivery gets this outcome, and the others
-    /// are superseded.
+    /// The outcome. In a `latest` group only the last delivery gets this outcome, and the other
+    /// deliveries are superseded.
     pub settlement: Settlement,
-    /// The deliveries to settle.
     pub group: Group,
-    /// The fencing token of the drain's lease.
     pub token: FencingToken,
-    /// The number of attempts that the receipt records.
     pub attempts: u32,
-    /// The duration of the handler's run, if the handler was started.
+    /// The duration of the handler's run, if a handler was started.
     pub took: Option<Duration>,
-    /// The time of the decision.
     pub at: Timestamp,
-    /// The waits that the next delivery inherits from this one.
+    /// The waits that the next delivery of the inbox inherits.
     pub carried: Retries,
 }
 
@@ -102,19 +95,18 @@ pub struct SettleRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Group {
     pub size: usize,
-    /// Set if the handler gets only the last delivery, which supersedes the others.
+    /// Set if the handler gets only the group's last delivery, which supersedes the other
+    /// deliveries.
     pub is_latest: bool,
 }
 
 impl Group {
-    /// A group that consists of the delivery in front only.
     pub const ONE: Self = Self { size: 1, is_latest: false };
 
     pub fn is_several(self) -> bool {
         self.size > 1
     }
 
-    /// Returns the outcome of each delivery, given the outcome of the last one.
     fn settlements(self, last: Settlement) -> impl Iterator<Item = Settlement> {
         let others = if self.is_latest { Settlement::Superseded } else { last };
         std::iter::repeat_n(others, self.size - 1).chain([last])
@@ -127,61 +119,52 @@ impl Default for Group {
     }
 }
 
-/// The first item of an inbox that is not settled.
+/// The inbox's first item that is not settled yet.
 #[derive(Debug)]
 pub enum Front<'a> {
     /// A delivery whose handler must run.
     Delivery(&'a Waiting),
-    /// A delivery that gets this outcome without running the handler: a repeat, or a rewound
-    /// delivery that was not applied before the rewind.
+    /// A delivery that gets this outcome without a handler start: a repeat, or a rewound delivery
+    /// that was not applied before the rewind.
     Settled(Settlement),
     Tombstone,
-    /// An item that was not read yet.
     Unread,
 }
 
-/// The clock and the state of the process when a step is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// The time by the wall clock.
     pub now: Timestamp,
-    /// The time left to the function.
+    /// The time that the function's invocation has left.
     pub left: Duration,
-    /// Set if this drain is isolated: no other drain of its batch runs or will begin.
+    /// Set if this drain is isolated: no other drain of its batch runs or will begin meanwhile.
     pub is_alone: bool,
-    /// Set if the process may start no more handlers.
+    /// Set if the process may start no further handler.
     pub is_spent: bool,
 }
 
-/// The next step of a drain.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// End the lease, because the inbox is empty.
     ReleaseEmpty,
     /// End the lease, because the entity is blocked or on hold.
     Release,
-    /// Block the entity at the next sequence.
     Block(BlockReason),
     /// Send a wake-up with this delay, then end the lease.
     HandOver(Duration, RequeueReason),
-    /// Wait for this time, then decide again.
     Wait(Duration),
     ReadPage,
-    /// Wait for the next sequence to be filled.
+    /// Wait for the next sequence, which is claimed but empty, to be filled.
     AwaitGap,
-    /// Write a tombstone to this sequence, which is the next one.
     WriteTombstone(Sequence),
-    /// Look up the source of the delivery in front.
     FindSource,
-    /// Wait until no other drain of the batch runs. The suspect was tried this many times.
+    /// Wait until no other drain of the batch runs. The number is the sum of the suspect's attempts
+    /// and its vanished holders.
     AwaitIsolation(u32),
-    /// Start the handler for a group.
     Start {
         /// Set if the start must be recorded first, because a previous holder died with this delivery.
         is_recorded: bool,
         group: Group,
     },
-    /// Settle the item in front with this outcome, without a handler.
+    /// Settle the item in front with this outcome, without starting a handler.
     Settle(Settlement),
     /// Settle the started group as applied.
     Apply,
@@ -190,9 +173,9 @@ pub enum Step {
     /// Park the delivery in front, then settle it as parked.
     Park {
         attempts: u32,
-        /// The reason, which the parked row stores.
+        /// The reason why the delivery is parked. The parked row stores it.
         error: String,
-        /// The waits that the next delivery inherits from this one.
+        /// The waits that the next delivery of the inbox inherits.
         carried: Retries,
     },
     /// Send a delayed wake-up for the next attempt, record the wait, and end the lease.
@@ -200,22 +183,22 @@ pub enum Step {
         /// Set if the handler was started. Otherwise a breaker refused the start.
         is_started: bool,
         attempts: u32,
-        /// The delivery's waits so far, including this one.
+        /// The delivery's waits so far, including the wait that now begins.
         retries: Retries,
         /// The last sequence of the deliveries that start singly from now on. If it equals `head`,
         /// the attempts belong to the latest delivery of a `latest` group.
         one_by_one: Option<Sequence>,
         wait: Duration,
-        /// The reason, which the entity's row stores.
+        /// The reason for the retry. The entity's row stores it.
         error: String,
     },
-    /// Record these attempts, waits and error, and block the entity.
+    /// Block the entity, and record the delivery's attempts, waits and error in its row.
     GiveUp(u32, Retries, String),
 }
 
 impl Step {
-    /// Returns the outcome that this step writes for the delivery in front, by its name in traces.
-    /// Returns `None` if the step writes no outcome.
+    /// Returns the name that traces use for the outcome that this step writes for the delivery in
+    /// front. Returns `None` if the step writes no outcome.
     pub fn outcome(&self) -> Option<&'static str> {
         match self {
             Self::Settle(settlement) => Some(settlement.as_str()),
@@ -229,19 +212,19 @@ impl Step {
 }
 
 impl Drain {
-    /// Creates a drain that was granted the lease. `state` is the entity's row after the grant.
+    /// Creates a drain from the entity's row, as it was when the lease was granted.
     pub fn granted(state: EntityState, memory: Memory) -> Self {
         let has_spilled = state.spilled;
         let (dropped, spilled) = (BTreeSet::new(), BTreeSet::new());
         Self { state, page: Page::default(), memory, is_at_gap: false, has_spilled, dropped, spilled }
     }
 
-    /// Returns the entity's row as it was last read.
     pub fn state(&self) -> &EntityState {
         &self.state
     }
 
-    /// Returns the delivery in front, if it was read.
+    /// Returns the delivery in front. Returns `None` if the item in front is a tombstone or was not
+    /// read yet.
     pub fn front(&self) -> Option<&Waiting> {
         match self.page.items.front()? {
             PageItem::Delivery(waiting) => Some(waiting),
@@ -260,8 +243,8 @@ impl Drain {
         }
     }
 
-    /// Returns the drain's next step. `source` is the source of the delivery in front, or `None` if
-    /// it was not looked up yet.
+    /// Returns the drain's next step. `source` is the source of the delivery in front, or `None`
+    /// before the look-up.
     pub fn next(&self, moment: &Moment, source: Option<&Found>) -> Step {
         let state = &self.state;
         if state.is_empty() {
@@ -303,8 +286,8 @@ impl Drain {
 
     /// Returns whether the delivery is a repeat: its identity was settled at another sequence.
     ///
-    /// The receipt of that settle is in the entity's row, was dropped from the row since the grant,
-    /// or has a row of its own.
+    /// The receipt of that other sequence is in the entity's row, was dropped from the row since
+    /// the grant, or has a row of its own.
     fn is_repeat(&self, head: &Delivery) -> bool {
         let elsewhere = |receipt: &Receipt| receipt.sequence != head.sequence();
         head.repeated_hashes().any(|identity| {
@@ -314,8 +297,8 @@ impl Drain {
         })
     }
 
-    /// Returns the outcome of a delivery that must not run: a repeat, or a rewound delivery that was
-    /// not applied before the rewind.
+    /// Returns the outcome of a delivery that must not start: a repeat, or a rewound delivery that
+    /// was not applied before the rewind.
     fn settled_before(&self, head: &Delivery) -> Option<Settlement> {
         if self.is_repeat(head) {
             return Some(Settlement::Repeat);
@@ -324,12 +307,12 @@ impl Drain {
         (before != Settlement::Applied).then_some(before)
     }
 
-    /// Returns the delivery's receipt from before a rewind, if it was rewound.
+    /// Returns the receipt that the delivery got before a rewind, if the delivery was rewound.
     pub fn before(&self, head: &Delivery) -> Option<&Receipt> {
         self.page.receipts.get(&head.identity_hash()).filter(|receipt| receipt.sequence == head.sequence())
     }
 
-    /// Returns the token of the delivery's run before a rewind, if it was rewound.
+    /// Returns the token of the delivery's run before a rewind, if the delivery was rewound.
     ///
     /// A redriven delivery inherits the token from the sequence at which it was parked.
     pub fn run_before(&self, head: &Delivery) -> Option<FencingToken> {
@@ -385,8 +368,6 @@ impl Drain {
         Step::Start { is_recorded: state.is_suspect(), group: self.group(head, source) }
     }
 
-    /// Returns the deliveries that a start covers: the delivery in front, and those directly behind
-    /// it that can be settled together with it.
     fn group(&self, front: &Delivery, source: &Source) -> Group {
         let is_latest = source.deliver == Deliver::Latest;
         // A delivery with attempts starts by itself. With `latest`, the attempts are the whole group's.
@@ -421,7 +402,7 @@ impl Drain {
         Group { size: size.max(1), is_latest }
     }
 
-    /// Returns the deliveries of a group that its handler gets, oldest first.
+    /// Returns the deliveries of `group` that its handler gets, in sequence.
     pub fn members(&self, group: Group) -> impl Iterator<Item = &Waiting> {
         let skipped = if group.is_latest { group.size - 1 } else { 0 };
         let items = self.page.items.iter().take(group.size).skip(skipped);
@@ -431,25 +412,25 @@ impl Drain {
         })
     }
 
-    /// Returns how many attempts at `group` have failed.
+    /// Returns the number of failed attempts at `group`.
     ///
-    /// Attempts at the latest delivery of a `latest` group do not count for the delivery in front if
-    /// the latter starts by itself.
+    /// Attempts at the latest delivery of a `latest` group do not count if the delivery in front
+    /// starts singly.
     pub fn tried(&self, group: Group) -> u32 {
         if self.state.has_attempts_of_latest() && !group.is_several() { 0 } else { self.state.attempts }
     }
 
-    /// Returns the number of the attempt that a start of `group` would be, counted from 1.
+    /// Returns the attempt's number if `group` starts now, counted from 1.
     ///
-    /// A holder that vanished counts as an attempt, because it may have started the handler.
+    /// A vanished holder counts as an attempt, because it may have started the handler.
     pub fn attempt(&self, group: Group) -> u32 {
         self.tried(group) + u32::from(self.state.is_suspect()) + 1
     }
 
-    /// Returns the step for a sequence that was not filled in time.
+    /// Returns the step for the next sequence, which was not filled in time.
     ///
-    /// The entity is blocked if TTL may have deleted the delivery there, so that an operator decides.
-    /// Otherwise the sequence gets a tombstone.
+    /// If TTL may have deleted a delivery there, the entity is blocked, so that an operator
+    /// decides. Otherwise the sequence gets a tombstone.
     pub fn after_gap(&self, now: Timestamp, retention: Duration) -> Step {
         if self.state.pending_since.is_some_and(|since| now.since(since) > retention / 2) {
             return Step::Block(BlockReason::Expired);
@@ -457,11 +438,11 @@ impl Drain {
         Step::WriteTombstone(self.state.next())
     }
 
-    /// Returns the decision that settles the group in front. If no delivery is in front, the decision
-    /// settles the next sequence.
+    /// Returns the decision that settles the group in front. If no delivery is in front, the
+    /// decision settles the next sequence.
     ///
-    /// `seen_at` is when the row was last read. `not_before` is the earliest time at which the
-    /// entity's next handler may start.
+    /// `seen_at` is the time of the last read of the row. `not_before` is the earliest time at
+    /// which the entity's next handler may start.
     pub fn decision(&self, request: SettleRequest, seen_at: Timestamp, not_before: Option<Timestamp>) -> Decision {
         let first = self.front().map_or(self.state.next(), |waiting| waiting.unpacked.head().sequence());
         let mut recent = self.state.recent.clone();
@@ -507,17 +488,14 @@ impl Drain {
         }
     }
 
-    /// Returns the receipts that must get rows of their own before `decision` is written.
-    ///
-    /// The decision drops these receipts from the entity's row.
+    /// Returns the receipts that `decision` drops from the entity's row and that have no row of
+    /// their own. They must get one before `decision` is written.
     pub fn to_spill(&self, decision: &Decision) -> Vec<Receipt> {
         self.without_row(decision.dropped.iter())
     }
 
-    /// Returns the receipts that may get rows of their own while `decision` is written.
-    ///
-    /// The next decision will drop these receipts from the entity's row. There are none if no
-    /// delivery waits behind `decision`.
+    /// Returns the receipts that the decision after `decision` will drop from the entity's row.
+    /// They may get rows of their own while `decision` is written.
     pub fn to_spill_ahead(&self, decision: &Decision) -> Vec<Receipt> {
         let waiting = self.state.tail.0.saturating_sub(decision.last().0);
         // The next group is likely to be as large as this one.
@@ -534,7 +512,6 @@ impl Drain {
         receipts.filter(has_none).cloned().collect()
     }
 
-    /// Returns whether settling up to `sequence` marks the hand-over.
     pub fn hands_over(&self, sequence: Sequence, slice_is_over: bool) -> bool {
         slice_is_over && !self.is_last(sequence)
     }
@@ -545,7 +522,7 @@ impl Drain {
 
     /// Returns the range of sequences to read ahead, so that the next group can be full.
     ///
-    /// While the range is read, the first `in_front` deliveries are settled.
+    /// The first `in_front` deliveries do not count, because they are settled meanwhile.
     pub fn ahead(&self, in_front: usize, source: Option<&Found>) -> Option<(Sequence, Sequence)> {
         let most = match source {
             Some(Found::Source(source)) => source.deliver.most(),
@@ -560,17 +537,14 @@ impl Drain {
         self.page.behind
     }
 
-    /// Replaces the drain's copy of the entity's row.
     pub fn seen(&mut self, state: EntityState) {
         self.state = state;
     }
 
-    /// Returns the delivery at `sequence`, if it was read and is not settled.
     pub fn read_at(&self, sequence: Sequence) -> Option<&Delivery> {
         self.page.items.iter().filter_map(PageItem::delivery).find(|delivery| delivery.sequence() == sequence)
     }
 
-    /// Returns whether pages must be read with their receipt rows.
     pub fn has_spilled(&self) -> bool {
         self.has_spilled
     }
@@ -581,17 +555,16 @@ impl Drain {
         self.page = page;
     }
 
-    /// Adds a page that was read ahead, behind the items read so far.
     pub fn read_ahead(&mut self, page: Page) {
         self.page.extend(page);
     }
 
-    /// Records that these receipts have rows of their own.
     pub fn spilled(&mut self, receipts: Vec<Receipt>) {
         self.spilled.extend(receipts.into_iter().map(|receipt| receipt.sequence));
     }
 
-    /// Records that the next sequence, which was empty, has been filled, so that it is read again.
+    /// Records that the next sequence, which was empty, has been filled. The drain then reads a new
+    /// page.
     pub fn filled(&mut self) {
         self.page = Page::default();
         self.is_at_gap = false;
@@ -602,7 +575,6 @@ impl Drain {
         self.is_at_gap = false;
     }
 
-    /// Records that `decision` was written. `state` is the row afterwards.
     pub fn settled(&mut self, state: EntityState, decision: &Decision) {
         self.state = state;
         self.page.items.drain(..decision.places().min(self.page.items.len()));
@@ -613,13 +585,12 @@ impl Drain {
     }
 }
 
-/// The way in which a drain ends its lease when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// End the lease, since a fresh wake-up was already sent.
     ///
-    /// The row gets no hand-over mark. Claims must not rely on that wake-up, because it does not
-    /// carry this lease's token.
+    /// The row gets no hand-over mark. Claims must not rely on the fresh wake-up, because it does
+    /// not carry this lease's token.
     Release,
     /// Mark the hand-over, send a wake-up with the lease's token, and hand over.
     HandOver,
@@ -631,8 +602,8 @@ pub fn stop(is_replaced: bool) -> Stop {
     if is_replaced { Stop::Release } else { Stop::HandOver }
 }
 
-/// Returns whether the source skips the delivery because a newer one was applied. Redriven
-/// deliveries are never skipped.
+/// Returns whether the source skips `delivery` because a delivery with a later event time was
+/// applied. Redriven deliveries are never skipped.
 fn is_stale(delivery: &Delivery, applied: &EventTimes, source: &Source) -> bool {
     source.stale == Stale::Skip && delivery.redrive() == 0 && delivery.age_beside(applied) == Age::Older
 }
@@ -640,8 +611,8 @@ fn is_stale(delivery: &Delivery, applied: &EventTimes, source: &Source) -> bool 
 /// Returns whether `delivery` may supersede the deliveries in front of it, whose newest event time
 /// is `newest`.
 ///
-/// A redriven or deferred delivery may not. It was appended late, so a delivery in front of it may
-/// be newer.
+/// A redriven or deferred delivery may not, because it was appended late: a delivery in front of it
+/// may be newer.
 fn may_supersede(delivery: &Delivery, newest: Option<Timestamp>) -> bool {
     let is_in_order = delivery.redrive() == 0 && delivery.deferred_until().is_none();
     is_in_order && delivery.event_time().is_none_or(|time| Some(time) >= newest)

@@ -1,7 +1,7 @@
 //! Runs suspects one at a time, after all other drains of their batch.
 //!
-//! A suspect is a delivery whose last holder died while it held the lease. If the suspect crashes
-//! this process too, no other drain is affected.
+//! A suspect is a delivery that was in front when a worker died with the entity's lease. If the
+//! suspect crashes this process too, no other drain is affected.
 
 use std::{
     collections::BTreeSet,
@@ -10,21 +10,19 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Lets a batch's suspects run one at a time, after the batch's other drains.
 #[derive(Debug)]
 pub struct SuspectGate(watch::Sender<Batch>);
 
 #[derive(Debug, Default)]
 struct Batch {
-    /// The number of drains that have neither ended nor wait at the gate.
+    /// The number of drains that run: they have not ended and do not wait at the gate.
     busy: usize,
-    /// The drains that wait at the gate: the attempts of each one's suspect, and its number.
+    /// The drains that wait at the gate, by the attempts of their suspects and their own numbers.
     waiting: BTreeSet<(u32, usize)>,
     drains: usize,
 }
 
-/// A drain of the batch, as the gate counts it. Suspects wait until the other drains' slots are
-/// dropped.
+/// A drain's registration at the gate. Dropping the slot tells the gate that the drain has ended.
 #[derive(Debug)]
 pub(crate) struct DrainSlot<'a> {
     gate: &'a SuspectGate,
@@ -52,8 +50,8 @@ impl DrainSlot<'_> {
         self.is_isolated.load(Relaxed)
     }
 
-    /// Waits until this drain is the only one of its batch that runs, and then keeps the other
-    /// suspects waiting until this slot is dropped.
+    /// Waits until no other drain of the batch runs. Other suspects then wait until this slot is
+    /// dropped.
     ///
     /// The suspect with the fewest `attempts` goes first. So a delivery that crashes its process
     /// each time soon runs after the deliveries that were suspected by accident.

@@ -22,9 +22,9 @@ use crate::{
     telemetry::RequeueReason,
 };
 
-/// The age of the drain's copy of the row above which the drain reads the row after a commit.
+/// The age above which the drain reads the entity's row again after a commit.
 ///
-/// A commit does not return the row, which may hold a new request to yield.
+/// A commit does not return the row, so the drain would otherwise miss a new request to yield.
 const ROW_MAX_AGE: Duration = Duration::from_secs(1);
 
 impl Driver<'_> {

@@ -1,6 +1,5 @@
-//! Records that a start did not settle its delivery.
-//!
-//! The delivery is then retried or parked, or its entity is blocked.
+//! Records a start that did not settle its delivery: the delivery is retried or parked, or its
+//! entity is blocked.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,12 +21,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time after which a destination that an entity waits for is reported as unavailable.
+/// The sum of a delivery's waits after which its destination is reported as unavailable.
 ///
 /// An open breaker reports the destination sooner.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
-/// The record in the entity's row of a start that did not settle its delivery.
 pub(super) struct Failure {
     pub(super) attempts: u32,
     pub(super) retries: Retries,
@@ -38,7 +36,7 @@ pub(super) struct Failure {
 impl Driver<'_> {
     /// Sends the wake-up for the next attempt, then records the failure and ends the lease.
     ///
-    /// `run` is empty if a breaker refused the start.
+    /// The parameter `run` has no deliveries if a breaker refused the start.
     pub(super) async fn retry(
         &mut self,
         failure: &Failure,

@@ -15,16 +15,15 @@ use crate::{
 };
 
 impl Driver<'_> {
-    /// Returns when the entity's row was last read, by the wall clock.
     fn seen_at(&self) -> Timestamp {
         let ago = self.monotonic().saturating_sub(self.seen);
         Timestamp::from_millis(self.now().as_millis().saturating_sub(ago.as_millis() as u64))
     }
 
-    /// Returns the decision that settles the deliveries of `run`, or the delivery in front.
+    /// Decides how to settle the deliveries of `run`, or the delivery in front if `run` has none.
     ///
-    /// The receipts that the decision drops from the entity's row are first written to rows of
-    /// their own.
+    /// Before that, the receipts that the decision drops from the entity's row are written to rows
+    /// of their own.
     pub(super) async fn decide(&mut self, settlement: Settlement, run: &HandlerRun, carried: Retries) -> Decision {
         let request = SettleRequest {
             settlement,
@@ -39,9 +38,8 @@ impl Driver<'_> {
         self.spilled(decision).await
     }
 
-    /// Returns the write that settles `decision` and keeps the lease.
-    ///
-    /// Once the drain's slice is over, the write also marks the hand-over that follows.
+    /// Returns the write that settles `decision` and keeps the lease. Once the drain's slice is
+    /// over, the write also marks the hand-over.
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
         let hands_over = self.drain.hands_over(decision.last(), self.monotonic() >= self.slice_ends);
         Settle { lease, decision, now: self.now(), length: self.renewer.length(), hands_over }
@@ -52,8 +50,8 @@ impl Driver<'_> {
         SettleAndRelease { lease, decision, purge_at: self.idle_purge_at(&decision.recent) }
     }
 
-    /// Settles the deliveries of `run`, or the delivery in front. The next delivery starts with the
-    /// retries in `carried`.
+    /// Settles the deliveries of the parameter `run`, or the delivery in front. The next delivery
+    /// inherits the waits in `carried`.
     pub(super) async fn settle(
         &mut self,
         settlement: Settlement,
@@ -99,7 +97,7 @@ impl Driver<'_> {
         self.source = None;
     }
 
-    /// Settles `decision`, and returns the row afterwards. Returns `None` if the inbox became empty
+    /// Writes `decision`, and returns the row afterwards. Returns `None` if the inbox became empty
     /// and the lease ended.
     async fn settle_row(&mut self, decision: &Decision) -> Result<Option<EntityState>, DrainError> {
         let store = &self.drainer.store;

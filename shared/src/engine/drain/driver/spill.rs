@@ -17,8 +17,8 @@ use crate::{
 impl Driver<'_> {
     /// Writes the receipts that `decision` would drop from the row to rows of their own.
     ///
-    /// If that fails, returns a decision that keeps these receipts in the row. So the handler's work
-    /// is still settled within the function's time.
+    /// If that fails, returns a decision that drops no receipts. So the handler's work is still
+    /// settled within the function's time.
     pub(super) async fn spilled(&mut self, decision: Decision) -> Decision {
         let receipts = self.drain.to_spill(&decision);
         if receipts.is_empty() {
@@ -35,14 +35,15 @@ impl Driver<'_> {
         }
     }
 
-    /// Writes the receipts that the next decision will drop to rows of their own, and returns
-    /// these receipts. The caller settles `decision` concurrently.
+    /// Writes the receipts that the decision after `decision` will drop to rows of their own.
+    /// Returns the written receipts.
+    ///
+    /// The caller settles `decision` concurrently.
     pub(super) fn spill_ahead(&self, decision: &Decision) -> impl Future<Output = Vec<Receipt>> + use<> {
         let spill = self.spill(self.drain.to_spill_ahead(decision), SHORT_WAIT);
         async { spill.await.unwrap_or_default() }
     }
 
-    /// Writes `receipts` to rows of their own. Returns `None` if one of the writes failed.
     fn spill(&self, receipts: Vec<Receipt>, patience: Duration) -> impl Future<Output = Option<Vec<Receipt>>> + use<> {
         let (store, entity) = (self.drainer.store.clone(), self.drain.state().entity.clone());
         let retention = self.drainer.settings.retention;

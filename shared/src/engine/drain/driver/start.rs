@@ -99,8 +99,6 @@ impl<'a> Driver<'a> {
         Ok(Flow::Continue(Some(Next { step, run })))
     }
 
-    /// Sets the fields of the deliveries that only the drain knows: attempt, earlier run, age and
-    /// number of superseded deliveries.
     fn describe(&self, group: Group, deliveries: &mut [Delivery]) {
         let mut applied = self.drain.state().newest_event_time.clone();
         for delivery in deliveries {
@@ -121,7 +119,7 @@ impl<'a> Driver<'a> {
         AnswerTiming { at: self.now(), took, fraction: self.drainer.store.env().fraction() }
     }
 
-    /// Reads the bodies of the deliveries in `group`, and ends the group before the first corrupt
+    /// Reads the bodies of the deliveries in `group`. Ends the group before the first corrupt
     /// delivery.
     async fn complete(&mut self, mut group: Group) -> Result<Members, DrainError> {
         'shorter: loop {
@@ -150,8 +148,8 @@ impl<'a> Driver<'a> {
 
     /// Records a suspect's start before the handler starts.
     ///
-    /// The handler starts even if the store does not answer. The record may have landed all the same.
-    /// It then counts as an attempt if this holder vanishes.
+    /// The handler starts even if the store does not answer. The record may nevertheless have
+    /// landed. In that case the start counts as an attempt if this holder vanishes.
     async fn mark_start(&mut self, sequence: Sequence) -> Result<(), DrainError> {
         let lease = self.renewer.lease().clone();
         let mark = MarkStart { lease: &lease, sequence };
@@ -164,7 +162,7 @@ impl<'a> Driver<'a> {
 
     /// Reads the next page, unless enough deliveries are already read for another full group.
     ///
-    /// The first `in_front` deliveries are being decided, and do not count.
+    /// The first `in_front` deliveries do not count, because they are being settled.
     pub(super) fn read_ahead(
         &self,
         in_front: usize,

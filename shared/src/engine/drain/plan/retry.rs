@@ -1,7 +1,5 @@
-//! Decides what follows a handler's answer.
-//!
-//! The drain settles the delivery, waits for its next attempt, or parks or blocks as the source
-//! configures.
+//! Decides what follows a handler's answer: the delivery is settled, retried or parked, or its
+//! entity is blocked.
 
 use std::time::Duration;
 
@@ -17,17 +15,15 @@ use crate::{
     time::Timestamp,
 };
 
-/// The clock skew that is added to a delivery's age, when the age limits the waits that count.
+/// The clock skew allowed for when a delivery's age limits the waits that it inherits.
 const CLOCKS_APART: Duration = Duration::from_secs(300);
 
 /// The mean wait after an [`Outcome::NotNow`] that requests no wait. Jitter adds or removes up to
-/// half.
+/// half of it.
 const NO_ROOM: Duration = Duration::from_secs(5);
 
-/// The time of a handler's answer, its duration, and the jitter of the wait that follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AnswerTiming {
-    /// The time of the answer, by the wall clock.
     pub at: Timestamp,
     pub took: Duration,
     /// A random number from 0.0 to 1.0, for the jitter of the wait that follows.
@@ -45,7 +41,6 @@ struct Unsettled<'a> {
 }
 
 impl Drain {
-    /// Returns the step after the handler's answer for `group`.
     pub fn answered(&self, outcome: Outcome, group: Group, source: &Source, answered: AnswerTiming) -> Step {
         let (class, asked, error) = match outcome {
             Outcome::Done => return Step::Apply,
@@ -68,7 +63,6 @@ impl Drain {
         self.after(class, asked, &error, group, source, answered)
     }
 
-    /// Returns the step after a start of `group` that failed with `error`.
     pub fn failed(&self, error: &str, group: Group, source: &Source, answered: AnswerTiming) -> Step {
         self.after(FailureClass::Failed, None, error, group, source, answered)
     }
@@ -94,10 +88,10 @@ impl Drain {
         self.unsettled(Unsettled::of(class, error, group, source, at), wait, wait.max(backoff))
     }
 
-    /// Returns the step for a delivery that a breaker holds back for at least `wait`.
+    /// Returns the step for a delivery whose start a breaker refused.
     ///
-    /// The delivery backs off as if its destination were unavailable, but its backoff is at most
-    /// `longest`.
+    /// The delivery waits for at least the parameter `wait`. It backs off as if its destination
+    /// were unavailable, but its backoff is at most the parameter `longest`.
     pub fn held_back(
         &self,
         wait: Duration,
@@ -117,8 +111,8 @@ impl Drain {
 
     /// Returns the step after a start that did not settle its delivery.
     ///
-    /// The failure's class limits the sum of the delivery's waits. `wait` counts towards this limit
-    /// with its own length or `counted`, whichever is longer.
+    /// The failure's class limits the sum of the delivery's waits. The longer of `wait` and
+    /// `counted` counts towards this limit.
     fn unsettled(&self, start: Unsettled<'_>, wait: Duration, counted: Duration) -> Step {
         let Unsettled { class, error, group, source, at, is_started } = start;
         let retries = self.retries(at);
@@ -151,7 +145,8 @@ impl Drain {
 
     /// Returns the waits of the delivery in front.
     ///
-    /// Waits carried over from the delivery before it count only up to the delivery's own age.
+    /// Waits inherited from the delivery before it count only up to the age of the delivery in
+    /// front.
     fn retries(&self, now: Timestamp) -> Retries {
         let Some(front) = self.front() else { return self.state.retries };
         self.state.retries.at_most(now.since(front.unpacked.head().appended_at()) + CLOCKS_APART)
@@ -159,7 +154,7 @@ impl Drain {
 
     /// Returns the step that splits a group: from now on each of its deliveries starts singly.
     ///
-    /// This lets only the delivery that causes the failure use up its attempts.
+    /// Then only the delivery that causes the failure uses up its attempts.
     fn apart(&self, group: Group, wait: Duration, error: String, source: &Source, retries: Retries) -> Step {
         let one_by_one = Some(Sequence(self.state.head.0 + group.size as u64));
         Step::Retry { is_started: true, attempts: 0, retries, one_by_one, wait: no_sooner(wait, source), error }
@@ -179,7 +174,6 @@ impl<'a> Unsettled<'a> {
     }
 }
 
-/// Returns `wait`, or the interval of the source's rate if that is longer.
 fn no_sooner(wait: Duration, source: &Source) -> Duration {
     source.rate.map_or(wait, |rate| wait.max(rate.interval()))
 }

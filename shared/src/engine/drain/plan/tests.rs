@@ -37,7 +37,6 @@ fn on_hold() -> Hold {
     Hold::parse(&Row::new().with(a::HOLD, 5_u32)).unwrap()
 }
 
-/// Returns the row of an entity whose deliveries after `head`, up to `tail`, wait.
 fn row(head: u64, tail: u64) -> EntityState {
     let row = Row::new()
         .with(a::ENTITY, entity().as_str())
@@ -68,7 +67,6 @@ fn stored(incoming: &Incoming, sequence: u64) -> Row {
     memory::evaluate(&put.write(), None).unwrap().unwrap()
 }
 
-/// Returns a page with the deliveries D8, D9, … from sequence 8 on.
 fn page(deliveries: u64) -> Page {
     let rows = (8..8 + deliveries).map(|at| stored(&incoming(&format!("D{at}"), at), at)).collect();
     Page::parse(&entity(), Sequence(8), rows).unwrap()
@@ -95,7 +93,6 @@ fn next(drain: &Drain, moment: Moment) -> Step {
     drain.next(&moment, found("").as_ref())
 }
 
-/// Returns the next step after `change` to a row with one waiting delivery.
 fn after(change: impl FnOnce(&mut EntityState)) -> Step {
     let mut state = row(7, 8);
     change(&mut state);
@@ -117,7 +114,6 @@ fn aside(attempts: u32, error: &str) -> Step {
     Step::Park { attempts, error: error.into(), carried: Retries::default() }
 }
 
-/// Returns the retry that follows a delivery's first failure of this class.
 fn retry(class: FailureClass, attempts: u32, wait: Duration, error: &str) -> Step {
     let retries = Retries::default().after(class, wait);
     Step::Retry { is_started: true, attempts, retries, one_by_one: None, wait, error: error.into() }
@@ -135,7 +131,6 @@ fn receipt_of(id: &str, sequence: u64, settlement: Settlement) -> Receipt {
     }
 }
 
-/// Returns a row with these receipts, which end at sequence 7.
 fn remembering(receipts: &[(&str, Settlement)], tail: u64) -> EntityState {
     let first = 8 - receipts.len() as u64;
     let receipts = (first..).zip(receipts).map(|(at, (id, settlement))| receipt_of(id, at, *settlement));
@@ -301,7 +296,7 @@ fn delivery_with_a_receipt_row_is_a_repeat() {
     }
 }
 
-/// The receipts of D8, D9 and D10 have pushed three other receipts out of the row.
+/// The row holds three receipts, so those of D8, D9 and D10 replace those of D5, D6 and D7.
 #[test]
 fn receipt_dropped_during_the_drain_identifies_repeats() {
     let places = ["D8", "D9", "D10", "D8", "D6"];

@@ -121,7 +121,8 @@ fn delivery_unavailable_for_half_the_retention_is_parked() {
     assert!(matches!(step(MEMORY.retention / 2), Step::Park { .. }));
 }
 
-/// The delivery in front is an hour old, and the delivery before it was given up.
+/// The delivery in front is an hour old. It inherits waits of three hours from the delivery before
+/// it.
 #[test]
 fn inherited_wait_is_limited_to_delivery_age() {
     let (minute, hour) = (60 * SECOND, 3_600 * SECOND);
