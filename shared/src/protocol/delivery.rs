@@ -34,12 +34,12 @@ pub struct Incoming {
     pub provider: Option<String>,
     /// The sender's name for the event, such as `orders/paid`.
     pub topic: String,
-    /// The topic family. The times of events in one family can be compared.
+    /// The topic family. Event times are compared only within a family.
     pub family: String,
     /// The time of the event by the sender's clock. A time more than five minutes
     /// after `received_at` is not stored.
     pub event_time: Option<Timestamp>,
-    /// The time of receipt, by the receiver's clock.
+    /// The time at which the delivery was received, by the receiver's clock.
     pub received_at: Timestamp,
     /// The body's content type, if the sender gave one.
     pub content_type: Option<String>,
@@ -50,17 +50,18 @@ pub struct Incoming {
 /// The age of a delivery's event, compared with the newest applied event of its topic family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Age {
-    /// The event is newer, or it is the first one of its family.
+    /// The event is newer than all applied events of its topic family, or no event of the family
+    /// was applied before.
     Newer,
-    /// Both events have the same time. Some senders give times in whole seconds, so equal times do
-    /// not tell which event came first.
+    /// The event has the same time as the newest applied event of its topic family. Some senders
+    /// give times in whole seconds, so equal times do not tell which event came first.
     SameTime,
-    /// A newer event of the family was applied before.
+    /// The event is older than an applied event of its topic family.
     Older,
-    /// The times cannot be compared, for one of these reasons:
+    /// The event's age cannot be determined, for one of these reasons:
     ///
     /// - The sender gave no time, or a time too far ahead.
-    /// - The entity's row no longer has the family's newest time.
+    /// - The entity's row no longer has the newest applied event time of the topic family.
     /// - A rewind runs the delivery again, after later deliveries.
     Unknown,
 }
@@ -168,8 +169,8 @@ impl Delivery {
         *self.identity_hash.get_or_init(|| self.incoming.identity.hash())
     }
 
-    /// Returns the identity hashes to look up in receipts. If a delivery with one of them was
-    /// settled, this delivery is a repeat. The delivery's own hash comes first.
+    /// Returns the identity hashes to look up in receipts. If a delivery with one of these hashes
+    /// was settled, this delivery is a repeat. The delivery's own hash comes first.
     pub(crate) fn repeated_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
         std::iter::once(self.identity_hash()).chain(self.incoming.identity.adjacent_hashes())
     }
@@ -179,7 +180,7 @@ impl Delivery {
         &self.incoming.topic
     }
 
-    /// Returns the topic family. The times of events in one family can be compared.
+    /// Returns the topic family. Event times are compared only within a family.
     pub fn family(&self) -> &str {
         &self.incoming.family
     }
@@ -197,9 +198,8 @@ impl Delivery {
     /// Returns the time at which a deferred delivery was appended to its inbox. `None` if the
     /// delivery was not deferred.
     ///
-    /// A delivery is deferred if the tables could not be reached when it was received. It then
-    /// waited in the queue, and deliveries that were received later may have been handled before
-    /// it.
+    /// A delivery is deferred if the tables cannot be reached when it is received. It then waits in
+    /// the queue, and deliveries that are received later may be handled before it.
     pub fn deferred_until(&self) -> Option<Timestamp> {
         self.appended_at
     }
@@ -213,13 +213,13 @@ impl Delivery {
         self.incoming.content_type.as_deref()
     }
 
-    /// Returns the number of this attempt, counted from 1. A worker that vanished with the delivery
-    /// counts as an attempt, because it may have started the handler.
+    /// Returns the number of this attempt, counted from 1. Workers that vanished with the delivery
+    /// before they recorded a handler start count together as one attempt, because one of them may
+    /// have started the handler.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Returns the age of the delivery's event, compared with the event times in `applied`.
     pub(crate) fn age_beside(&self, applied: &EventTimes) -> Age {
         let Some(time) = self.incoming.event_time.filter(|_| self.run_before.is_none()) else { return Age::Unknown };
         match applied.of(&self.incoming.family).map(|newest| time.cmp(&newest)) {
@@ -236,9 +236,9 @@ impl Delivery {
         self.age
     }
 
-    /// Returns the number of older deliveries that this delivery supersedes. The number is 0 unless
-    /// the source delivers only the latest of the waiting deliveries. The superseded deliveries are
-    /// settled together with this one, and no handler starts for them.
+    /// Returns the number of earlier deliveries that this delivery supersedes. The number is 0
+    /// unless the source delivers only the latest of the waiting deliveries. The superseded
+    /// deliveries are settled together with this one, and no handler starts for them.
     pub fn superseded(&self) -> u32 {
         self.superseded
     }
@@ -251,7 +251,7 @@ impl Delivery {
         self.run_before
     }
 
-    /// Returns the W3C Trace Context header `traceparent` for requests of this run.
+    /// Returns the W3C Trace Context header `traceparent` for requests that the handler sends.
     /// `None` without the feature `otel`, or if no traces are exported.
     pub fn traceparent(&self) -> Option<String> {
         self.trace.text()
@@ -272,7 +272,6 @@ impl Delivery {
         json::parse(&self.incoming.body)
     }
 
-    /// Returns the delivery that a redrive at `now` appends: a copy with the next redrive number.
     pub(crate) fn redriven(&self, now: Timestamp) -> Incoming {
         let identity = Identity { redrive: self.incoming.identity.redrive + 1, ..self.incoming.identity.clone() };
         Incoming { identity, received_at: now, ..self.incoming.clone() }

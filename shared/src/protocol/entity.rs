@@ -173,13 +173,13 @@ impl fmt::Display for SourceName {
 /// The prefix of a delivery id that is a body's hash.
 const HASH: &str = "sha256:";
 
-/// The length of a SHA-256 hash in base64.
+/// The number of characters of a SHA-256 hash in base64 without padding.
 const HASH_LETTERS: usize = 43;
 
-/// Separates a body's hash from the number of the period in which the body was received.
+/// The separator between a body's hash and the number of the period in which the body was received.
 const PERIOD: char = '~';
 
-/// Separates a body's hash from the time of its receipt in milliseconds.
+/// The separator between a body's hash and the time of the body's receipt in milliseconds.
 const MOMENT: char = '@';
 
 fn ends_with_hash(id: &str) -> bool {
@@ -210,9 +210,9 @@ impl DeliveryId {
     /// Appends the time of receipt to an id that ends with a body's hash. So an equal body that is
     /// not a retry gets another id.
     ///
-    /// The time is the number of the period in which the body was received. A period is as long as
-    /// `retried_for`, the time for which the sender retries. If the sender never retries, the time
-    /// is the millisecond.
+    /// The time is written as the number of the period that contains `at`. A period is as long as
+    /// `retried_for`, the time for which the sender retries. If `retried_for` is zero, the time is
+    /// written in milliseconds.
     #[must_use]
     pub fn received(self, at: Timestamp, retried_for: Duration) -> Self {
         let period = u64::try_from(retried_for.as_millis()).unwrap_or(u64::MAX);
@@ -233,7 +233,7 @@ impl DeliveryId {
     }
 
     /// Returns the ids that an equal body has if it is received in the previous or the next period.
-    /// `None` for an id without a period.
+    /// `None` if this id contains no period.
     fn in_adjacent_periods(&self) -> Option<[Self; 2]> {
         let (id, number) = self.0.rsplit_once(PERIOD)?;
         let number: u64 = number.parse().ok().filter(|_| ends_with_hash(id))?;
@@ -287,15 +287,14 @@ impl Identity {
             .into()
     }
 
-    /// Returns the hash that identifies the delivery within its entity.
     #[doc(hidden)]
     pub fn hash(&self) -> IdentityHash {
         IdentityHash(self.digest()[..8].try_into().expect("eight of thirty-two"))
     }
 
-    /// Returns the identity hashes that an equal body has in the previous and the next period. If a
-    /// delivery with such a hash was settled, this delivery is a repeat. A redriven delivery has no
-    /// such hashes.
+    /// Returns the hashes of the identity that an equal body has if it is received one period
+    /// earlier or later. A settled delivery with such a hash makes this delivery a repeat. A
+    /// redriven delivery has no such hashes.
     pub(crate) fn adjacent_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
         let adjacent = if self.redrive == 0 { self.delivery_id.in_adjacent_periods() } else { None };
         let hash = |delivery_id| Self { delivery_id, source: self.source.clone(), redrive: 0 }.hash();

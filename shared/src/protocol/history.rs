@@ -1,4 +1,4 @@
-//! Checks from the receipts of an entity that its deliveries were settled in order, one at a time,
+//! Checks an entity's receipts: its deliveries must have been settled in order, one at a time, and
 //! each once.
 
 use std::{
@@ -11,15 +11,13 @@ use crate::protocol::{
     receipt::{Receipt, Settlement},
 };
 
-/// The result of checking the receipts of one entity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
-    /// The number of receipts that were checked.
+    /// The number of checked receipts, which excludes receipts of repeats and tombstones.
     pub receipts: usize,
     pub mistakes: Vec<Mistake>,
 }
 
-/// A violation of the protocol's guarantees, found in the receipts of an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mistake {
     /// Two identities were settled at one sequence.
@@ -28,8 +26,10 @@ pub enum Mistake {
     TokenWentBack(Sequence),
     /// The handler of this sequence started before the preceding delivery was settled.
     Overlap(Sequence),
-    /// A delivery was applied at two sequences.
-    AppliedAgain { first: Sequence, again: Sequence },
+    AppliedAgain {
+        first: Sequence,
+        again: Sequence,
+    },
 }
 
 impl fmt::Display for Mistake {
@@ -44,8 +44,8 @@ impl fmt::Display for Mistake {
 }
 
 impl History {
-    /// Checks the receipts of one entity, given in any order. A handler start may seem to be up to
-    /// a second earlier than the settle before it, because the clocks of instances differ.
+    /// Checks the receipts of one entity, given in any order. A handler start may seem up to a
+    /// second earlier than the previous settle, because the clocks of instances differ.
     pub fn of(mut receipts: Vec<Receipt>) -> Self {
         receipts.retain(|receipt| receipt.spills().is_some());
         receipts.sort_by_key(|receipt| receipt.sequence);

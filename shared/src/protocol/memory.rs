@@ -17,8 +17,8 @@ use super::{
     },
 };
 
-/// Applies `write` to `row`, the item at the write's key. Returns the row afterwards, or `Err` if
-/// the condition fails.
+/// Applies `write` to `row`, the item at the write's key. Returns the resulting row, or `Err` if
+/// the write's condition fails.
 #[expect(clippy::result_unit_err, reason = "a refusal carries no data")]
 pub fn evaluate(write: &Write, row: Option<&Row>) -> Result<Option<Row>, ()> {
     if !holds(&write.condition, row) {
@@ -79,7 +79,8 @@ fn compares(left: Option<&Value>, comparison: Comparison, right: Option<&Value>)
     }
 }
 
-/// Applies one change of an update. Every change sees the row `before` the update.
+/// Applies one change of an update to `after`. As in DynamoDB, each change sees the row as it was
+/// before the update.
 fn apply(change: &Change, before: &Row, after: &mut Row) {
     match change {
         Change::Set(name, value) => after.set(name.clone(), value.clone()),
@@ -207,7 +208,6 @@ mod limits {
         }
     }
 
-    /// Checks the effect of a write whose condition holds, as DynamoDB does.
     pub(super) fn check_landing(write: &Write, before: Option<&Row>, after: Option<&Row>) -> Result<(), TableError> {
         if let Action::Update(changes) = &write.action {
             let is_no_number = |change: &Change| match change {
@@ -260,7 +260,8 @@ mod limits {
     }
 }
 
-/// The partition key and the sort key as texts, which sort as a table's rows do.
+/// The partition key and the sort key as texts. The order of the texts is the order of a table's
+/// rows.
 type RowKey = (String, String);
 
 #[derive(Debug, Default)]
@@ -277,13 +278,12 @@ impl MemoryTable {
         Self::default()
     }
 
-    /// Returns all rows of a table, sorted by key.
     pub fn rows(&self, table: &TableName) -> Vec<Row> {
         let state = self.0.lock().expect("no one panics while holding this");
         state.tables.get(table).map(|rows| rows.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Returns all rows of handlers' own tables. The name of a row consists of its key and its
+    /// Returns all rows of handlers' own tables, each under a name made of the row's key and its
     /// table.
     #[cfg(feature = "testing")]
     pub(crate) fn named(&self) -> BTreeMap<String, Row> {
@@ -298,7 +298,6 @@ impl MemoryTable {
         named.flatten().collect()
     }
 
-    /// Deletes expired rows, as DynamoDB's TTL does, and returns the number of deleted rows.
     pub fn purge(&self, table: &TableName, is_expired: impl Fn(&Row) -> bool) -> usize {
         let mut state = self.0.lock().expect("no one panics while holding this");
         let Some(rows) = state.tables.get_mut(table) else { return 0 };
@@ -339,7 +338,8 @@ impl State {
         };
     }
 
-    /// Returns the row after `write`, or the inner `Err` if the write's condition fails.
+    /// Returns the row that results from `write`. The inner `Err` means that the write's condition
+    /// fails.
     fn outcome(&self, write: &Write) -> Result<Result<Option<Row>, ()>, TableError> {
         let before = self.row(&write.key);
         let outcome = evaluate(write, before);

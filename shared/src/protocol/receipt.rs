@@ -13,28 +13,23 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// The outcome of a settled sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Settlement {
-    /// The handler has processed the delivery.
     Applied,
-    /// The same delivery was settled before.
     Repeat,
-    /// The sequence was claimed but never filled.
+    /// A tombstone: the sequence was claimed but never filled.
     Void,
-    /// The delivery was parked for an operator.
     Parked,
-    /// A newer delivery of the entity replaced this one, as the source's configuration allows.
-    /// Either the newer delivery's handler ran for both, or the newer delivery had been applied
-    /// before.
+    /// A newer delivery of the entity replaced this delivery, as the source's configuration allows.
+    /// Either the newer delivery's handler ran for both, or the newer delivery had already been
+    /// applied.
     Superseded,
 }
 
 impl Settlement {
-    /// All settlements. The position of a settlement is its number in stored rows.
+    /// All settlements. The index of a settlement in this list is its number in stored rows.
     const ALL: [Self; 5] = [Self::Applied, Self::Repeat, Self::Void, Self::Parked, Self::Superseded];
 
-    /// Returns the name that users see. A receipt's own row stores it too.
     pub fn as_str(self) -> &'static str {
         match self {
             Settlement::Applied => "applied",
@@ -56,15 +51,14 @@ impl fmt::Display for Settlement {
     }
 }
 
-/// The record of a settled sequence.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Receipt {
     pub sequence: Sequence,
     /// The identity of the delivery; `None` for a tombstone.
     pub identity: Option<IdentityHash>,
     pub settlement: Settlement,
-    /// The fencing token under which the sequence was settled. If a handler was started, it had the
-    /// same token.
+    /// The fencing token under which the sequence was settled. The handler start, if there was one,
+    /// had the same token.
     pub token: FencingToken,
     /// The number of attempts; the entity's row stores at most 255.
     pub attempts: u32,
@@ -80,13 +74,12 @@ impl Receipt {
         self.identity.filter(|_| self.settlement != Settlement::Repeat)
     }
 
-    /// Returns the approximate time at which the handler was started, if it was.
+    /// Returns the approximate time of the handler start, or `None` if there was no start.
     pub fn started_at(&self) -> Option<Timestamp> {
         let took = self.took?;
         Some(Timestamp::from_millis(self.settled_at.as_millis().saturating_sub(millis(took))))
     }
 
-    /// Parses a receipt's own row, whose sort key begins with `r#`.
     pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
         check_format(row)?;
         let number = |name| row.number(name).ok_or(CorruptRow::Attribute(name));
@@ -129,22 +122,21 @@ const RECEIPT_BYTES: usize = 1 + 1 + 8 + 6 + 6 + 3;
 /// The size of the header before the stored receipts: the last sequence, and `keep_until`.
 const HEADER_BYTES: usize = 6 + 6;
 
-/// The bytes available for the receipts and the key if the largest entity row is to cost one write
-/// unit.
+/// The bytes of an entity's row that are available for its key and its receipts. With more, the
+/// largest row would cost a second write unit.
 pub(super) const ROOM: usize = 493;
 
-/// The value that is stored for an absent duration.
+/// The stored form of an absent duration: 24 set bits.
 const NONE: u64 = (1 << 24) - 1;
 
 impl Recent {
-    /// Returns the number of receipts, at least 1, that an entity's row can hold at a cost of one
-    /// write unit.
+    /// Returns the number of receipts that an entity's row can hold at a cost of one write unit.
+    /// The number is at least 1, even if the row then costs more.
     pub fn capacity(entity: &EntityKey) -> usize {
         let room = ROOM.saturating_sub(entity.as_str().len() + HEADER_BYTES);
         (room / RECEIPT_BYTES).max(1)
     }
 
-    /// Iterates over the receipts, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Receipt> + ExactSizeIterator {
         self.receipts.iter()
     }
@@ -159,18 +151,18 @@ impl Recent {
         self.iter().find(|receipt| receipt.sequence == sequence)
     }
 
-    /// Returns whether one of these receipts says that the delivery was settled, other than as a
-    /// repeat.
+    /// Returns whether one of these receipts says that the delivery with `identity` was settled,
+    /// other than as a repeat.
     pub fn holds(&self, identity: IdentityHash) -> bool {
         self.iter().any(|receipt| receipt.spills() == Some(identity))
     }
 
-    /// Returns the time until which the receipts must be kept, to recognise repeats.
+    /// Returns the time until which the receipts must be kept to recognise repeats.
     pub fn keep_until(&self) -> Timestamp {
         self.keep_until
     }
 
-    /// Returns the receipts with `receipt` appended, which must be kept for `retention`.
+    /// Appends `receipt`, which must be kept for `retention` after its settle.
     #[must_use]
     pub fn with(&self, receipt: Receipt, retention: Duration) -> Self {
         let mut recent = self.clone();
@@ -179,13 +171,11 @@ impl Recent {
         recent
     }
 
-    /// Removes and returns the oldest receipts beyond `capacity`.
     pub fn drop_beyond(&mut self, capacity: usize) -> Vec<Receipt> {
         let beyond = self.receipts.len().saturating_sub(capacity);
         self.receipts.drain(..beyond).collect()
     }
 
-    /// Returns the receipts of the sequences up to `last`.
     #[must_use]
     pub fn up_to(&self, last: Sequence) -> Self {
         let mut recent = self.clone();
@@ -193,20 +183,19 @@ impl Recent {
         recent
     }
 
-    /// Returns `older` followed by these receipts.
+    /// Returns these receipts with `older` in front of them.
     #[must_use]
     pub fn behind(mut self, older: Vec<Receipt>) -> Self {
         older.into_iter().rev().for_each(|receipt| self.receipts.push_front(receipt));
         self
     }
 
-    /// Iterates over the oldest receipts, which would exceed `capacity` after `more` receipts were
+    /// Iterates over the oldest receipts, which would exceed `capacity` if `more` receipts were
     /// appended.
     pub fn next_beyond(&self, capacity: usize, more: usize) -> impl Iterator<Item = &Receipt> {
         self.iter().take((self.receipts.len() + more).saturating_sub(capacity))
     }
 
-    /// Returns the stored form; `None` without receipts.
     pub fn to_stored(&self) -> Option<Bytes> {
         let last = self.last()?;
         let mut bytes = BytesMut::with_capacity(HEADER_BYTES + self.receipts.len() * RECEIPT_BYTES);
@@ -257,7 +246,6 @@ fn capped(number: u64, bytes: u32) -> u64 {
     number.min((1 << (8 * bytes)) - 1)
 }
 
-/// Reads a big-endian number.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

@@ -16,7 +16,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Parses a `traceparent` header. An absent or invalid header gives the empty trace.
+    /// Parses a `traceparent` header. The result is empty if the header is absent or invalid.
     pub fn parse(text: Option<&str>) -> Self {
         let _ = text;
         Self {
@@ -33,7 +33,6 @@ impl Trace {
         }
     }
 
-    /// Returns the text of the `traceparent` header, if there is a trace.
     pub fn text(&self) -> Option<String> {
         #[cfg(feature = "otel")]
         return self.parent.map(|parent| parent.to_string());
@@ -66,7 +65,6 @@ mod parent {
 
     use super::Trace;
 
-    /// The fields of a `traceparent` header.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct TraceParent {
         /// The trace id, which is not 0.
@@ -77,12 +75,12 @@ mod parent {
         pub flags: u8,
     }
 
-    /// The length of a `traceparent` header of version 00.
+    /// The length in bytes of a `traceparent` header of version 00.
     const LENGTH: usize = 55;
 
     impl TraceParent {
-        /// Parses a `traceparent` header. Of a later version, only the fields of version 00 are
-        /// read.
+        /// Parses a `traceparent` header. If the header has a later version, only the fields of
+        /// version 00 are read.
         pub fn parse(text: &str) -> Option<Self> {
             // A later version may have more fields after another hyphen.
             let (known, more) = text.split_at_checked(LENGTH)?;
@@ -99,7 +97,6 @@ mod parent {
         }
     }
 
-    /// Parses a hexadecimal number of exactly `digits` lower-case digits.
     fn hex(text: &str, digits: usize) -> Option<u128> {
         let is_hex = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         u128::from_str_radix(text, 16).ok().filter(|_| is_hex)

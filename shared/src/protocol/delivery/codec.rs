@@ -27,7 +27,7 @@ pub const LARGEST_BODY: usize = 6 * 1024 * 1024;
 /// The most bytes of a body in one row. DynamoDB allows 400 KB for the whole item.
 const PART_BYTES: usize = 350 * 1024;
 
-/// The length from which bodies are compressed, in bytes. Shorter bodies shrink too little.
+/// The length in bytes from which a body is compressed. Shorter bodies shrink too little.
 const WORTH_COMPRESSING: usize = 256;
 
 /// The compression level of zstd, which is zstd's default. JSON shrinks to about a fifth. Higher
@@ -37,8 +37,8 @@ const COMPRESSION_LEVEL: i32 = 3;
 /// The most bytes stored of a topic, a topic family, a provider or a content type.
 pub(crate) const TOPIC_BYTES: usize = 128;
 
-/// The farthest that an event's time may be ahead of its receipt. A time further ahead is not
-/// stored.
+/// The longest time by which an event's time may be later than the delivery's receipt. An event
+/// time further ahead is not stored.
 const SENDER_AHEAD: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone)]
@@ -48,7 +48,6 @@ pub(crate) struct StoredBody {
 }
 
 impl StoredBody {
-    /// Compresses `body` if that makes it smaller.
     pub(crate) fn new(body: &Bytes) -> Self {
         if body.len() >= WORTH_COMPRESSING
             && let Ok(small) = zstd::bulk::compress(body, COMPRESSION_LEVEL)
@@ -60,11 +59,7 @@ impl StoredBody {
     }
 }
 
-/// Decodes a stored body, whose decoded length is `length` bytes.
-///
-/// # Errors
-///
-/// The bytes cannot be decoded, or the body has another length.
+/// Decodes a stored body. The parameter `length` is the number of bytes of the decoded body.
 pub(crate) fn decoded_body(bytes: Bytes, encoding: &str, length: usize) -> Result<Bytes, CorruptRow> {
     let body = match encoding {
         "zstd" if length > LARGEST_BODY => return Err(CorruptRow::Body),
@@ -85,12 +80,10 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Packs a delivery for the claim with `nonce`. The rows expire at `purge_at`.
     pub fn pack(incoming: &Incoming, nonce: &Nonce, purge_at: Timestamp) -> Self {
         Self::with_body(incoming, StoredBody::new(&incoming.body), nonce, purge_at)
     }
 
-    /// Packs a delivery whose body is already encoded.
     pub(crate) fn with_body(incoming: &Incoming, stored: StoredBody, nonce: &Nonce, purge_at: Timestamp) -> Self {
         let purge_at = purge_at.as_secs_rounded_up();
         let mut row = Row::new()
@@ -144,14 +137,12 @@ impl Envelope {
         self
     }
 
-    /// Records the trace that the delivery's run continues.
     #[must_use]
     pub(crate) fn traced(mut self, trace: Trace) -> Self {
         trace.put(&mut self.row);
         self
     }
 
-    /// Records that the delivery was deferred and is appended at `now`.
     #[must_use]
     pub(crate) fn deferred_until(mut self, now: Timestamp) -> Self {
         self.row.set(a::APPENDED_AT, now.as_millis());
@@ -171,7 +162,7 @@ impl Envelope {
         &self.parts
     }
 
-    /// Returns the delivery row without its key.
+    /// Returns the delivery row without its key attributes.
     pub fn row(&self) -> &Row {
         &self.row
     }
@@ -180,7 +171,7 @@ impl Envelope {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutPart {
     pub key: Key,
-    /// The part's row without its key.
+    /// The part's row without its key attributes.
     pub row: Row,
 }
 
@@ -277,8 +268,8 @@ impl Unpacked {
         })
     }
 
-    /// Returns the delivery whose body is not decoded yet. Its other fields are enough to decide
-    /// whether its handler starts.
+    /// Returns the delivery with an undecoded body. The delivery's other fields are enough to
+    /// decide whether its handler starts.
     pub fn head(&self) -> &Delivery {
         &self.delivery
     }
@@ -288,7 +279,7 @@ impl Unpacked {
         self.body_bytes
     }
 
-    /// Decodes the body, given the rows of its parts in any order.
+    /// Decodes the body, given the rows of the body's parts in any order.
     pub fn complete(mut self, parts: &[Row]) -> Result<Delivery, CorruptRow> {
         if let Some(expected) = &self.delivery.parts {
             let mut parts: Vec<(&str, &Bytes)> =
@@ -305,9 +296,9 @@ impl Unpacked {
     }
 }
 
-/// Returns the row of a parked delivery: a copy of its delivery row, with the error. `run_before`
-/// is the token of the delivery's run before a rewind. `until` is the end of the row's retention;
-/// `None` keeps the row forever.
+/// Returns the row of a parked delivery: a copy of its delivery row, with the error. The parameter
+/// `run_before` is the token of the delivery's run before a rewind. `until` is the end of the row's
+/// retention; `None` keeps the row forever.
 pub(crate) fn parked_copy(
     delivery_row: &Row,
     run_before: Option<FencingToken>,
@@ -351,7 +342,6 @@ mod tests {
         }
     }
 
-    /// Returns the delivery row with its key, as a read returns it.
     fn at(incoming: &Incoming, sequence: Sequence, envelope: &Envelope) -> Row {
         let key = delivery_row(&incoming.entity, sequence).to_row();
         key.into_iter().fold(envelope.row().clone(), |row, (name, value)| row.with(name, value))

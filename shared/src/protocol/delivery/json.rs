@@ -3,8 +3,8 @@
 use serde_json::error::Category;
 use serde_path_to_error::{Path, Segment};
 
-/// The reason why a body cannot be parsed. It names the field and what was expected, and quotes no
-/// value of the body.
+/// The reason why a body cannot be parsed. The message names the invalid field and the expected
+/// type, and quotes no value of the body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidBody(String);
@@ -40,7 +40,7 @@ fn described(path: &Path, error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns the kind of the value that was found, given serde's description of it.
+/// Returns the kind of a JSON value. The parameter `text` is serde's description of the value.
 fn kind(text: &str) -> &'static str {
     let kinds = [
         ("invalid type: null", "null"),

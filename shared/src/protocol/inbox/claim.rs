@@ -15,7 +15,6 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// Claims the next sequence of an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim<'a> {
     pub entity: &'a EntityKey,
@@ -26,7 +25,6 @@ pub struct Claim<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
     pub sequence: Sequence,
-    /// The row after the claim.
     pub state: EntityState,
 }
 
@@ -65,12 +63,12 @@ impl Operation for Claim<'_> {
     }
 }
 
-/// Returns whether the writer of a claim must send a wake-up. `state` is the entity's row after the
-/// claim. No wake-up is needed in these cases:
+/// Returns whether the writer of a claim must send a wake-up. The parameter `state` is the entity's
+/// row after the claim. No wake-up is needed in these cases:
 ///
 /// - A worker has a valid drain lease. It releases the lease only after it has seen the inbox
 ///   empty.
-/// - A hand-over's wake-up is on its way. It counts as lost only once it is long overdue.
+/// - A hand-over's wake-up is on its way. It counts as lost only when it is five minutes overdue.
 /// - A delivery waits for a retry, which has a wake-up of its own.
 /// - The entity is blocked or on hold. The operator who lets it continue sends a wake-up.
 ///
@@ -81,7 +79,6 @@ pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
     !(drained || state.was_handed_over(now) || state.is_retried_later(now) || state.is_stopped())
 }
 
-/// Puts a delivery at its claimed sequence.
 #[derive(Debug, Clone)]
 pub struct Put<'a> {
     pub envelope: &'a Envelope,
@@ -90,7 +87,6 @@ pub struct Put<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// The delivery is durable at its sequence.
     Stored,
     /// A worker wrote a tombstone at the sequence first. The caller must claim another sequence.
     Voided,
@@ -107,8 +103,8 @@ impl Operation for Put<'_> {
         }
     }
 
-    /// Treats a refusal as success if the row has this claim's nonce, because then an earlier try
-    /// of this write landed.
+    /// Treats a refusal as success if the row has the nonce of this claim, because then an earlier
+    /// try of this write landed.
     fn judge(&self, reply: Written) -> Result<PutOutcome, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PutOutcome::Stored,
@@ -129,9 +125,9 @@ pub struct Void<'a> {
 /// The row at the sequence after an attempt to write a tombstone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Voided {
-    /// A tombstone, written now or earlier.
+    /// The sequence has a tombstone, from this write or an earlier one.
     Void,
-    /// The row of the delivery, which has arrived after all.
+    /// The sequence has a delivery, which arrived after all. Contains the delivery's row.
     Filled(Row),
 }
 

@@ -10,16 +10,13 @@ use crate::protocol::{
     table::{Condition, Transacted, Write, Written},
 };
 
-/// The settle that a commit contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settling<'a> {
-    /// A settle that keeps the lease.
     GoesOn(Settle<'a>),
-    /// A settle that releases the lease, for use when no later delivery is known to wait.
+    /// A settle that releases the lease. It is used when no later delivery is known to wait.
     Releases(SettleAndRelease<'a>),
 }
 
-/// A settle and the handler's writes in one transaction.
 #[derive(Debug, Clone)]
 pub struct Commit<'a> {
     pub settling: Settling<'a>,
@@ -32,21 +29,17 @@ pub struct Commit<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Committed {
-    /// All writes landed. The lease continues under its next token.
     Landed(Lease),
-    /// All writes landed, the inbox is empty and the lease has ended.
     Released,
     /// Nothing was written, because a later delivery arrived or the entity was put on hold. The
     /// caller must commit again, based on this row.
     Grown(EntityState),
-    /// A condition of the handler's own writes did not hold; nothing was written.
+    /// A condition of the handler's own writes did not hold, and nothing was written.
     Refused,
-    /// The lease was lost, so this holder must stop.
     Lost,
 }
 
 impl Commit<'_> {
-    /// Returns the writes of the transaction.
     pub fn all(&self) -> Vec<Write> {
         let settle = match &self.settling {
             Settling::GoesOn(settle) if self.is_on_hold => settle.write(),
@@ -59,13 +52,9 @@ impl Commit<'_> {
         std::iter::once(settle).chain(self.writes.iter().cloned()).collect()
     }
 
-    /// Interprets the store's reply to the transaction. For ten minutes, DynamoDB recognises an
-    /// earlier try that landed by its client request token. After that, the judge of the settle
+    /// Interprets the store's reply to the transaction. For ten minutes, the client request token
+    /// lets DynamoDB recognise an earlier try that landed. After that time, the judge of the settle
     /// recognises the earlier try.
-    ///
-    /// # Errors
-    ///
-    /// The entity's row cannot be parsed.
     pub fn judge(&self, answer: Transacted) -> Result<Committed, CorruptRow> {
         let refused = match answer {
             Transacted::Landed => None,

@@ -1,5 +1,5 @@
-//! Operations around failed handler starts: record a start, count a failure, block an entity, and
-//! let it continue.
+//! Operations around failed handler starts: recording a start, counting a failure, and blocking and
+//! unblocking the entity.
 
 use crate::{
     protocol::{
@@ -17,18 +17,16 @@ use crate::{
 
 /// Records that the handler of the delivery at `head + 1` starts next.
 ///
-/// A worker records the start if an earlier lease holder vanished with this delivery. The record
-/// tells whether this holder vanishes during the handler or before it.
+/// A worker records the start if an earlier lease holder vanished with this delivery. If this
+/// holder vanishes too, the record tells whether it vanished during the handler or before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkStart<'a> {
     pub lease: &'a Lease,
     pub sequence: Sequence,
 }
 
-/// The outcome of recording a handler start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marked {
-    /// The start is recorded. The caller may run the handler.
     Marked,
     /// The lease was lost. The caller must not start the handler.
     Lost,
@@ -54,8 +52,8 @@ impl Operation for MarkStart<'_> {
 }
 
 /// Records a failed handler start of the delivery at `head + 1`, and ends the lease. The delivery
-/// is retried later or blocks the entity. For a retry, the caller has already sent a wake-up that
-/// carries the lease's token.
+/// is retried later, or it blocks the entity. For a retry, the caller has already sent a wake-up
+/// that carries the lease's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fail<'a> {
     pub lease: &'a Lease,
@@ -67,21 +65,18 @@ pub struct Fail<'a> {
     /// Set if an earlier lease holder vanished with the delivery. This holder did not vanish, so
     /// the count of vanished holders restarts.
     pub suspected: bool,
-    /// The last sequence of a group that failed; deliveries up to there start one at a time. If
-    /// equal to `head`, `attempts` belong to the latest waiting delivery instead of the next one.
+    /// The last sequence of a failed group. Deliveries up to this sequence start one at a time. If
+    /// the value equals `head`, `attempts` belong to the latest waiting delivery instead of the
+    /// next one.
     pub one_by_one: Option<Sequence>,
     /// The time of the retry; `None` blocks the entity.
     pub retry_at: Option<Timestamp>,
-    /// The reason of the failure, shown to operators.
     pub error: &'a str,
 }
 
-/// The outcome of recording a failed start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failed {
-    /// The failure is recorded and the lease has ended.
     Counted,
-    /// The lease was lost, so this holder must stop.
     Lost,
 }
 
@@ -113,9 +108,9 @@ impl Operation for Fail<'_> {
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// Treats a refusal as success if the entity is free under this token, with these attempts and
-    /// retries. No other write under the token ends the lease in this way, so an earlier try of
-    /// this write landed.
+    /// Treats a refusal as success if the entity is free and its row has the lease's token, these
+    /// attempts and these retries. No other write with the token ends the lease in this way, so an
+    /// earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,
@@ -150,8 +145,8 @@ impl Operation for Block<'_> {
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// Treats a refusal as success if the entity is free under this token and blocked for this
-    /// reason, because then an earlier try of this write landed.
+    /// Treats a refusal as success if the entity is free, has the lease's token and is blocked for
+    /// this reason, because then an earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,
@@ -175,10 +170,9 @@ pub struct Unblock<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unblocked {
-    /// The entity is no longer blocked.
     Unblocked(EntityState),
-    /// The entity is not blocked, or not under the token that was seen. `None` if the entity has no
-    /// row.
+    /// The entity is not blocked, or its token is not the one that was seen. `None` if the entity
+    /// has no row.
     NotBlocked(Option<EntityState>),
 }
 
@@ -215,15 +209,13 @@ impl Operation for Unblock<'_> {
 /// The caller must send a wake-up afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryNow<'a> {
-    /// The row that shows the wait. The write demands the row's token and time, so a write that
-    /// lands late cannot shorten a later wait.
+    /// The row that shows the wait. The write demands the row's token and retry time, so a late
+    /// write cannot shorten a later wait.
     pub seen: &'a EntityState,
 }
 
-/// The outcome of ending a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Retrying {
-    /// The delivery no longer waits.
     Now(EntityState),
     /// The row no longer shows the wait that was seen. `None` if the entity has no row.
     Changed(Option<EntityState>),
@@ -247,8 +239,8 @@ impl Operation for RetryNow<'_> {
         }
     }
 
-    /// Treats a refusal as success if the row has the same token and no wait. Another operator's
-    /// retry leaves the same row and is as good.
+    /// Treats a refusal as success if the row has the token that was seen and no retry time.
+    /// Another operator's retry leaves the same row, and is as good.
     fn judge(&self, reply: Written) -> Result<Retrying, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Retrying::Now(updated_state(row)?),

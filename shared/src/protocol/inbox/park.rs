@@ -8,7 +8,6 @@ use crate::protocol::{
     table::{Action, Condition, Row, Write, Written},
 };
 
-/// Stores a parked copy of a delivery.
 #[derive(Debug, Clone)]
 pub struct Park<'a> {
     pub entity: &'a EntityKey,
@@ -29,7 +28,7 @@ impl Operation for Park<'_> {
     }
 
     /// Treats every reply as success: after a refusal, the copy exists already. An earlier try of
-    /// this write stored it, or an earlier holder that vanished before it settled.
+    /// this write stored the copy, or an earlier holder stored it and vanished before the settle.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Spills a receipt: gives it a row of its own before it leaves the entity's row.
+//! Spills receipts: writes them to rows of their own before they leave the entity's row.
 
 use crate::{
     protocol::{
@@ -22,8 +22,8 @@ pub struct Spill<'a> {
 }
 
 impl<'a> Spill<'a> {
-    /// Creates the write for a receipt of `entity`. The receipt's row may be deleted at `purge_at`.
-    /// Returns `None` for a receipt that needs no row of its own.
+    /// Creates the write for a receipt of `entity`. Returns `None` for the receipt of a repeat or a
+    /// tombstone, which needs no row of its own.
     pub fn of(entity: &'a EntityKey, receipt: &'a Receipt, purge_at: Timestamp) -> Option<Self> {
         receipt.spills().map(|_| Self { entity, receipt, purge_at })
     }

@@ -32,7 +32,6 @@ pub struct Rewind<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewound {
-    /// The inbox is rewound and the lease continues. Contains the entity's new row.
     Rewound(EntityState),
     /// The lease was lost. Either nothing was changed, or another holder has already continued from
     /// the rewound `head`.
@@ -61,8 +60,8 @@ impl Operation for Rewind<'_> {
         self.lease.update(Condition::All(vec![self.lease.mine(), as_seen]), changes)
     }
 
-    /// Treats a refusal as success if the holder still has the lease and `head` is just before
-    /// `from`, because then an earlier try of this write landed.
+    /// Treats a refusal as success if the holder still has the lease and `head` is just before the
+    /// sequence `from`, because then an earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<Rewound, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Rewound::Rewound(updated_state(row)?),

@@ -20,24 +20,24 @@ use crate::{
 /// The decision about the delivery at `head + 1` and the rest of its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The first sequence that is decided.
+    /// The first decided sequence.
     pub first: Sequence,
     /// The receipts that the row has after the settle. The last ones are those of the decided
     /// sequences.
     pub recent: Recent,
     /// The receipts that leave the row. A receipt that must be kept already has a row of its own.
     pub dropped: Vec<Receipt>,
-    /// The newest applied event times, including the time of this delivery's event.
+    /// The newest applied event times after the settle.
     pub newest_event_time: EventTimes,
-    /// A lower bound for the times of all claims after the decided sequences. `None` leaves the
+    /// A lower bound for the claim times of all sequences after the decided ones. `None` leaves the
     /// row's value unchanged.
     pub pending_since: Option<Timestamp>,
     /// The earliest time of the next handler start, if the source has a rate limit.
     pub not_before: Option<Timestamp>,
-    /// Set if later deliveries may be handled in groups again.
+    /// Set if deliveries after the decided ones may start in groups again.
     pub ends_one_by_one: bool,
-    /// The retries with which the next delivery begins. If this delivery was given up because its
-    /// destination was unavailable, its wait counts for the next delivery too, up to that
+    /// The retries with which the next delivery begins. If this delivery is given up because its
+    /// destination was unavailable, its wait counts for the next delivery too, up to the next
     /// delivery's age.
     pub carried: Retries,
 }
@@ -49,23 +49,20 @@ pub struct Settle<'a> {
     pub lease: &'a Lease,
     pub decision: &'a Decision,
     pub now: Timestamp,
-    /// The length of the lease from now on.
+    /// The length of the lease, counted from `now`.
     pub length: Duration,
     /// Set if the holder will next send a wake-up and release the lease. Workers that wait for the
-    /// lease then look again at once, instead of when the lease would expire.
+    /// lease then look again at once. Otherwise they would wait until the lease expires.
     pub hands_over: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
-    /// The delivery is settled. The lease continues under its next token.
     Settled(Lease, EntityState),
-    /// The lease was lost, so this holder must stop.
     Lost,
 }
 
 impl Decision {
-    /// Returns the receipts of the decided sequences, oldest first.
     pub fn receipts(&self) -> impl DoubleEndedIterator<Item = &Receipt> {
         self.recent.iter().filter(|receipt| receipt.sequence >= self.first)
     }
@@ -79,7 +76,7 @@ impl Decision {
         self.receipts().count()
     }
 
-    /// Returns the decision with all receipts kept in the row, for use if a receipt could not be
+    /// Returns the decision with all receipts kept in the row. It is used if a receipt could not be
     /// spilled. Until receipts are spilled again, each write of the row may cost another write
     /// unit.
     #[must_use]
@@ -91,7 +88,7 @@ impl Decision {
         self.dropped.iter().any(|receipt| receipt.spills().is_some())
     }
 
-    /// Returns the changes of a settle that carries no waits over to the next delivery.
+    /// Returns the changes of a settle after which the next delivery inherits no waits.
     pub(super) fn changes(&self, token: FencingToken) -> Vec<Change> {
         let mut changes = self.changes_but_retries(token);
         changes.extend([a::RETRIES, a::LAST_ERROR].map(Change::remove));
@@ -126,8 +123,6 @@ impl Decision {
 }
 
 impl Settle<'_> {
-    /// Returns whether `state` shows that the holder has the lease and that the sequence is not
-    /// settled.
     pub(super) fn is_due(&self, state: &EntityState) -> bool {
         self.lease.is_mine(state) && state.head == self.decision.first.previous()
     }
@@ -186,7 +181,7 @@ impl Operation for Settle<'_> {
         self.lease.update(self.lease.mine_before(self.decision.first), changes)
     }
 
-    /// Treats a refusal as success if the row has this holder, and `head` at the last decided
+    /// Treats a refusal as success if the row has this holder and `head` is the last decided
     /// sequence, because then an earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<Settled, CorruptRow> {
         Ok(match reply {
@@ -204,25 +199,23 @@ impl Operation for Settle<'_> {
     }
 }
 
-/// Settles the delivery at `head + 1`, together with its group, and releases the lease. Refused if
-/// a later delivery waits.
+/// Settles the delivery at `head + 1`, together with its group, and releases the lease. The write's
+/// condition fails if a later delivery waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettleAndRelease<'a> {
     pub lease: &'a Lease,
     pub decision: &'a Decision,
-    /// The earliest time to delete the idle row. `None` means never, as while the entity is on
-    /// hold.
+    /// The earliest time to delete the idle row. `None` means never, for example while the entity
+    /// is on hold.
     pub purge_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettledAndReleased {
-    /// The delivery is settled, the inbox is empty and the lease has ended.
     Released,
     /// Nothing was written, because later deliveries wait, or because the entity was put on hold
     /// and its row must stay. The caller must settle without a release.
     Grown(EntityState),
-    /// The lease was lost, so this holder must stop.
     Lost,
 }
 
@@ -243,10 +236,10 @@ impl Operation for SettleAndRelease<'_> {
     /// Treats a refusal as success if the entity is free under the next token and this delivery is
     /// settled, because then an earlier try of this write landed.
     ///
-    /// The token alone does not prove that. A release by force, or a take-over that was released,
-    /// leaves the same token with the delivery unsettled. If the lease was acquired again after the
-    /// earlier try, the token is greater still. The outcome is then `Lost`, although the delivery
-    /// is settled.
+    /// The token alone does not prove that the try landed. A release by force, or a take-over that
+    /// was released, leaves the same token with the delivery unsettled. If the lease was acquired
+    /// again after the earlier try, the token is greater still. The outcome is then `Lost`,
+    /// although the delivery is settled.
     fn judge(&self, reply: Written) -> Result<SettledAndReleased, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => SettledAndReleased::Released,

@@ -21,18 +21,16 @@ pub struct Skip<'a> {
     /// The entity's row, as read under the lease.
     pub seen: &'a EntityState,
     pub now: Timestamp,
-    /// The earliest time to delete the row, if the entity becomes idle. `None` means never, as
-    /// while the entity is on hold.
+    /// The earliest time to delete the row, if the entity becomes idle. `None` means never, for
+    /// example while the entity is on hold.
     pub purge_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skipped {
-    /// The delivery is settled and the lease has ended.
     Skipped,
     /// The row has changed and nothing was written. The caller must skip again, based on this row.
     Changed(EntityState),
-    /// The lease was lost, so this holder must stop.
     Lost,
 }
 
@@ -68,8 +66,9 @@ impl Operation for Skip<'_> {
         self.lease.update(Condition::All(conditions), changes)
     }
 
-    /// Treats a refusal as success if the row has a receipt for this sequence under this token. The
-    /// receipt proves that an earlier try of this write landed, whatever has happened since.
+    /// Treats a refusal as success if the row has a receipt for the skipped sequence with the
+    /// lease's token. The receipt proves that an earlier try of this write landed, whatever has
+    /// happened since.
     fn judge(&self, reply: Written) -> Result<Skipped, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Skipped::Skipped,

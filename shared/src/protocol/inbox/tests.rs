@@ -26,7 +26,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// Returns the decision that the next delivery was applied.
 fn decision(state: &EntityState, lease: &Lease) -> Decision {
     Decision {
         first: state.next(),

@@ -20,38 +20,34 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// A request for the lease of an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquire {
     pub entity: EntityKey,
     pub kind: LeaseKind,
     /// A new nonce for this acquire call, which identifies the holder. The id of the caller's
-    /// request is not enough, because the same request may come twice.
+    /// request would not be enough, because the same request may arrive twice.
     pub holder: Nonce,
-    /// The description of the holder, shown to operators.
     pub info: HolderInfo,
     pub now: Timestamp,
     /// The length of the lease, at most [`LONGEST_LEASE`].
     pub length: Duration,
 }
 
-/// The outcome of a request for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acquired {
     /// The lease is granted. Contains the entity's new row.
     Granted(Lease, EntityState),
-    /// Another holder has the lease, or let it expire without a release. The caller can wait, or
-    /// take an expired lease over with [`TakeOver`].
+    /// The row shows another holder, whose lease may have expired. The caller can wait, or take
+    /// over an expired lease with [`TakeOver`].
     Held(EntityState),
-    /// The inbox is empty, so there is nothing to drain.
     Empty,
-    /// The lease is free, but is not granted yet. The caller can acquire it at `until`. That is the
-    /// current time if a take-over found the lease released.
+    /// The lease is free, but is not granted yet. The caller can acquire the lease at `until`. If a
+    /// take-over found the lease released, `until` is the current time.
     Waiting {
         /// The end of the wait, by the clock of the process that set it.
         until: Timestamp,
-        /// The token in the wake-up that the last holder sent for the end of the wait, if it sent
-        /// one.
+        /// The token in the wake-up that the last holder sent for the end of the wait, if the last
+        /// holder sent one.
         awaited: Option<FencingToken>,
     },
     /// The entity is blocked or on hold. No drain is granted until an operator lets the entity
@@ -98,7 +94,6 @@ impl Acquire {
     }
 }
 
-/// Returns the reason why a free entity must not be drained now, or `None` if it may be drained.
 fn refusal(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     if state.is_empty() {
         return Some(Acquired::Empty);
@@ -111,8 +106,8 @@ fn refusal(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     (until > now).then_some(Acquired::Waiting { until, awaited })
 }
 
-/// Returns the end of the deliveries' turn, during which only drains are granted. `None` outside a
-/// turn. A time too far ahead comes from a wrong clock, and counts as passed.
+/// Returns the end of the waiting deliveries' turn, during which only drains are granted. `None`
+/// outside a turn. An end too far ahead comes from a wrong clock, and counts as passed.
 pub fn deliveries_turn(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
     state.turn_until.filter(|until| *until > now && *until <= now + LONGEST_LEASE)
 }
@@ -150,7 +145,6 @@ impl Operation for Acquire {
     }
 }
 
-/// A request to take over an expired lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakeOver {
     pub request: Acquire,
@@ -161,7 +155,7 @@ pub struct TakeOver {
 impl TakeOver {
     /// Returns the changes that count a vanished drain against the delivery at `head + 1`. If the
     /// drain had recorded a handler start, the changes count an attempt. Otherwise the delivery
-    /// becomes a suspect, because the drain may have vanished before the start.
+    /// becomes a suspect, because the drain may have vanished before the handler started.
     fn charge(&self) -> Vec<Change> {
         let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
         // A holder that marked the hand-over did not vanish: it could not send its wake-up.
@@ -232,7 +226,6 @@ mod tests {
         crate::protocol::fixtures::held(kind, claims).2
     }
 
-    /// Returns the row after another holder took over the expired lease.
     fn taken_over(row: &Row, kind: LeaseKind) -> Row {
         after(&TakeOver { request: request(kind, 11, NOW + LENGTH), seen: state(row) }, row)
     }

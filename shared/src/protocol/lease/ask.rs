@@ -28,17 +28,14 @@ pub struct RequestYield<'a> {
 /// The longest time for which drains yield to an exclusive waiter.
 pub const LONGEST_YIELD: Duration = Duration::from_secs(10);
 
-/// The farthest that a valid `yield_until` is ahead. A time further ahead comes from a wrong clock,
-/// and counts as passed.
+/// The longest time from now to a valid `yield_until`. A later time comes from a wrong clock, and
+/// counts as passed.
 const FARTHEST_YIELD: Duration = LONGEST_YIELD.saturating_add(CLOCKS_APART);
 
-/// Returns the time until which drains yield to an exclusive waiter, or `None` if no request to
-/// yield is in force.
 pub fn yields_until(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
     state.yield_until.filter(|until| *until > now && *until <= now + FARTHEST_YIELD)
 }
 
-/// Returns the condition that no request to yield is in force.
 pub(super) fn no_yield(now: Timestamp) -> Condition {
     passed(a::YIELD_UNTIL, now, FARTHEST_YIELD)
 }

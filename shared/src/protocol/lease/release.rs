@@ -14,17 +14,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// The outcome of a write that ends a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// The lease has ended. Contains the entity's new row.
     Ended(EntityState),
-    /// The lease was already lost.
     Lost,
 }
 
-/// Judges the reply to a release. Treats a refusal as success if the entity is free and still has
-/// the holder's token, because then an earlier try of this write landed.
+/// Treats a refusal as success if the entity is free and its row has the lease's token, because
+/// then an earlier try of this write landed.
 fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
     Ok(match reply {
         Written::Landed(row) => Ended::Ended(updated_state(row)?),
@@ -35,23 +32,20 @@ fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
     })
 }
 
-/// Ends a lease on an empty inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseEmpty<'a> {
     pub lease: &'a Lease,
-    /// The earliest time to delete the idle row. `None` means never, as while the entity is on
-    /// hold.
+    /// The earliest time to delete the idle row. `None` means never, for example while the entity
+    /// is on hold.
     pub purge_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Released {
-    /// The lease has ended and the inbox is empty.
     Released,
     /// The lease continues, because the inbox is not empty, or because the entity was put on hold
     /// and its row must stay.
     Grown(EntityState),
-    /// The lease was already lost.
     Lost,
 }
 
@@ -67,8 +61,8 @@ impl Operation for ReleaseEmpty<'_> {
         self.lease.update(Condition::All([self.lease.mine(), is_empty].into_iter().chain(may_go).collect()), changes)
     }
 
-    /// Treats a refusal as success if the entity is free under this token, because then an earlier
-    /// try of this write landed.
+    /// Treats a refusal as success if the entity is free and its row has the lease's token, because
+    /// then an earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<Released, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Released::Released,
@@ -81,8 +75,8 @@ impl Operation for ReleaseEmpty<'_> {
     }
 }
 
-/// Ends a lease, whether or not deliveries wait. If they do, an exclusive holder must send a
-/// wake-up afterwards.
+/// Ends a lease, whether or not deliveries wait. If deliveries wait, an exclusive holder must send
+/// a wake-up afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Release<'a> {
     pub lease: &'a Lease,
@@ -124,8 +118,8 @@ impl Operation for MarkHandOver<'_> {
 /// Ends a drain's lease while deliveries wait. The drain has already sent a wake-up with the
 /// lease's token. Until the next grant, only that wake-up counts.
 ///
-/// Claims see in the row that the wake-up is on its way, and send none of their own. Such wake-ups
-/// would only find the entity leased and be requeued until the inbox is empty.
+/// Claims see the hand-over in the row and send no wake-ups of their own. Such wake-ups would only
+/// find the entity leased, and would be requeued until the inbox is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver<'a> {
     pub lease: &'a Lease,
@@ -161,8 +155,8 @@ pub struct YieldToDeliveries<'a> {
     pub now: Timestamp,
 }
 
-/// The time for which only drains are granted after an exclusive holder let waiting deliveries take
-/// their turn. It is about the time that a worker needs to start.
+/// The time for which only drains are granted after an exclusive holder has yielded to waiting
+/// deliveries. A worker needs about this time to start.
 pub const LONGEST_TURN: Duration = Duration::from_secs(2);
 
 impl Operation for YieldToDeliveries<'_> {

@@ -23,7 +23,6 @@ pub struct Renew<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewed {
-    /// The holder still has the lease.
     Renewed(EntityState),
     /// The lease was lost. The holder must write nothing more.
     Lost,
@@ -39,8 +38,8 @@ impl Operation for Renew<'_> {
         self.lease.update(condition, vec![Change::set(a::EXPIRES_AT, until)])
     }
 
-    /// Treats a refusal as success if the holder still has the lease. Then an earlier try, or a
-    /// renewal by a faster clock, has already extended the lease as far.
+    /// Treats a refusal as success if the holder still has the lease. In that case, an earlier try
+    /// or a renewal by a faster clock has already extended the lease at least as far.
     fn judge(&self, reply: Written) -> Result<Renewed, CorruptRow> {
         let state = match reply {
             Written::Landed(row) | Written::Refused(row) => state_of(row)?,

@@ -1,4 +1,4 @@
-//! The operations log. An operator's action is recorded before it is done, and its outcome
+//! The operations log. An operator's action is recorded before it starts, and its outcome
 //! afterwards.
 
 use crate::{
@@ -12,7 +12,6 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// An operation that an operator can perform on an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     Hold,
@@ -28,7 +27,6 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Returns the name of the command, which is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hold => "hold",
@@ -53,7 +51,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// The most bytes that are stored of the operator's name, and of the reason.
+    /// The most bytes that are stored of the operator's name and of the reason, each.
     pub const MAX_BYTES: usize = 500;
 
     pub fn new(by: &str, why: &str) -> Self {
@@ -67,13 +65,13 @@ pub struct OperatorAction {
     pub entity: EntityKey,
     /// A new nonce, which contains the time at which the action began.
     pub nonce: Nonce,
-    /// The command's name. Another version of the command may have written it.
+    /// The command's name. The field is a text, because another version of the command may have
+    /// written it.
     pub verb: String,
-    /// The sequence of the delivery that the action concerns, if any.
     pub sequence: Option<Sequence>,
     pub reason: Reason,
-    /// The outcome of the action. With `None`, the outcome was not recorded, but the action may be
-    /// done.
+    /// The outcome of the action. `None` if no outcome was recorded; the action may have taken
+    /// effect nevertheless.
     pub ended: Option<String>,
 }
 
@@ -83,8 +81,6 @@ impl OperatorAction {
         self.nonce.drawn_at()
     }
 
-    /// Parses a row of the inbox table. Returns `None` for a row that is no entry of the operations
-    /// log.
     pub fn parse(row: &Row) -> Result<Option<Self>, CorruptRow> {
         let Some(nonce) = crate::protocol::keys::action_nonce(row) else { return Ok(None) };
         crate::protocol::format::check_format(row)?;
@@ -100,7 +96,7 @@ impl OperatorAction {
     }
 }
 
-/// Records an operator's action in the operations log, before the action is done.
+/// Records an operator's action in the operations log, before the action starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogAction<'a> {
     pub action: &'a OperatorAction,

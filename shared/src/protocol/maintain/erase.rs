@@ -1,5 +1,5 @@
-//! Erases an entity: deletes rows of its inbox as they were read, and removes everything but
-//! `head`, `tail` and `token` from the entity's row.
+//! Erases an entity: deletes the rows of its inbox, and removes everything but `head`, `tail` and
+//! `token` from the entity's row.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
 
 /// The time from an erased row's greatest number to the row's deletion. The numbers are also times
 /// in milliseconds. A row created after the deletion starts at the current time. So its numbers are
-/// greater than the old ones, unless the clock of its creator is behind by as much.
+/// greater than the old ones, unless its creator's clock is behind by more than this time.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// Removes everything but `head`, `tail` and `token` from the row of a free entity with an empty
@@ -30,12 +30,10 @@ pub struct Forget<'a> {
     pub purge_at: Option<Timestamp>,
 }
 
-/// The outcome of erasing an entity's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forgotten {
     /// Only `head`, `tail` and `token` are left in the row.
     Numbers,
-    /// The entity has no row.
     Gone,
     /// Nothing was changed, because a delivery arrived, or the entity was leased, put on hold or
     /// rewound.
@@ -44,8 +42,8 @@ pub enum Forgotten {
 
 impl<'a> Forget<'a> {
     /// Creates the erasure of an entity's row. The row may be deleted a day after `now`, or a day
-    /// after its greatest number if that is later. The numbers are also times, by clocks that may
-    /// be ahead.
+    /// after its greatest number if that is later. The row's numbers are also times, by clocks that
+    /// may be ahead.
     pub fn of(seen: &'a EntityState, now: Timestamp) -> Self {
         let newest = Timestamp::from_millis(now.as_millis().max(seen.tail.0).max(seen.token.0));
         Self { seen, purge_at: (!seen.entity.is_kept_forever()).then_some(newest + NUMBERS_STAY) }
@@ -85,7 +83,7 @@ impl Operation for Forget<'_> {
 }
 
 /// Deletes a delivery, a parked delivery, a receipt or an entry of the operations log. If another
-/// row has replaced it, that row stays.
+/// row has replaced it under the same key, the other row stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remove {
     key: Key,
@@ -95,7 +93,7 @@ pub struct Remove {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
     Gone,
-    /// Another row has replaced it and stays.
+    /// Another row with the same key has replaced the row, and stays.
     Another,
 }
 

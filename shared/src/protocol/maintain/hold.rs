@@ -20,12 +20,11 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BeginHold<'a> {
     pub entity: &'a EntityKey,
-    /// The entity's last hold, as read. It is not in force.
+    /// The entity's latest hold, as last read. That hold has ended, or there was none.
     pub seen: Hold,
     pub now: Timestamp,
 }
 
-/// The outcome of beginning or ending a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldChanged {
     Done(EntityState),

@@ -1,8 +1,7 @@
 //! The sweep's position, stored in one row.
 //!
-//! The segments of the table take turns in a circle, so the next segment is always the one that was
-//! swept longest ago. A turn is due a minute after the previous one. Late turns, and those that
-//! took longer than a minute, are caught up at once.
+//! The sweep scans the segments of the table in a circle, one segment in each turn. A turn is due a
+//! minute after the previous turn. Overdue turns follow each other at once.
 
 use std::time::Duration;
 
@@ -22,14 +21,14 @@ pub const SEGMENTS: u32 = 60;
 /// The time from one turn of the sweep to the next.
 pub const TURN: Duration = Duration::from_secs(60);
 
-/// The most time that the sweep catches up. After an outage of days, the sweep passes over the
-/// table once, instead of once for each hour.
+/// The longest delay that the sweep makes up for. After an outage of days, the sweep passes over
+/// the table once, instead of once for each hour.
 const MOST_LATE: Duration = Duration::from_secs(TURN.as_secs() * SEGMENTS as u64);
 
 /// A turn of the sweep, in which it scans one segment of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepTurn {
-    /// The number of the turn, counted from 0 since the first sweep ever.
+    /// The number of the turn, counted from 0 since the first sweep of the table.
     pub number: u64,
     /// The key of the entity after which the scan continues; `None` at the segment's beginning.
     pub after: Option<String>,
@@ -38,7 +37,6 @@ pub struct SweepTurn {
 }
 
 impl SweepTurn {
-    /// Returns the first turn ever, which is due at `tick`.
     pub fn first(tick: Timestamp) -> Self {
         Self { number: 0, after: None, due: tick }
     }
@@ -55,7 +53,7 @@ impl SweepTurn {
         self.after.as_deref().map(entity_row_named)
     }
 
-    /// Returns the turn after this one, which ended at `tick`.
+    /// Returns the next turn. The parameter `tick` is the tick in which this turn ended.
     #[must_use]
     pub fn finished(&self, tick: Timestamp) -> Self {
         let earliest = Timestamp::from_millis(tick.as_millis().saturating_sub(MOST_LATE.as_millis() as u64));
@@ -86,7 +84,7 @@ impl Position {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvancePosition<'a> {
-    /// The position that the finished sweep started from; `None` if there was none.
+    /// The position that the sweep last read or stored; `None` if no position is stored yet.
     pub seen: Option<&'a Position>,
     pub to: &'a Position,
 }
@@ -124,8 +122,8 @@ impl Operation for AdvancePosition<'_> {
         }
     }
 
-    /// Treats a refusal as success if the row has the new nonce, because then an earlier try of
-    /// this write landed.
+    /// Treats a refusal as success if the row has the nonce of the position `to`, because then an
+    /// earlier try of this write landed.
     fn judge(&self, reply: Written) -> Result<PositionAdvanced, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PositionAdvanced::Advanced,
@@ -141,7 +139,6 @@ mod tests {
 
     const TICK: Timestamp = Timestamp::from_secs(1_767_225_600);
 
-    /// Finishes all turns that are due at `tick` and returns their number.
     fn turns(turn: &mut SweepTurn, tick: Timestamp) -> u32 {
         let mut turns = 0;
         while turn.is_due(tick) {

@@ -22,8 +22,8 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// The distance of a row's new numbers from all numbers that were given out. It exceeds the
-/// difference of synchronised clocks.
+/// The least distance between a row's new numbers and all numbers that were given out. It exceeds
+/// the difference of synchronised clocks.
 const MARGIN: Duration = Duration::from_secs(3_600);
 
 /// The clock skew that is allowed for. A claim dated later than the backup by more than this was
@@ -31,7 +31,7 @@ const MARGIN: Duration = Duration::from_secs(3_600);
 const CLOCKS_APART: Duration = Duration::from_secs(5 * 60);
 
 /// The time from an advanced row's numbers to the row's deletion. The numbers are also times in
-/// milliseconds. An erased row stays as long.
+/// milliseconds. An erased row is kept for the same time.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// The last result that a restored job shows, because its runs since the backup are unknown.
@@ -45,22 +45,20 @@ pub struct RestoreRecord {
     /// The time of the backup.
     pub as_of: Timestamp,
     pub begun: Timestamp,
-    /// The time at which the restore had finished every row; `None` before.
+    /// The time at which the restore had finished every row; `None` before that time.
     pub ended: Option<Timestamp>,
-    /// The findings of the runs so far, for the operator's report.
+    /// The findings of the restore's runs so far, for the operator's report.
     pub found: Option<String>,
 }
 
-/// The next step of a requested restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextRestore {
-    /// Begin the restore: the tables record none since the backup.
+    /// Begin the restore, because the tables record no restore since the backup.
     Begin,
-    /// Continue the restore under the same nonce.
+    /// Continue the recorded restore under its nonce.
     GoOn(RestoreRecord),
-    /// Do nothing: the restore has ended.
     Done(RestoreRecord),
-    /// Refuse: the tables record a restore to another time.
+    /// Refuse, because the tables record a restore to another time.
     Another(RestoreRecord),
 }
 
@@ -77,7 +75,6 @@ impl RestoreRecord {
         })
     }
 
-    /// Returns the next step of a restore to `as_of`, given the restore that the tables record.
     pub fn next(seen: Option<Self>, as_of: Timestamp) -> NextRestore {
         match seen {
             None => NextRestore::Begin,
@@ -89,13 +86,12 @@ impl RestoreRecord {
         }
     }
 
-    /// Returns the description of the holder of leases that this restore takes by force.
     fn holder_info(&self) -> HolderInfo {
         HolderInfo::new(&format!("restore {}", self.nonce))
     }
 
     /// Returns whether this restore has advanced the row's numbers and no sequence was claimed
-    /// since.
+    /// afterwards.
     fn has_advanced(&self, state: &EntityState) -> bool {
         state.last_claim.as_ref() == Some(&self.nonce)
     }
@@ -147,7 +143,6 @@ fn claimed_at(state: &EntityState) -> Option<Timestamp> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeginRestore<'a> {
-    /// The restore that the tables record.
     pub seen: Option<&'a RestoreRecord>,
     pub restoring: &'a RestoreRecord,
 }
@@ -191,7 +186,7 @@ impl Operation for BeginRestore<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordFindings<'a> {
     pub restoring: &'a RestoreRecord,
-    /// The findings of all runs so far.
+    /// The findings of all runs of the restore so far.
     pub found: &'a str,
 }
 
@@ -237,7 +232,7 @@ impl Operation for EndRestore<'_> {
 }
 
 /// Takes the lease of an entity by force, to park the entity's waiting deliveries. The lease's
-/// token exceeds all that were given out. The tail moves to the last filled sequence.
+/// token exceeds all tokens that were given out. The tail moves to the last filled sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForceAcquire<'a> {
     pub restoring: &'a RestoreRecord,
@@ -245,7 +240,6 @@ pub struct ForceAcquire<'a> {
     /// The last sequence that has a delivery. It may exceed the row's tail, because the backup of
     /// the inbox table may be a moment later than the backup of the row.
     pub last: Sequence,
-    /// A new nonce for this call.
     pub holder: &'a Nonce,
     pub now: Timestamp,
     pub length: Duration,
@@ -253,9 +247,7 @@ pub struct ForceAcquire<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForceAcquired {
-    /// An exclusive lease is granted. Contains the entity's new row.
     Granted(Lease, EntityState),
-    /// The row has changed since it was read.
     Changed,
 }
 
@@ -325,7 +317,6 @@ pub struct AdvanceNumbers<'a> {
     pub restoring: &'a RestoreRecord,
     /// The entity's row as last read, with an empty inbox.
     pub seen: &'a EntityState,
-    /// The job, if the row is a job's.
     pub job: Option<&'a JobState>,
     pub now: Timestamp,
     pub retention: Duration,
@@ -333,9 +324,7 @@ pub struct AdvanceNumbers<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NumbersAdvanced {
-    /// The numbers are advanced. Contains the entity's new row.
     Advanced(EntityState),
-    /// The row has changed since it was read.
     Changed,
 }
 
@@ -414,8 +403,8 @@ impl Operation for AdvanceNumbers<'_> {
     }
 
     /// Treats a refusal as success if the row has this restore's nonce, because then an earlier try
-    /// of this write landed. An earlier try that was followed by a claim is not recognised. The
-    /// caller notices that when it reads the row again.
+    /// of this write landed. If a claim followed the earlier try, the try is not recognised. The
+    /// caller notices the earlier try when it reads the row again.
     fn judge(&self, reply: Written) -> Result<NumbersAdvanced, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => NumbersAdvanced::Advanced(updated_state(row)?),

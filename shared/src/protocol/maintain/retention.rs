@@ -1,4 +1,4 @@
-//! Changes the end of a row's retention. It is extended while a delivery waits, extended or removed
+//! Changes the end of a row's retention. The end is moved while a delivery waits, moved or removed
 //! when the delivery is parked, and set again if another worker settled the delivery differently.
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Extends a row's retention, but never shortens it and never creates a row. A row that is kept
-/// forever stays so, because an operator may have parked its delivery in the meantime.
+/// forever stays so, because its delivery may have been parked in the meantime.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExtendRetention {
     /// The row of a delivery or of a part of its body.
@@ -64,7 +64,7 @@ impl Operation for KeepForever {
 }
 
 /// Sets the end of retention of a part that was kept forever for a parked delivery. Never creates a
-/// row, and never changes an end that is set.
+/// row, and never changes an end that is already set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpireAgain {
     pub part: Key,

@@ -18,16 +18,14 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefineJob<'a> {
     pub entity: &'a EntityKey,
-    /// The stored definition: the schedule, and whether the job is on.
     pub definition: &'a str,
-    /// The job's row as last read, if there was one.
     pub seen: Option<&'a JobState>,
     pub from: Timestamp,
     pub now: Timestamp,
 }
 
 impl Operation for DefineJob<'_> {
-    /// The job's row as it is now; `None` if it was deleted.
+    /// The job's current row; `None` if the row was deleted.
     type Outcome = Option<JobState>;
 
     fn write(&self) -> Write {

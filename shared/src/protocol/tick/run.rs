@@ -29,7 +29,6 @@ pub enum RecordPolicy {
     AtStart,
 }
 
-/// Starts a tick of a free job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartTick {
     /// The request for an exclusive lease.
@@ -42,13 +41,11 @@ pub struct StartTick {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
-    /// The lease is granted, and the caller must run the tick.
     Granted(Lease, JobState),
-    /// Another scheduler holds the job.
     Held(JobState),
-    /// The tick is already recorded, so it must not run.
     Recorded(JobState),
-    /// The job has become free in the meantime. The caller must decide again, based on this row.
+    /// The job has become free since its row was read. The caller must decide again, based on this
+    /// row.
     Free(Option<JobState>),
 }
 
@@ -66,8 +63,6 @@ impl StartTick {
         changes
     }
 
-    /// Extends the write of a lease by `conditions`, and by the changes that record the start of
-    /// the tick.
     fn extended(&self, write: Write, conditions: Vec<Condition>) -> Write {
         let mut all = vec![write.condition];
         all.extend(conditions);
@@ -130,7 +125,6 @@ impl Operation for TakeOverTick {
     }
 }
 
-/// Records a tick and ends its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompleteTick<'a> {
     pub lease: &'a Lease,
@@ -141,7 +135,6 @@ pub struct CompleteTick<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Completed {
     Recorded(JobState),
-    /// The lease was lost, so this run must write nothing more.
     Lost,
 }
 
@@ -159,9 +152,9 @@ impl Operation for CompleteTick<'_> {
         self.lease.update(self.lease.mine(), changes)
     }
 
-    /// Treats a refusal as success if the job is free under this token and this tick is recorded,
-    /// because then an earlier try of this write landed. A release by force and a give-up leave a
-    /// greater token.
+    /// Treats a refusal as success if the job is free, its row has the lease's token and this tick
+    /// is recorded, because then an earlier try of this write landed. A release by force and a
+    /// give-up leave a greater token.
     fn judge(&self, reply: Written) -> Result<Completed, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Completed::Recorded(job_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))?),

@@ -18,14 +18,12 @@ fn restoring() -> RestoreRecord {
     RestoreRecord { nonce: nonce(1), as_of: T, begun: T + 3 * HOUR, ended: None, found: None }
 }
 
-/// Returns the row of an entity with one claimed sequence.
 fn claimed(at: Timestamp) -> Row {
     let entity = EntityKey::parse("shop/order/1").unwrap();
     let claim = Claim { entity: &entity, nonce: &Nonce::from_parts(at, 7), now: at };
     evaluate(&claim.write(), None).unwrap().unwrap()
 }
 
-/// Returns the row of an entity with one settled sequence.
 fn empty(at: Timestamp) -> Row {
     let row = claimed(at);
     let tail = row.number(a::TAIL).unwrap();
@@ -40,7 +38,6 @@ fn advance<'a>(restoring: &'a RestoreRecord, seen: &'a EntityState) -> AdvanceNu
     AdvanceNumbers { restoring, seen, job: None, now: restoring.begun, retention: HOUR }
 }
 
-/// Returns the row after a first try, and the reply to a second one.
 fn twice(write: &Write, row: Option<&Row>) -> (Row, Written) {
     let landed = evaluate(write, row).expect("it lands").expect("a row");
     let again = match evaluate(write, Some(&landed)) {
