@@ -35,7 +35,6 @@ fn trace(env: &Env) {
     traces::begin(&|name| Environment.value(name), env);
 }
 
-/// Runs one invocation, so that its log lines carry its request id.
 async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: impl Future<Output = T>) -> T {
     log.begin(&context.request_id);
     traces::invoked(context.deadline);
@@ -44,8 +43,8 @@ async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: imp
     answer
 }
 
-/// Runs a function. Sends the traces of each invocation after its answer, before the function
-/// requests the next event.
+/// Runs a function, and sends the traces of each invocation. Traces are sent after the answer and before
+/// the request for the next event, so that the sender of a webhook does not wait for the collector.
 async fn traced<S>(runtime: lambda_runtime::Runtime<S>) -> Result<(), Error>
 where
     S: lambda_runtime::tower::Service<lambda_runtime::LambdaInvocation, Response = (), Error = Error>,

@@ -23,9 +23,8 @@ pub use log::JsonLog;
 pub use metric::{Metric, NAMESPACE, Scope};
 pub use plain::Log;
 
-/// A receiver of the events that the functions report.
 pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
-    /// Receives an event. It must return quickly, because the work waits for it.
+    /// Receives an event. An implementation must return quickly, because the work waits for it.
     fn observe(&self, event: &Event<'_>);
 }
 
@@ -49,20 +48,20 @@ impl Observer for std::sync::Arc<dyn Observer> {
     }
 }
 
-/// Logs the error that keeps a function from starting or continuing. An error that `main`
-/// returns is printed, but not as JSON, so filters of the log do not match it.
+/// Logs the error that keeps a function from starting or continuing. The runtime would print the error
+/// too, but not as JSON, so filters of the log would not match it.
 pub fn ended<T, E: std::fmt::Display>(ended: Result<T, E>) -> Result<T, E> {
     ended.inspect_err(|error| tracing::error!(reason = %error, "cannot start"))
 }
 
-/// Parses a log level. Returns `INFO` if the text names none. The most detailed level is
-/// `DEBUG`: below it, the AWS clients log requests and replies, which hold webhooks' bodies.
+/// Parses a log level. An invalid text means `INFO`. A level below `DEBUG` is raised to `DEBUG`, because
+/// at `TRACE` the AWS clients log requests and replies, which hold webhooks' bodies.
 pub fn log_level(text: Option<&str>) -> LevelFilter {
     text.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO).min(LevelFilter::DEBUG)
 }
 
-/// Starts writing `tracing`'s events to standard output as JSON lines, from the level in
-/// `AWS_LAMBDA_LOG_LEVEL` on.
+/// Starts to write `tracing`'s events to standard output as JSON lines. The variable
+/// `AWS_LAMBDA_LOG_LEVEL` gives the lowest level that is written.
 pub fn init_log() {
     // The default panic hook prints the panic's text, which may quote a body.
     std::panic::set_hook(Box::new(|panic| {

@@ -1,4 +1,4 @@
-//! TLS with rustls and ring, and the certificate authorities to trust.
+//! TLS with rustls and ring, and the certificate authorities that connections trust.
 
 #[cfg(test)]
 pub(crate) mod endpoint;
@@ -12,9 +12,9 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-/// The root certificates of Amazon Trust Services. They sign every AWS endpoint outside China
-/// and the isolated partitions (<https://www.amazontrust.com/repository/>). They are in DER,
-/// because decoding PEM would take longer than using them.
+/// The root certificates of Amazon Trust Services. They sign the certificates of every AWS endpoint
+/// outside China and the isolated partitions (<https://www.amazontrust.com/repository/>). The files are
+/// in DER, because decoding PEM would take longer than using the certificates.
 const AMAZON: [&[u8]; 5] = [
     include_bytes!("tls/amazon/amazon-root-ca-1.der"),
     include_bytes!("tls/amazon/amazon-root-ca-2.der"),
@@ -26,8 +26,8 @@ const AMAZON: [&[u8]; 5] = [
 #[derive(Debug, Clone)]
 pub struct Roots {
     store: RootCertStore,
-    /// Creates the TLS configuration. It is a function pointer, so that a program contains
-    /// only the variants it uses.
+    /// Creates the TLS configuration. A function pointer lets the linker leave out variants that a program
+    /// does not use.
     trusting: fn(RootCertStore) -> ClientConfig,
 }
 
@@ -44,15 +44,15 @@ impl Roots {
         Self::of(roots)
     }
 
-    /// Returns Amazon's authorities. The operating system's authorities are used for
-    /// certificates of other issuers, with a warning.
+    /// Returns Amazon's authorities. A connection also trusts the operating system's authorities, but loads
+    /// them, with a warning, only for a certificate of another issuer.
     #[cfg(feature = "aws")]
     pub fn amazon_or_machine() -> Self {
         Self { trusting: |first| fallback::trusting(first, || Self::machine().store), ..Self::amazon() }
     }
 
-    /// Returns Amazon's authorities and the operating system's. The latter are often more than
-    /// a hundred, and loading them takes longer than the rest of a start.
+    /// Returns Amazon's authorities and the operating system's. The operating system often has more than a
+    /// hundred, and loading them takes longer than the rest of a start.
     #[cfg(feature = "aws")]
     pub fn machine() -> Self {
         let mut roots = Self::amazon();
@@ -62,28 +62,19 @@ impl Roots {
         roots
     }
 
-    /// Returns Mozilla's authorities, which are compiled in.
     #[cfg(any(feature = "forward", feature = "ingest", feature = "otel"))]
     pub fn mozilla() -> Self {
         Self::of(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
     }
 
-    /// Returns the authorities in `pem`.
-    ///
-    /// # Errors
-    ///
-    /// `pem` contains no certificate, or an unusable one.
+    /// Returns the authorities in `pem`. The error says that `pem` contains no certificate or an unusable one.
     pub fn in_pem(pem: &[u8]) -> Result<Self, String> {
         let mut roots = Self::of(RootCertStore::empty());
         roots.add(pem)?;
         Ok(roots)
     }
 
-    /// Adds the authorities in `pem` to the trusted ones.
-    ///
-    /// # Errors
-    ///
-    /// `pem` contains no certificate, or an unusable one.
+    /// Adds the authorities in `pem`. The error says that `pem` contains no certificate or an unusable one.
     pub fn add(&mut self, pem: &[u8]) -> Result<(), String> {
         let mut found = 0;
         for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -94,12 +85,10 @@ impl Roots {
         if found == 0 { Err("holds no certificate".into()) } else { Ok(()) }
     }
 
-    /// Returns the authorities, for verifying certificates outside of TLS connections.
     pub(crate) fn store(&self) -> &RootCertStore {
         &self.store
     }
 
-    /// Returns a TLS configuration that trusts these authorities.
     pub fn trusted(self) -> ClientConfig {
         (self.trusting)(self.store)
     }

@@ -47,6 +47,6 @@ pub enum Written {
     Refused,
     /// Another holder has the lease, so the decision was not written.
     Lost,
-    /// The store's reply was lost, so the write may have landed.
+    /// The store's reply was lost, so the write may have happened.
     InDoubt,
 }

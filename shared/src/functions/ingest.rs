@@ -1,9 +1,9 @@
-//! The ingest function. It verifies a webhook, finds its entity, appends it to the inbox,
-//! wakes a worker and answers.
+//! The ingest function, which verifies a webhook, finds its entity, appends it to the inbox, wakes a
+//! worker and answers.
 //!
 //! A delivery that is answered 200 is durable in its inbox, unless its source ignores its
-//! topic. One that is answered 202 is durable in the queue. A webhook that fails verification
-//! is answered 4xx, or 503 if it cannot be verified now, and is not stored. A verified webhook
+//! topic. A delivery that is answered 202 is durable in the queue. A webhook that fails verification
+//! is answered 4xx, or 503 if it cannot be verified at the moment, and is not stored. A verified webhook
 //! is never refused for its content.
 
 mod http;
@@ -40,41 +40,41 @@ pub struct Ingest {
     env: Env,
 }
 
-/// The longest time to an answer, besides the time to fetch a key ([`keys::PATIENCE`]). The
-/// most impatient senders give up after five seconds.
+/// The longest time from a request to its answer, without the time to fetch a key
+/// ([`keys::PATIENCE`]). The senders with the shortest timeout give up after five seconds.
 const ANSWER: Duration = Duration::from_millis(2500);
 
-/// The decision about a request, under one version of the sources document.
+/// The decision about a request, according to one version of the sources document.
 enum Judged {
-    /// Append the delivery. The text is the answer's body that some senders require.
+    /// Append the delivery. The text is the body of the answer, for senders that require one.
     Delivery(Box<Incoming>, Option<&'static str>),
-    /// Answer the delivery without storing it, because its source ignores its topic. The text
-    /// is the answer's body that some senders require.
+    /// Answer the delivery without storing it, because its source ignores its topic. The text is the body
+    /// of the answer, for senders that require one.
     Ignored(Box<Incoming>, Option<&'static str>),
-    /// Give this answer. The request is valid, but carries no delivery.
+    /// Give this answer to a valid request that carries no delivery.
     Answer(Response),
-    /// Refuse the request, whatever a newer sources document says.
+    /// Refuse the request. A newer sources document could not change that.
     Refused(Refused),
-    /// Refuse the request, unless a newer sources document accepts it. Its sources, secrets or
-    /// providers may have changed.
+    /// Refuse the request if the newest sources document refuses it as well. Its sources, secrets or
+    /// providers may differ.
     Unless(Refused),
 }
 
 struct Refused {
     refusal: Refusal,
-    /// The reason, as a sentence for the log.
+    /// A sentence for the log.
     reason: String,
     response: Response,
 }
 
 impl Refused {
-    /// Creates a refusal. The reason is logged, and is also the answer to the sender.
+    /// Creates a refusal whose reason is logged and also answered.
     fn with_status(refusal: Refusal, status_code: u16, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::refused(status_code, reason) }
     }
 
-    /// Creates a refusal for an unknown source. The logged reason quotes the name if it is a
-    /// valid source name, and adds the nearest configured name.
+    /// Creates a refusal for an unknown source. The logged reason contains `name` only if `name` is a valid
+    /// source name.
     fn unknown(name: Option<&str>, sources: &Sources) -> Self {
         let name = name.filter(|name| SourceName::parse(name).is_ok());
         let reason = name.map_or("the URL names no source".to_owned(), |name| {
@@ -86,7 +86,7 @@ impl Refused {
         Self { refusal: Refusal::UnknownSource, reason, response }
     }
 
-    /// Creates a refusal that asks the sender to try again.
+    /// Creates a refusal that asks the sender to send the webhook again.
     fn retry_later(refusal: Refusal, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::unavailable(reason) }
     }
@@ -156,8 +156,8 @@ impl Ingest {
         refused.response
     }
 
-    /// Reads the newest sources document. If it differs from `known`, judges the refused
-    /// request again under it.
+    /// Reads the newest sources document, and decides about a refused request again if that document is not
+    /// `known`.
     async fn judge_by_newest(
         &self,
         known: &Arc<Sources>,
@@ -187,8 +187,8 @@ impl Ingest {
         Err(self.refuse(&current, request, refused))
     }
 
-    /// Judges a request. Moves `answer_by` by the time spent on fetching keys, so that the
-    /// store keeps all of its time.
+    /// Decides about a request. Moves the deadline `answer_by` by the time that fetching keys takes, so that
+    /// the store keeps all of its time.
     async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
         if !sources.origin().admits(request.headers.get(ORIGIN_HEADER).map(String::as_str)) {
             return Judged::Unless(Refused::with_status(Refusal::PastOrigin, 403, "send webhooks to the proxy's URL"));
@@ -255,7 +255,7 @@ impl Ingest {
     }
 }
 
-/// Runs the function in Lambda.
+/// Runs the ingest function in Lambda.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The scheduler function. Invoked once a minute, it runs the jobs' ticks that are due. The
-//! sweep is one of the jobs.
+//! The scheduler function, which is invoked once a minute and runs the ticks that are due. The sweep is
+//! one of its jobs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,6 @@ use crate::{
 use lambda_runtime::Error;
 use serde::{Deserialize, Serialize};
 
-/// The event that EventBridge sends for a schedule.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 pub struct ScheduledEvent {
     /// The scheduled time, in RFC 3339.
@@ -27,7 +26,7 @@ pub struct ScheduledEvent {
 }
 
 impl ScheduledEvent {
-    /// Returns the scheduled time, if the event has a valid one.
+    /// Returns the scheduled time, or `None` if the event has no valid one.
     pub fn scheduled(&self) -> Option<Timestamp> {
         let time = humantime::parse_rfc3339(&self.time).ok()?;
         let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
@@ -35,18 +34,17 @@ impl ScheduledEvent {
     }
 }
 
-/// The name of the sweep's job, which every scheduler has.
 pub const SWEEP: &str = "sweep";
 
-/// The longest sweep of one tick. The sweep must end before the next tick, whatever its last
-/// request waits for.
+/// The longest run of the sweep in one tick. The run must end before the next tick, even if the last
+/// request gets no answer.
 pub const SWEEP_TIME: Duration = Duration::from_secs(50);
 
-/// The function time that is kept for storing the sweep's position.
+/// The part of the function's time that is kept for storing the sweep's position.
 const TIME_TO_END: Duration = Duration::from_secs(5);
 
-/// Creates the job that sweeps each minute. A later tick sweeps what a missed or short one
-/// left out.
+/// Creates the job that sweeps each minute. A tick continues where the previous one stopped, so a
+/// missed tick is made up for later.
 pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
     let sweep = move |context: Context| {
         let (sweeper, observer) = (sweeper.clone(), observer.clone());
@@ -73,16 +71,11 @@ pub struct Settings {
     pub function_time: Duration,
     pub sweep_rows: u64,
     pub switch: Switch,
-    /// The name of this process as a lease's holder, for people.
+    /// The name of this process as the holder of a lease, which operators see.
     pub info: HolderInfo,
 }
 
 impl Settings {
-    /// Reads the settings from environment variables.
-    ///
-    /// # Errors
-    ///
-    /// The error names the invalid variable.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Ok(Self {
             function_time: scheduler_time(variables)?,
@@ -94,11 +87,6 @@ impl Settings {
 }
 
 impl Scheduler {
-    /// Creates the function with `jobs` and the sweep.
-    ///
-    /// # Errors
-    ///
-    /// The error names the first invalid job.
     pub fn new(
         store: Store,
         sweeper: Sweeper,
@@ -117,8 +105,8 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// The store could not be reached for at least one job. Calling it again with the same
-    /// event runs the ticks that are left. Or the event's time is far in the future.
+    /// The store could not be reached for at least one job. Calling this function with the same event
+    /// again runs the remaining ticks. Or the event's time is far in the future.
     pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.env.now());
         let time = deadline.since(self.env.now());
@@ -130,7 +118,7 @@ impl Scheduler {
     }
 }
 
-/// Runs the function in Lambda with `jobs`.
+/// Runs the scheduler function in Lambda with `jobs`.
 ///
 /// # Errors
 ///
@@ -139,7 +127,7 @@ pub fn run(jobs: Jobs) -> Result<(), Error> {
     run_with(|_| Ok(jobs))
 }
 
-/// Runs the function in Lambda with the jobs that `make` creates from the connected
+/// Runs the scheduler function in Lambda with the jobs that `make` creates from the connected
 /// deployment. See [`run`].
 ///
 /// # Errors

@@ -1,6 +1,7 @@
-//! The worker function. It receives a batch of wake-ups, drains the inboxes of their orders in
-//! parallel, and returns the messages that SQS is to deliver again. All wake-ups of one order
-//! are one job. The same batches contain deferred deliveries, which the worker appends.
+//! The worker function, which drains the inboxes of the orders in a batch of wake-ups, in parallel.
+//!
+//! All wake-ups of one order are one job. The batch also contains deferred deliveries, which the
+//! worker appends. The answer tells SQS which messages to deliver again.
 
 pub mod batch;
 mod deferred;
@@ -57,22 +58,19 @@ impl Worker {
         Self { drainer, queue, env }
     }
 
-    /// Handles a batch of messages until `deadline`. Returns the messages that SQS is to
-    /// deliver again.
     pub async fn process(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
         self.drainer.sources().beside(self.drain(event, deadline)).await
     }
 
-    /// Starts no more handlers. Waiting deliveries are handed over to other workers, and no
-    /// attempt is counted.
+    /// Starts no more handlers. Waiting deliveries are handed over to other workers, and no attempt is
+    /// counted.
     pub fn close(&self) {
         self.drainer.threads().close();
     }
 
-    /// Returns whether this process should end before the next batch, so that a fresh one
-    /// replaces it. It should if it was closed, or if abandoned handlers block too many of its
-    /// threads. Until the process ends, it hands over every delivery without counting an
-    /// attempt.
+    /// Returns whether this process should end before the next batch, so that Lambda starts another one.
+    /// The reason is a call of [`close`](Self::close), or abandoned handlers that block too many threads.
+    /// Until the process ends, it hands over every delivery without counting an attempt.
     pub async fn is_spent(&self) -> bool {
         let threads = self.drainer.threads();
         if threads.are_closed() {
@@ -139,20 +137,16 @@ impl Worker {
     }
 }
 
-/// The time left to answer before Lambda stops the function and SQS delivers the whole batch
-/// again.
+/// The part of an invocation that is kept for the answer. Without an answer in time, Lambda stops the
+/// function, and SQS delivers the whole batch again.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 #[error("handlers block too many threads for good")]
 struct ThreadsExhausted;
 
-/// Checks that `handler` answers to the handler name of every source. It must also take
-/// several deliveries at once if the source asks for groups.
-///
-/// # Errors
-///
-/// The message names the first source that the handler does not fit.
+/// Checks that `handler` accepts the handler name of every source, and can take several deliveries at
+/// once where a source has `deliver = { up_to = … }`. The error names the first source that does not fit.
 pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), String> {
     for source in sources.iter() {
         let (source, name) = (&source, &source.handler);
@@ -170,10 +164,10 @@ pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), S
     Ok(())
 }
 
-/// Runs the function in Lambda with `handler`.
+/// Runs the worker function in Lambda with `handler`.
 ///
 /// Returns without an error if handlers have blocked too many threads for good. `main` should
-/// then return, so that Lambda starts a fresh process.
+/// then return, so that Lambda starts another process.
 ///
 /// # Errors
 ///
@@ -182,7 +176,7 @@ pub fn run(handler: impl Handler) -> Result<(), Error> {
     run_with(|_| Ok(handler))
 }
 
-/// The connected parts of a worker, from which [`run_with`] lets you create the handler.
+/// The connected parts of a worker, from which [`run_with`] lets you create a handler.
 #[derive(Debug)]
 pub struct Setup {
     deployment: Deployment,
@@ -193,12 +187,12 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Returns the deployment that this worker is connected to.
+    /// Returns the deployment, to which this worker is connected.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
-    /// Returns the built-in handlers `log`, `forward` and `invoke`. [`Handlers::with`] adds
+    /// Returns the built-in handlers `log`, `forward` and `invoke`. Call [`Handlers::with`] to add
     /// your own.
     ///
     /// # Errors
@@ -213,7 +207,7 @@ impl Setup {
     }
 }
 
-/// Runs the function in Lambda with the handler that `make` creates. See [`run`].
+/// Runs the worker function in Lambda with the handler that `make` creates. See [`run`].
 ///
 /// # Errors
 ///
@@ -278,8 +272,7 @@ mod tests {
         protocol::delivery::Delivery,
     };
 
-    /// A handler with the names `one` and `many`, which takes several deliveries at once only
-    /// as `many`.
+    /// A handler with the names `one` and `many`. Only `many` takes several deliveries at once.
     struct Either;
 
     impl Handler for Either {

@@ -1,9 +1,9 @@
-//! Renders a log line: a JSON object that can hold metrics.
+//! Renders a log line as a JSON object that can hold metrics.
 //!
 //! Metrics are in CloudWatch's embedded metric format
 //! (<https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>).
-//! The object's other members are for people. With detailed metrics, CloudWatch counts each
-//! metric twice, overall and by source and outcome. Otherwise it counts only the metrics that
+//! The object's other members are for operators. With detailed metrics, CloudWatch counts each
+//! metric twice, in total and by source and outcome. Otherwise it counts only the metrics that
 //! an alarm uses, once each ([`Scope`]).
 
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use tracing::Level;
 use super::metric::{Dimensions, Metric, Scope};
 use crate::{protocol::format::visible, time::Timestamp};
 
-/// The choice of metrics that CloudWatch counts, and their namespace.
+/// Which metrics CloudWatch counts, and in which namespace.
 #[derive(Debug)]
 pub(super) struct Counting {
     pub(super) namespace: String,
@@ -26,7 +26,6 @@ impl Counting {
     }
 }
 
-/// A log line under construction.
 #[derive(Debug)]
 pub(super) struct Json(String);
 
@@ -67,7 +66,7 @@ impl Json {
         let _ = write!(self.0, "{value}");
     }
 
-    /// Adds the metrics to the line, and declares those that CloudWatch counts.
+    /// Adds all metrics as values, and declares those that CloudWatch counts.
     pub(super) fn metrics(
         &mut self,
         counting: &Counting,

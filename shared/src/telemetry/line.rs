@@ -16,7 +16,6 @@ use crate::protocol::{
 };
 use crate::time::Timestamp;
 
-/// The content of a log line, before it is rendered.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     pub(super) level: Level,
@@ -29,8 +28,8 @@ pub(super) struct Line<'a> {
 
 pub(super) const MEASURED: &str = "measured";
 
-/// The name of the source in lines about requests that name no configured source. No source
-/// can have this name.
+/// The source's name in lines about requests that name no configured source. The parentheses keep it
+/// apart from real names.
 const NO_SOURCE: &str = "(none)";
 
 #[derive(Debug)]
@@ -39,14 +38,14 @@ pub(super) enum Field<'a> {
     Number(u64),
 }
 
-/// The choice of measurements that a line reports.
+/// Which measurements a line reports.
 #[derive(Debug)]
 pub(super) enum Measures<'a> {
-    /// The line reports only its own event's measurements.
+    /// The line reports only the measurements of its own event.
     Own,
-    /// The line reports its own event's measurements, and the entity's pending ones.
+    /// The line also reports the entity's measurements that no line has reported yet.
     WithThoseOf(&'a EntityKey),
-    /// The line is not written. Its measurements wait for the entity's next line.
+    /// No line is written. The measurements wait for the entity's next line.
     WithTheNextOf(&'a EntityKey),
 }
 
@@ -54,8 +53,8 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the level of a line about a requeued wake-up. It is DEBUG for frequent reasons,
-/// which other lines report as well.
+/// Returns the level of a line about a requeued wake-up. Frequent reasons have DEBUG, because other lines
+/// report them as well.
 fn level_of(reason: RequeueReason) -> Level {
     use RequeueReason::{BreakerOpen, Drained, Paused, Retry};
     if matches!(reason, Drained | Retry | BreakerOpen | Paused) { Level::DEBUG } else { Level::INFO }
@@ -112,12 +111,11 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// Creates a line for measurements that no other line reported.
+    /// Creates a line for measurements that no other line has reported.
     pub(super) fn measured_besides(metrics: Vec<(Metric, u64)>) -> Self {
         Self { metrics, ..Self::new(Level::INFO, MEASURED) }
     }
 
-    /// Creates a line about `count` refusals of one kind.
     pub(super) fn of_refusals(source: Option<&'a str>, refusal: Refusal, count: u64) -> Self {
         // Anybody can invent a source's name or open the URL in a browser, so these are no
         // warnings.

@@ -1,8 +1,8 @@
-//! The functions' log: a line for each event, with its metrics.
+//! The functions' log, which has a line for each event, with its metrics.
 //!
-//! A delivery that succeeds has two lines, accepted and settled. Measurements that are taken
-//! in between, such as its lag, go into the line that reports it settled. Metrics do not
-//! depend on the log's level: a line below the level holds only its metrics.
+//! A delivery that succeeds has two lines, accepted and settled. A measurement that is taken between
+//! them, such as the delivery's lag, goes into the line `settled`. Metrics do not depend on the log's
+//! level: a line below the level holds only its metrics.
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +41,7 @@ struct State {
     refusals: Refusals,
 }
 
-/// An entity's measurements in the current invocation.
+/// Measurements of one entity that no line has reported yet.
 #[derive(Default)]
 struct EntityMetrics {
     /// The monotonic time at which a delivery of this entity was last settled.
@@ -50,8 +50,8 @@ struct EntityMetrics {
 }
 
 impl JsonLog {
-    /// Creates a log on standard output that writes events from `level` on. Its metrics are in
-    /// `namespace`, or else in [`NAMESPACE`].
+    /// Creates a log on standard output. Events below `level` are not written. Without a `namespace`, the
+    /// metrics use [`NAMESPACE`].
     pub fn new(level: LevelFilter, namespace: Option<String>, env: Env) -> Self {
         let log = Self::to(std::io::stdout(), level, env);
         match namespace {
@@ -75,32 +75,30 @@ impl JsonLog {
         }
     }
 
-    /// Replaces the metrics' namespace. The namespace is written into a JSON string without
-    /// escaping.
+    /// Replaces the metrics' namespace. The text must not need escaping in a JSON string.
     #[must_use]
     pub fn measuring(mut self, namespace: impl Into<String>) -> Self {
         self.counting.namespace = namespace.into();
         self
     }
 
-    /// Sets the metrics that the log counts. With `detailed`, these are all metrics, overall
-    /// and by source and outcome; otherwise only those that alarms use.
+    /// Chooses the metrics that CloudWatch counts: all of them, or only those that alarms use.
     #[must_use]
     pub fn detailed(mut self, detailed: bool) -> Self {
         self.counting.detailed = detailed;
         self
     }
 
-    /// Begins the invocation with the id `request`. First writes what is left of the previous
-    /// invocation's measurements.
+    /// Begins the invocation with the id `request`. If measurements of the previous invocation are left,
+    /// they are written first.
     pub fn begin(&self, request: &str) {
         self.end();
         self.report_overdue();
         self.state().request = request.to_owned();
     }
 
-    /// Reports refusals that no line has reported for too long. The lines name no request,
-    /// because the refusals belong to several.
+    /// Reports refusals that have been counted for too long. The lines name no request, because the refusals
+    /// belong to several requests.
     fn report_overdue(&self) {
         let overdue = {
             let mut state = self.state();
@@ -112,7 +110,7 @@ impl JsonLog {
         }
     }
 
-    /// Ends the invocation. Writes the measurements that no line has reported.
+    /// Ends the invocation, and writes the measurements that no line has reported.
     pub fn end(&self) {
         let entities = std::mem::take(&mut self.state().entities);
         let mut left: Vec<_> = entities.into_values().flat_map(|one| one.metrics).collect();
@@ -164,13 +162,12 @@ impl JsonLog {
         self.state.lock().expect("no one panics while holding this")
     }
 
-    /// Keeps a measurement for the next line about the entity.
     fn measure(&self, entity: &EntityKey, metric: Metric, value: u64) {
         self.state().entities.entry(entity.clone()).or_default().metrics.push((metric, value));
     }
 
-    /// Adds the entity's pending measurements to `own`. A line has room for one value of each
-    /// metric, so the values of a group's other deliveries wait for their own lines.
+    /// Adds the entity's pending measurements to `own`. A line has room for one value of each metric, so the
+    /// values of other deliveries of a group wait for the next lines.
     fn measured(&self, entity: &EntityKey, own: Vec<(Metric, u64)>) -> Vec<(Metric, u64)> {
         let mut metrics = own;
         if let Some(entities) = self.state().entities.get_mut(entity) {
@@ -183,8 +180,7 @@ impl JsonLog {
         metrics
     }
 
-    /// Returns the line, or `None` for a refusal that is only counted. A later line reports
-    /// the count.
+    /// Returns the line, or `None` for a refusal that is only counted. A later line reports the count.
     fn sampled<'a>(&self, event: &Event<'_>, line: Line<'a>) -> Option<Line<'a>> {
         match *event {
             Event::Accepted { incoming, .. } | Event::Deferred { incoming, .. } | Event::Ignored { incoming } => {

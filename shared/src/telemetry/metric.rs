@@ -1,18 +1,18 @@
 //! The metrics that the functions count, and their dimensions.
 
-/// The default metrics namespace. Each deployment in an account should have its own.
+/// The default namespace of the metrics in CloudWatch. Each deployment in an account should have its own.
 pub const NAMESPACE: &str = "WebhookSerializer";
 
 /// The dimensions under which a metric is counted. CloudWatch bills 30 cents a month for each
 /// combination of metric and dimensions. The first ten of an account are free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Counted once overall, for an alarm.
+    /// The metric is counted in total, for an alarm.
     Overall,
-    /// Counted for each source, for an alarm on each source.
+    /// The metric is counted for each source, for an alarm on each source.
     BySource,
-    /// Counted overall, and by source and outcome, but only with detailed metrics. Otherwise
-    /// the value is only a field of the log line, for people.
+    /// The metric is counted in total, and by source and outcome, but only with detailed metrics. Without
+    /// them, the value is only a field of the log line.
     Detailed,
 }
 
@@ -24,8 +24,8 @@ macro_rules! metrics {
         impl Metric {
             pub const ALL: &'static [Metric] = &[$(Metric::$name,)*];
 
-            /// Returns the metric's name in CloudWatch. The name ends in the unit, except for
-            /// counts. A separate field for the unit would be a tenth of each line.
+            /// Returns the metric's name in CloudWatch. The name ends in the unit, except for counts. A separate
+            /// field for the unit would be a tenth of each line.
             pub fn name(self) -> &'static str {
                 match self { $(Metric::$name => stringify!($name),)* }
             }
@@ -38,60 +38,50 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Verified deliveries that were answered 2xx. A refused request of a configured source
-    /// counts as zero. So a maximum of zero means that all requests of the source were
-    /// refused.
+    /// Verified deliveries that were answered 2xx. A refused request of a configured source counts as zero.
+    /// So a maximum of zero means that all requests of the source were refused.
     Accepted: BySource,
-    /// Deliveries that were deferred to the queue. The metric exists only while the store is
-    /// down, so it costs nothing otherwise.
+    /// Deliveries that were deferred to the queue. The metric exists only while the store is down, so
+    /// CloudWatch bills nothing for it at other times.
     Deferred: Overall,
-    /// Requests that were refused.
     Refused: Overall,
-    /// The number of times that a source's consecutive refusals reached half of the number at
-    /// which its provider disables the endpoint.
+    /// The number of times that the consecutive refusals of a source reached half of its provider's limit.
+    /// At the limit, the provider disables the endpoint.
     RefusedInARow: Overall,
-    /// Deliveries that were applied.
     Delivered: Detailed,
-    /// Deliveries that were recognised as repeats.
     Repeated: Detailed,
-    /// Deliveries that were parked.
     Parked: Overall,
-    /// Deliveries whose topic their source ignores.
+    /// Deliveries that were not stored, because their source ignores their topic.
     Ignored: Detailed,
-    /// Orders that were blocked.
     Blocked: Overall,
-    /// Failed attempts that will be retried.
+    /// Failed attempts after which the delivery is tried again.
     Retries: Detailed,
-    /// The number of times that a source's breaker opened.
     BreakersOpened: Detailed,
-    /// The time during which a source's destination was unavailable. It is zero in the event
-    /// at the beginning, and the whole time in the event at the end.
+    /// The time during which a source's destination was unavailable. The value is zero at the beginning, and
+    /// the whole time at the end.
     UnavailableSeconds: Detailed,
-    /// Deliveries whose event is older than an event that was applied before.
+    /// Deliveries whose event is earlier than an event that was already applied.
     Inversions: Overall,
-    /// The time from a delivery's arrival to its handler's first start.
+    /// The time from the arrival of a delivery to the first start of its handler.
     LagMs: Detailed,
     /// The run time of a handler.
     HandlerMs: Detailed,
-    /// The time from settling one delivery to starting the handler of the order's next one.
+    /// The time from settling one delivery to starting the handler of the order's next delivery.
     HandoverMs: Detailed,
     /// The time spent waiting for a lease that another holder has.
     WaitMs: Detailed,
-    /// The number of times that a lease was read while waiting for it.
+    /// The number of times that a lease was read during a wait for it.
     Polls: Detailed,
-    /// The time during which an exclusive lease was held.
+    /// The time from the grant of an exclusive lease to its release.
     HoldMs: Detailed,
-    /// Releases of an exclusive lease whose reply was lost.
+    /// Releases of an exclusive lease that got no reply.
     InDoubt: Detailed,
-    /// Leases that their holder lost.
     Lost: Detailed,
-    /// Expired leases that were taken over.
     TakenOver: Detailed,
-    /// Wake-ups that could not be sent.
     FailedWakeUps: Overall,
     /// Threads that abandoned handlers still blocked at the end of a batch.
     LostThreads: Detailed,
-    /// Ticks of jobs that failed, or that crashed for the last time.
+    /// Ticks that failed, or that crashed and are not tried again.
     JobsFailed: Overall,
     /// The number of times that the sources document was invalid or could not be read.
     SourcesNotRead: Overall,

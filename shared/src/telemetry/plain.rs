@@ -14,7 +14,7 @@ use super::{
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Log;
 
-/// Calls `tracing` with all fields that any line has, because it needs their names at compile
+/// Calls `tracing` with every field that a line can have. `tracing` needs the names of fields at compile
 /// time.
 macro_rules! event {
     ($line:ident at $level:expr) => {

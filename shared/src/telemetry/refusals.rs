@@ -1,45 +1,44 @@
-//! Counts refusals. Anybody can cause refusals, so a line for each would cost too much. The
-//! first of a kind is logged at once, and later ones together every ten seconds.
+//! Counts refusals, because anybody can cause them, and a log line for each would cost too much. The
+//! first refusal of a kind is logged at once, and later ones together every ten seconds.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::event::Refusal;
 use crate::protocol::entity::SourceName;
 
-/// The time between two lines about one kind of refusal. If the process ends, the refusals
-/// since its last line are not logged.
+/// The shortest time between two lines about the same kind of refusal. Refusals that were not yet logged
+/// are lost when the process ends.
 pub(super) const SPACING: Duration = Duration::from_secs(10);
 
-/// A kind of refusal: a configured source and a reason. The source is `None` if the request
-/// names no configured one, so a flood of invented names adds no kinds.
+/// A kind of refusal: its source and its reason. The source is `None` if the request names no configured
+/// source, so a flood of invented names adds no kinds.
 type Kind = (Option<SourceName>, Refusal);
 
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     kinds: BTreeMap<Kind, Unreported>,
-    /// The consecutive failures of each source since its last accepted delivery.
+    /// The number of consecutive failures of each source since its last accepted delivery.
     in_a_row: BTreeMap<SourceName, u32>,
 }
 
 #[derive(Debug, Default)]
 struct Unreported {
     count: u64,
-    /// The monotonic time of the last line about this kind.
+    /// The monotonic time of the last line about this kind of refusal.
     reported: Option<Duration>,
 }
 
-/// The result of counting one refusal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// The number of refusals that a line must report now. Zero if no line is due yet.
+    /// The number of refusals that a line must report at once. Zero if no line is due.
     pub(super) due: u64,
-    /// Whether this refusal reaches half of the provider's limit of consecutive failures.
+    /// Whether the consecutive failures have just reached half of the provider's limit.
     pub(super) is_near_limit: bool,
 }
 
 impl Refusals {
-    /// Counts a refusal at the monotonic time `now`. `limit` is the number of consecutive
-    /// failures at which the provider disables the endpoint.
+    /// Counts a refusal at the monotonic time `now`. The parameter `limit` is the number of consecutive
+    /// failures after which the provider disables the endpoint.
     pub(super) fn refused(
         &mut self,
         source: Option<&SourceName>,
@@ -60,12 +59,12 @@ impl Refusals {
         Counted { due, is_near_limit }
     }
 
-    /// Resets the count of the source's consecutive failures.
     pub(super) fn accepted(&mut self, source: &SourceName) {
         self.in_a_row.remove(source);
     }
 
-    /// Takes the kinds that no line has reported for too long. Returns them with their counts.
+    /// Returns the kinds of refusals that no line has reported for too long, with their counts. Each count
+    /// starts again at zero.
     pub(super) fn overdue(&mut self, now: Duration) -> Vec<(Kind, u64)> {
         let overdue = self.kinds.iter_mut().filter(|(_, unreported)| {
             unreported.count > 0 && unreported.reported.is_none_or(|reported| now >= reported + SPACING)

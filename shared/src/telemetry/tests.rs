@@ -206,8 +206,8 @@ fn log_lines_of_all_events_match_the_snapshot() {
     assert_eq!(logged.lines().count(), expected.lines().count());
 }
 
-/// An account's first ten metrics are free. Each source after the first adds one metric, and
-/// the metric `Deferred` exists only while the store is down.
+/// An account's first ten metrics are free. Each source after the first adds one metric. The metric
+/// `Deferred` exists only while the store is down.
 #[test]
 fn ten_metrics_are_counted_by_default() {
     let mut counted = std::collections::BTreeSet::new();

@@ -15,11 +15,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) enum Reply {
-    /// The endpoint sends these bytes. If they are an incomplete answer, it closes the connection.
+    /// The endpoint sends these bytes, and closes the connection if they are an incomplete answer.
     Raw(Vec<u8>),
-    /// The endpoint sends these bytes and keeps the connection.
+    /// The endpoint sends these bytes, and keeps the connection open.
     Whole(Vec<u8>),
-    /// The endpoint sends no answer and keeps the connection.
+    /// The endpoint sends nothing, and keeps the connection open.
     Never,
 }
 
@@ -83,13 +83,12 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Starts an endpoint that answers the nth request, counted from 0, with `reply(n)`.
+    /// The endpoint answers the nth request, counted from 0, with `reply(n)`.
     pub(crate) async fn start(reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::listen(None, reply).await
     }
 
-    /// Starts an endpoint with TLS that answers the nth request, counted from 0, with
-    /// `reply(n)`.
+    /// The endpoint uses TLS, and answers the nth request, counted from 0, with `reply(n)`.
     pub(crate) async fn start_tls(
         certificate: &rcgen::CertifiedKey<rcgen::KeyPair>,
         reply: impl Fn(usize) -> Reply + Send + Sync + 'static,
@@ -141,7 +140,6 @@ impl Endpoint {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
     }
 
-    /// Returns the number of connections that clients have opened.
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }

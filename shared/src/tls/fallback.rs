@@ -1,5 +1,5 @@
-//! Certificate authorities that are loaded only if the first ones did not issue a certificate.
-//! Only a company's own machines, for example, know the authority of its proxy.
+//! Certificate authorities that are loaded only if no compiled-in authority issued a certificate. For
+//! example, only the operating system of a company's machines knows the authority of its proxy.
 
 use std::{
     fmt,
@@ -16,8 +16,8 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// Returns a TLS configuration that trusts `first`. For certificates of other issuers, it
-/// trusts `others`; it loads them at the first such connection, and logs a warning.
+/// Returns a TLS configuration that trusts the authorities in `first`. At the first certificate of
+/// another issuer, the configuration loads `others`, logs a warning, and trusts them too.
 pub(super) fn trusting(
     first: RootCertStore,
     others: impl Fn() -> RootCertStore + Send + Sync + 'static,

@@ -19,7 +19,6 @@ use crate::{
     },
 };
 
-/// The trace spans of one drain. Dropping this ends those that are open.
 #[derive(Debug)]
 pub struct DrainSpans {
     drain: Context,
@@ -28,7 +27,6 @@ pub struct DrainSpans {
     has_failed: bool,
 }
 
-/// The open spans of a delivery whose handler was started.
 #[derive(Debug)]
 struct DeliverySpans {
     sequence: Sequence,
@@ -37,7 +35,7 @@ struct DeliverySpans {
     settle: Option<SettleSpan>,
 }
 
-/// The span of a decision that is being written. Its outcome is set once the write has landed.
+/// The span of a decision that is being written. The outcome is set after the write.
 #[derive(Debug)]
 struct SettleSpan {
     span: Context,
@@ -54,8 +52,8 @@ impl DrainSpans {
         Self { drain, open: Vec::new(), run: Context::new(), has_failed: false }
     }
 
-    /// Starts the spans of a handler start with `deliveries`, at least one. Stores each
-    /// delivery's run span in the delivery, so that the handler passes the trace on.
+    /// Starts the spans of a handler start with at least one delivery. Also stores each run span in its
+    /// delivery, so that the handler passes the trace on.
     pub fn starts(&mut self, handler: &str, token: FencingToken, deliveries: &mut [Delivery]) {
         self.ends();
         let run = || SpanBuilder::from_name(format!("run {handler}"));
@@ -79,12 +77,11 @@ impl DrainSpans {
         };
     }
 
-    /// Runs a future with the handler's run as current OpenTelemetry context.
+    /// Runs a future with the span of the handler's run as current OpenTelemetry context.
     pub fn within<F: Future>(&self, run: F) -> impl Future<Output = F::Output> + use<F> {
         run.with_context(self.run.clone())
     }
 
-    /// Ends the span of the handler's run. `None` means that no handler was started.
     pub fn ran(&mut self, outcome: Option<&Outcome>) {
         let (outcome, is_error) = match outcome {
             Some(Outcome::Done) => ("done", false),
@@ -134,7 +131,7 @@ impl DrainSpans {
         }
     }
 
-    /// Records a delivery as settled, whether its handler ran or not.
+    /// Records that a delivery was settled, even if no handler ran for it.
     pub fn settled(&mut self, delivery: &Delivery, settlement: Settlement) {
         let ran = self.open.iter_mut().find(|one| one.sequence == delivery.sequence());
         if let Some(settle) = ran.map(|one| &mut one.settle) {
@@ -156,7 +153,7 @@ impl DrainSpans {
         self.run.span().end();
     }
 
-    /// Starts the span of a delivery, as part of the trace stored with the delivery.
+    /// Starts the span of a delivery, in the trace that is stored with the delivery.
     fn process(&self, delivery: &Delivery) -> Context {
         let source = delivery.source();
         let mut attributes = attributes_of(source, delivery.topic(), delivery.entity(), delivery.delivery_id());

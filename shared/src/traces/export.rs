@@ -37,8 +37,8 @@ struct Tracing {
     outbox: Outbox<SpanExporter>,
 }
 
-/// Starts tracing if `variables` name a collector. If a variable is invalid, an error is logged
-/// and tracing stays off, so that deliveries are handled all the same.
+/// Starts tracing if `variables` name a collector. An invalid variable is logged as an error and leaves
+/// tracing off, so that deliveries are handled all the same.
 pub fn begin(variables: Variables<'_>, env: &Env) {
     match Tracing::configured(variables, env) {
         Ok(Some(tracing)) => drop(TRACING.set(tracing)),
@@ -51,14 +51,14 @@ pub(super) fn tracer() -> Option<&'static SdkTracer> {
     TRACING.get().map(|tracing| &tracing.tracer)
 }
 
-/// Stores the deadline of an invocation, in milliseconds since the epoch.
+/// Stores the deadline of an invocation, in milliseconds since the Unix epoch.
 pub fn invoked(deadline: u64) {
     if let Some(tracing) = TRACING.get() {
         tracing.outbox.invoked(Timestamp::from_millis(deadline));
     }
 }
 
-/// Sends the spans that have ended. Spans that cannot be sent are dropped.
+/// Sends the spans that have ended, and drops those that cannot be sent.
 pub async fn flush() {
     if let Some(tracing) = TRACING.get() {
         tracing.outbox.send().await;

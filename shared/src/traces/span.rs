@@ -21,12 +21,12 @@ use crate::{
     time::{Env, Timestamp},
 };
 
-/// Returns the current trace, for storing it with a delivery or sending it with a request.
+/// Returns the trace context of the caller, to be stored with a delivery or sent with a request.
 pub fn current() -> Trace {
     trace_of(&Context::current())
 }
 
-/// Runs `future` with the OpenTelemetry context of the caller, on whatever thread.
+/// Runs `future` with the caller's OpenTelemetry context, even on another thread.
 pub fn in_current_context<F: Future>(future: F) -> impl Future<Output = F::Output> {
     future.with_current_context()
 }
@@ -51,8 +51,8 @@ pub(super) fn remote_context(trace: Trace) -> Context {
     Context::new().with_remote_span_context(SpanContext::new(trace, span, flags, true, TraceState::NONE))
 }
 
-/// Starts a child span of `parent` and returns its context. Without a collector, returns an
-/// empty context.
+/// Starts a child span of `parent`, and returns its context. Returns an empty context if no collector is
+/// configured.
 pub(super) fn start_span(span: SpanBuilder, parent: &Context) -> Context {
     match tracer() {
         Some(tracer) => parent.with_span(tracer.build_with_context(span, parent)),
@@ -73,14 +73,14 @@ pub(super) fn number(name: &'static str, number: u64) -> KeyValue {
     KeyValue::new(name, i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// Sets a span's outcome. The outcome is a constant text, because an error's text may quote a
-/// webhook's body.
+/// Sets a span's outcome to a constant text. An error's text may quote a webhook's body, so it is not
+/// used.
 pub(super) fn set_outcome(context: &Context, outcome: &'static str, is_error: bool) {
     context.span().set_attribute(KeyValue::new("serializer.outcome", outcome));
     context.span().set_status(if is_error { Status::error("") } else { Status::Unset });
 }
 
-/// A received request before its verification. It has no span yet.
+/// A received request before its verification, for which no span exists yet. See [`Self::verified`].
 #[derive(Debug)]
 pub struct Door {
     parent: Trace,
@@ -113,7 +113,7 @@ impl Door {
 pub struct Entered(Context);
 
 impl Entered {
-    /// Runs `append` in this span. The delivery is stored with this span's ids.
+    /// Runs `append` in a child span. The ids of the request's span are stored with the delivery.
     pub async fn within<F: Future>(&self, append: F) -> F::Output {
         let span = start_span(SpanBuilder::from_name("append"), &self.0);
         let output = append.with_context(self.0.clone()).await;
@@ -128,7 +128,7 @@ impl Entered {
     }
 }
 
-/// Runs `append` for a deferred delivery in a child span of `trace`.
+/// Runs `append` for a deferred delivery, in a span that continues `trace`.
 pub async fn append_deferred<T, E>(
     incoming: &Incoming,
     trace: Trace,

@@ -1,5 +1,5 @@
-//! The requests and answers of Function URLs and HTTP APIs (payload version 2.0), with the few
-//! fields that ingest uses.
+//! The requests and answers of Function URLs and HTTP APIs (payload version 2.0), with the fields that
+//! the ingest function uses.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -10,22 +10,20 @@ use crate::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A request. A missing field counts as empty.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
     pub raw_path: String,
     #[serde(deserialize_with = "or_empty")]
     pub raw_query_string: String,
-    /// The headers. Their names are in lower case.
     pub headers: BTreeMap<String, String>,
-    /// The body, as text or in base64.
+    /// Text, or base64 if `is_base64_encoded` is set.
     pub body: Option<String>,
     pub is_base64_encoded: bool,
     pub request_context: RequestContext,
 }
 
-/// Deserializes a text. `null`, which cargo-lambda sends for an absent query, becomes empty.
+/// Reads `null` as an empty text. `cargo lambda` sends `null` for a request without a query.
 fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
@@ -43,7 +41,7 @@ pub struct Http {
 }
 
 impl Request {
-    /// Returns the body's bytes as received. Returns `None` if the base64 is invalid.
+    /// Returns the bytes of the body as the sender sent them, or `None` if the base64 is invalid.
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         let body = self.body.as_deref().unwrap_or_default();
         if self.is_base64_encoded {
@@ -53,7 +51,6 @@ impl Request {
         }
     }
 
-    /// Returns the name of the body's compression, if the body is compressed.
     pub fn compression(&self) -> Option<&str> {
         let codings = self.headers.get("content-encoding")?.split(',').map(str::trim);
         // Some senders name a character set in `content-encoding`, which changes no byte.
@@ -72,20 +69,19 @@ impl Request {
         headers.with_query(self.raw_query_string.as_str())
     }
 
-    /// Returns the source's name: `shop` for `…/webhooks/shop`, whatever precedes `/webhooks`.
+    /// Returns the source's name in the URL: `shop` for a path that ends in `/webhooks/shop`.
     pub fn source(&self) -> Option<&str> {
         let (_, source) = self.raw_path.rsplit_once("/webhooks/")?;
         Some(source.strip_suffix('/').unwrap_or(source)).filter(|source| !source.contains('/'))
     }
 }
 
-/// An answer with every field that a Function URL or an HTTP API requires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Response {
     pub status_code: u16,
     pub headers: BTreeMap<String, String>,
-    /// The body: a JSON object that only people read.
+    /// A JSON object. Most senders ignore it.
     pub body: String,
     pub is_base64_encoded: bool,
     pub cookies: Vec<String>,
@@ -97,19 +93,17 @@ impl Response {
         Self { status_code, headers, body: body.to_string(), is_base64_encoded: false, cookies: Vec::new() }
     }
 
-    /// Creates the answer for a delivery that is durable in its inbox.
     pub fn accepted(entity: &EntityKey, sequence: Sequence) -> Self {
         Self::json(200, serde_json::json!({ "accepted": sequence.0, "entity": entity }))
     }
 
-    /// Creates the answer for a delivery that is durable in the queue. A worker appends it
-    /// when the store is back.
+    /// Creates the answer for a delivery that is durable in the queue. A worker appends the delivery later.
     pub fn deferred(entity: &EntityKey) -> Self {
         Self::json(202, serde_json::json!({ "deferred": true, "entity": entity }))
     }
 
-    /// Replaces the answer's body by the JSON `body` that some senders require, and its status
-    /// by 200. Those senders accept no other status.
+    /// Sets the status 200 and the JSON `body`, for senders that require a body. Those senders accept no
+    /// other status.
     #[must_use]
     pub(super) fn with_body(self, body: Option<&str>) -> Self {
         match body {
@@ -118,17 +112,15 @@ impl Response {
         }
     }
 
-    /// Creates the answer for a delivery whose topic the source ignores.
     pub fn ignored(topic: &str) -> Self {
         Self::json(200, serde_json::json!({ "ignored": topic }))
     }
 
-    /// Creates the answer for a valid request that needs no storing, such as a ping.
+    /// Creates the answer for a valid request that is not stored, such as a ping.
     pub fn fine() -> Self {
         Self::json(200, serde_json::json!({}))
     }
 
-    /// Creates the answer to a sender's challenge: `value` under the name of its parameter.
     pub fn challenged(parameter: &str, value: &str) -> Self {
         Self::json(200, serde_json::json!({ parameter: value }))
     }
@@ -152,7 +144,6 @@ impl Response {
         response
     }
 
-    /// Creates a 503 answer that asks the sender to try again.
     pub fn unavailable(reason: &str) -> Self {
         let mut response = Self::refused(503, reason);
         response.headers.insert("retry-after".into(), RETRY_AFTER_SECONDS.to_string());
@@ -160,12 +151,11 @@ impl Response {
     }
 }
 
-/// The names of compressions in `content-encoding` (RFC 9110, section 8.4.1, and its
-/// registry).
+/// The names of compressions in `content-encoding`, from RFC 9110, section 8.4.1, and its registry.
 const COMPRESSIONS: [&str; 7] = ["gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"];
 
-/// The value of `Retry-After`. A store may be back after this time, and no sender gives up so
-/// soon.
+/// The value of `Retry-After`. The store may be back after five seconds, and no sender stops retrying
+/// so soon.
 const RETRY_AFTER_SECONDS: u32 = 5;
 
 #[cfg(test)]

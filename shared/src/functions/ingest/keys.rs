@@ -1,7 +1,7 @@
 //! Fetches the public keys that senders publish.
 //!
 //! A fetched copy is used for an hour, or for up to a day while fetching a newer one fails. A
-//! fetch goes to one of the provider's hosts, over TLS with the public authorities. It follows
+//! fetch goes to one of the provider's hosts, over TLS with the public authorities. A fetch follows
 //! no redirect, and is limited in time and size.
 //!
 //! Anybody who posts a webhook can cause fetches. So each address is fetched at most once per
@@ -33,36 +33,36 @@ use crate::{
 
 pub use trust::key_in_certificate;
 
-/// The longest time that one request waits for all the keys it needs.
+/// The total time that one request waits for keys.
 pub const PATIENCE: Duration = Duration::from_millis(1000);
 
-/// The shortest time between the starts of two fetches of one address.
+/// The shortest time between the starts of two fetches of the same address.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// The age of a copy from which it is fetched again before it is used.
+/// The age from which a copy is fetched again before it is used.
 pub const REFRESH: Duration = Duration::from_secs(3600);
 
-/// The age of a copy from which it is not used any more, even if no newer one can be fetched.
+/// The age from which a copy is no longer used, even if fetching a newer one fails.
 pub const STALE: Duration = Duration::from_secs(86_400);
 
-/// The most addresses that are remembered. All providers together have fewer keys.
+/// The maximum number of addresses that are remembered. All providers together have fewer keys.
 pub const MOST: usize = 16;
 
-/// The largest accepted answer, in bytes. Certificate chains have a few thousand.
+/// The largest accepted answer, in bytes. Certificate chains have a few thousand bytes.
 pub const LARGEST: usize = 65_536;
 
-/// The most fetches for one request. No provider needs as many.
+/// The maximum number of fetches for one request. No provider needs as many.
 const MOST_FETCHES: usize = 3;
 
-/// The keys that senders publish, fetched when needed. Clones share their copies.
+/// A cache of the keys that senders publish. Clones share the cache.
 #[derive(Clone)]
 pub struct PublishedKeys(Arc<Cache>);
 
 struct Cache {
     env: Env,
-    /// The origin that replaces every provider's host, in tests.
+    /// The URL origin that replaces every provider's host, in tests.
     origin: Option<String>,
-    /// Keys that are used if no copy was fetched.
+    /// Local keys for development. A key from this set is used if the cache has no copy of it.
     known: Option<Arc<dyn Keys>>,
     roots: OnceLock<Roots>,
     client: OnceLock<Client>,
@@ -75,13 +75,12 @@ struct Copy {
     at: Address,
     /// The published bytes, and the monotonic time at which their fetch began.
     fetched: Option<(Bytes, Duration)>,
-    /// The monotonic time at which the last fetch began.
+    /// The monotonic time at which the last fetch began, even if that fetch failed.
     tried: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotFetched {
-    /// The last fetch of this address began less than [`SPACING`] ago.
     #[error("it was tried just now")]
     TooSoon,
     #[error("{0}")]
@@ -89,19 +88,19 @@ pub enum NotFetched {
 }
 
 impl PublishedKeys {
-    /// Creates an empty set. The TLS client is created at the first fetch, because most
-    /// functions never need a key.
+    /// Creates an empty cache. The TLS client is created at the first fetch, because most functions never
+    /// need a key.
     pub fn new(env: Env) -> Self {
         Self::of(env, None, None, OnceLock::new())
     }
 
-    /// Creates a set that uses `known` before it fetches a key, for development.
+    /// Creates a cache that uses a key in `known` instead of fetching it, for development.
     pub fn beside(env: Env, known: Arc<dyn Keys>) -> Self {
         Self::of(env, Some(known), None, OnceLock::new())
     }
 
-    /// Creates a set that sends every fetch to `origin`, such as `https://127.0.0.1:9000`, and
-    /// trusts the authorities in `roots`, for tests.
+    /// Creates a cache for tests. Every fetch goes to `origin`, such as `https://127.0.0.1:9000`, and
+    /// trusts the authorities in `roots`.
     pub fn standing_in(env: Env, origin: String, roots: Roots) -> Self {
         Self::of(env, None, Some(origin), OnceLock::from(roots))
     }
@@ -110,9 +109,9 @@ impl PublishedKeys {
         Self(Arc::new(Cache { env, origin, known, roots, client: OnceLock::new(), copies: Mutex::default() }))
     }
 
-    /// Verifies a webhook of `source`, and fetches the keys that it needs.
-    /// [`Unverified::Unfetched`] and [`Unverified::Unusable`] mean that the webhook cannot be
-    /// judged now.
+    /// Verifies a webhook of `source`, and fetches the keys that this needs. The errors
+    /// [`Unverified::Unfetched`] and [`Unverified::Unusable`] mean that the webhook cannot be verified at the
+    /// moment.
     pub async fn verify(&self, source: &Source, webhook: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
         let asked = self.0.env.monotonic();
         let mut verified = source.verify_with(webhook, self, now);
@@ -132,11 +131,6 @@ impl PublishedKeys {
         verified
     }
 
-    /// Fetches the key at `at`, waiting at most `patience`.
-    ///
-    /// # Errors
-    ///
-    /// The last fetch of this key began too recently, or the fetch failed.
     pub async fn fetch(&self, at: &Address, patience: Duration) -> Result<(), NotFetched> {
         let begun = self.0.env.monotonic();
         if !self.begin(at, begun) {
@@ -216,7 +210,7 @@ fn client(roots: Roots) -> Client {
         .build(tls.https_only().enable_http1().wrap_connector(tcp))
 }
 
-/// Returns the innermost cause of an error. The outer errors add nothing.
+/// Returns the innermost cause of an error. The outer errors only say that a request failed.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

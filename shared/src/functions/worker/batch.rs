@@ -15,11 +15,11 @@ use crate::{
 pub struct Message {
     pub id: String,
     pub body: String,
-    /// How many times SQS has delivered the message, this time included.
+    /// How many times SQS has delivered the message, including this delivery.
     pub times: u32,
 }
 
-/// The messages of a batch, sorted. All wake-ups of one entity are one job.
+/// A batch of queue messages, sorted by kind. All wake-ups of one entity are one job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
     jobs: BTreeMap<EntityKey, Vec<(String, u32)>>,
@@ -30,8 +30,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Sorts messages. A message of an unknown form is reported and deleted, because it would
-    /// stay unreadable. A deferred delivery that cannot be read is kept.
+    /// Sorts messages. A message of an unknown form is deleted, because it would stay unreadable. A
+    /// deferred delivery that cannot be read is kept.
     pub fn sort(messages: impl IntoIterator<Item = Message>) -> Self {
         let mut batch = Self::default();
         for message in messages {
@@ -59,7 +59,7 @@ impl Batch {
         self.jobs.iter().map(job).collect()
     }
 
-    /// Returns the fencing token of `entity`'s wake-ups, if all of them carry the same.
+    /// Returns the fencing token of `entity`'s wake-ups. Returns `None` unless all of them carry the same.
     pub fn token(&self, entity: &EntityKey) -> Option<FencingToken> {
         self.tokens.get(entity).copied().flatten()
     }
@@ -68,23 +68,20 @@ impl Batch {
         self.jobs.get(entity).into_iter().flatten().map(|(id, _)| id)
     }
 
-    /// Returns the deferred deliveries with their message ids, in order of arrival.
     pub fn deferred(&self) -> &[(String, Deferred)] {
         &self.deferred
     }
 
-    /// Returns the message ids of unreadable deferred deliveries, each with the reason.
     pub fn undeliverable(&self) -> &[(String, String)] {
         &self.undeliverable
     }
 
-    /// Returns the ids of messages of an unknown form.
     pub fn unreadable(&self) -> &[String] {
         &self.unreadable
     }
 
-    /// Returns the ids of the wake-ups that SQS is to deliver again. They include the wake-ups
-    /// of a job that `attended` does not contain.
+    /// Returns the ids of the wake-ups that SQS must deliver again. A job that is missing in `attended`
+    /// was not finished, so its wake-ups are among them.
     pub fn failures(&self, attended: &BTreeMap<EntityKey, Acknowledgement>) -> Vec<String> {
         self.jobs
             .iter()

@@ -18,12 +18,12 @@ use crate::{
     traces,
 };
 
-/// The time limit for sending a delivery to the queue while the store is down.
+/// The time limit for deferring a delivery again while the store is down.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Appends the deferred deliveries of `batch` within `limit`. Returns the ids of the messages
-/// to keep; unreadable ones are among them. The other messages may be deleted, because each of
-/// their deliveries is durable in its inbox or in a later message.
+/// Appends the deferred deliveries of `batch` within `limit`. Returns the ids of the messages to
+/// keep, among them the unreadable ones. Other messages may be deleted: each of those deliveries is
+/// durable in its inbox, or in another message.
 ///
 /// Deliveries are appended one after the other, in order of arrival, so that only one body is
 /// unpacked at a time. If the store does not answer, no further delivery is tried. If the
@@ -44,10 +44,11 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
     kept
 }
 
-/// The delays of deliveries that this batch defers again without trying to append them.
+/// The delays of deliveries that are deferred again without a try to append them, because a try for an
+/// earlier delivery of the batch has failed.
 #[derive(Default)]
 struct Pauses<'a> {
-    /// The delay of every further delivery, set when the store did not answer.
+    /// The delay of all further deliveries, set when the store did not answer.
     store: Option<Duration>,
     orders: BTreeMap<&'a EntityKey, Duration>,
 }
@@ -68,7 +69,7 @@ impl<'a> Pauses<'a> {
     }
 }
 
-/// Appends or defers a delivery. Returns whether its message may be deleted.
+/// Appends a delivery, or defers it again. Returns whether the message may be deleted.
 async fn take_up_one<'a>(
     drainer: &Drainer,
     inbox: &Inbox,

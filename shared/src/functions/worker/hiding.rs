@@ -18,7 +18,6 @@ pub(super) struct Hiding<'a> {
     pub(super) queue: &'a Arc<dyn Visibility>,
     pub(super) env: &'a Env,
     pub(super) lease: Duration,
-    /// The receipt handles of the messages whose visibility timeout is extended.
     pub(super) receipts: Mutex<Vec<String>>,
 }
 
@@ -27,8 +26,8 @@ impl Hiding<'_> {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes messages visible again after one lease, and stops extending their visibility
-    /// timeout. If the request fails, they become visible when their current timeout ends.
+    /// Makes messages visible again after one lease. If the request fails, they become visible when their
+    /// current visibility timeout ends.
     pub(super) async fn give_back(&self, receipts: &[String]) {
         self.receipts().retain(|receipt| !receipts.contains(receipt));
         if !receipts.is_empty() {
@@ -36,10 +35,9 @@ impl Hiding<'_> {
         }
     }
 
-    /// Extends the visibility timeout of all messages in one request: after the first grant,
-    /// and then every fifth of a lease. Never returns. If the worker dies, its messages become
-    /// visible at the earliest a second after its leases expire, and at the latest a fifth of
-    /// a lease later.
+    /// Extends the visibility timeout of all messages in one request, at the first grant and then every
+    /// fifth of a lease. If the worker dies, its messages become visible after its leases expire: at the
+    /// earliest one second later, and at the latest one second and a fifth of a lease later.
     pub(super) async fn keep(&self, in_flight: &InFlight) -> Infallible {
         in_flight.first_grant().await;
         let pause = (self.lease / 5).max(Duration::from_secs(1));
@@ -57,8 +55,8 @@ impl Hiding<'_> {
         }
     }
 
-    /// Sets the visibility timeout in one try, because callers soon try again. Returns whether
-    /// SQS confirmed it.
+    /// Sets the visibility timeout, without retries, because callers soon call again. Returns whether SQS
+    /// confirmed the request.
     async fn hide(&self, receipts: &[String], time: Duration) -> bool {
         match self.env.within(ATTEMPT, self.queue.hide(receipts, time)).await {
             Some(Ok(())) => true,

@@ -14,7 +14,7 @@ pub struct SqsEvent {
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     pub message_id: String,
-    /// The handle for this receive of the message; the next receive has another.
+    /// A handle for this receive of the message. Each receive of a message has another handle.
     #[serde(default)]
     pub receipt_handle: String,
     #[serde(default)]
@@ -26,7 +26,7 @@ pub struct Record {
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Attributes {
-    /// How many times SQS has delivered the message, this time included. A number, as text.
+    /// How many times SQS has delivered the message, including this time, as decimal digits.
     pub approximate_receive_count: String,
 }
 
@@ -38,7 +38,6 @@ impl From<Record> for Message {
     }
 }
 
-/// The answer to a batch: the messages that SQS is to deliver again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchResponse {

@@ -14,11 +14,11 @@ use opentelemetry_http::{HttpClient, HttpError};
 
 use crate::tls::Roots;
 
-/// The time for which an idle connection is kept. It is longer than a busy function's pauses
+/// The time for which an idle connection is kept. The time is longer than the pauses of a busy function
 /// between sends, and shorter than collectors keep connections.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// The most bytes of an answer that are read. Every valid answer is shorter.
+/// The maximum number of bytes of an answer that are read. Every valid answer is shorter.
 const ANSWER_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]

@@ -16,18 +16,17 @@ use opentelemetry_sdk::{
 
 use crate::time::{Env, Timestamp};
 
-/// The least time for sending spans. If less is left of the invocation, they are not sent.
+/// The shortest time in which a send is tried. If less of the invocation is left, the spans are dropped.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// The pause in sending after the collector did not answer within its timeout, or refused
-/// twice in a row. (One refusal may have been a closed connection.) Spans that are due during
-/// the pause are dropped.
+/// The pause in sending after the collector did not answer within its timeout, or refused twice in a row.
+/// One refusal may come from a closed connection. Spans that are due in the pause are dropped.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// The most spans that are kept for one invocation; further ones are dropped.
+/// The maximum number of spans that are kept for one invocation. Further spans are dropped.
 const MOST: usize = 4096;
 
-/// The time that a send must leave until the invocation's deadline.
+/// The part of an invocation's time that a send must leave unused.
 const MARGIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Default)]
@@ -58,7 +57,7 @@ impl SpanProcessor for Ended {
     }
 }
 
-/// Spans that have ended and not been sent, with their exporter.
+/// Spans that have ended and were not sent yet, with their exporter.
 pub(super) struct Outbox<E> {
     pub(super) ended: Ended,
     exporter: E,
@@ -72,7 +71,7 @@ pub(super) struct Outbox<E> {
 #[derive(Debug, Default)]
 struct Health {
     has_refused: bool,
-    /// The time on the monotonic clock at which the pause in sending ends.
+    /// The monotonic time until which nothing is sent.
     paused: Duration,
 }
 
@@ -185,7 +184,7 @@ mod tests {
             Self { outbox, exporter, tracer: provider.build().tracer("test"), env }
         }
 
-        /// Ends a span and sends it, with `left` of the invocation's time left.
+        /// Ends a span and sends it. The parameter `left` is the time that the invocation has left.
         async fn sends(&self, left: Duration) -> (usize, usize) {
             drop(self.tracer.build(SpanBuilder::from_name("one")));
             self.outbox.invoked(self.env.now() + left);

@@ -7,14 +7,12 @@ use opentelemetry_sdk::Resource;
 
 use crate::tls::Roots;
 
-/// The default timeout for sending spans.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The longest timeout for sending spans, because the function takes no event meanwhile.
+/// The longest timeout for sending spans. The function takes no event while it sends.
 const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A lookup of environment variables. It returns the value if the variable is set and not
-/// empty.
+/// A lookup of environment variables. Returns `None` for a variable that is not set or empty.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(super) struct Settings {
@@ -27,7 +25,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Reads the settings. Returns `None` if the variables name no collector.
+    /// Returns `None` if the variables name no collector, or disable the SDK.
     pub(super) fn read(variables: Variables<'_>) -> Result<Option<Self>, String> {
         let is = |name: &str, value: &str| variables(name).is_some_and(|is| is.eq_ignore_ascii_case(value));
         let Some((name, endpoint)) = first(variables, ENDPOINT) else { return Ok(None) };
@@ -48,7 +46,7 @@ impl Settings {
     }
 }
 
-/// The name of a variable for traces, and of the variable for all signals that it overrides.
+/// The names of two variables: one for traces, and one for all signals, which the first overrides.
 type Names = [&'static str; 2];
 
 const ENDPOINT: Names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
@@ -85,8 +83,7 @@ fn sampler(variables: Variables<'_>) -> Result<(), String> {
     }
 }
 
-/// Checks that each header has a name. The error quotes no header, because headers may be
-/// secret.
+/// Checks that each header has a name. The error quotes no header, because a header may be secret.
 fn headers(variables: Variables<'_>) -> Result<(), String> {
     let Some((name, headers)) = first(variables, HEADERS) else { return Ok(()) };
     let is_one = |header: &str| header.split_once('=').is_some_and(|(name, _)| !name.trim().is_empty());
@@ -107,8 +104,8 @@ fn roots(variables: Variables<'_>) -> Result<Roots, String> {
     Ok(roots)
 }
 
-/// Returns the resource attributes of all spans: those in `OTEL_RESOURCE_ATTRIBUTES`, and the
-/// function's name as service name unless a variable sets another.
+/// Returns the resource attributes of all spans. The function's name becomes the service name, unless a
+/// variable sets another one.
 fn resource(variables: Variables<'_>) -> Resource {
     let is_name = |one: &str| one.trim_start().starts_with("service.name=");
     let named = variables("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|all| all.split(',').any(is_name));

@@ -18,12 +18,11 @@ use crate::{
     tls::endpoint::{Endpoint, Reply},
 };
 
-/// The time of these tests: 2026-01-05T14:01:40Z.
+/// The current time in these tests: 2026-01-05T14:01:40Z, in seconds.
 const NOW: u64 = 1_767_621_700;
 const DAY: u64 = 86_400;
 const BODY: &[u8] = br#"{"id":"WH-1","event_type":"CHECKOUT.ORDER.APPROVED","recipient_client_id":"ours"}"#;
 
-/// A clock that only the test moves.
 #[derive(Clone, Default)]
 struct Stopped {
     passed: Arc<Mutex<Duration>>,
@@ -52,7 +51,6 @@ impl Clock for Stopped {
     }
 }
 
-/// Returns the private half of the development key pair.
 fn private() -> KeyPair {
     let pem = include_str!("../../../../../events/keys/private.pem");
     KeyPair::from_pkcs8_pem_and_sign_algo(pem, &PKCS_RSA_SHA256).unwrap()
@@ -73,8 +71,8 @@ fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Returns a certificate of the development key for `name`. It is valid between two days,
-/// relative to 2026-01-05.
+/// Returns a certificate of the development key for `name`. The parameters `from` and `until` count days
+/// from 2026-01-05.
 fn certificate(issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, from: i32, until: i32) -> Vec<u8> {
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     let start = rcgen::date_time_ymd(2026, 1, 5);
@@ -88,7 +86,7 @@ fn certificate(issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, from: i32
 
 const LIVE: &str = "messageverificationcerts.paypal.com";
 
-/// A sender's host, a set of keys that fetches from it, and the clock of that set.
+/// A sender's host, a cache that fetches keys from this host, and the clock of that cache.
 struct World {
     endpoint: Endpoint,
     keys: PublishedKeys,

@@ -25,8 +25,8 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
     ring::default_provider().signature_verification_algorithms
 }
 
-/// Returns the key of the first certificate in `pem`, for a certificate that is already
-/// trusted. The certificate is not verified.
+/// Returns the key of the first certificate in `pem`, without verifying the certificate. The caller must
+/// already trust it.
 pub fn key_in_certificate(pem: &[u8]) -> Option<RsaKey> {
     let certificate = CertificateDer::from_pem_slice(pem).ok()?;
     key(&ParsedCertificate::try_from(&certificate).ok()?)
@@ -36,8 +36,6 @@ fn key(certificate: &ParsedCertificate<'_>) -> Option<RsaKey> {
     RsaKey::in_info(certificate.subject_public_key_info().as_ref())
 }
 
-/// Implements [`Keys::certified`](crate::providers::Keys::certified) with the authorities in
-/// `roots`.
 pub(super) fn certified(
     roots: &Roots,
     pem: &[u8],
@@ -74,7 +72,7 @@ pub(super) fn certified(
 mod tests {
     use super::*;
 
-    /// PayPal's signatures cannot be verified without the bundled certificate.
+    /// Without the bundled certificate, PayPal's signatures could not be verified.
     #[test]
     fn bundled_paypal_intermediate_has_a_trusted_root() {
         let authority = CertificateDer::from_slice(DIGICERT_EV_G2);
