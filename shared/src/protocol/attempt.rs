@@ -64,9 +64,8 @@ impl Retries {
         Self { crashes: self.crashes.saturating_add(1), ..self }
     }
 
-    /// Returns the retries with which the inbox's next delivery begins if this delivery is given up
-    /// because its destination was unavailable for too long. Only the total wait for the
-    /// destination remains.
+    /// Returns the retries of the next delivery if this delivery is given up because of an
+    /// unavailable destination. The next delivery inherits only the total wait for the destination.
     #[must_use]
     pub fn carried(self) -> Self {
         let mut carried = Self { class: FailureClass::Unavailable, ..Self::default() };

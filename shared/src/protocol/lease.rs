@@ -1,4 +1,5 @@
-//! Leases: time-limited claims on an entity, as operations on the entity's row.
+//! Leases, as operations on an entity's row. A lease gives its holder the entity for a limited
+//! time.
 //!
 //! At most one acquire call holds an entity's lease at a time. Expiry alone does not stop a
 //! previous holder, which may be paused and not dead. Therefore each grant and each settle

@@ -49,7 +49,6 @@ impl HolderInfo {
     }
 }
 
-/// The lease in an entity's row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Held {
     /// The nonce of the acquire call that was granted the lease.
@@ -188,7 +187,7 @@ pub struct EntityState {
     /// The earliest time of the next handler start of the delivery at `head + 1`.
     pub retry_at: Option<Timestamp>,
     pub last_error: Option<String>,
-    /// The retries of the delivery at `head + 1`; valid only with `last_error`.
+    /// The retries of the delivery at `head + 1`, valid only if `last_error` is set.
     pub retries: Retries,
     /// A lower bound for the claim times of all sequences that are not settled.
     pub pending_since: Option<Timestamp>,
@@ -211,7 +210,6 @@ pub const LAST_ERROR_BYTES: usize = 64;
 /// The value of `last_error` if a lease holder vanished with the delivery at `head + 1`.
 pub const HOLDER_VANISHED: &str = "holder vanished";
 
-/// The most deliveries in one handler start.
 pub const LARGEST_GROUP: u8 = 25;
 
 /// The number of consecutive lease holders that vanished with a delivery before its handler

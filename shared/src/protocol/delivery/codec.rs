@@ -194,7 +194,6 @@ impl Operation for PutPart {
 pub enum Item {
     /// A delivery, whose body may still have to be fetched from its parts.
     Delivery(Box<Unpacked>),
-    /// A tombstone: the sequence was claimed but never filled.
     Void(Sequence),
 }
 

@@ -28,7 +28,6 @@ pub struct MarkStart<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marked {
     Marked,
-    /// The lease was lost. The caller must not start the handler.
     Lost,
 }
 
@@ -41,8 +40,8 @@ impl Operation for MarkStart<'_> {
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// Need not recognise an earlier try of this write: the condition still holds after it, so a
-    /// second try lands too and changes nothing.
+    /// Need not recognise an earlier try of this write. A second try also meets the condition, and
+    /// changes nothing.
     fn judge(&self, reply: Written) -> Result<Marked, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Marked::Marked,

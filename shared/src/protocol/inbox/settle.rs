@@ -34,7 +34,7 @@ pub struct Decision {
     pub pending_since: Option<Timestamp>,
     /// The earliest time of the next handler start, if the source has a rate limit.
     pub not_before: Option<Timestamp>,
-    /// Set if deliveries after the decided ones may start in groups again.
+    /// Set if later deliveries need no longer start one at a time.
     pub ends_one_by_one: bool,
     /// The retries with which the next delivery begins. If this delivery is given up because its
     /// destination was unavailable, its wait counts for the next delivery too, up to the next
@@ -49,7 +49,6 @@ pub struct Settle<'a> {
     pub lease: &'a Lease,
     pub decision: &'a Decision,
     pub now: Timestamp,
-    /// The length of the lease, counted from `now`.
     pub length: Duration,
     /// Set if the holder will next send a wake-up and release the lease. Workers that wait for the
     /// lease then look again at once. Otherwise they would wait until the lease expires.

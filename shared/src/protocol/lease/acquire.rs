@@ -35,7 +35,6 @@ pub struct Acquire {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acquired {
-    /// The lease is granted. Contains the entity's new row.
     Granted(Lease, EntityState),
     /// The row shows another holder, whose lease may have expired. The caller can wait, or take
     /// over an expired lease with [`TakeOver`].
@@ -46,8 +45,8 @@ pub enum Acquired {
     Waiting {
         /// The end of the wait, by the clock of the process that set it.
         until: Timestamp,
-        /// The token in the wake-up that the last holder sent for the end of the wait, if the last
-        /// holder sent one.
+        /// The token in the wake-up that the last holder sent for the end of this wait; `None` if
+        /// it sent none.
         awaited: Option<FencingToken>,
     },
     /// The entity is blocked or on hold. No drain is granted until an operator lets the entity

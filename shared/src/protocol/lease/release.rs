@@ -94,8 +94,8 @@ impl Operation for Release<'_> {
     }
 }
 
-/// Marks that a drain will hand over next. If the drain then cannot send its wake-up, the lease
-/// expires, and the mark shows that the holder did not vanish.
+/// Records that a drain will hand over next. If the drain then cannot send its wake-up, the lease
+/// expires, and the record shows that the holder did not vanish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkHandOver<'a> {
     pub lease: &'a Lease,

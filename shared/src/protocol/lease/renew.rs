@@ -17,7 +17,6 @@ use crate::{
 pub struct Renew<'a> {
     pub lease: &'a Lease,
     pub now: Timestamp,
-    /// The length of the lease from `now`.
     pub length: Duration,
 }
 

@@ -51,7 +51,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// The most bytes that are stored of the operator's name and of the reason, each.
+    /// The longest stored operator's name or reason, in bytes. Longer texts are cut.
     pub const MAX_BYTES: usize = 500;
 
     pub fn new(by: &str, why: &str) -> Self {
@@ -59,7 +59,6 @@ impl Reason {
     }
 }
 
-/// An entry of the operations log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorAction {
     pub entity: EntityKey,

@@ -16,9 +16,10 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time from an erased row's greatest number to the row's deletion. The numbers are also times
-/// in milliseconds. A row created after the deletion starts at the current time. So its numbers are
-/// greater than the old ones, unless its creator's clock is behind by more than this time.
+/// The time between an erased row's greatest number, read as a time in milliseconds, and the row's
+/// deletion. A row created after the deletion starts with the current time as its numbers. So its
+/// numbers are greater than the erased ones, unless its creator's clock is behind by more than this
+/// time.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// Removes everything but `head`, `tail` and `token` from the row of a free entity with an empty
@@ -42,8 +43,8 @@ pub enum Forgotten {
 
 impl<'a> Forget<'a> {
     /// Creates the erasure of an entity's row. The row may be deleted a day after `now`, or a day
-    /// after its greatest number if that is later. The row's numbers are also times, by clocks that
-    /// may be ahead.
+    /// after its greatest number if that is later. The row's numbers are also times in
+    /// milliseconds, by clocks that may be ahead.
     pub fn of(seen: &'a EntityState, now: Timestamp) -> Self {
         let newest = Timestamp::from_millis(now.as_millis().max(seen.tail.0).max(seen.token.0));
         Self { seen, purge_at: (!seen.entity.is_kept_forever()).then_some(newest + NUMBERS_STAY) }
@@ -71,8 +72,8 @@ impl Operation for Forget<'_> {
         }
     }
 
-    /// Need not recognise an earlier try of this write: the condition still holds after it, so a
-    /// second try lands too and changes nothing.
+    /// Need not recognise an earlier try of this write. A second try also meets the condition, and
+    /// changes nothing.
     fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Forgotten::Numbers,

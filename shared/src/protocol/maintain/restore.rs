@@ -1,10 +1,10 @@
 //! Makes tables that were restored from a backup ready for use. The tables do not know which
 //! deliveries were settled after the backup, but the receivers of those deliveries do.
 //!
-//! The numbers of each entity's row are advanced beyond every sequence and token that can have been
-//! given out since the backup. Before that, waiting deliveries are parked, under a lease whose
-//! token also exceeds all of these. `last_claim` marks a finished row, so that a restore that was
-//! killed continues where it stopped.
+//! The restore advances `head`, `tail` and `token` of each entity's row beyond every sequence and
+//! token that can have been given out since the backup. Before that, it parks waiting deliveries,
+//! under a lease whose token also exceeds all of these. In a finished row, `last_claim` is the
+//! restore's nonce. So a restore that was killed can continue where it stopped.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// The least distance between a row's new numbers and all numbers that were given out. It exceeds
-/// the difference of synchronised clocks.
+/// The least distance between the new `head`, `tail` and `token` of a row and all sequences and
+/// tokens that were given out. It exceeds the difference of synchronised clocks.
 const MARGIN: Duration = Duration::from_secs(3_600);
 
 /// The clock skew that is allowed for. A claim dated later than the backup by more than this was
 /// not part of the backup.
 const CLOCKS_APART: Duration = Duration::from_secs(5 * 60);
 
-/// The time from an advanced row's numbers to the row's deletion. The numbers are also times in
-/// milliseconds. An erased row is kept for the same time.
+/// The time between the numbers of an advanced row, read as times in milliseconds, and the row's
+/// deletion. An erased row is kept for the same time.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// The last result that a restored job shows, because its runs since the backup are unknown.
@@ -40,7 +40,7 @@ const NOT_KNOWN: &str = "restored; later runs are not known";
 /// The record of a restore of both tables, which has a row of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreRecord {
-    /// A new nonce, which marks the rows that this restore has finished.
+    /// A new nonce, which this restore writes into each row that it has finished.
     pub nonce: Nonce,
     /// The time of the backup.
     pub as_of: Timestamp,
@@ -90,15 +90,15 @@ impl RestoreRecord {
         HolderInfo::new(&format!("restore {}", self.nonce))
     }
 
-    /// Returns whether this restore has advanced the row's numbers and no sequence was claimed
+    /// Returns whether this restore has advanced the row's numbers, and no sequence was claimed
     /// afterwards.
     fn has_advanced(&self, state: &EntityState) -> bool {
         state.last_claim.as_ref() == Some(&self.nonce)
     }
 
-    /// Returns whether the restore has nothing left to do for this row. Either its numbers were
-    /// advanced, or the row was created after the restore began, and so started with greater
-    /// numbers. A claim after `now` comes from a clock that is ahead, and proves nothing.
+    /// Returns whether the restore has nothing left to do for this row. Either the restore has
+    /// advanced the row, or the row was created after the restore began, and so started with
+    /// greater numbers. A claim after `now` comes from a clock that is ahead, and proves nothing.
     pub fn is_done(&self, state: &EntityState, now: Timestamp) -> bool {
         let claimed = claimed_at(state).filter(|claimed| *claimed <= now);
         let is_since = claimed.is_some_and(|claimed| claimed > self.begun) && state.head.0 >= self.begun.as_millis();
@@ -111,8 +111,8 @@ impl RestoreRecord {
         !self.is_done(state, now) && is_claimed_after(state, self.as_of)
     }
 
-    /// Returns the new value of a row's numbers, which is greater than any that can have been given
-    /// out.
+    /// Returns the new value of a row's `head`, `tail` and `token`, which is greater than any that
+    /// can have been given out.
     ///
     /// Each write of the row increases a number by at most one, and DynamoDB takes at most a
     /// thousand writes a second. So a number grows no faster than a time in milliseconds. The
@@ -186,7 +186,6 @@ impl Operation for BeginRestore<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordFindings<'a> {
     pub restoring: &'a RestoreRecord,
-    /// The findings of all runs of the restore so far.
     pub found: &'a str,
 }
 
@@ -309,13 +308,12 @@ fn as_seen(seen: &EntityState) -> Condition {
     ])
 }
 
-/// Advances the numbers of an entity whose inbox is empty, and ends any lease. The caller must
-/// first copy the entity's receipts to rows of their own, because this write removes them from the
-/// entity's row.
+/// Advances `head`, `tail` and `token` of an entity whose inbox is empty, and ends any lease. The
+/// caller must first copy the entity's receipts to rows of their own, because this write removes
+/// them from the entity's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvanceNumbers<'a> {
     pub restoring: &'a RestoreRecord,
-    /// The entity's row as last read, with an empty inbox.
     pub seen: &'a EntityState,
     pub job: Option<&'a JobState>,
     pub now: Timestamp,

@@ -1,5 +1,6 @@
-//! Changes the end of a row's retention. The end is moved while a delivery waits, moved or removed
-//! when the delivery is parked, and set again if another worker settled the delivery differently.
+//! Changes how long rows are kept: longer while a delivery waits, longer or forever once the
+//! delivery is parked, and for a limited time again if another worker settled the delivery
+//! differently.
 
 use crate::{
     protocol::{

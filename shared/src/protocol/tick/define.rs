@@ -58,7 +58,7 @@ impl Operation for DefineJob<'_> {
     }
 }
 
-/// Requests a run at the next minute, independent of the schedule.
+/// Requests a run at the next minute, independently of the schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRun<'a> {
     pub entity: &'a EntityKey,

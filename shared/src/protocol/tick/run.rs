@@ -98,7 +98,6 @@ impl Operation for StartTick {
     }
 }
 
-/// Starts a tick of a job whose lease has expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakeOverTick {
     pub start: StartTick,
