@@ -101,8 +101,6 @@ impl Retries {
     }
 }
 
-/// A source's retry policy: the waits between handler starts, and the limits at which a delivery is
-/// given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The greatest number of failed attempts, at least 1. With `None`, only the waits limit the
@@ -149,7 +147,6 @@ impl Default for RetryPolicy {
     }
 }
 
-/// The handling of a delivery that is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {

@@ -54,7 +54,6 @@ pub fn granted(acquired: Acquired) -> (Lease, EntityState) {
     }
 }
 
-/// Returns the row of a free entity with `claims` waiting deliveries.
 pub fn claimed(claims: u64) -> Row {
     let (entity, mut row) = (entity(), None);
     for number in 0..claims {

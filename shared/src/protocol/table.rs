@@ -426,7 +426,6 @@ impl Write {
     }
 }
 
-/// The store's reply to a write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Written {
     /// The write landed. The reply to an update contains the new row; other replies contain none.
@@ -479,7 +478,6 @@ pub struct Page {
     pub more: bool,
 }
 
-/// The part of a table that a scan reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
     /// The number of the segment, from 0.

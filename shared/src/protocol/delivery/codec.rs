@@ -189,7 +189,6 @@ impl Operation for PutPart {
     }
 }
 
-/// The content of one sequence in an inbox.
 #[derive(Debug, Clone)]
 pub enum Item {
     /// A delivery, whose body may still have to be fetched from its parts.

@@ -122,7 +122,6 @@ pub struct Void<'a> {
     pub purge_at: Timestamp,
 }
 
-/// The row at the sequence after an attempt to write a tombstone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Voided {
     /// The sequence has a tombstone, from this write or an earlier one.

@@ -17,7 +17,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// The decision about the delivery at `head + 1` and the rest of its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The first decided sequence.

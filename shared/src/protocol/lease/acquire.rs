@@ -147,7 +147,6 @@ impl Operation for Acquire {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakeOver {
     pub request: Acquire,
-    /// The row that shows the expired lease.
     pub seen: EntityState,
 }
 

@@ -67,7 +67,6 @@ impl Operation for RequestYield<'_> {
 /// holder's later writes are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForceRelease<'a> {
-    /// The row in which the operator saw the lease.
     pub seen: &'a EntityState,
     /// The operator, the time and the reason. The row keeps them until the next grant.
     pub record: HolderInfo,

@@ -66,7 +66,6 @@ impl Operation for BeginHold<'_> {
 /// Ends a hold. The caller must send a wake-up afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndHold<'a> {
-    /// The row that shows the hold.
     pub seen: &'a EntityState,
     /// The earliest time to delete the row, if the entity is idle. `None` means never.
     pub purge_at: Option<Timestamp>,

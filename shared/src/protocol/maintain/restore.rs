@@ -37,7 +37,6 @@ const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 /// The last result that a restored job shows, because its runs since the backup are unknown.
 const NOT_KNOWN: &str = "restored; later runs are not known";
 
-/// The record of a restore of both tables, which has a row of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreRecord {
     /// A new nonce, which this restore writes into each row that it has finished.

@@ -20,7 +20,6 @@ fn not_recorded(tick: Timestamp) -> Condition {
     ])
 }
 
-/// The point of a run at which its tick is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordPolicy {
     /// The end of the run records the tick, so a tick that crashes runs again.
@@ -101,7 +100,6 @@ impl Operation for StartTick {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakeOverTick {
     pub start: StartTick,
-    /// The row that shows the expired lease.
     pub seen: JobState,
 }
 
