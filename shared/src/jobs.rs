@@ -71,7 +71,7 @@ pub enum OnCrash {
     Skip,
 }
 
-/// The reaction to missed ticks, which are those at which no scheduler ran.
+/// The reaction to missed ticks: ticks at which no scheduler ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Missed {
     /// Run the newest missed tick only.
@@ -82,7 +82,7 @@ pub enum Missed {
     Skip,
 }
 
-/// Tells a job's function about the tick that it runs.
+/// The tick that a job's function runs, with the tick's token and time limit.
 #[derive(Debug, Clone)]
 pub struct Context {
     job: Arc<str>,
@@ -101,7 +101,8 @@ impl Context {
         &self.job
     }
 
-    /// Returns when this tick was due. All runs of the tick get the same time, however late.
+    /// Returns the time at which this tick was due. All starts of the tick get the same time,
+    /// however late they are.
     pub fn tick(&self) -> Timestamp {
         self.tick
     }
@@ -124,8 +125,8 @@ impl Context {
 
     /// Waits until this run is cancelled, because its time is up or the job's lease was lost.
     ///
-    /// An async function is dropped then. A function that blocks its thread is not, and should call
-    /// [`Context::is_cancelled`] from time to time.
+    /// A cancelled async function is dropped. A function that blocks its thread is not, and should
+    /// call [`Context::is_cancelled`] from time to time.
     pub async fn cancelled(&self) {
         self.start.cancelled().await;
     }
@@ -146,8 +147,7 @@ pub const LEASE: Duration = Duration::from_secs(30);
 
 /// The longest lease that a job may have.
 ///
-/// Even if the clock of a job's holder is ahead, the job's lease stays below the longest lease that
-/// a row may hold.
+/// The limit is below the longest lease of any row, so that a holder's clock may be ahead.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
 /// A function that a scheduler runs on a schedule.
@@ -231,7 +231,8 @@ impl Job {
         self
     }
 
-    /// Keeps the job on, whatever `JOBS` says. This is for jobs that the deployment itself needs.
+    /// Keeps the job on, even if `JOBS` switches it off. This is for jobs that the deployment
+    /// itself needs.
     #[must_use]
     pub fn always_on(mut self) -> Self {
         self.always = true;
@@ -290,22 +291,18 @@ struct Planned {
     function: Arc<Function>,
 }
 
-/// The reason why a job is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidJob {
-    /// The name is empty, too long, or has other characters than a row's key may have.
     #[error("a job's name is 1 to {LONGEST_NAME} of a-z, 0-9, '-' and '_'")]
     Name,
-    /// Another job of the scheduler has the same name.
     #[error("two jobs have this name; rename one")]
     Twice,
-    /// The job's schedule is invalid.
     #[error("schedule: {0}")]
     Schedule(#[from] InvalidSchedule),
-    /// The job's lease is too short to be renewed in time, or longer than [`LONGEST_LEASE`].
     #[error("lease: must be from 1 to {} s", LONGEST_LEASE.as_secs())]
     Lease,
-    /// The time limit is zero or exceeds this time, after which the invocation would be stopped.
+    /// The job's time limit is zero, or longer than this time, at which the invocation would be
+    /// stopped.
     #[error("time: must be more than 0 and at most {} s, which is FUNCTION_TIMEOUT_SECONDS less {} s to record the tick", .0.as_secs(), MARGIN.as_secs())]
     Time(Duration),
     /// `JOBS` names a job that does not exist. The text suggests the nearest name and lists all
@@ -314,13 +311,10 @@ pub enum InvalidJob {
     Unknown(String),
 }
 
-/// The error of an invalid job, with the job's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("job `{job}`: {reason}")]
 pub struct InvalidJobs {
-    /// The job's name.
     pub job: String,
-    /// The reason why the job is invalid.
     #[source]
     pub reason: InvalidJob,
 }
@@ -343,7 +337,6 @@ impl Jobs {
         self
     }
 
-    /// Validates the jobs, for a scheduler whose invocations last at most `function_time`.
     fn planned(&self, function_time: Duration, switch: &Switch) -> Result<Vec<Planned>, InvalidJobs> {
         let invalid = |job: &str, reason| InvalidJobs { job: job.to_owned(), reason };
         let mut planned: Vec<Planned> = Vec::with_capacity(self.0.len());

@@ -1,7 +1,7 @@
 //! Grants exclusive leases on entities to code that is not a worker.
 //!
-//! Such code is, for example, a user's request, an invoice run or a script. While it holds the
-//! lease of an entity, workers and other holders wait.
+//! Such code is, for example, a user's request, an invoice run or a script. While it has the lease
+//! of an entity, workers and other holders wait.
 //!
 //! ```no_run
 //! # use webhook_serializer::{EntityKey, Leases, Terms};
@@ -22,7 +22,7 @@
 //! If the store does not answer, the work does not start.
 //!
 //! Without contention, a lease costs two requests: one to acquire and one to release. The module
-//! `acquire` waits for leases, `guard` holds them, and `look` shows them.
+//! `acquire` waits for leases, `guard` renews and ends them, and `look` shows them.
 
 mod acquire;
 mod guard;
@@ -49,7 +49,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The part of the caller's time that is reserved for the release and one retry.
+/// The part of the caller's time that is reserved for releasing the lease, with one retry.
 const RESERVE: Duration = Duration::from_secs(1);
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -113,9 +113,11 @@ pub enum LeaseError {
     /// later.
     #[error("held by {by} until {until}")]
     Contended {
-        /// The description of the holder, for people to read.
+        /// The description of the holder for an operator, or a note that waiting deliveries go
+        /// first.
         by: String,
-        /// The time at which that holder's lease expires unless renewed, by the holder's clock.
+        /// The time at which the other holder's lease expires unless it is renewed, by that
+        /// holder's clock. If waiting deliveries go first, the end of their turn.
         until: Timestamp,
     },
     /// The lease was lost. The work was dropped, and another holder may already work on the
@@ -148,11 +150,12 @@ pub enum RunError<E> {
     /// The lease was not granted, was lost, or may not have been released.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The work returned this error. The lease was released.
+    /// The work returned this error. The lease was released, or expires if the store did not
+    /// answer.
     #[error("{0}")]
     Work(E),
-    /// A condition of the work's own writes did not hold. None of the writes took effect, and the
-    /// lease was released.
+    /// A condition of the work's own writes did not hold. None of the writes took effect. The lease
+    /// was released, or expires if the store did not answer.
     #[error("a condition of the work's own writes did not hold")]
     NotCommitted,
 }
@@ -168,25 +171,23 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Creates a value that grants leases in `store`.
-    ///
-    /// `holder` describes the holder to people, in at most 60 bytes.
     #[doc(hidden)]
     pub fn new(store: Store, holder: &str) -> Self {
         let kept = Duration::from_secs(30 * 86_400);
         Self { store, waker: None, info: HolderInfo::new(holder), kept, observer: Arc::new(Log) }
     }
 
-    /// Sets the description of the holder for people to read, of at most 60 bytes.
+    /// Sets the description of the holder that operators see, cut to 60 bytes.
     #[must_use]
     pub fn held_by(mut self, holder: &str) -> Self {
         self.info = HolderInfo::new(holder);
         self
     }
 
-    /// Sets the waker that wakes a worker after a release if deliveries wait.
+    /// Sets the waker. After a release, it wakes a worker if deliveries wait.
     ///
-    /// Without a waker, deliveries wait for the wake-ups that were requeued during the lease.
+    /// Without a waker, waiting deliveries start with the wake-ups that were requeued during the
+    /// lease.
     #[must_use]
     #[doc(hidden)]
     pub fn waking(mut self, waker: Waker) -> Self {
@@ -196,14 +197,13 @@ impl Leases {
 
     /// Sets how long the row of an idle entity is kept, which is 30 days by default.
     ///
-    /// The time must be the deployment's retention.
+    /// The time must equal the deployment's retention.
     #[must_use]
     pub fn kept_for(mut self, retention: Duration) -> Self {
         self.kept = retention;
         self
     }
 
-    /// Sends events to `observer` instead of the log.
     #[must_use]
     #[doc(hidden)]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -244,10 +244,11 @@ impl Leases {
         }
     }
 
-    /// Runs `work` under the lease of `key`, or returns `None` at once if another holder has the lease.
+    /// Runs `work` under the lease of `key`, or returns `None` at once if another holder has the
+    /// lease.
     ///
-    /// This suits work that need not be done again if another holder is already doing it. Otherwise the
-    /// function works as [`Leases::run`] does.
+    /// This suits work that need not be done again if another holder is already doing it. In all
+    /// other respects the function works as [`Leases::run`] does.
     ///
     /// # Errors
     ///
@@ -268,15 +269,15 @@ impl Leases {
         }
     }
 
-    /// Runs `work` under the lease of `key`, then makes the writes that it returns.
+    /// Runs `work` under the lease of `key`, then makes the writes that `work` returns.
     ///
-    /// At most 99 writes and the release are one transaction, which fails if the lease was lost.
-    /// Otherwise the function works as [`Leases::run`] does.
+    /// At most 99 writes and the release are one transaction, which fails if the lease was lost. In
+    /// all other respects the function works as [`Leases::run`] does.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Leases::run`]. Also returns [`RunError::NotCommitted`] if a condition
-    /// of the work's own writes did not hold.
+    /// Returns the errors of [`Leases::run`]. Also returns [`RunError::NotCommitted`] if a
+    /// condition of the work's own writes did not hold.
     pub async fn commit<T, E, W>(
         &self,
         key: &EntityKey,
@@ -301,7 +302,7 @@ impl Leases {
 }
 
 impl LeaseError {
-    /// Converts the store's error of a request for a lease. No work was started yet.
+    /// Converts an error of the store that occurred before the work was started.
     fn before(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(TableError::Throttled | TableError::Conflict) => Self::Throttled,
@@ -311,7 +312,7 @@ impl LeaseError {
         }
     }
 
-    /// Converts the store's error of a holder's last write. The holder's work was already done.
+    /// Converts an error of the store that occurred at the holder's last write, after the work.
     fn after(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(error) => Self::Unknown(error.to_string()),

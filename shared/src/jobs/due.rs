@@ -1,7 +1,7 @@
 //! Decides which tick of a job an invocation of the scheduler runs. Uses no I/O.
 //!
-//! The scheduled time of the invocation determines the ticks that are due, never the
-//! clock of the invoked process. That clock only decides whether a lease has expired.
+//! The scheduled time of the invocation determines the ticks that are due. The clock of the invoked
+//! process only decides whether a lease has expired.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::{protocol::tick::JobState, time::Timestamp};
 /// The time between two invocations of the scheduler.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// The largest number of a job's missed ticks that are run later. Older ticks are skipped.
+/// The largest number of a job's missed ticks that are run later. Older missed ticks are skipped.
 pub const MOST_MISSED: usize = 100;
 
 /// The largest number of starts of one tick. Afterwards the tick is recorded as crashed.
 pub const MOST_STARTS: u32 = 3;
 
-/// The largest time that an invocation may be dated ahead. Synchronised clocks differ by less.
+/// The longest time by which an invocation's scheduled time may be ahead of the process's clock.
+/// Synchronised clocks differ by less.
 pub const MOST_AHEAD: Duration = Duration::from_secs(15 * 60);
 
-/// A job's schedule and switch, and its reactions to missed and crashed ticks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     pub schedule: Schedule,
@@ -29,27 +29,27 @@ pub struct Policy {
     pub on_crash: OnCrash,
 }
 
-/// The next step of an invocation for a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// No tick is due.
     Nothing,
     /// A tick is due, but another holder has the job's lease.
-    Held { tick: Timestamp },
-    /// Start this tick.
+    Held {
+        tick: Timestamp,
+    },
     Start {
         tick: Timestamp,
         /// The number of this start of the tick, counted from 1.
         start: u32,
-        /// The number of earlier ticks that are skipped.
+        /// The number of earlier missed ticks that are skipped.
         left_out: usize,
     },
-    /// Record this tick as crashed.
-    GiveUp { tick: Timestamp },
+    GiveUp {
+        tick: Timestamp,
+    },
 }
 
 impl Policy {
-    /// Returns the definition to store in the job's row, where the command-line tool finds it.
+    /// Returns the definition that the job's row stores for the command-line tool.
     pub fn definition(&self) -> String {
         format!("{} {}", if self.is_on { "on" } else { "off" }, self.schedule)
     }
@@ -110,12 +110,12 @@ impl Policy {
 
 /// Returns the start of the minute that ends at `scheduled`.
 ///
-/// The invocation scheduled for this time runs the ticks after that start, up to `scheduled`.
+/// An invocation scheduled for `scheduled` runs the ticks after that start, up to `scheduled`.
 pub fn first_of_its_minute(scheduled: Timestamp) -> Timestamp {
     Timestamp::from_millis(scheduled.as_millis().saturating_sub(MINUTE.as_millis() as u64))
 }
 
-/// Returns whether an invocation is dated so far in the future that it must be ignored.
+/// Returns whether an invocation is dated so far in the future that it must be refused.
 ///
 /// If its ticks were recorded, the jobs would not run until that date.
 pub fn is_far_ahead(scheduled: Timestamp, now: Timestamp) -> bool {

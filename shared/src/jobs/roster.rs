@@ -1,7 +1,6 @@
 //! Lists the jobs from their rows in the store, and requests runs.
 //!
-//! The command-line tool uses this module, since it does not have the jobs' code. The list is for
-//! people to read, and may already be out of date.
+//! The command-line tool uses this module, since it does not have the jobs' code.
 
 use std::time::Duration;
 
@@ -20,17 +19,16 @@ use super::schedule::Schedule;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAGE: u32 = 100;
 
-/// A job that a scheduler has now or had once.
+/// A job that some scheduler runs or once ran.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The job's name.
     pub name: String,
-    /// The job's schedule and switch. `None` if the stored definition cannot be parsed.
+    /// The job's schedule and switch. `None` if the row has no definition or the definition cannot
+    /// be parsed.
     pub plan: Option<Plan>,
     pub state: JobState,
 }
 
-/// A job's schedule, and whether the job is on.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub schedule: Schedule,
@@ -38,7 +36,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Parses a definition as a job's row stores it.
     pub fn parse(definition: &str) -> Option<Self> {
         let (switch, schedule) = definition.split_once(' ')?;
         Some(Self { schedule: schedule.parse().ok()?, is_on: switch == "on" })
@@ -46,7 +43,8 @@ impl Plan {
 }
 
 impl Listed {
-    /// Returns when the job is due next. Returns `None` if the job is off or its schedule unknown.
+    /// Returns the time at which the job is due next. Returns `None` if the job is off or its
+    /// schedule is unknown.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
         let plan = self.plan.as_ref().filter(|plan| plan.is_on)?;
         plan.schedule.first_after(now)

@@ -22,7 +22,6 @@ use jiff::{
 
 use crate::time::Timestamp;
 
-/// A job's schedule: a cron expression in a time zone, or a rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule(Kind);
 
@@ -42,21 +41,16 @@ struct Expression {
     zone: TimeZone,
 }
 
-/// The reason why a schedule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSchedule {
-    /// The text is neither a cron expression of five fields nor a rate.
     #[error("{0:?} is not a schedule: write five fields, such as `0 3 * * *`, or a rate such as `every 5 minutes`")]
     Form(String),
-    /// A field of the cron expression is invalid.
     #[error("{text:?} is not a cron expression: {reason}")]
     Cron { text: String, reason: String },
-    /// The schedule names a time that never occurs.
     #[error("{0:?} is never due")]
     Never(String),
     #[error("{0:?} is not a time zone of the IANA database, such as `Europe/Berlin`")]
     Zone(String),
-    /// The schedule is a rate, which cannot have a time zone.
     #[error("a rate has no time zone")]
     RateInZone,
 }
@@ -65,11 +59,8 @@ pub enum InvalidSchedule {
 const LONGEST_PERIOD: u64 = 366 * 24 * 60;
 
 impl Schedule {
-    /// Parses a cron expression, whose time zone is UTC, or a rate.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the text is neither, or if the schedule is never due.
+    /// Parses a cron expression, whose time zone is UTC, or a rate. A schedule that is never due is
+    /// an error.
     pub fn parse(text: &str) -> Result<Self, InvalidSchedule> {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words[..] {
@@ -111,7 +102,6 @@ impl Schedule {
         }
     }
 
-    /// Sets the time zone of a cron expression, by its name in the IANA database.
     pub fn in_zone(self, name: &str) -> Result<Self, InvalidSchedule> {
         let zone = TimeZone::get(name).map_err(|_| InvalidSchedule::Zone(name.to_owned()))?;
         match self.0 {
@@ -121,7 +111,6 @@ impl Schedule {
         }
     }
 
-    /// Returns the first tick after `time`.
     pub fn first_after(&self, time: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Kind::Every(period) => {
@@ -157,9 +146,9 @@ impl Schedule {
     }
 }
 
-/// Computes times of day. The search runs in local time, and this code converts its results to UTC.
+/// Computes times of day: croner searches in local time, and this code converts the results to UTC.
 ///
-/// croner's own conversion handles only a single time of day correctly, not a list.
+/// croner's own conversion is correct only for a single time of day, not for a list.
 impl Expression {
     fn first_time_of_day_after(&self, time: Timestamp) -> Option<Timestamp> {
         let time = to_jiff(time)?;
@@ -191,7 +180,10 @@ impl Expression {
         }
     }
 
-    /// Converts a local time of day to the moment at which it is due.
+    /// Returns the moment at which the local time `wall` is due.
+    ///
+    /// A local time that the clock skips is due when the clock is set forward. A local time that
+    /// the clock shows twice is due the first time.
     fn due(&self, wall: DateTime) -> Option<jiff::Timestamp> {
         match self.zone.to_ambiguous_timestamp(wall).offset() {
             AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {

@@ -4,16 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::config::{InvalidConfig, Variables};
 
-/// The set of jobs that are switched on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Switch {
-    /// All jobs are on.
     On,
-    /// No job is on.
     Off,
-    /// Only the jobs of these names are on.
     Only(BTreeSet<String>),
-    /// All jobs except those of these names are on.
     Without(BTreeSet<String>),
 }
 

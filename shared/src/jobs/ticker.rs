@@ -38,13 +38,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The largest number of steps for one job in one invocation.
 ///
-/// Each further step follows a tick that ended, or a change that another process made.
+/// Each step after the first follows a tick that ended, or a change that another process made.
 const MOST_LOOKS: usize = super::due::MOST_MISSED + 10;
 
-/// The number of rows that one batch read may have (`BatchGetItem`).
+/// The largest number of rows in one batch read (`BatchGetItem`).
 const ROWS_A_READ: usize = 100;
 
-/// Runs the jobs of a scheduler when they are due.
 #[derive(Clone)]
 pub struct Ticker {
     store: Store,
@@ -54,7 +53,6 @@ pub struct Ticker {
     observer: Arc<dyn Observer>,
 }
 
-/// A tick that an invocation ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TickRun {
     pub job: Arc<str>,
@@ -64,19 +62,16 @@ pub struct TickRun {
     pub ending: TickOutcome,
 }
 
-/// The results of an invocation of the scheduler.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The ticks that the invocation ran, oldest first for each job.
     pub ran: Vec<TickRun>,
-    /// The jobs that stopped because their rows could not be read or written, with the errors.
     pub errors: Vec<(Arc<str>, StoreError)>,
 }
 
 /// The reason why an invocation started no job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TickError {
-    /// The rows of the jobs could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The invocation is dated further in the future than clock skew explains.
@@ -92,7 +87,6 @@ enum Answer {
 }
 
 impl Ticker {
-    /// Creates a scheduler of `jobs` whose invocations last at most `function_time`.
     pub fn new(
         store: Store,
         jobs: &Jobs,
@@ -123,12 +117,7 @@ impl Ticker {
     /// Runs the jobs that are due at the invocation scheduled for `scheduled`.
     ///
     /// The jobs run concurrently until `deadline`, by the monotonic clock. An error of one job does
-    /// not affect the others.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the jobs' rows could not be read, or if `scheduled` is far in the future.
-    /// In both cases no job was started.
+    /// not affect the other jobs. If the function returns an error, no job was started.
     pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<Report, TickError> {
         let now = self.store.env().now();
         if is_far_ahead(scheduled, now) {
@@ -177,8 +166,8 @@ impl DueJob<'_> {
         Ok(())
     }
 
-    /// Carries out the job's next step. Breaks if nothing is left to do; otherwise continues with
-    /// the job's row after the step.
+    /// Carries out the job's next step. Returns the job's row after the step, or breaks if nothing
+    /// is left to do.
     async fn step(&mut self, mut state: Option<JobState>) -> Result<ControlFlow<(), Option<JobState>>, StoreError> {
         const DONE: ControlFlow<(), Option<JobState>> = ControlFlow::Break(());
         let Self { ticker: Ticker { store, .. }, job, scheduled, deadline, .. } = *self;

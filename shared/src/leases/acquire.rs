@@ -28,10 +28,10 @@ use crate::{
 
 /// The shortest interval between two polls: about as long as a hand-over takes.
 ///
-/// The interval is a tenth of the time waited so far. So the polls are few, and the delay that they
-/// add stays small in proportion.
+/// Otherwise the interval is a tenth of the time waited so far. So the polls are few, and the delay
+/// that they add stays small in proportion.
 const SOONEST: Duration = Duration::from_millis(20);
-/// The longest interval between two polls. A longer one would delay a person noticeably.
+/// The longest interval between two polls. A longer interval would delay a person noticeably.
 const LATEST: Duration = Duration::from_millis(500);
 
 /// The largest factor that lengthens the poll interval while the store throttles.
@@ -41,7 +41,7 @@ impl Leases {
     /// Acquires the lease of `key`, and waits for it as long as `terms` allow.
     ///
     /// Release the lease with [`Guard::release`]. If the guard is dropped instead, the lease lasts
-    /// until it expires. If a worker holds the lease, it is asked to yield after its current
+    /// until it expires. If a worker has the lease, the worker is asked to yield after its current
     /// delivery. Several waiters get the lease in no particular order.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ struct Wait<'a> {
     key: &'a EntityKey,
     length: Duration,
     began: Duration,
-    /// The latest end of a granted lease, by the monotonic clock.
+    /// The time at which a granted lease must end, by the monotonic clock.
     end: Duration,
     give_up: Duration,
     polls: u32,
@@ -143,8 +143,6 @@ impl Wait<'_> {
         self.leases.store.env().monotonic()
     }
 
-    /// Returns the length of the lease to request: the configured one, or the caller's remaining
-    /// time if that is less.
     fn length(&self) -> Result<Duration, LeaseError> {
         let left = self.end.saturating_sub(self.monotonic());
         if left.is_zero() { Err(LeaseError::OutOfTime) } else { Ok(self.length.min(left)) }
@@ -167,7 +165,8 @@ impl Wait<'_> {
         self.give_up.min(self.end).saturating_sub(self.monotonic()).clamp(ATTEMPT, PATIENCE)
     }
 
-    /// Waits until the next poll. With `asked`, first asks the worker that holds the lease to yield.
+    /// Waits until the next poll. If the parameter `asked` is given, first sends a request to
+    /// yield, and stores the request's expiry there.
     async fn pause(
         &mut self,
         held: &Held,
@@ -196,7 +195,8 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// Waits until the turn of the waiting deliveries ends, or until the next poll.
+    /// Waits until the waiting deliveries' turn ends at `until`, or until the next poll if that is
+    /// sooner.
     async fn stand_back(&self, until: Timestamp) -> Result<(), LeaseError> {
         let left = self.give_up.min(self.end).saturating_sub(self.monotonic());
         if left.is_zero() {
@@ -207,7 +207,7 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// Reads the row. Returns `None` if the store did not answer or throttles; throttling also
+    /// Reads the row. Returns `None` if the store did not answer or throttles. Throttling also
     /// lengthens the poll interval.
     async fn look(&mut self) -> Result<Option<Acquired>, LeaseError> {
         self.polls += 1;

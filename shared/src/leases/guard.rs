@@ -1,4 +1,4 @@
-//! Holds a lease: renews it while work runs, and ends it with a release or a commit.
+//! Renews an exclusive lease while work runs, and ends it with a release or a commit.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// A held lease, which its holder must release.
+/// A granted lease, which its holder must release.
 ///
 /// Only [`Guard::hold`] and [`Guard::extend`] renew the lease. If the guard is dropped, the lease
 /// keeps other holders waiting until it expires, and a warning is logged.
@@ -26,13 +26,13 @@ use crate::{
 pub struct Guard {
     leases: Leases,
     renewer: LeaseRenewer,
-    /// The receipts in the entity's row, which determine when the idle row may be purged. Nobody
-    /// else changes them during this lease.
+    /// The receipts in the entity's row, which determine when the idle row may be purged. No other
+    /// process changes them during this lease.
     recent: Recent,
     /// Set if the inbox was empty when the row was last read.
     is_idle: bool,
-    /// Set if the release lets waiting deliveries go first, because a woken worker could start
-    /// them at once.
+    /// Set if the release gives waiting deliveries the next turn. A worker that is woken then could
+    /// start them at once.
     gives_way: bool,
     end: Duration,
     granted: Duration,
@@ -41,13 +41,13 @@ pub struct Guard {
 
 /// The error of a commit that failed because a condition did not hold.
 ///
-/// None of the writes took effect, and the lease is still held.
+/// None of the writes took effect, and the lease was not released.
 #[derive(Debug)]
 pub struct NotCommitted {
-    /// The lease, which must still be released.
+    /// The guard of the lease, which must still be released.
     pub guard: Guard,
-    /// The result of each write, in order: `None` if its condition held, otherwise the row that
-    /// was found, if there was one.
+    /// The result of each write, in order. `None` means that the write's condition held. Otherwise
+    /// the value is the row that was found, if there was one.
     pub refusals: Vec<Option<Option<Row>>>,
 }
 
@@ -84,13 +84,13 @@ impl Guard {
         self.renewer.left()
     }
 
-    /// Awaits `work` while renewing the lease.
+    /// Awaits `work` and renews the lease meanwhile.
     ///
     /// # Errors
     ///
     /// Returns [`LeaseError::Lost`] if the lease was lost, and [`LeaseError::OutOfTime`] if the
-    /// caller's time ended. In both cases `work` was dropped. After
-    /// [`LeaseError::OutOfTime`] the lease must still be released.
+    /// caller's time ended. In both cases `work` was dropped. After [`LeaseError::OutOfTime`] the
+    /// lease must still be released.
     pub async fn hold<W: Future>(&mut self, work: W) -> Result<W::Output, LeaseError> {
         let env = self.leases.store.env().clone();
         let left = self.end.saturating_sub(env.monotonic());
@@ -142,7 +142,8 @@ impl Guard {
     /// Makes at most 99 `writes` and releases the lease, all in one transaction.
     ///
     /// The transaction fails if the lease was lost. If a condition of the writes does not hold, the
-    /// function returns `Ok(Err(_))`: none of the writes took effect, and the lease is still held.
+    /// function returns `Ok(Err(_))`: none of the writes took effect, and the lease was not
+    /// released.
     ///
     /// # Errors
     ///
@@ -188,8 +189,8 @@ impl Guard {
         Ok(Ok(()))
     }
 
-    /// Writes an operator's decision about the delivery in front, and ends the lease with the same
-    /// write. `seen` is the row as read under this lease.
+    /// Settles the delivery in front as an operator decided, and ends the lease with the same
+    /// write. `seen` is the entity's row as read under this lease.
     pub(crate) async fn skip(mut self, mut seen: EntityState, decision: &Decision) -> Result<(), LeaseError> {
         let store = self.leases.store.clone();
         let lease = self.lease().clone();
@@ -210,8 +211,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Moves `head` back to just before `from`, then ends the lease. `seen` is the row as read
-    /// under this lease.
+    /// Moves `head` back to just before the parameter `from`, then ends the lease. The parameter
+    /// `seen` is the entity's row as read under this lease.
     pub(crate) async fn rewind(
         mut self,
         seen: &EntityState,
@@ -279,7 +280,7 @@ impl Guard {
 
     /// Reports the end of the lease, and wakes a worker if deliveries may wait.
     ///
-    /// The wake-up only saves time, since the wake-ups that met this lease were requeued.
+    /// The wake-up only saves time, since wake-ups that arrived during the lease were requeued.
     async fn ended(&mut self, may_wait: bool) {
         self.is_open = false;
         let (leases, lease) = (&self.leases, self.renewer.lease());

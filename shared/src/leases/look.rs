@@ -1,7 +1,6 @@
-//! Shows who holds which leases, and since when.
+//! Shows leases and their holders, for diagnosis.
 //!
-//! This information is for diagnosis only, since it may already be out of date. Only the condition
-//! of a write proves that a lease is held.
+//! What it shows may already be out of date. Only the condition of a write proves who has a lease.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
@@ -27,23 +26,19 @@ pub enum Show {
     /// equal hashes, so that outputs can be compared.
     #[default]
     Hashed,
-    /// Keys and holders are shown as plain text.
     Raw,
 }
 
-/// An entity's lease as it was when its row was read.
 #[derive(Debug, Clone)]
 pub struct LeaseView {
     state: EntityState,
     seen: Timestamp,
 }
 
-/// A page of the list of leases.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// The leases of this page, in no particular order.
     pub leases: Vec<LeaseView>,
-    /// The keys of the rows that cannot be parsed, each with the reason.
     pub unreadable: Vec<(String, CorruptRow)>,
     /// The start of the next page. `None` on the last page.
     pub next: Option<Key>,
@@ -67,7 +62,7 @@ impl LeaseView {
         show.key(self.state.entity.as_str())
     }
 
-    /// Returns whether the lease was held, and not expired, when the row was read.
+    /// Returns whether the lease was granted and had not expired when the row was read.
     pub fn is_held(&self) -> bool {
         self.held().is_some_and(|held| held.runs(self.seen))
     }
@@ -81,7 +76,7 @@ impl LeaseView {
         self.held().map(|held| LeaseId { holder: held.holder.clone(), entity: self.state.entity.clone() })
     }
 
-    /// Returns the description of the holder, or of the operator who ended the lease.
+    /// Returns the description of the holder, or of the operator who ended the lease by force.
     pub fn by(&self, show: Show) -> Option<String> {
         let by = self.state.holder_info.as_ref()?.as_str();
         Some(if show == Show::Raw { by.to_owned() } else { format!("#{}", hashed(by)) })
@@ -91,13 +86,14 @@ impl LeaseView {
         self.held().map(|held| held.kind)
     }
 
-    /// Returns when the lease was granted, by its holder's clock. `None` if the entity is free.
+    /// Returns the time at which the lease was granted, by its holder's clock. `None` if the entity
+    /// is free.
     pub fn since(&self) -> Option<Timestamp> {
         self.held().and_then(|held| held.holder.drawn_at())
     }
 
-    /// Returns when the lease expires unless it is renewed, by its holder's clock. `None` if the
-    /// entity is free.
+    /// Returns the time at which the lease expires unless it is renewed, by its holder's clock.
+    /// `None` if the entity is free.
     pub fn until(&self) -> Option<Timestamp> {
         self.held().map(|held| held.expires_at)
     }
@@ -112,7 +108,6 @@ impl LeaseView {
 }
 
 impl Leases {
-    /// Reads the lease of `key`. Returns `None` if the entity has no row.
     #[doc(hidden)]
     pub async fn look(&self, key: &EntityKey) -> Result<Option<LeaseView>, LeaseError> {
         let state = self.store.entity(key, PATIENCE).await.map_err(LeaseError::before)?;
@@ -127,9 +122,7 @@ impl Leases {
     }
 
     /// Reads the leases of at most `limit` entities, starting at `from`, with eventual consistency.
-    ///
-    /// The page also has entities whose lease is free. Rows that cannot be parsed are listed
-    /// separately.
+    /// Includes entities whose lease is free.
     #[doc(hidden)]
     pub async fn list(&self, from: Option<Key>, limit: u32) -> Result<Listed, LeaseError> {
         let segment = Segment { number: 0, of: 1, after: from, limit };
@@ -148,15 +141,12 @@ impl Leases {
         LeaseView { state, seen: self.store.env().now() }
     }
 
-    /// Ends the lease in `seen` by force, as an operator's last resort.
+    /// Ends the lease in `seen` by force, as an operator's last resort. Returns `None` and changes
+    /// nothing if that lease has already ended.
     ///
-    /// All later writes of its holder are refused, because their token is older. `by` and `why` stay
-    /// in the row until the next grant, cut to 60 bytes together. If that lease has already ended,
-    /// the function changes nothing and returns `None`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached. The write may have taken effect.
+    /// All later writes of its holder are refused, because their token is older. The time, `by` and
+    /// `why` stay in the row until the next grant, cut to 60 bytes together. After an error the
+    /// write may have taken effect.
     #[doc(hidden)]
     pub async fn force_release(&self, seen: &LeaseView, by: &str, why: &str) -> Result<Option<LeaseView>, LeaseError> {
         let at = self.store.env().now();

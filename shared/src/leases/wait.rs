@@ -1,6 +1,4 @@
 //! Decides what a waiter for an exclusive lease does next. Uses neither I/O nor a clock.
-//!
-//! The module `acquire` carries the decisions out.
 
 use crate::{
     protocol::{
@@ -10,30 +8,26 @@ use crate::{
     time::Timestamp,
 };
 
-/// The waiter's next step after an answer to its request for the lease or a read of the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitStep {
-    /// Use the lease, which was granted.
     Granted(Lease, EntityState),
-    /// Take the lease over, because it has expired.
     TakeOver(EntityState),
-    /// Wait, then read the row, because another holder has the lease.
+    /// Wait, then read the row again, because another holder has the lease.
     Await {
         seen: EntityState,
         held: Held,
-        /// Set if the waiter must first ask the worker that holds the lease to yield.
+        /// Set if the waiter must first send a request to yield to the worker that has the lease.
         asks: bool,
     },
     /// Wait until this time, then read the row. The entity is free, but its waiting deliveries
     /// have their turn until then.
     StandBack(Timestamp),
-    /// Request the lease, because the entity looks free.
     Request,
 }
 
-/// Returns what to do after `answer`, which was received at `now`.
+/// Returns the waiter's next step after `answer`, which was received at `now`.
 ///
-/// `asked` is when this waiter's last request to yield expires, if it sent one.
+/// `asked` is the time at which the waiter's last request to yield expires, if it sent one.
 pub fn wait_step(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> WaitStep {
     match answer {
         Acquired::Granted(lease, state) => WaitStep::Granted(lease, state),
