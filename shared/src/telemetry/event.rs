@@ -66,6 +66,7 @@ pub enum Event<'a> {
         /// The run time of the handler, if a handler ran. In a group, only the event of the last delivery has it.
         took: Option<Duration>,
     },
+    /// An attempt failed, and the delivery will be tried again.
     Failed { delivery: &'a Delivery, retry_in: Duration, error: &'a str },
     /// An order was blocked at its next delivery.
     Blocked {
@@ -77,21 +78,14 @@ pub enum Event<'a> {
     /// A wake-up was replaced by another one that SQS delivers after `delay`.
     Requeued { entity: &'a EntityKey, delay: Duration, reason: RequeueReason },
     /// A drain waited until an exclusive lease was released.
-    Waited {
-        entity: &'a EntityKey,
-        waited: Duration,
-        polls: u32,
-    },
+    Waited { entity: &'a EntityKey, waited: Duration, polls: u32 },
+    /// An expired lease was taken over.
     TakenOver { entity: &'a EntityKey, token: FencingToken },
     /// A lease was lost: it expired or was taken away.
     Lost { entity: &'a EntityKey, token: FencingToken },
     /// An exclusive lease was granted.
-    LeaseGranted {
-        entity: &'a EntityKey,
-        token: FencingToken,
-        waited: Duration,
-        polls: u32,
-    },
+    LeaseGranted { entity: &'a EntityKey, token: FencingToken, waited: Duration, polls: u32 },
+    /// An exclusive lease was released.
     LeaseEnded { entity: &'a EntityKey, token: FencingToken, held: Duration },
     /// An exclusive lease was dropped without a release, so other holders must wait until it expires.
     LeaseDropped { entity: &'a EntityKey, token: FencingToken },
@@ -102,6 +96,7 @@ pub enum Event<'a> {
     /// A source's breaker opened, because handlers failed for several orders in a row. For the time `wait`,
     /// this process starts no delivery of the source.
     BreakerOpened { source: &'a SourceName, wait: Duration },
+    /// A source's breaker closed, because a handler start succeeded.
     BreakerClosed { source: &'a SourceName },
     /// A source's destination has become unavailable: its breaker opened, or an order has waited for the
     /// destination for a minute. Each process reports this once.
@@ -116,6 +111,7 @@ pub enum Event<'a> {
     NoWakeUp { message_id: &'a str },
     /// The time of a delivery's event is earlier than that of an event that was already applied.
     Inversion { delivery: &'a Delivery },
+    /// The sweep has read rows.
     Swept { swept: &'a Swept },
     /// The result of a job's tick was recorded.
     JobEnded {
@@ -131,6 +127,7 @@ pub enum Event<'a> {
         /// Whether the process ends because too many threads are blocked.
         is_end: bool,
     },
+    /// A changed sources document was read.
     SourcesChanged { count: usize },
     /// The sources document is invalid or could not be read. The last valid document stays in use.
     SourcesKept {
