@@ -32,7 +32,7 @@ use crate::{
     protocol::delivery::Delivery,
 };
 
-/// A registry of handlers by name. A source chooses one with `handler = "…"`.
+/// A registry of handlers by name. A source chooses a handler with `handler = "…"`.
 #[derive(Clone, Default)]
 pub struct Handlers(BTreeMap<String, Arc<dyn AnyHandler>>);
 
@@ -42,7 +42,7 @@ impl Handlers {
         Self::default()
     }
 
-    /// Adds a handler, or replaces the one with this name.
+    /// Adds a handler under a name, and replaces the handler that had this name before.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
         self.0.insert(name.into(), Arc::new(handler));
@@ -78,15 +78,14 @@ impl Handler for Handlers {
     }
 }
 
-/// Returns the timeout of a call to a destination. It ends shortly before the handler's
-/// timeout, so that the error names the destination.
+/// Returns the timeout of a call to a destination. This timeout ends shortly before the handler's own, so
+/// that the error can name the destination.
 #[cfg(any(feature = "forward", feature = "invoke"))]
 fn call_timeout(context: &Context) -> std::time::Duration {
     let time = context.time_left();
     time.saturating_sub(std::time::Duration::from_millis(100).min(time / 10))
 }
 
-/// Returns the error for a source's handler name that this worker does not have.
 pub(crate) fn unknown(name: &str, names: &[&str]) -> String {
     let hint = nearest::hint(name, names.iter().copied());
     let list = if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) };

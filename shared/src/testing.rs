@@ -58,21 +58,21 @@ pub struct Event {
 }
 
 impl Event {
-    /// Creates an event with this topic and body. The part of the topic before its first `/`
-    /// is the family, within which event times are compared. Unless [`Event::at`] is called,
-    /// the events of a scenario happened a minute apart, in the order in which they are given.
+    /// Creates an event with this topic and body. The part of the topic before its first `/` is the topic
+    /// family, within which event times are compared. Without a call of [`Event::at`], the events of a
+    /// scenario happened one minute apart, in the order in which they were added.
     pub fn new(topic: impl Into<String>, body: impl Into<Bytes>) -> Self {
         Self { topic: topic.into(), body: body.into(), at: None, provider: None }
     }
 
-    /// Sets the time at which the event happened, by its sender's clock.
+    /// Sets the time at which the event happened, by the sender's clock.
     #[must_use]
     pub fn at(self, time: Timestamp) -> Self {
         Self { at: Some(time), ..self }
     }
 
-    /// Sets the provider that [`Delivery::provider`](crate::Delivery::provider) returns. By
-    /// default it returns `None`.
+    /// Sets the provider that [`Delivery::provider`](crate::Delivery::provider) returns. Without this call,
+    /// that function returns `None`.
     #[must_use]
     pub fn provider(self, name: impl Into<String>) -> Self {
         Self { provider: Some(name.into()), ..self }
@@ -90,7 +90,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Creates a scenario for the entity with this key.
+    /// Creates a scenario for the entity whose key is `entity`.
     ///
     /// # Panics
     ///
@@ -107,30 +107,29 @@ impl Scenario {
         self
     }
 
-    /// Delivers the event at this index, from 0, a second time after all others.
+    /// Adds a fault: the event at this index, counted from 0, is delivered again after all other events.
     #[must_use]
     pub fn twice(self, index: usize) -> Self {
         self.with(Fault::Twice(index))
     }
 
-    /// Crashes the worker after the handler has finished the delivery at this index, from 0,
-    /// and before the delivery is settled. So the handler is started again.
+    /// Adds a fault: the worker crashes after the handler has finished a delivery and before the delivery
+    /// is settled. So the handler is started again. The parameter `index` counts deliveries from 0.
     #[must_use]
     pub fn crash_after(self, index: usize) -> Self {
         self.with(Fault::CrashAfter(index))
     }
 
-    /// Freezes the worker in the handler of the delivery at this index, from 0, right before
-    /// the handler's first write to an external system. Another worker takes over and handles
-    /// the delivery. Then the first worker continues under a token that is no longer the
-    /// newest.
+    /// Adds a fault: the worker freezes in the handler, right before the handler's first write to an
+    /// external system. Another worker takes over and handles the delivery. Then the frozen worker continues
+    /// under its old token. The parameter `index` counts deliveries from 0.
     #[must_use]
     pub fn stale_token(self, index: usize) -> Self {
         self.with(Fault::StaleToken(index))
     }
 
-    /// Delivers the events in another order than they happened. [`seed`](Self::seed)
-    /// determines that order.
+    /// Adds a fault: the events are delivered in an order in which they did not happen. The order depends on
+    /// [`seed`](Self::seed).
     #[must_use]
     pub fn out_of_order(self) -> Self {
         self.with(Fault::OutOfOrder)
@@ -143,7 +142,7 @@ impl Scenario {
         Self { up_to: most.max(1), ..self }
     }
 
-    /// Sets the seed of the random choices. The same seed repeats a run.
+    /// Sets the seed of all random choices. The same seed repeats a run exactly.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
@@ -157,8 +156,8 @@ impl Scenario {
         self
     }
 
-    /// Runs the handler that `handler` creates, once without faults and then once with each
-    /// fault. Each run has its own [`ExternalSystem`].
+    /// Runs the scenario once without faults, and then once with each fault. Each run calls `handler` to
+    /// create a handler, with an [`ExternalSystem`] of its own.
     pub fn run<H: Handler>(&self, handler: impl Fn(&ExternalSystem) -> H) -> Verdict {
         let in_order: Vec<usize> = (0..self.events.len()).collect();
         let first = run(self, &in_order, None, &handler);
@@ -177,7 +176,7 @@ impl Scenario {
         Verdict { findings, seed: self.seed }
     }
 
-    /// Returns a shuffled order of the events. It differs from the original if possible.
+    /// Returns a random order of the events, which differs from the original order if possible.
     fn shuffled(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.events.len()).collect();
         fastrand::Rng::with_seed(self.seed).shuffle(&mut order);

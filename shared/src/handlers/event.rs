@@ -1,6 +1,7 @@
-//! The JSON document for one or several deliveries. It is the event of a function that
-//! `invoke` calls, and the body that `forward` posts for groups. Its schema is
-//! `docs/invoke.schema.json`.
+//! The JSON document for one or several deliveries.
+//!
+//! The handler `invoke` sends this document as the event of a function, and `forward` posts it for
+//! several deliveries at once. The document's schema is `docs/invoke.schema.json`.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Serialize;
@@ -10,11 +11,10 @@ use crate::protocol::{
     entity::{FencingToken, Identity},
 };
 
-/// The version of the document's form. It grows when a field is removed or changes its
-/// meaning.
+/// The version of the JSON document. It grows when a field is removed or changes its meaning.
 const VERSION: u32 = 1;
 
-/// The document for one handler start. Its deliveries have the same source and entity.
+/// The JSON document of one handler start. All its deliveries have the same source and entity.
 #[derive(Serialize)]
 struct Event<'a> {
     version: u32,
@@ -48,7 +48,7 @@ struct EventDelivery<'a> {
     traceparent: Option<String>,
 }
 
-/// Returns the JSON document for at least one delivery, oldest first.
+/// Returns the JSON document for `deliveries`, which are not empty and begin with the oldest.
 #[doc(hidden)]
 pub fn json(deliveries: &[&Delivery], token: FencingToken) -> String {
     let first = deliveries.first().expect("a start has a delivery");
@@ -91,10 +91,11 @@ impl<'a> EventDelivery<'a> {
     }
 }
 
-/// Returns the id by which a receiver recognises repeats. It is a hash, because senders' ids
-/// are unique only within a source and may contain any character. A redrive keeps the id,
-/// because the delivery may have been applied although its answers were lost. A rewind changes
-/// the id, so that the delivery has its effect again.
+/// Returns the id by which a receiver recognises repeats of a delivery.
+///
+/// The id is a hash, because senders' ids are unique only within a source and may contain any
+/// character. A redrive keeps the id, because the delivery may have been applied although its answers
+/// were lost. A rewind changes the id, so that the delivery has its effect again.
 pub(super) fn id(delivery: &Delivery) -> String {
     let name = Identity { redrive: 0, ..delivery.identity().clone() }.name();
     match delivery.run_before() {

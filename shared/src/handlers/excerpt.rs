@@ -1,8 +1,8 @@
-//! Excerpts of error texts that come from outside, for logs and pages.
+//! Excerpts of error texts from destinations, for logs and pages.
 
 pub(super) const LONGEST: usize = 200;
 
-/// Returns the beginning of `text`, on one line and without invisible characters.
+/// Returns the beginning of `text` on one line, without invisible characters.
 pub(super) fn excerpt(text: &str) -> String {
     let visible = |c: char| if c.is_control() || c == '\u{FFFD}' { ' ' } else { c };
     let text: String = text.chars().filter(|c| !is_invisible(*c)).map(visible).collect();

@@ -14,8 +14,8 @@
 //! The wait before the next attempt is that of `Retry-After`, or else of the source's policy.
 //! The status and the beginning of the answer become the delivery's error.
 //!
-//! An attempt may repeat one whose answer was lost. Therefore an endpoint must apply each
-//! `webhook-id` once, and refuse a fencing token below the newest one that it has seen for the
+//! An attempt may repeat an earlier attempt whose answer was lost. Therefore an endpoint must apply
+//! each `webhook-id` once, and refuse a fencing token below the newest one that it has seen for the
 //! entity. `examples/receivers/` shows both.
 //!
 //! The signature covers id, time and body, as Standard Webhooks specifies. The other headers
@@ -46,31 +46,30 @@ use crate::{
 };
 use client::Client;
 
-/// The most bytes of an answer's body that are read. They serve for an excerpt, and reading
-/// the body to its end lets the connection be reused. For a longer body, a new connection is
-/// cheaper.
+/// The maximum number of bytes of an answer's body that are read. The bytes serve for an excerpt, and
+/// a body that was read to its end leaves the connection reusable. For a longer body, opening a new
+/// connection is cheaper.
 const ANSWER_BYTES: usize = 16 * 1024;
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 
-/// The handler `forward`, which posts deliveries to the destinations that the sources name.
+/// The handler `forward`, which posts deliveries to the destinations of their sources.
 #[derive(Clone)]
 pub struct Forward {
     sources: LiveSources,
-    /// The client for destinations that must be public. It shares no connections with
+    /// The client for destinations that must be public. It shares no connections with the client
     /// `anywhere`, so none of its connections leads to a private address.
     public: Client,
     anywhere: Client,
 }
 
 impl Forward {
-    /// Creates a handler that trusts Mozilla's certificate authorities.
     #[doc(hidden)]
     pub fn new(sources: impl Into<LiveSources>) -> Self {
         Self::with(sources, Roots::mozilla())
     }
 
     /// Creates a handler that trusts Mozilla's certificate authorities, and those in the PEM
-    /// file that `FORWARD_CA_BUNDLE` names.
+    /// file that the variable `FORWARD_CA_BUNDLE` names.
     #[doc(hidden)]
     pub fn configured(sources: impl Into<LiveSources>, variables: &impl Variables) -> Result<Self, InvalidConfig> {
         const VARIABLE: &str = "FORWARD_CA_BUNDLE";
@@ -92,7 +91,6 @@ impl Forward {
         }
     }
 
-    /// Posts at least one delivery, and waits for the answer within the handler's time.
     async fn post(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {
         let first = deliveries[0];
         let sources = self.sources.current();
@@ -155,8 +153,8 @@ impl Handler for Forward {
     }
 }
 
-/// Reads a body within [`ANSWER_BYTES`] and [`ANSWER_TIME`]. If the body is longer or slower,
-/// the connection is closed.
+/// Reads the body of an answer, up to [`ANSWER_BYTES`] and [`ANSWER_TIME`]. If the body is longer or
+/// slower, the connection is closed.
 async fn read_out(mut body: Incoming, env: &Env) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = async {

@@ -4,7 +4,7 @@
 //! decides the outcome (`answer.rs`). Each handler start makes one call; retries follow the
 //! source's policy.
 //!
-//! A call may repeat an earlier one, whose answer was lost or whose timeout passed while the
+//! A call may repeat an earlier call, whose answer was lost or whose timeout passed while the
 //! function was still running. Therefore a function must apply each `id` once, and refuse a
 //! fencing token below the newest one that it has seen for the entity. `examples/receivers/`
 //! shows both.
@@ -31,7 +31,7 @@ use crate::{
 /// The size in bytes from which Lambda refuses the event of a synchronous call.
 const LIMIT: usize = 6 * 1024 * 1024;
 
-/// The handler `invoke`, which calls the functions that the sources name.
+/// The handler `invoke`, which calls the functions of the deliveries' sources.
 #[derive(Clone)]
 pub struct Invoke {
     sources: LiveSources,
@@ -39,14 +39,12 @@ pub struct Invoke {
 }
 
 impl Invoke {
-    /// Creates a handler that calls functions as `account`.
     #[doc(hidden)]
     pub fn new(sources: impl Into<LiveSources>, account: &Account, http: &Http, env: &Env) -> Self {
         let lambda = account.signed(http, "lambda", account.lambda_endpoint.clone(), env);
         Self { sources: sources.into(), lambda: Arc::new(lambda) }
     }
 
-    /// Calls the source's function with at least one delivery.
     async fn call(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {
         let sources = self.sources.current();
         let Some(function) = sources.get(deliveries[0].source().as_str()).and_then(|source| source.invoke()) else {
@@ -86,9 +84,8 @@ impl Invoke {
         format!("{endpoint}, function {function}")
     }
 
-    /// Returns the URL path of a call. For an emulator, the path has no qualifier: an emulator
-    /// has one version of a function, and SAM's emulator refuses a qualifier. Only emulators
-    /// are called without TLS.
+    /// Returns the URL path of a call. Only emulators are called without TLS, and they get no qualifier: an
+    /// emulator has one version of a function, and SAM's emulator refuses a qualifier.
     fn path(&self, function: &Function) -> String {
         match self.lambda.endpoint().starts_with("http://") {
             true => function.unqualified().path("invocations"),

@@ -1,4 +1,4 @@
-//! The handler `log`, with which a new deployment starts.
+//! The handler `log`, which a new deployment uses until it has another handler.
 
 use crate::{
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},

@@ -8,15 +8,14 @@ use tokio::time::Instant;
 
 use crate::time::{Clock, Env, SeededRandom, Timestamp};
 
-/// The time at which every run with a paused clock starts.
+/// The time at which every run with a paused clock starts: 2026-01-01T00:00:00Z.
 pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);
 
-/// A clock that shows tokio's time.
 #[derive(Debug, Clone, Copy)]
 pub struct TokioClock(Instant);
 
 impl TokioClock {
-    /// Creates a clock that shows [`START`] now.
+    /// Creates a clock that shows [`START`] at the time of this call.
     pub fn start() -> Self {
         Self(Instant::now())
     }
@@ -36,7 +35,6 @@ impl Clock for TokioClock {
     }
 }
 
-/// Returns an environment with tokio's clock, and randomness from `seed`.
 pub fn env(seed: u64) -> Env {
     Env::new(TokioClock::start(), SeededRandom::new(seed))
 }

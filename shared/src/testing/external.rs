@@ -16,11 +16,11 @@ use crate::protocol::{
 };
 
 tokio::task_local! {
-    /// The signal that a frozen worker's handler awaits before each write to a system.
+    /// The signal that the handler of a frozen worker awaits before each write to a system.
     static FROZEN: watch::Receiver<bool>;
 }
 
-/// A substitute for a system that the handler writes to. It holds JSON documents by key, and
+/// A substitute for a system that the handler writes to. The substitute holds JSON documents by key. It
 /// also shows the rows that the handler committed.
 #[derive(Debug, Clone, Default)]
 pub struct ExternalSystem {
@@ -36,7 +36,8 @@ struct State {
     known: BTreeSet<(String, String)>,
 }
 
-/// The refusal of a write, because its key has seen a newer fencing token.
+/// The error of a write under an old fencing token, after a write to the same key under a newer one. The
+/// field is the old token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("refused: a newer token than {0} was seen")]
 pub struct StaleToken(pub FencingToken);
@@ -46,18 +47,18 @@ impl ExternalSystem {
         self.state.lock().expect("no one panics while holding this")
     }
 
-    /// Returns the row with this key that the handler committed to one of its own tables.
+    /// Returns a row that the handler committed to one of its own tables.
     pub async fn row(&self, key: &Key) -> Option<Row> {
         self.memory.get(key).await.ok().flatten()
     }
 
-    /// Returns the table that holds committed rows.
+    /// Returns the table that holds the rows that the handler committed.
     #[doc(hidden)]
     pub fn table(&self) -> Arc<dyn Table> {
         self.memory.clone()
     }
 
-    /// Returns the document at `key`.
+    /// Returns the document at `key`, or `None` if nothing was written there.
     pub async fn get(&self, key: &str) -> Option<Value> {
         self.state().values.get(key).cloned()
     }
@@ -68,11 +69,11 @@ impl ExternalSystem {
         self.state().values.insert(key.to_owned(), value.into());
     }
 
-    /// Writes the document at `key`, unless this key has seen a newer fencing token.
+    /// Writes the document at `key`, unless this key was already written under a newer fencing token.
     ///
     /// # Errors
     ///
-    /// The key has seen a newer token. Nothing was written.
+    /// The key was written under a newer token. The document is unchanged.
     pub async fn set_fenced(&self, key: &str, token: FencingToken, value: impl Into<Value>) -> Result<(), StaleToken> {
         thawed().await;
         let mut state = self.state();
@@ -84,13 +85,14 @@ impl ExternalSystem {
         Ok(())
     }
 
-    /// Adds to the number at `key`. A repeated call adds again.
+    /// Adds `by` to the number at `key`. A repeated call adds once more.
     pub async fn add(&self, key: &str, by: i64) {
         thawed().await;
         self.state().add(key, by);
     }
 
-    /// Adds to the number at `key` once for each `id`. Returns whether this call added.
+    /// Adds `by` to the number at `key`, unless an earlier call added with the same `key` and `id`. Returns
+    /// whether this call added.
     pub async fn add_once(&self, key: &str, id: &str, by: i64) -> bool {
         thawed().await;
         let mut state = self.state();
@@ -113,7 +115,7 @@ impl State {
     }
 }
 
-/// Runs `work` so that its writes to external systems wait until `until` is true.
+/// Runs `work` as a frozen worker would: its writes to external systems wait until the signal is true.
 pub(super) fn frozen<F: Future>(until: watch::Receiver<bool>, work: F) -> impl Future<Output = F::Output> {
     FROZEN.scope(until, work)
 }

@@ -1,5 +1,4 @@
-//! One run of a scenario. Events are appended, and workers that may crash or freeze drain the
-//! inbox until it is empty.
+//! One run of a scenario, in which workers drain the inbox until it is empty, and may crash or freeze.
 
 use std::{
     collections::BTreeMap,
@@ -41,20 +40,19 @@ use crate::{
 
 const RETENTION: Duration = Duration::from_secs(30 * 86_400);
 
-/// The time of the first event, unless it is given: a day before the event arrives.
+/// The time of the first event, for events without a given time: a day before the event arrives.
 const HAPPENED: Timestamp = Timestamp::from_millis(START.as_millis() - 86_400_000);
 
 /// The time in which a frozen handler must finish after its worker was replaced.
 const FROZEN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The most polls of a run. The kit's retry policy needs fewer, so a run that needs more would
-/// never end.
+/// The maximum number of polls of a run. The kit's retry policy needs fewer, so a run that exceeds this
+/// number would never end.
 const POLLS: u32 = 500;
 
-/// The shortest time between two polls. A crashed worker's lease expires within this time.
+/// The shortest time between two polls. The lease of a crashed worker expires within this time.
 const POLL_INTERVAL: Duration = Duration::from_secs(20);
 
-/// A fault that a run injects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     Twice(usize),
@@ -64,7 +62,6 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Returns the index of the delivery that the fault concerns, if it concerns one.
     pub(super) fn index(self) -> Option<usize> {
         match self {
             Self::Twice(index) | Self::CrashAfter(index) | Self::StaleToken(index) => Some(index),
@@ -75,15 +72,15 @@ impl Fault {
 
 #[derive(Debug)]
 pub(super) struct RunResult {
-    /// The documents and rows that the handler wrote, as text by key.
+    /// The text of each document and row that the handler wrote, by key.
     effects: BTreeMap<String, String>,
     seen: Observations,
-    /// The indices of the events, in the order of arrival.
+    /// The indices of the scenario's events, in the order in which they were delivered.
     arrived: Vec<usize>,
 }
 
 impl RunResult {
-    /// Returns the findings that need no comparison with another run.
+    /// Returns the mistakes that show without a comparison with another run.
     pub(super) fn findings(&self, scenario: &Scenario) -> Vec<Finding> {
         let at = |id: &String| name(scenario, id);
         let mut findings = Vec::new();
@@ -97,7 +94,7 @@ impl RunResult {
         findings
     }
 
-    /// Returns the findings of a run with `fault`. `first` is the run without faults.
+    /// Returns the mistakes in a run with `fault`. The parameter `first` is the run without faults.
     pub(super) fn compare(&self, first: &Self, scenario: &Scenario, fault: Fault) -> Vec<Finding> {
         let findings = self.findings(scenario);
         if !findings.is_empty() {
@@ -118,7 +115,8 @@ impl RunResult {
         }]
     }
 
-    /// Describes an effect that differs from the run `first`, if any does.
+    /// Describes an effect that this run and the run `first` do not share. Returns `None` if the runs have the
+    /// same effects.
     fn differs(&self, first: &Self) -> Option<String> {
         let nothing = || "nothing".to_owned();
         let keys = self.effects.keys().chain(first.effects.keys());
@@ -134,7 +132,7 @@ fn name(scenario: &Scenario, id: &str) -> String {
     format!("delivery {index} ({})", scenario.events[index].topic)
 }
 
-/// Runs the scenario. `arrive` gives the events' order of arrival.
+/// Runs a scenario. The parameter `arrive` holds the indices of the events, in the order of delivery.
 pub(super) fn run<H: Handler>(
     scenario: &Scenario,
     arrive: &[usize],
@@ -225,8 +223,8 @@ impl<'a, H: Handler> Run<'a, H> {
         RunResult { effects, seen, arrived: self.arrive.to_vec() }
     }
 
-    /// Runs a first worker until it crashes or freezes, if the fault asks for that. Returns
-    /// the signal that unfreezes its handler, and the handler's task.
+    /// Runs a first worker, if `fault` asks for one, until it crashes or freezes. For a frozen worker, returns
+    /// the signal that lets its handler continue, and the handler's task.
     async fn crash_first_worker(&self) -> Option<(watch::Sender<bool>, JoinHandle<()>)> {
         let (index, freezes) = match self.fault? {
             Fault::CrashAfter(index) => (index, false),
@@ -267,7 +265,7 @@ impl<'a, H: Handler> Run<'a, H> {
         seen.not_applied = seen.not_applied.take().or_else(|| seen.failed.clone());
     }
 
-    /// Returns the time until the next poll. `None` if no delivery waits and no lease is held.
+    /// Returns the time until the next poll, or `None` if no delivery waits and no lease is held.
     async fn next_poll(&self) -> Option<Duration> {
         let store = self.store(self.memory.clone());
         let state = store.entity(&self.scenario.entity, Duration::from_secs(1)).await.expect("memory answers")?;
@@ -315,7 +313,7 @@ impl<'a, H: Handler> Run<'a, H> {
     }
 }
 
-/// A queue that drops messages. The kit polls the table instead.
+/// A queue that drops messages. The kit polls the table, so it needs no wake-ups.
 struct NoQueue;
 
 impl Queue for NoQueue {

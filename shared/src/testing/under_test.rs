@@ -1,4 +1,4 @@
-//! Wraps the handler under test, so that it is observed and its worker may crash or freeze.
+//! Wraps the handler under test, to observe it and to let its worker crash or freeze.
 
 use std::{
     future::Future,
@@ -20,8 +20,8 @@ use crate::{
     time::Env,
 };
 
-/// The longest poll, by the machine's clock, that does not count as blocking. Even a busy
-/// machine suspends a process for less.
+/// The longest time that one poll of the handler may take, by the machine's clock. Even a busy machine
+/// does not suspend a process for longer, so a longer poll shows that the handler blocks its thread.
 const LONGEST_POLL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default, Clone)]
@@ -30,13 +30,12 @@ pub(super) struct Observations {
     pub(super) blocks: Option<String>,
     /// The id of a delivery that was parked, or whose retries did not end.
     pub(super) not_applied: Option<String>,
-    /// The id of the delivery whose handler failed last.
+    /// The id of the delivery that failed last.
     pub(super) failed: Option<String>,
     pub(super) error: String,
     pub(super) frozen_handler_hangs: bool,
 }
 
-/// An observer that records failed and parked deliveries.
 #[derive(Debug)]
 pub(super) struct Recorder(pub(super) Arc<Mutex<Observations>>);
 
@@ -62,13 +61,11 @@ pub(super) struct HandlerUnderTest<H> {
     crash: Option<Crash>,
 }
 
-/// A planned crash of the worker.
 pub(super) struct Crash {
-    /// The id of the delivery at which the worker crashes.
     pub(super) at: String,
     pub(super) table: Arc<WorkerTable>,
-    /// The signal to continue, and the place where the handler's task is stored. `None` if the
-    /// worker does not freeze but only crashes.
+    /// The signal to continue, and the variable that receives the handler's task. `None` for a worker that
+    /// crashes without freezing.
     pub(super) freeze: Option<(watch::Receiver<bool>, FrozenTask)>,
     pub(super) env: Env,
 }
@@ -103,7 +100,6 @@ impl<H: Handler> HandlerUnderTest<H> {
         }
     }
 
-    /// Runs `work`, and crashes the worker as planned.
     async fn run(
         &self,
         deliveries: &Deliveries,
@@ -159,7 +155,6 @@ impl<H: Handler> Handler for HandlerUnderTest<H> {
     }
 }
 
-/// Measures how long the longest poll of a future takes.
 struct PollTimer<'a, F> {
     work: Pin<&'a mut F>,
     longest: &'a mut Duration,

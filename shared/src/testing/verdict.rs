@@ -8,40 +8,40 @@ use std::fmt;
 pub enum Finding {
     /// The handler panicked.
     Panics {
-        /// The topic of the delivery.
+        /// The number of the delivery, counted from 0, and its topic.
         at: String,
     },
     /// The handler blocked its thread for too long between two awaits.
     Blocks {
-        /// The topic of the delivery.
+        /// The number of the delivery, counted from 0, and its topic.
         at: String,
     },
     /// A delivery used up its attempts, or its retries did not end.
     NotApplied {
-        /// The topic of the delivery.
+        /// The number of the delivery, counted from 0, and its topic.
         at: String,
         /// The last error that the handler returned.
         error: String,
     },
-    /// A repeated start of the handler changed an effect.
+    /// A repeated start of the handler changed an effect of the first start.
     AppliedTwice {
-        /// The topic of the delivery that was started again.
+        /// The number of the delivery, counted from 0, and its topic.
         at: String,
-        /// A description of the effect that differs.
+        /// A description of the effect, with its wrong and its right value.
         differs: String,
     },
-    /// A system accepted a write of a worker that had been replaced.
+    /// An external system accepted a write from a worker that had been replaced.
     NotFenced {
-        /// The topic of the delivery during which the worker was frozen.
+        /// The number of the delivery, counted from 0, and its topic. The worker was frozen during this delivery.
         at: String,
-        /// A description of the effect that differs.
+        /// A description of the effect, with its wrong and its right value.
         differs: String,
     },
     /// The effects depend on the order in which the deliveries arrived.
     DependsOnOrder {
-        /// The topics of the deliveries in their order of arrival.
+        /// The topics of the deliveries, in the order of arrival.
         arrived: Vec<String>,
-        /// A description of the effect that differs.
+        /// A description of the effect, with its wrong and its right value.
         differs: String,
     },
 }
@@ -76,11 +76,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings of all runs of a scenario.
+/// The mistakes that all runs of a scenario found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Verdict {
-    /// The findings. Empty if the handler made no mistake.
+    /// Empty if the handler made no mistake.
     pub findings: Vec<Finding>,
     /// The seed of the random choices. The same seed repeats the runs.
     pub seed: u64,
@@ -92,11 +92,11 @@ impl Verdict {
         self.findings.is_empty()
     }
 
-    /// Asserts that the handler made no mistake.
+    /// Panics if the handler made a mistake.
     ///
     /// # Panics
     ///
-    /// There are findings; the message describes them.
+    /// There are findings. The message describes them.
     #[track_caller]
     pub fn assert_right(&self) {
         assert!(self.is_right(), "{self}");

@@ -12,7 +12,7 @@ use crate::protocol::{
     table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
 };
 
-/// The table as one worker sees it. It never answers after the worker has crashed.
+/// The table of one worker. After the worker has crashed, no request gets an answer.
 pub(super) struct WorkerTable {
     inner: Arc<MemoryTable>,
     has_crashed: AtomicBool,

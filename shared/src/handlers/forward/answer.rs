@@ -6,14 +6,14 @@ use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 
 use crate::{handler::Outcome, time::Timestamp};
 
-/// The longest accepted `Retry-After`. The entity's deliveries wait all this time.
+/// The longest accepted `Retry-After`. All deliveries of the entity wait this long.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// The most jitter that is added to a wait, as a fraction of the wait.
+/// The maximum jitter that is added to a wait, as a fraction of the wait.
 const JITTER: f64 = 0.1;
 
-/// Returns the outcome of an answer. `excerpt`, the beginning of its body, becomes part of the
-/// error. `fraction`, a random number from 0 to 1, scales the jitter of a requested wait.
+/// Returns the outcome of an answer. The parameter `excerpt` is the beginning of the answer's body, and
+/// becomes part of the error. The parameter `fraction`, from 0 to 1, is the jitter of a requested wait.
 pub(super) fn judge(status: StatusCode, headers: &HeaderMap, excerpt: &str, now: Timestamp, fraction: f64) -> Outcome {
     if status.is_success() {
         return Outcome::Done;
@@ -39,9 +39,8 @@ pub(super) fn judge(status: StatusCode, headers: &HeaderMap, excerpt: &str, now:
     }
 }
 
-/// Returns the wait that `Retry-After` asks for, at most [`LONGEST_WAIT`]. Returns `None` if
-/// the source's policy decides the wait. A wait of zero is ignored, because it would use up
-/// the attempts at once.
+/// Returns the wait in the header `Retry-After`. Without a usable header, returns `None`, and the source's
+/// policy decides. A wait of zero is ignored, because it would use up the attempts at once.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {

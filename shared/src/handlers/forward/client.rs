@@ -1,4 +1,4 @@
-//! The HTTP client of the handler `forward`.
+//! The HTTP client of the handler `forward`, which connects only to allowed addresses.
 //!
 //! A host is resolved once for each connection. The connection is made to one of the host's
 //! allowed addresses. There is no second lookup, which could return another address (DNS
@@ -37,11 +37,10 @@ use crate::sources::destination::{AddressScope, address};
 /// The time limit for connecting to one address of a host.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// The time for which an idle connection is kept. It is shorter than the five seconds of Node,
-/// uvicorn and Apache, so that no request meets a connection that is being closed.
+/// The time for which an idle connection is kept. The servers Node, uvicorn and Apache close an idle
+/// connection after five seconds. This time is shorter, so that no request meets such a closing.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// An HTTP client that connects only to allowed addresses.
 #[derive(Clone)]
 pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>);
 
@@ -63,26 +62,24 @@ impl Client {
         Self(client)
     }
 
-    /// Sends a request, without following redirects. Dropping the future closes the
-    /// connection.
+    /// Sends a request, without following redirects. If the caller drops the future, the connection is closed.
     pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unsent> {
         self.0.request(request).await.map_err(Unsent)
     }
 }
 
-/// The reason why a request has no answer.
 #[derive(Debug)]
 pub(super) struct Unsent(legacy::Error);
 
 impl Unsent {
-    /// Returns whether connecting failed. If it did, the request was not sent.
+    /// Returns whether the request failed because no connection was made. The request was then not sent.
     pub(super) fn is_connect(&self) -> bool {
         self.0.is_connect()
     }
 }
 
 impl fmt::Display for Unsent {
-    /// Writes only the innermost cause, because a row stores few bytes of an error.
+    /// Writes only the innermost cause, because an entity's row stores few bytes of an error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cause: &dyn Error = &self.0;
         while let Some(inner) = cause.source() {
@@ -94,14 +91,14 @@ impl fmt::Display for Unsent {
 
 impl Error for Unsent {}
 
-/// The system's resolver, which returns only allowed addresses.
 #[derive(Clone)]
 struct Resolver {
     scope: AddressScope,
     names: GaiResolver,
 }
 
-/// The error for a host without an allowed address. It contains a refused one, if any.
+/// The error for a host without an allowed address. The error holds an address that was refused, or
+/// `None` if the host has no address at all.
 #[derive(Debug, PartialEq, Eq)]
 struct NotPublic(Option<SocketAddr>);
 

@@ -55,14 +55,13 @@ use crate::{
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("webhook-serializer/", env!("CARGO_PKG_VERSION")));
 
-/// The media type of a list of deliveries. The list's schema is `docs/invoke.schema.json`.
+/// The media type of a list of deliveries. The schema of the list is `docs/invoke.schema.json`.
 pub const TOGETHER: &str = "application/vnd.webhook-serializer.deliveries+json";
 
-/// The prefix of a list's `webhook-id`. The id of a single delivery is in base64url and
-/// contains no colon.
+/// The prefix of the `webhook-id` of a list of deliveries. The id of a single delivery contains no colon.
 const GROUP: &str = "group:";
 
-/// Returns the signed request for one delivery.
+/// Creates the signed request for one delivery.
 #[doc(hidden)]
 pub fn request(
     destination: &Destination,
@@ -79,7 +78,7 @@ pub fn request(
     request
 }
 
-/// Returns the signed request for a list of at least one delivery, oldest first.
+/// Creates the signed request for a list of deliveries, which is not empty and begins with the oldest.
 #[doc(hidden)]
 pub fn together(
     destination: &Destination,
@@ -103,9 +102,9 @@ pub fn together(
     request
 }
 
-/// Returns the content type to forward. This project's own types are replaced, because a
-/// sender could pass its body off as a list of another source's deliveries. The test is
-/// lenient, because receivers lower-case and trim the type in different ways.
+/// Returns the content type to send for a sender's `content_type`. This project's own types are replaced,
+/// because a sender could otherwise present its body as a list of another source's deliveries. The check
+/// ignores case and surrounding text, because receivers normalise types in different ways.
 fn passed_on(content_type: &str) -> Option<HeaderValue> {
     let is_ours = content_type.to_ascii_lowercase().contains("vnd.webhook-serializer");
     match content_type.is_ascii() && !is_ours {
@@ -115,7 +114,7 @@ fn passed_on(content_type: &str) -> Option<HeaderValue> {
     }
 }
 
-/// Returns a signed request without `serializer-…` headers.
+/// Creates a signed request without `serializer-…` headers.
 fn post(destination: &Destination, id: String, body: Bytes, now: Timestamp) -> Request<Full<Bytes>> {
     let signed = signed(destination, id, &body, now);
     let mut request = Request::new(Full::new(body));

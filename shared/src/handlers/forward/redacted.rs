@@ -31,11 +31,10 @@ pub(super) fn excerpt(body: &[u8], destination: &Destination) -> String {
 
 const PREFIX: &str = "whsec_";
 
-/// The length in bytes from which a segment of the URL's path is hidden, because it may be a
-/// token.
+/// The length in bytes from which a segment of the URL's path may be a token, so that excerpts hide it.
 const TOKEN: usize = 16;
 
-/// Replaces each `begins`, and the base64 after it, by `…`.
+/// Replaces each occurrence of `begins`, together with the base64 text that follows it, by `…`.
 fn without(text: &str, begins: &str) -> String {
     let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '-' | '_');
     let mut parts = text.split(begins);

@@ -34,8 +34,8 @@ enum Verb {
     Reject,
 }
 
-/// An error that a function in any language returned. The stack trace is left out, because it
-/// belongs in the function's own log.
+/// An error that a function in any language returned. The stack trace is not read, because it belongs in
+/// the function's own log.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct FunctionError {
@@ -69,9 +69,8 @@ fn returned(body: &[u8]) -> Outcome {
     }
 }
 
-/// Returns the wait that an answer asks for, at most [`LONGEST_ASKED`]. Returns `None` if the
-/// source's policy decides the wait. A wait of zero is ignored, because it would use up the
-/// attempts at once.
+/// Converts the wait that a function asks for, up to [`LONGEST_ASKED`]. `None` leaves the wait to the
+/// source's policy. A wait of zero is ignored, because it would use up the attempts at once.
 fn wait(seconds: f64) -> Option<Duration> {
     if seconds.is_nan() || seconds < 0.0 {
         return None;
@@ -80,7 +79,8 @@ fn wait(seconds: f64) -> Option<Duration> {
     Some(wait).filter(|wait| !wait.is_zero())
 }
 
-/// Describes an invalid answer without quoting it, because it may be private.
+/// Describes what is wrong with a function's answer. The text does not quote the answer, which may be
+/// private.
 fn problem(body: &[u8]) -> &'static str {
     if body.is_empty() {
         return "it is empty";
@@ -111,7 +111,7 @@ fn failed(body: &[u8]) -> Outcome {
     })
 }
 
-/// Returns the outcome of a call for which Lambda did not run the function.
+/// Returns the outcome of a call that Lambda answered without running the function.
 fn refused(status: u16, answer: &Answer) -> Outcome {
     #[derive(Deserialize, Default)]
     struct Reason {
