@@ -1,7 +1,4 @@
 //! Runs the operations of an operator.
-//!
-//! They inspect, hold, unblock, rewind and erase entities, redrive, skip and discard deliveries,
-//! and restore tables.
 
 mod acts;
 mod erase;
@@ -56,7 +53,7 @@ const PAGE: u32 = 100;
 /// The delay of the wake-up that is sent before an operation's write. The write takes less time.
 const SAFETY_DELAY: Duration = Duration::from_secs(30);
 
-/// The number of tries of an operation to write a row that other processes keep changing.
+/// The number of times that an operation tries to write a row that other processes keep changing.
 const TRIES: u32 = 5;
 
 #[derive(Debug, Clone)]
@@ -70,13 +67,11 @@ pub struct Operator {
     parts: u32,
 }
 
-/// The reason why an operator's operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperatorError {
-    /// A request to the store failed, or a row is corrupt.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The delivery could not be appended. It is still parked.
+    /// The redriven delivery could not be appended. It is still parked.
     #[error(transparent)]
     Append(#[from] AppendError),
     /// A worker has stored the parked copy but not settled the delivery yet. Nothing was changed.
@@ -87,16 +82,15 @@ pub enum OperatorError {
     /// delivery with this outcome. The delivery is not parked any more.
     #[error("it was settled as {0}, not parked; nothing was redriven")]
     DecidedOtherwise(Settlement),
-    /// The delivery has been redriven, discarded or erased since it was read.
+    /// The delivery was redriven, discarded or erased after it was read.
     #[error("it is not parked any more; nothing was redriven")]
     NotParked,
-    /// The entity is in use: deliveries wait, the lease is held, the entity is on hold, or its row
+    /// The entity is in use: deliveries wait, a lease is granted, the entity is on hold, or its row
     /// keeps changing.
     #[error("the order is on hold, leased, or has waiting deliveries; nothing was erased")]
     InUse,
     #[error("no such order is stored; check its key")]
     Unknown,
-    /// The entity is a job, to which the operation does not apply.
     #[error("that is a job; this operation is for orders only. `serializer jobs` runs jobs")]
     IsAJob,
     #[error(transparent)]
@@ -122,7 +116,6 @@ pub struct Parked {
     /// The expiry of the parked delivery. `None` if it is kept until an operator redrives or discards
     /// it.
     pub kept_until: Option<Timestamp>,
-    /// The reason for parking the delivery.
     pub error: String,
     row: Row,
     delivery: Delivery,
@@ -155,11 +148,10 @@ impl Parked {
     }
 }
 
-/// The row, waiting items and parked deliveries of an entity.
 #[derive(Debug, Clone)]
 pub struct Inspected {
     pub state: Option<EntityState>,
-    /// The first waiting items, at most 100.
+    /// The first waiting items, at most 100 of them.
     pub waiting: Vec<Item>,
     /// The earlier outcomes of those items in `waiting` that were rewound.
     pub again: BTreeMap<Sequence, Settlement>,
@@ -179,7 +171,6 @@ pub enum ParkedOutcome {
     Forgotten,
 }
 
-/// Returns the outcome of the parked delivery at `sequence`, as far as the entity's row shows it.
 pub fn parked_outcome(state: Option<&EntityState>, sequence: Sequence) -> ParkedOutcome {
     match state {
         None => ParkedOutcome::Forgotten,
@@ -191,21 +182,19 @@ pub fn parked_outcome(state: Option<&EntityState>, sequence: Sequence) -> Parked
     }
 }
 
-/// Returns whether a delivery with a parked copy and this outcome may be redriven. The outcome is
+/// Returns whether a delivery with a parked copy may be redriven. `settlement` is its outcome, or
 /// `None` if the receipt has expired.
 pub fn is_put_back(settlement: Option<Settlement>) -> bool {
     settlement.is_none_or(|settlement| settlement == Settlement::Parked)
 }
 
 impl Operator {
-    /// Creates an operator. `retention` is the deployment's retention of deliveries and receipts.
     pub fn new(store: Store, waker: Waker, inbox: Inbox, retention: Duration) -> Self {
         Self { store, waker, inbox, retention, parked_retention: None, reason: None, parts: pass::PARTS }
     }
 
-    /// Sets how long deliveries that this operator parks are kept.
-    ///
-    /// `None`, which is the default, keeps them until an operator redrives or discards them.
+    /// Sets the retention of deliveries that this operator parks. `None`, the default, keeps them
+    /// until an operator redrives or discards them.
     #[must_use]
     pub fn parked_for(self, parked_retention: Option<Duration>) -> Self {
         Self { parked_retention, ..self }
@@ -213,7 +202,8 @@ impl Operator {
 
     /// Reads an entity's row, waiting items and parked deliveries.
     ///
-    /// They are read one after the other while workers go on, so they may contradict each other.
+    /// The parts are read one after the other while workers go on, so they may contradict each
+    /// other.
     pub async fn inspect(&self, entity: &EntityKey) -> Result<Inspected, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?;
         let waiting = match &state {
@@ -299,15 +289,8 @@ impl Operator {
 
     /// Appends a parked delivery under the next redrive number, then removes its parked row.
     ///
-    /// A second call does no harm: it either finds nothing parked, or appends a repeat of the first.
-    /// `to` moves the delivery to another entity, for deliveries whose entity could not be
-    /// determined.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::IsAJob`] if `to` is a job. Returns [`OperatorError::NotParked`],
-    /// [`OperatorError::Undecided`] or [`OperatorError::DecidedOtherwise`] if the delivery is not
-    /// parked.
+    /// A second call does no harm: it either finds nothing parked, or appends a repeat. If `to` is
+    /// given, the delivery moves to that entity.
     pub async fn redrive(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
         let outcome = |appended: &Appended| match to {
             Some(to) => format!("put into the inbox of {to}, as {}", appended.sequence),
@@ -352,8 +335,8 @@ impl Operator {
     /// Returns how a delivery with a parked copy was settled. Returns `None` if its receipt has
     /// expired.
     ///
-    /// The parked copy alone proves nothing. A holder that lost its lease before the settle may have
-    /// written it.
+    /// The parked copy alone proves nothing, because a holder that lost its lease before the settle
+    /// may have written it.
     async fn settled_as(&self, delivery: &Delivery) -> Result<Option<Settlement>, OperatorError> {
         // Read the entity's row first. The sequences up to its `head` are settled for good.
         let state = self.store.entity(delivery.entity(), PATIENCE).await?;
@@ -374,7 +357,7 @@ impl Operator {
         Ok(row.is_some_and(|row| row.get(a::NONCE) == parked.row.get(a::NONCE)))
     }
 
-    /// Removes a parked delivery's row, then the parts of its body, to which no other row refers.
+    /// Removes a parked delivery's row, then the parts of its body, which no later run reads.
     async fn forget(&self, parked: &Parked, parts: &[Key]) -> Result<(), OperatorError> {
         self.store.run(&Remove::of(&parked.row)?, PATIENCE).await?;
         self.remove_parts(parts).await
@@ -382,7 +365,8 @@ impl Operator {
 
     /// Removes the parked row of a delivery that was not settled as parked.
     ///
-    /// The parts of the body stay, because the delivery's own row refers to them and can be rewound.
+    /// The parts of the body stay, because the delivery's own row refers to them, and the delivery
+    /// can be rewound.
     async fn forget_left_over(&self, parked: &Parked) -> Result<(), OperatorError> {
         // Without the parked row, no row that refers to the parts lives longer than the retention.
         let until = self.store.env().now() + self.retention + PARTS_OUTLIVE;
@@ -395,8 +379,8 @@ impl Operator {
 
     /// Sends a delayed wake-up before a write that lets an entity continue.
     ///
-    /// After the write, another wake-up is sent. The delayed one takes effect if this process dies in
-    /// between.
+    /// After the write, an undelayed wake-up is sent. The delayed wake-up takes effect if this
+    /// process dies in between.
     async fn wake_later(&self, entity: &EntityKey) -> Result<(), OperatorError> {
         self.waker.wake(entity, SAFETY_DELAY, PATIENCE).await.map_err(OperatorError::NobodyToWake)
     }

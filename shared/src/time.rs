@@ -1,6 +1,6 @@
-//! Provides the clock and the source of randomness, which code gets as an argument.
+//! Provides the clock and the source of randomness, which code gets as arguments.
 //!
-//! No other code of the workspace reads a clock or draws a random number. So simulations control
+//! No other code of the workspace reads a clock or draws a random number, so simulations control
 //! both.
 
 pub(crate) mod duration;
@@ -51,7 +51,6 @@ impl Timestamp {
     }
 }
 
-/// The error of a text that is not a timestamp.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a time; write it in UTC, such as 2026-11-22T12:00:00Z")]
 pub struct InvalidTimestamp(String);
@@ -110,7 +109,8 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct SystemClock(Mutex<Passed>);
 
-/// The last readings of the monotonic and the wall clock, and the time counted until then.
+/// The state of [`SystemClock`]: the last readings of both clocks, and the time that passed from
+/// the clock's start to these readings.
 #[derive(Debug)]
 struct Passed {
     instant: Instant,
@@ -119,7 +119,6 @@ struct Passed {
 }
 
 impl SystemClock {
-    /// Creates a clock whose monotonic time starts at zero now.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     pub fn start() -> Self {
         Self(Mutex::new(Passed { instant: Instant::now(), wall: SystemTime::now(), counted: Duration::ZERO }))
@@ -173,7 +172,6 @@ impl Random for SystemRandom {
     }
 }
 
-/// A random generator with a seed, for tests and simulations.
 #[derive(Debug)]
 pub struct SeededRandom(Mutex<fastrand::Rng>);
 
@@ -260,9 +258,10 @@ impl fmt::Debug for Env {
     }
 }
 
-/// The unique id of a write. Its author recognises the write by this id after a lost reply.
+/// The unique id of a write. After a lost reply, the author of the write recognises the write by
+/// this id.
 ///
-/// A nonce is a ULID, so it also tells when the write was made.
+/// A nonce is a ULID, so it also contains the time at which it was drawn.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Nonce(String);
 
@@ -276,7 +275,8 @@ impl Nonce {
         Self(ulid::Ulid::from_parts(now.as_millis(), random).to_string())
     }
 
-    /// Returns when the nonce was drawn, by its author's clock. Returns `None` if it is no ULID.
+    /// Returns the time at which the nonce was drawn, by its author's clock. Returns `None` if the
+    /// nonce is no ULID.
     pub fn drawn_at(&self) -> Option<Timestamp> {
         let ulid = ulid::Ulid::from_string(&self.0).ok()?;
         Some(Timestamp::from_millis(ulid.timestamp_ms()))

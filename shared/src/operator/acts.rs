@@ -21,7 +21,8 @@ impl Operator {
         Self { reason: Some(reason), ..self }
     }
 
-    /// Runs `work`. If a reason is set, records the operation in the operations log.
+    /// Runs `work`. If a reason is set, records the operation in the operations log before and
+    /// after it.
     pub(super) async fn act<T>(
         &self,
         entity: &EntityKey,

@@ -1,8 +1,8 @@
 //! Erases what is stored about an entity.
 //!
-//! The erase first reads `head` and deletes only items up to there, so that newer deliveries stay.
-//! The entity's row keeps its numbers until it expires, so that the erase can be repeated after a
-//! failure.
+//! The erase first reads `head` and deletes only items up to there, so that deliveries that arrive
+//! meanwhile stay. The entity's row keeps its numbers until it expires, so that the erase can be
+//! repeated after a failure.
 
 use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
@@ -16,17 +16,17 @@ use crate::protocol::{
     table::{Key, Row},
 };
 
-/// The result of an erase: the rows that it deleted, and the rest that is left of the entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Erased {
-    /// Nothing is left but the key and numbers of the entity's row, for a day, and tombstones
-    /// until they expire.
+    /// Only the key and the numbers of the entity's row are left, for a day, and tombstones until
+    /// they expire.
     Numbers {
         /// The number of rows that were deleted or reduced to numbers. Parts of bodies do not
         /// count.
         rows: u64,
     },
-    /// Newer deliveries and the entity's row are left. Erase again once they are settled.
+    /// Deliveries arrived during the erase. These deliveries and the entity's row are left. Erase
+    /// again once they are settled.
     Newer {
         /// The number of rows that were deleted. Parts of bodies do not count.
         rows: u64,
@@ -36,14 +36,10 @@ pub enum Erased {
 impl Operator {
     /// Deletes an entity's deliveries, parked deliveries, receipts and operations log.
     ///
-    /// Of the entity's row, only the numbers stay. Deliveries that arrive during the call stay, too.
-    /// Without receipts, a webhook that is sent again is handled as new. If a worker writes a receipt
-    /// after the erase, a second erase removes it.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::InUse`] if deliveries wait, the lease is held, or the entity is on
-    /// hold. Nothing was deleted then.
+    /// Of the entity's row, only the numbers stay. Deliveries that arrive during the call stay,
+    /// too. Without receipts, a webhook that is sent again is handled as new. If a worker writes a
+    /// receipt after the erase, a second erase removes it. If the call fails with
+    /// [`OperatorError::InUse`], nothing was deleted.
     pub async fn erase(&self, entity: &EntityKey) -> Result<Erased, OperatorError> {
         let seen = self.store.entity(entity, PATIENCE).await?;
         if seen.as_ref().is_some_and(|state| !state.is_empty() || state.held.is_some() || state.hold.since().is_some())
@@ -85,7 +81,8 @@ impl Operator {
 
     /// Returns the last sequence whose items may be deleted.
     ///
-    /// It must be called after a page was read, because a missing row is read once more.
+    /// The caller must read the page of items first. If the entity has no row afterwards, none of
+    /// these items is new.
     async fn decided_before(&self, entity: &EntityKey, seen: Option<&EntityState>) -> Result<Sequence, OperatorError> {
         if let Some(state) = seen {
             return Ok(state.head);
@@ -95,7 +92,7 @@ impl Operator {
         Ok(Sequence(if row.is_none() { u64::MAX } else { 0 }))
     }
 
-    /// Removes an inbox row. If it is a delivery's, first removes the parts of the body.
+    /// Removes an inbox row. The parts of a body are removed before the row that names them.
     async fn remove(&self, entity: &EntityKey, row: &Row) -> Result<u64, OperatorError> {
         if sequence_of(row).is_some()
             && let Item::Delivery(unpacked) = Item::parse(entity, row)?

@@ -11,12 +11,9 @@ use crate::protocol::{
     state::EntityState,
 };
 
-/// The result of [`Operator::hold`], [`Operator::resume`] or [`Operator::retry`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateChange {
-    /// The operation changed the entity. Contains the entity's row afterwards.
     Done(EntityState),
-    /// The operation had nothing to change. Contains the entity's row, if there is one.
     Unchanged(Option<EntityState>),
 }
 
@@ -30,14 +27,10 @@ impl StateChange {
 }
 
 impl Operator {
-    /// Keeps workers off an entity until it is resumed. New deliveries are accepted and wait.
+    /// Keeps workers off an entity until it is resumed. New deliveries are accepted, but wait.
     ///
-    /// A handler that already runs ends, and its delivery is settled. If the entity has no row, the
-    /// hold creates one.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::IsAJob`] for a job.
+    /// A handler that already runs may finish, and its delivery is settled. If the entity has no
+    /// row, the hold creates one.
     pub async fn hold(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
@@ -63,9 +56,8 @@ impl Operator {
 
     /// Ends a hold, and wakes a worker. A blocked entity stays blocked.
     ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::Queue`] if the entity was resumed but no worker could be woken.
+    /// If the call fails with [`OperatorError::Queue`], the entity was resumed but no worker was
+    /// woken.
     pub async fn resume(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Ok(StateChange::Unchanged(None));
@@ -96,11 +88,8 @@ impl Operator {
     /// Makes the next attempt at the delivery in front due now, and wakes a worker.
     ///
     /// The delivery's attempts stay counted. Only a wait after a failed attempt ends. A wait for a
-    /// rate limit, a block and a hold stay.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::Queue`] if the wait was ended but no worker could be woken.
+    /// rate limit, a block and a hold stay. If the call fails with [`OperatorError::Queue`], the
+    /// wait was ended but no worker was woken.
     pub async fn retry(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         let Some(state) = self.store.entity(entity, PATIENCE).await? else { return Ok(StateChange::Unchanged(None)) };
         self.act(entity, Verb::Retry, Some(state.next()), self.end_wait(entity), StateChange::describe).await

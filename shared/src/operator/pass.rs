@@ -3,8 +3,8 @@
 use super::{Operator, OperatorError, PATIENCE};
 use crate::protocol::table::{Row, Scanned, Segment, TableName};
 
-/// The number of segments of a scan. All have about the same size, so the first ones give an
-/// estimate of the total cost.
+/// The number of segments of a scan. All segments have about the same size, so the cost of the
+/// first few allows an estimate of the total cost.
 pub(super) const PARTS: u32 = 16;
 
 const PAGE: u32 = 500;
@@ -17,11 +17,10 @@ pub struct Pass<'a> {
     read: Read,
 }
 
-/// The amount of a table that a scan has read so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
     pub rows: u64,
-    /// The number of segments read completely so far.
+    /// The number of segments that the scan has read completely.
     pub parts: u32,
     pub of: u32,
     half_units: u64,
@@ -30,9 +29,8 @@ pub struct Read {
 /// The estimated number of DynamoDB's read units that a whole scan takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Estimate {
-    /// The scan takes about this many read units.
     About(u64),
-    /// The scan takes more than this many read units. The first segment is not completely read
+    /// The scan takes more than this many read units. Not even its first segment is completely read
     /// yet.
     Over(u64),
 }
@@ -67,13 +65,8 @@ impl Read {
 }
 
 impl Pass<'_> {
-    /// Reads the next page of rows, with eventual consistency. Returns `None` at the end.
-    ///
-    /// The rows are in no particular order.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached. Call the function again to continue.
+    /// Reads the next page of rows, in no particular order and with eventual consistency. Returns
+    /// `None` at the end. After an error, call the function again to continue.
     pub async fn page(&mut self) -> Result<Option<Vec<Row>>, OperatorError> {
         if self.segment.number == self.segment.of {
             return Ok(None);

@@ -11,7 +11,6 @@ use crate::protocol::{
     state::EntityState,
 };
 
-/// Everything that is known about one settled sequence.
 #[derive(Debug, Clone, Default)]
 pub struct Past {
     /// The receipt, if it is still stored. Older repeats and tombstones have no receipt.
@@ -21,7 +20,7 @@ pub struct Past {
     pub delivery: Option<Delivery>,
     /// Set if the row of the delivery or the tombstone still exists.
     pub stands: bool,
-    /// The sequence of the delivery that this one repeats, if it is a repeat.
+    /// The sequence of the delivery that this delivery repeats, if it is a repeat.
     pub first: Option<Sequence>,
 }
 
@@ -44,7 +43,6 @@ impl Past {
         self.receipt.as_ref().is_none_or(|receipt| receipt.settlement == Settlement::Repeat)
     }
 
-    /// Returns how the sequence was settled, if that is known.
     pub fn settlement(&self) -> Option<Settlement> {
         match &self.receipt {
             Some(receipt) => Some(receipt.settlement),
@@ -55,7 +53,6 @@ impl Past {
     }
 }
 
-/// The newest settled sequences of an entity.
 #[derive(Debug, Clone, Default)]
 pub struct Settled {
     pub places: BTreeMap<Sequence, Past>,
@@ -66,8 +63,8 @@ pub struct Settled {
 impl Operator {
     /// Reads the newest settled sequences of an entity, at most `most`.
     ///
-    /// `state` is the entity's row, if there is one. With a row, the cost does not depend on how many
-    /// older sequences there are.
+    /// `state` is the entity's row, if there is one. With a row, the cost does not depend on the
+    /// number of older sequences.
     pub async fn settled(
         &self,
         entity: &EntityKey,

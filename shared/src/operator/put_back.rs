@@ -12,7 +12,6 @@ use crate::{
     },
 };
 
-/// The result of redriving one delivery of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutBack {
     /// The delivery was redriven, and waits at this sequence.
@@ -26,9 +25,8 @@ pub enum PutBack {
     /// The delivery stays parked, because the worker that parked it has not settled it yet. The
     /// deliveries behind it in the same inbox stay parked as well.
     Undecided,
-    /// The delivery stays parked, because an earlier one of its inbox is undecided.
+    /// The delivery stays parked, because an earlier delivery of its inbox is undecided.
     Behind,
-    /// The delivery stays parked, because its row or its body is corrupt.
     Unreadable(CorruptRow),
 }
 
@@ -42,12 +40,8 @@ impl Operator {
     /// Redrives the parked deliveries of `list`, one after the other.
     ///
     /// Within `list`, each entity's deliveries must be in order of their sequences. The function
-    /// reports each result to `goes_on`, and stops once `goes_on` returns `false`. After a stop or a
-    /// crash, call it again with the deliveries that are still parked.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached. The remaining deliveries stay parked.
+    /// reports each result to `goes_on`, and stops once `goes_on` returns `false`. After a stop, an
+    /// error or a crash, call it again with the deliveries that are still parked.
     pub async fn put_back(
         &self,
         list: &[(EntityKey, Sequence)],

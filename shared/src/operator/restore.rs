@@ -1,7 +1,7 @@
 //! Prepares tables that were restored from a backup for use.
 //!
 //! For each entity, the restore parks the waiting deliveries and writes the receipts to rows of
-//! their own. Then one write advances the entity's numbers beyond all that were given out since the
+//! their own. Then one write advances the entity's numbers beyond all numbers given out since the
 //! backup, and marks the row as restored. After a crash, the same call continues with the rows that
 //! are not marked.
 
@@ -41,7 +41,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The beginning of the error text of the deliveries that a restore has parked.
+/// The start of the error text of deliveries that a restore has parked.
 pub const RESTORED: &str = "restored";
 
 const VERB: &str = "restore";
@@ -71,24 +71,21 @@ pub enum Restored {
 pub struct RestoreReport {
     /// The number of waiting deliveries that were parked.
     pub set_aside: u64,
-    /// The number of waiting deliveries that were repeats.
     pub repeats: u64,
-    /// The number of claimed sequences that were empty. If a delivery was stored there, that was
-    /// after the backup.
+    /// The number of claimed sequences that held no item. Any delivery there was stored after the
+    /// backup.
     pub lost: u64,
-    /// The number of waiting deliveries that had been applied before. Either they were rewound, or
+    /// The number of waiting deliveries that had already been applied. Either they were rewound, or
     /// the inbox table was copied a moment later than the table of entities.
     pub applied_before: u64,
     /// Set if the entity was blocked, and is now on hold instead.
     pub is_on_hold: bool,
-    /// Set if the entity's lease was held at the time of the backup.
+    /// Set if the entity had a lease at the time of the backup.
     pub was_held: bool,
-    /// The newest delivery of each source in the entity's inbox.
     pub newest: BTreeMap<SourceName, Newest>,
     pub job: Option<JobReport>,
 }
 
-/// The newest delivery of a source that a restore found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newest {
     pub provider: Option<String>,
@@ -97,7 +94,7 @@ pub struct Newest {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobReport {
-    /// The newest tick that the backup has a record of.
+    /// The newest tick that the backup records.
     pub last_tick: Option<Timestamp>,
     /// The tick that was running at the time of the backup.
     pub at_work: Option<Timestamp>,
@@ -113,13 +110,13 @@ pub struct Found {
 }
 
 impl Found {
-    /// Returns the findings that all runs of `restoring` have stored so far.
+    /// Returns the findings that all runs of this restore have stored so far.
     pub fn by(restoring: &RestoreRecord) -> Self {
         let found = restoring.found.as_deref().and_then(|found| serde_json::from_str(found).ok());
         found.unwrap_or_default()
     }
 
-    /// Adds the findings about one entity, and returns whether this changed anything.
+    /// Adds the findings about one entity. Returns whether they changed anything.
     pub fn add(&mut self, key: &str, report: &RestoreReport) -> bool {
         let before = self.clone();
         for (source, newest) in &report.newest {
@@ -157,13 +154,13 @@ impl RestoreReport {
 }
 
 impl Operator {
-    /// Reads the record of the last restore of these tables, which may not have ended.
     pub async fn restoring(&self) -> Result<Option<RestoreRecord>, OperatorError> {
         let row = self.store.get(&restore_row(), PATIENCE).await?;
         Ok(row.as_ref().map(RestoreRecord::parse).transpose()?)
     }
 
-    /// Begins a restore of tables that are a copy of the time `as_of`, or continues an earlier one.
+    /// Begins a restore of tables that were copied at the time `as_of`, or continues an earlier
+    /// restore.
     pub async fn begin_restore(&self, as_of: Timestamp) -> Result<NextRestore, OperatorError> {
         loop {
             let seen = self.restoring().await?;
@@ -181,16 +178,12 @@ impl Operator {
         }
     }
 
-    /// Restores all entities, and returns whether this is complete.
+    /// Restores all entities. Returns whether all of them are restored.
     ///
-    /// The function reports each entity's result to `goes_on`, and stops if `goes_on` returns `false`.
-    /// Once all entities are restored, it records that the restore has ended. If it stops before, call
-    /// it again to continue.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store could not be reached. A corrupt row is only reported to
-    /// `goes_on`.
+    /// The function reports each entity's result to the parameter `goes_on`, and stops if `goes_on`
+    /// returns `false`. Once all entities are restored, it records that the restore has ended.
+    /// After a stop or an error, call the function again to continue. A corrupt row is reported to
+    /// `goes_on` only.
     pub async fn restore_all(
         &self,
         restoring: &RestoreRecord,
@@ -233,15 +226,11 @@ impl Operator {
     /// Restores one entity.
     ///
     /// The entity's waiting deliveries are parked, because they may have been applied after the
-    /// backup. A job gets no ticks from before the restore. After a crash, call the function again to
-    /// continue.
+    /// backup. A job gets no ticks from before the restore. After a crash, call the function again
+    /// to continue.
     ///
-    /// With `even_if_used`, it restores the entity even if the restored tables have accepted
-    /// deliveries for it. These deliveries are parked, too.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::InUse`] if the row keeps changing.
+    /// If `even_if_used` is set, the function also restores an entity for which the restored tables
+    /// have accepted deliveries. These deliveries are parked, too.
     pub async fn restore(
         &self,
         restoring: &RestoreRecord,
@@ -270,7 +259,7 @@ impl Operator {
         Ok(report)
     }
 
-    /// Counts the deliveries that this restore has parked, in all its runs, and that are still parked.
+    /// Counts the deliveries that any run of this restore has parked and that are still parked.
     async fn parked_so_far(&self, restoring: &RestoreRecord, entity: &EntityKey) -> Result<u64, OperatorError> {
         let error = waited_at(restoring);
         Ok(self.parked(entity).await?.iter().filter(|one| one.error.starts_with(&error)).count() as u64)
@@ -303,7 +292,7 @@ impl Operator {
     }
 
     /// Restores the entity whose row was read as `seen`. Returns `false` if the row has changed
-    /// since.
+    /// since that read.
     async fn restore_seen(
         &self,
         restoring: &RestoreRecord,
@@ -371,8 +360,8 @@ impl Operator {
 
     /// Returns the last filled sequence, and adds the newest deliveries to `report`.
     ///
-    /// This sequence may be behind `tail`, because the two tables are not copied at exactly the same
-    /// moment.
+    /// This sequence may be beyond `tail`, because the two tables are not copied at exactly the
+    /// same moment.
     async fn last_filled(&self, seen: &EntityState, report: &mut RestoreReport) -> Result<Sequence, OperatorError> {
         let (mut from, mut last) = (seen.head, seen.head);
         loop {
@@ -466,8 +455,6 @@ impl Operator {
         Ok(parking.park(&self.store, waiting).await?)
     }
 
-    /// Settles the item in front, and returns the lease afterwards. Returns `None` if the lease was
-    /// lost.
     async fn settle_one(
         &self,
         lease: &Lease,
@@ -499,8 +486,8 @@ impl Operator {
         })
     }
 
-    /// Writes all receipts of the entity's row to rows of their own, because the restore drops them
-    /// from the row.
+    /// Writes all receipts in the entity's row to rows of their own, because the restore drops them
+    /// from the entity's row.
     async fn spill_all(&self, state: &EntityState) -> Result<(), OperatorError> {
         try_join_all(state.recent.iter().map(|receipt| self.spill(&state.entity, receipt))).await.map(drop)
     }

@@ -1,6 +1,5 @@
-//! Rewinds an entity, so that its applied deliveries run again before the waiting ones.
-//!
-//! The deliveries run in their original order. A rewind can be ended early.
+//! Rewinds an entity: its applied deliveries run again in sequence, before the deliveries that
+//! wait.
 
 use super::{Operator, OperatorError, PATIENCE, Past};
 use crate::{
@@ -29,10 +28,8 @@ pub struct Rewinding {
     pub applied: usize,
 }
 
-/// The result of [`Operator::rewind`] or [`Operator::end_rewind`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewound {
-    /// The rewind began or was ended, for these deliveries.
     Done(Rewinding),
     /// Nothing was changed, because the sequence is not settled. Contains the entity's row.
     NotSettled(EntityState),
@@ -56,10 +53,6 @@ impl Rewound {
 
 impl Operator {
     /// Returns the result that [`Operator::rewind`] would have now, without changing anything.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::Unknown`] if the entity has no row.
     pub async fn would_rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
         Ok(match self.back_to(entity, &state, from).await? {
@@ -68,15 +61,11 @@ impl Operator {
         })
     }
 
-    /// Makes the applied deliveries from sequence `from` on run again, before the waiting ones.
+    /// Makes the applied deliveries from sequence `from` on run again, before the deliveries that
+    /// wait.
     ///
-    /// The function first waits until a running handler has ended, and finally wakes a worker. If the
-    /// first waiting delivery has failed or blocks the entity, its attempts are cleared.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::Lease`] if the lease could not be acquired or was lost,
-    /// [`OperatorError::Unknown`] if the entity has no row, and [`OperatorError::IsAJob`] for a job.
+    /// The function first waits until a running handler has ended, and finally wakes a worker. If
+    /// the first waiting delivery has failed or blocks the entity, its attempts are cleared.
     pub async fn rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
@@ -115,10 +104,11 @@ impl Operator {
         }
     }
 
-    /// Gives the delivery in front another run token if an earlier rewind has not run it again yet.
+    /// Gives the delivery in front a new run token, if an earlier rewind covers it and it was not
+    /// settled since that rewind.
     ///
-    /// Its handler may already have had an effect under the old run token, and the delivery runs once
-    /// more after this rewind.
+    /// The delivery's handler may already have had an effect under the old run token, and the
+    /// delivery runs once more after this rewind.
     async fn rename_front(
         &self,
         entity: &EntityKey,
@@ -142,8 +132,8 @@ impl Operator {
         result
     }
 
-    /// Returns the deliveries that a rewind to `from` covers, and when the oldest of them was
-    /// appended. If the rewind is impossible, returns the reason.
+    /// Returns the deliveries that a rewind to `from` covers, and the time at which the oldest of
+    /// them was appended. If the rewind is impossible, returns the reason.
     async fn back_to(
         &self,
         entity: &EntityKey,
@@ -176,12 +166,7 @@ impl Operator {
         Ok(Ok((Rewinding { from, through: state.head, applied }, since)))
     }
 
-    /// Ends a rewind, so that the deliveries that have not run again yet stay settled as before.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::Lease`] if the lease could not be acquired or was lost, and
-    /// [`OperatorError::Unknown`] if the entity has no row.
+    /// Ends a rewind. Deliveries that have not run again yet stay settled as before the rewind.
     pub async fn end_rewind(&self, entity: &EntityKey) -> Result<Rewound, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
@@ -298,7 +283,7 @@ fn known<'a>(delivery: &Delivery, state: &'a EntityState, page: &'a Page) -> Opt
     })
 }
 
-/// Returns the receipt of a sequence that ran no handler: a repeat or a tombstone.
+/// Returns the receipt of a sequence whose item ran no handler: a repeat or a tombstone.
 fn not_run(place: Sequence, delivery: Option<&Delivery>, is_repeat: bool) -> Receipt {
     Receipt {
         sequence: place,

@@ -15,7 +15,6 @@ use crate::protocol::{
 /// The number of sequences before a delivery that [`Operator::before`] searches.
 pub const LOOKS_BACK: u64 = 25;
 
-/// Everything that is stored about one sequence of an inbox.
 #[derive(Debug, Clone)]
 pub struct Single {
     pub state: Option<EntityState>,
@@ -28,11 +27,10 @@ pub struct Single {
 #[derive(Debug, Clone)]
 pub enum Content {
     Delivery(Box<Delivery>),
-    /// A delivery without its body. The parts of the body were removed together with the parked
-    /// copy.
+    /// A delivery whose body was removed together with its parked copy.
     Bodiless(Box<Delivery>),
     Void,
-    /// Nothing. If a delivery was stored there, it has expired.
+    /// The sequence has no row. Any delivery there has expired.
     Nothing,
 }
 
@@ -72,9 +70,10 @@ impl Operator {
         Ok(Single { state, content, receipt, parked })
     }
 
-    /// Reads the newest delivery before `delivery` that has the same source and topic, with its body.
+    /// Reads the newest delivery before `delivery` that has the same source and topic, with its
+    /// body.
     ///
-    /// Searches [`LOOKS_BACK`] sequences of the same inbox.
+    /// Searches at most [`LOOKS_BACK`] sequences of the same inbox.
     pub async fn before(&self, delivery: &Delivery) -> Result<Option<Delivery>, OperatorError> {
         let entity = delivery.entity();
         let is_alike = |one: &Delivery| one.source() == delivery.source() && one.topic() == delivery.topic();
@@ -96,9 +95,8 @@ impl Operator {
         Ok(None)
     }
 
-    /// Reads the deliveries at the given `places`, at most 100, without their bodies.
-    ///
-    /// The result has no particular order, and leaves out missing deliveries.
+    /// Reads the deliveries at `places`, at most 100, in no particular order and without their
+    /// bodies. Leaves out missing deliveries.
     pub async fn deliveries(&self, places: &[(EntityKey, Sequence)]) -> Result<Vec<Delivery>, OperatorError> {
         let keys: Vec<_> = places.iter().map(|(entity, sequence)| delivery_row(entity, *sequence)).collect();
         let mut found = Vec::new();
@@ -111,7 +109,6 @@ impl Operator {
         Ok(found)
     }
 
-    /// Reads the parked delivery at `sequence`, if there is one.
     pub async fn parked_at(&self, entity: &EntityKey, sequence: Sequence) -> Result<Option<Parked>, OperatorError> {
         let row = self.store.get(&parked_row(entity, sequence), PATIENCE).await?;
         Ok(row.map(|row| Parked::parse(entity, &row)).transpose()?.flatten())
@@ -120,12 +117,8 @@ impl Operator {
     /// Removes a parked delivery and its body for good.
     ///
     /// The delivery's receipt stays. So if the sender sends the same webhook again, it is a repeat.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::Undecided`] if the delivery is not settled yet. Nothing was removed
-    /// then. Returns [`OperatorError::DecidedOtherwise`] if the delivery was settled with another
-    /// outcome than parked. The parked row was removed then.
+    /// If the call fails with [`OperatorError::Undecided`], nothing was removed. If it fails with
+    /// [`OperatorError::DecidedOtherwise`], only the parked row was removed.
     pub async fn discard(&self, parked: &Parked) -> Result<(), OperatorError> {
         let (entity, sequence) = (parked.delivery.entity(), Some(parked.sequence));
         self.act(entity, Verb::Discard, sequence, self.remove_parked(parked), |()| "removed for good".into()).await

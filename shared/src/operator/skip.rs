@@ -19,10 +19,9 @@ use crate::{
     time::Timestamp,
 };
 
-/// The result of [`Operator::skip`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skipped {
-    /// The item in front was settled with this outcome: parked, tombstone or repeat.
+    /// The item in front was settled with this outcome.
     As(Settlement),
     /// Nothing was changed, because the delivery is not in front. Contains the entity's row.
     NotInFront(EntityState),
@@ -44,11 +43,6 @@ impl Operator {
     /// Parks the delivery at `sequence` if it is in front, and unblocks the entity.
     ///
     /// If the delivery's handler runs, the function first waits until the handler has ended.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`OperatorError::Unknown`] if the entity has no row, and [`OperatorError::Lease`] if
-    /// the lease could not be acquired or was lost.
     pub async fn skip(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
@@ -154,7 +148,6 @@ impl Operator {
         Ok(guard.skip(state, &decision).await?)
     }
 
-    /// Writes the receipt to a row of its own.
     pub(super) async fn spill(&self, entity: &EntityKey, receipt: &Receipt) -> Result<(), OperatorError> {
         let purge_at = self.store.env().now().max(receipt.settled_at) + self.retention;
         if let Some(spill) = Spill::of(entity, receipt, purge_at) {
@@ -173,6 +166,6 @@ struct Settling {
     state: EntityState,
     drain: Box<Drain>,
     settlement: Settlement,
-    /// A time just before the row was read.
+    /// A time just before the entity's row was read.
     seen_at: Timestamp,
 }

@@ -11,7 +11,6 @@ use crate::protocol::{
 };
 
 impl Operator {
-    /// Sends a wake-up of an entity.
     pub async fn wake(&self, entity: &EntityKey, delay: Duration) -> Result<(), OperatorError> {
         Ok(self.waker.wake(entity, delay, PATIENCE).await?)
     }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// Deserializes an optional duration. Fields use it with `#[serde(default, deserialize_with = …)]`.
 pub(crate) fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     struct DurationVisitor;
 
