@@ -46,7 +46,6 @@ pub use origin::{HEADER as ORIGIN_HEADER, Origin};
 pub use retry::LONGEST_RETRIED;
 pub use topics::{Pattern, Patterns, Topics};
 
-/// The sources that a sources document configures.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     by_name: BTreeMap<SourceName, Arc<Source>>,
@@ -56,35 +55,32 @@ pub struct Sources {
 
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSources {
-    /// The document is neither TOML nor JSON, or has another form.
     #[error("the sources document cannot be read: {0}")]
     Document(String),
-    /// A source of the document is invalid.
     #[error("source `{source_name}`: {reason}")]
     Source {
         source_name: String,
-        /// The reason, without values of the document.
+        /// A sentence that contains no value of the document.
         reason: String,
     },
 }
 
-/// The reaction to a verified delivery that cannot be stored.
+/// What happens to a verified delivery that cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnOutage {
-    /// The delivery is put on the queue and answered 202. A worker appends it when the store
-    /// is back, behind the deliveries that arrived in the meantime.
+    /// The delivery is put on the queue and answered 202. A worker appends it when the store is back, behind
+    /// the deliveries that arrived in the meantime.
     Queue,
-    /// The delivery is answered 503, so that its sender retries.
+    /// The delivery is answered 503, so that its sender sends it again.
     Refuse,
 }
 
-/// The configuration of one source: a sender of webhooks, and how its deliveries are handled.
+/// The configuration of one sender of webhooks, and how its deliveries are handled.
 #[derive(Debug)]
 pub struct Source {
-    /// The source's name, as in `/webhooks/{source}`.
+    /// The name in the URL `/webhooks/{source}`.
     pub name: SourceName,
-    /// The name of the provider whose webhooks the source gets.
     pub provider_name: String,
     provider: AnyProvider,
     secrets: Vec<Secret>,
@@ -93,24 +89,20 @@ pub struct Source {
     #[cfg(any(test, feature = "verify"))]
     topics: Option<Topics>,
     entity: Vec<Template>,
-    /// The name of the handler that the source chooses.
     pub handler: String,
     pub handler_timeout: Duration,
-    /// The policy for retrying the source's deliveries.
     pub retry: RetryPolicy,
-    /// The reaction to a delivery whose retries are used up.
     pub on_failure: OnFailure,
-    /// The most handler starts for one entity in a period. `None` for no limit.
+    /// A limit on the number of handler starts for one entity in a period. `None` for no limit.
     pub rate: Option<Rate>,
-    /// The number of deliveries that one handler start gets.
     pub deliver: Deliver,
-    /// The delay of wake-ups in which more deliveries may arrive, if any.
+    /// The delay of a wake-up, so that more deliveries come together. `None` for no delay.
     pub linger: Option<Linger>,
-    /// The reaction to a delivery whose event is older than an applied one.
+    /// What happens to a delivery whose event is older than an event that was already applied.
     pub stale: Stale,
     #[cfg(any(test, feature = "verify"))]
     on_outage: Option<OnOutage>,
-    /// Whether the source is paused. Its deliveries are then accepted, but not handled.
+    /// Deliveries of a paused source are accepted, but not handled.
     pub is_paused: bool,
     forward: Option<Destination>,
     invoke: Option<Function>,
@@ -119,7 +111,7 @@ pub struct Source {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
-    /// The address of the document's schema, with which editors offer and check fields.
+    /// The URL of the document's JSON schema, which editors use.
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
     origin: Option<origin::Entry>,
@@ -153,7 +145,7 @@ struct Entry {
     retry: Retry,
     #[serde(default)]
     on_failure: OnFailure,
-    /// The field `on_outage`. Every build checks it, but only ingest uses it.
+    /// Every build checks this field, but only the ingest function uses it.
     on_outage: Option<OnOutage>,
     rate: Option<Rate>,
     deliver: Option<deliver::Entry>,
@@ -178,7 +170,7 @@ enum Templates {
     Several(Vec<String>),
 }
 
-/// One or several ids of the recipient, for a sender with a published key.
+/// The ids of the recipient, for a sender with a published key. The document may hold a single text.
 #[derive(Deserialize, Default)]
 #[serde(untagged, expecting = "an id is a text; several are a list of texts")]
 enum Ids {
@@ -228,19 +220,19 @@ impl Templates {
     }
 }
 
-/// The time limit of a handler start whose source sets none.
+/// The time limit of a handler start, for sources without a limit of their own.
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The name of the handler that posts to an endpoint. Its settings are in a source's table of
-/// the same name.
+/// The name of the built-in handler that posts to an endpoint. The table with its settings has the same
+/// name.
 pub const FORWARD: &str = "forward";
 
-/// The name of the handler that calls a Lambda function. Its settings are in a source's table
-/// of the same name.
+/// The name of the built-in handler that calls a Lambda function. The table with its settings has the same
+/// name.
 pub const INVOKE: &str = "invoke";
 
 impl Sources {
-    /// Parses a sources document: JSON if it starts with a brace, TOML otherwise.
+    /// Parses a sources document. A document that starts with a brace is JSON; any other is TOML.
     pub fn parse(text: &str) -> Result<Self, InvalidSources> {
         Self::parse_with(text, Registry::THIS_BUILD)
     }
@@ -277,7 +269,7 @@ impl Sources {
         self.by_name.values()
     }
 
-    /// Returns the proxy in front of ingest, if any.
+    /// Returns the settings of the proxy in front of the ingest function.
     #[cfg(any(test, feature = "verify"))]
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
@@ -333,7 +325,7 @@ impl Source {
         self.invoke.as_ref()
     }
 
-    /// Returns the topics that the source takes. `None` if the source takes all topics.
+    /// Returns `None` if the source takes all topics.
     #[cfg(any(test, feature = "verify"))]
     pub fn topics(&self) -> Option<&Topics> {
         self.topics.as_ref()
@@ -348,13 +340,13 @@ impl Source {
         self.secrets.len()
     }
 
-    /// Returns the source's entity templates, as written. If there are none, the provider's
-    /// rule names the entity.
+    /// Returns the source's entity templates, as written. Without templates, the provider's rule names the
+    /// entity.
     pub fn entity_templates(&self) -> impl Iterator<Item = String> {
         self.entity.iter().map(ToString::to_string)
     }
 
-    /// Returns the secrets that are probably a mistake: the number of each, from 1, with the
+    /// Returns the secrets that are probably mistakes: the number of each in the list, counted from 1, and the
     /// reason.
     pub fn doubtful_secrets(&self) -> Vec<(usize, &'static str)> {
         let doubt = |secret: &Secret| {
@@ -407,7 +399,7 @@ fn secrets(secrets: Secrets, provider: Option<&dyn Provider>) -> Result<Vec<Secr
     (1..).zip(Vec::from(secrets)).map(checked).collect()
 }
 
-/// Returns the ids by which a sender with a published key knows the recipient.
+/// Checks and returns the ids by which a sender with a published key knows the recipient.
 fn recipients(webhook_id: Ids, client_id: Ids, provider: Option<&dyn Provider>) -> Result<Vec<String>, String> {
     let expected = provider.map(|provider| provider.published().and_then(|published| published.recipient()));
     let mut recipients = Vec::new();
@@ -428,8 +420,8 @@ fn positive(field: &str, duration: Duration) -> Result<Duration, String> {
     if duration.is_zero() { Err(format!("`{field}` must be more than zero")) } else { Ok(duration) }
 }
 
-/// Returns the table of settings for the built-in handler `name`. A source that uses this
-/// handler must have the table, and any other source must not have it.
+/// Returns the table with the settings of the built-in handler `name`. A source that uses this handler must
+/// have the table. Any other source must not have it.
 fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -> Result<Option<T>, String> {
     match (handler == name, table) {
         (true, None) => Err(format!("handler = \"{name}\" needs a table `{name}` with {fields}")),
@@ -440,7 +432,6 @@ fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -
     }
 }
 
-/// Parses a source that has `fields` besides provider and handler.
 #[cfg(test)]
 fn shop(fields: &str) -> Result<Arc<Source>, String> {
     let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n{fields}");
@@ -597,8 +588,7 @@ mod tests {
         );
     }
 
-    /// The examples in this project's own errors stay readable. Values of the document are
-    /// hidden.
+    /// Examples in this project's own error messages stay readable. Values of the document are hidden.
     #[test]
     fn errors_omit_values_of_the_document() {
         let refused = |field: &str| Sources::parse(&format!("[sources.shop]\n{SHOP}{field}")).unwrap_err().to_string();

@@ -6,21 +6,20 @@ use serde::Deserialize;
 
 use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 
-/// The number of an entity's deliveries that one handler start gets.
+/// How many deliveries of an entity one handler start gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Deliver {
     #[default]
     Each,
-    /// Up to this many waiting deliveries, 2 to 25. They are consecutive, and
+    /// Up to this many consecutive deliveries that wait, from 2 to 25. The function
     /// [`Handler::handle_all`](crate::Handler::handle_all) gets them.
     UpTo(u8),
-    /// Only the latest of up to 25 consecutive waiting deliveries of one topic family. The
-    /// others are settled as superseded.
+    /// Only the latest of up to 25 consecutive deliveries that wait and have the same topic family. The other
+    /// deliveries are settled as superseded.
     Latest,
 }
 
 impl Deliver {
-    /// Returns the most deliveries that one handler start may take.
     pub fn most(self) -> usize {
         match self {
             Self::Each => 1,
@@ -34,22 +33,22 @@ impl Deliver {
     }
 }
 
-/// The reaction to a delivery whose event is older than an applied one.
+/// What happens to a delivery whose event is older than an event that was already applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stale {
-    /// The handler is started, and can see the delivery's age.
+    /// The handler is started, and can read the delivery's age.
     #[default]
     Run,
     /// The delivery is settled as superseded, without a handler start.
     Skip,
 }
 
-/// The delay of an entity's wake-up, in which more deliveries may arrive.
+/// A delay of an entity's wake-up, so that more deliveries come together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Linger {
     pub wait: Duration,
-    /// The number of waiting deliveries that makes a full group and ends the delay.
+    /// The number of waiting deliveries that makes a full group. A full group ends the delay.
     pub most: u64,
 }
 

@@ -22,17 +22,16 @@ pub(crate) struct Entry {
     allow_private: bool,
 }
 
-/// The addresses to which a connection may be made.
+/// The addresses that a connection may be made to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressScope {
-    /// Only addresses that the whole internet can reach. TLS is required.
+    /// Only addresses that the whole internet can reach. Connections must use TLS.
     Public,
     /// All addresses, including this machine, private networks and the cloud's
     /// metadata service.
     Any,
 }
 
-/// A checked destination of the `forward` handler.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Destination {
     url: Uri,
@@ -51,12 +50,8 @@ impl Destination {
         Ok(Self { url, secrets, scope })
     }
 
-    /// Creates a destination from a URL given on the command line. Its host may have any
-    /// address. Without `secrets`, requests are not signed.
-    ///
-    /// # Errors
-    ///
-    /// The URL or a secret is invalid. The message repeats neither.
+    /// Creates a destination from a URL given on the command line. The host may have any address, even a
+    /// private one. Without `secrets`, requests are not signed. An error message repeats neither URL nor secret.
     pub fn elsewhere(to: &str, secrets: Vec<Secret>) -> Result<Self, String> {
         let url = url(to, AddressScope::Any).map_err(|reason| format!("the URL {reason}"))?;
         match secrets.iter().all(is_usable) {
@@ -77,20 +72,19 @@ impl Destination {
         self.url.host().unwrap_or_default()
     }
 
-    /// Returns the secrets. A request is signed with each of them, so that during a rotation a
-    /// receiver may know either the old or the new one.
+    /// A request is signed with each of these secrets. So a receiver may know either the old or the new secret
+    /// during a rotation.
     pub fn secrets(&self) -> &[Secret] {
         &self.secrets
     }
 
-    /// Returns the addresses to which the host may resolve.
     pub fn scope(&self) -> AddressScope {
         self.scope
     }
 }
 
-/// Returns `url` for messages: without credentials, query and fragment. Path segments that
-/// look like tokens become `…`.
+/// Returns `url` for messages, without credentials, query and fragment. Path segments that look like
+/// tokens become `…`.
 pub(crate) fn shown(url: &Uri) -> String {
     let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
     let address = authority.rsplit('@').next().unwrap_or_default();
@@ -101,7 +95,8 @@ pub(crate) fn shown(url: &Uri) -> String {
 /// The length in bytes from which a segment of a URL's path may be a token.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Returns whether `part` looks like a token. Ordinary words have neither digits nor capitals.
+/// Returns whether the path segment `part` looks like a token. Ordinary words have neither digits nor
+/// capitals.
 fn is_token(part: &str) -> bool {
     part.len() >= SHORTEST_TOKEN && part.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())
 }
@@ -110,8 +105,8 @@ pub(crate) fn rules() -> &'static dyn Provider {
     providers::standard_webhooks()
 }
 
-/// Returns whether requests can be signed with `secret`. The prefix `whsec_` is required here,
-/// because a secret without it may be meant as plain text.
+/// Returns whether requests can be signed with `secret`. The prefix `whsec_` is required, because a secret
+/// without it may be meant as plain text.
 fn is_usable(secret: &Secret) -> bool {
     secret.text().is_some_and(|text| text.starts_with("whsec_")) && rules().objection(secret).is_none()
 }
@@ -137,8 +132,8 @@ fn url(text: &str, scope: AddressScope) -> Result<Uri, String> {
     Ok(url)
 }
 
-/// Returns whether `host` is a private address or a name of this machine. A name is not
-/// resolved for this.
+/// Returns whether `host` is a private address, or a name of this machine. The function does not resolve
+/// names.
 fn is_known_private(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {

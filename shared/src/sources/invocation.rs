@@ -11,7 +11,6 @@ pub(crate) struct Entry {
     qualifier: Option<String>,
 }
 
-/// A checked Lambda function: its name or ARN, and a version or alias.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     name: String,
@@ -33,17 +32,16 @@ impl Function {
         Ok(Self { name, qualifier })
     }
 
-    /// Returns the function's name or ARN, without a qualifier.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the function without its qualifier, which means its last deployed version.
+    /// Removes the qualifier. Lambda then calls the version that was deployed last.
     pub fn unqualified(&self) -> Self {
         Self { name: self.name.clone(), qualifier: None }
     }
 
-    /// Returns the path of a call to Lambda's API. `call` is its last segment, such as
+    /// Returns the URL path of a request to Lambda's API. The parameter `call` is the last segment, such as
     /// `invocations`.
     pub fn path(&self, call: &str) -> String {
         let path = format!("/2015-03-31/functions/{}/{call}", self.name.replace(':', "%3A"));
@@ -53,7 +51,7 @@ impl Function {
         }
     }
 
-    /// Returns the alias or version. `None` means the last deployed version.
+    /// Returns the alias or version. `None` stands for the version that was deployed last.
     pub fn qualifier(&self) -> Option<&str> {
         self.qualifier.as_deref()
     }
@@ -78,7 +76,7 @@ fn is_qualifier(text: &str) -> bool {
     is_word(text, 128) || text == "$LATEST"
 }
 
-/// Returns whether `text` is `arn:PARTITION:lambda:REGION:ACCOUNT:function:NAME`.
+/// Returns whether `text` has the form `arn:PARTITION:lambda:REGION:ACCOUNT:function:NAME`.
 fn is_arn(text: &str) -> bool {
     let parts: Vec<&str> = text.split(':').collect();
     let ["arn", partition, "lambda", region, account, "function", name] = parts[..] else { return false };
@@ -90,7 +88,6 @@ fn is_arn(text: &str) -> bool {
         && is_name(name)
 }
 
-/// Returns whether `text` is a function's name or ARN that ends with a qualifier.
 fn is_qualified(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(name, qualifier)| (is_name(name) || is_arn(name)) && is_qualifier(qualifier))
 }

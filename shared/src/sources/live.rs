@@ -25,73 +25,68 @@ use crate::{
     time::{CLOCKS_APART, Env, Timestamp},
 };
 
-/// The time after which a document that is in use is read again.
+/// The age of the document in use from which a request causes another read.
 pub const REFRESH: Duration = Duration::from_secs(60);
 
-/// The age of a document from which a request first waits for a new read, at most
-/// [`PATIENCE`]. Otherwise each instance that was idle would accept a revoked secret once.
+/// The age of the document in use from which a request waits for a read before its own work. The request
+/// waits at most [`PATIENCE`]. Otherwise an instance that was idle would still accept a revoked secret.
 pub const STALE: Duration = Duration::from_secs(300);
 
-/// The shortest time between two reads that strangers can cause, and between a failed read and
-/// the next.
+/// The shortest time between two reads that unverified requests cause. After a failed read, the next one
+/// also waits this long.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// The longest time that a request waits for a read of the document. The request has that much
-/// less time for its answer.
+/// The longest time that a request waits for a read of the document. The time for the request's own work
+/// becomes shorter by this wait.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The timeout of one read. The read continues in the background when no request waits for it.
 const READ_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// A read that fails after more than this time was interrupted by Lambda's freezing the
-/// function.
+/// The duration from which a failed read was interrupted because Lambda froze the function. Such a failure
+/// is not reported.
 const FROZEN: Duration = Duration::from_secs(3);
 
-/// The time during which a starting function retries the first read. Lambda allows ten seconds
+/// The time during which a starting function retries its first read. Lambda allows ten seconds
 /// for initialisation, and the last try needs some of them.
 const INITIALISING: Duration = Duration::from_secs(8);
 
-/// The longest pause between two reads of a starting function.
+/// The longest pause between two reads of a function that starts.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// A place from which the sources document is read.
+/// A place that holds the sources document, such as a parameter of SSM Parameter Store.
 pub trait Document: Send + Sync + 'static {
-    /// Reads the document once.
-    ///
-    /// # Errors
-    ///
-    /// The document cannot be read. The error contains no value of the document.
+    /// Reads the document once. An error contains no value of the document.
     fn read(&self) -> BoxFuture<'_, Result<String, String>>;
 
-    /// Returns how long a starting function retries to read the document.
     fn patience(&self) -> Duration {
         INITIALISING
     }
 }
 
-/// The sources in use. Clones share them.
+/// The sources in use, which may change while the function runs. Clones share them.
 #[derive(Clone)]
 pub struct LiveSources(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// The place of the document. `None` for sources that never change.
+    /// Where the document is read from. `None` for sources that never change.
     origin: Option<Origin>,
 }
 
-/// The sources in use. Each `Duration` is a time on the monotonic clock.
+/// The sources in use, and what is known about reads of their document. Each `Duration` is a time on the
+/// monotonic clock.
 struct State {
     sources: Arc<Sources>,
-    /// The text of the document in use, for recognising a changed one.
+    /// The text of the document in use. A different text means that the document has changed.
     text: String,
-    /// When the last successful read began.
+    /// The start of the last successful read, on the monotonic clock.
     read: Duration,
     read_at: Timestamp,
-    /// When the last read began, whether it succeeded or not.
+    /// The start of the last read, even if that read failed, on the monotonic clock.
     tried: Duration,
-    /// The error of the last read, if it failed.
     trouble: Option<String>,
-    /// The number of consecutive reads that strangers caused and that found nothing new.
+    /// The number of consecutive reads that unverified requests caused, and that found no change.
     in_vain: u32,
 }
 
@@ -100,16 +95,17 @@ struct Origin {
     env: Env,
     observer: Arc<dyn Observer>,
     demand: OnceLock<Demand>,
-    /// Locked while the document is read, so that one read runs at a time.
+    /// Locked during a read of the document, so that only one read runs at a time.
     reading: tokio::sync::Mutex<()>,
 }
 
 type Demand = Box<dyn Fn(&Sources) -> Result<(), String> + Send + Sync>;
 
-/// Whether the newest document is known.
+/// Whether the document in use is the newest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newest {
-    /// A few seconds ago at most, the document in use was the newest.
+    /// A recent read confirmed the document in use. Recent means within [`SPACING`], or up to [`REFRESH`]
+    /// while reads that unverified requests cause find no change.
     Known,
     /// A newer document may exist. It could not be read in time, or is invalid.
     Unknown,
@@ -118,11 +114,10 @@ pub enum Newest {
 /// The result of looking up the source of a delivery.
 #[derive(Debug, Clone)]
 pub enum Found {
-    /// The source is configured.
     Source(Arc<Source>),
-    /// The source is not configured any more.
+    /// The newest document does not contain the source.
     Gone,
-    /// The source may have been added to the document since it was last read.
+    /// The source may have been added to the document after the last read.
     Unknown,
 }
 
@@ -132,12 +127,8 @@ impl LiveSources {
         Self(Arc::new(Shared { state: Mutex::new(State::of(sources)), origin: None }))
     }
 
-    /// Reads `document` for the first time.
-    ///
-    /// # Errors
-    ///
-    /// The document could not be read within [`Document::patience`], or is invalid.
-    /// The message contains no value of the document.
+    /// Reads `document` for the first time. The error says that the document could not be read within
+    /// [`Document::patience`], or is invalid. The error contains no value of the document.
     pub async fn open(document: Box<dyn Document>, env: Env, observer: Arc<dyn Observer>) -> Result<Self, String> {
         let state = Mutex::new(State::of(Arc::default()));
         let origin = Origin { document, env, observer, demand: OnceLock::new(), reading: Default::default() };
@@ -163,11 +154,8 @@ impl LiveSources {
         }
     }
 
-    /// Restricts the documents that are read later to those that `demand` accepts.
-    ///
-    /// # Errors
-    ///
-    /// `demand` refuses the current document, which stays in use nevertheless.
+    /// Makes later reads refuse every document that `demand` does not accept. The error says that `demand`
+    /// refuses the current document, which stays in use nevertheless.
     pub fn demand(
         &self,
         demand: impl Fn(&Sources) -> Result<(), String> + Send + Sync + 'static,
@@ -184,9 +172,9 @@ impl LiveSources {
         self.0.lock().sources.clone()
     }
 
-    /// Runs `work`, and meanwhile reads the document if a read is due. If the document is
-    /// [`STALE`], `work` begins only after the read, and otherwise the read may end after
-    /// `work`. Both waits together take at most [`PATIENCE`].
+    /// Runs `work`, and reads the document if a read is due. If the document in use is older than [`STALE`],
+    /// the read comes before `work`. Otherwise the read runs at the same time, and may end after `work`. The
+    /// caller waits for the read at most [`PATIENCE`].
     pub async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
         let Some(origin) = &self.0.origin else { return work.await };
         let begun = origin.env.monotonic();
@@ -210,9 +198,8 @@ impl LiveSources {
         done
     }
 
-    /// Reads the document for a request that only a newer document can accept, unless the last
-    /// read is recent. A read is recent for [`SPACING`], or longer if several such reads found
-    /// nothing new.
+    /// Reads the document for a request that only a newer document could accept. The function reads nothing if
+    /// the last read began less than [`SPACING`] ago. This limit grows while such reads find no change.
     pub async fn newest(&self) -> Newest {
         let Some(origin) = &self.0.origin else { return Newest::Known };
         let (since_tried, spacing) = {
@@ -275,7 +262,7 @@ impl LiveSources {
         }
     }
 
-    /// Reads the document, unless another read has begun since `asked`.
+    /// Reads the document, unless another read has begun after the time `asked`.
     async fn read_again(&self, asked: Duration, cause: Cause) {
         let Some(origin) = &self.0.origin else { return };
         let _turn = origin.reading.lock().await;
@@ -327,9 +314,9 @@ impl LiveSources {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The document is old, or an accepted delivery has an unknown source.
+    /// The document in use is old, or an accepted delivery has an unknown source.
     Age,
-    /// A request could not be verified.
+    /// A request could not be verified. Anybody can send such a request.
     Stranger,
 }
 
@@ -338,7 +325,7 @@ enum Judged {
     New(Sources, String),
 }
 
-/// The time at which a read began, by both clocks.
+/// The start of a read, on the monotonic clock and on the wall clock.
 struct ReadStart {
     monotonic: Duration,
     at: Timestamp,
@@ -378,9 +365,8 @@ impl State {
         (self.trouble, self.in_vain) = (None, 0);
     }
 
-    /// Returns the shortest time between two reads that strangers cause. It doubles only from
-    /// the second read that finds nothing new, because before that somebody may be configuring
-    /// a source.
+    /// Returns the shortest time between two reads that unverified requests cause. The time doubles only from
+    /// the second read that finds no change, because an operator may be configuring a source at the first.
     fn spacing(&self) -> Duration {
         SPACING.saturating_mul(1 << self.in_vain.saturating_sub(1).min(6)).min(REFRESH)
     }

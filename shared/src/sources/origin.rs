@@ -1,19 +1,19 @@
-//! A proxy in front of ingest, such as CloudFront with a firewall. The proxy sends a secret in
-//! a header, so that requests which bypass it are refused.
+//! A proxy in front of the ingest function, such as CloudFront with a firewall. The proxy sends a secret
+//! in a header, so that requests which bypass the proxy are refused.
 
 use std::fmt;
 
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
-/// The name of the header that carries the proxy's secret.
+/// The name of the header in which the proxy sends its secret.
 pub const HEADER: &str = "x-origin-secret";
 
-/// The fewest characters of a proxy's secret. A shorter one could be guessed.
+/// The minimum length of a proxy's secret, in characters. A shorter secret could be guessed.
 const SHORTEST: usize = 32;
 
-/// The accepted secrets of the proxy. A request must carry one of them. An empty list admits
-/// every request.
+/// The accepted secrets of the proxy in front of the ingest function. A request must carry one of them. An
+/// empty list admits every request.
 #[derive(Clone, Default)]
 pub struct Origin(Vec<String>);
 
@@ -45,7 +45,7 @@ impl Origin {
         Ok(Self(secrets))
     }
 
-    /// Returns whether a request with this value of [`HEADER`] came through the proxy. The
+    /// Returns whether a request came through the proxy. The parameter `sent` is the value of [`HEADER`]. The
     /// comparison takes constant time.
     #[cfg(any(test, feature = "verify"))]
     pub(crate) fn admits(&self, sent: Option<&str>) -> bool {

@@ -5,9 +5,8 @@ use crate::providers::{self, Generic, Provider};
 #[derive(Debug)]
 pub(super) enum AnyProvider {
     BuiltIn(&'static dyn Provider),
-    /// A provider that the source's options configure.
     Configured(Box<dyn Provider>),
-    /// Any provider, in a build that cannot verify and so does not check the provider's
+    /// Any provider, in a build that cannot verify webhooks. Such a build does not check the provider's
     /// fields.
     NotInThisBuild,
 }
@@ -22,8 +21,7 @@ impl AnyProvider {
     }
 }
 
-/// The functions that find a provider. Tests replace them to imitate a build that cannot
-/// verify.
+/// The functions that find a provider. Tests replace them to imitate a build that cannot verify.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Registry {
     pub(super) by_name: fn(&str) -> Option<&'static dyn Provider>,
@@ -45,7 +43,7 @@ mod tests {
     use super::*;
     use crate::{providers::NAMES, sources::Sources};
 
-    /// The functions of a build without the feature `verify`, such as a worker. They find no
+    /// The functions of a build without the feature `verify`, such as a worker's. They find no
     /// provider.
     const WITHOUT_VERIFY: Registry = Registry { by_name: |_| None, by_options: |_| AnyProvider::NotInThisBuild };
 

@@ -12,13 +12,14 @@ use crate::{
 };
 
 impl Source {
-    /// Returns whether the source has what verifies its webhooks. Many senders create a secret
-    /// only for a URL that exists, so a source may be deployed before its secret is known.
+    /// Returns whether the source has the secret or id with which its webhooks are verified. Many senders
+    /// create a secret only for a URL that exists, so a source may be deployed before its secret is known.
     pub fn has_secret(&self) -> bool {
         self.missing_field().is_none()
     }
 
-    /// Returns the field of the source without whose value no webhook can be verified.
+    /// Returns the name of the field that must get a value before a webhook can be verified. Returns `None` if
+    /// no value is missing.
     pub fn missing_field(&self) -> Option<&'static str> {
         self.credential_field().filter(|field| match *field {
             "secrets" => self.secrets.is_empty(),
@@ -26,26 +27,26 @@ impl Source {
         })
     }
 
-    /// Returns the field of the source that holds what webhooks are verified with. Returns
-    /// `None` if the provider's published key suffices.
+    /// Returns the name of the field that holds the secrets or the recipient's id. Returns `None` if the
+    /// provider's published key suffices.
     pub fn credential_field(&self) -> Option<&'static str> {
         self.provider().published().map_or(Some("secrets"), |published| published.recipient())
     }
 
-    /// Returns the name of the query parameter that the sender's test request has, and whose
-    /// value the answer must repeat.
+    /// Returns the name of the query parameter in the sender's test request. The answer to the request must
+    /// repeat the parameter's value.
     pub fn challenge(&self) -> Option<&'static str> {
         self.provider().challenge()
     }
 
-    /// Returns the number of consecutive failures after which the provider disables the
-    /// endpoint. `None` if the provider does not document the number.
+    /// Returns the number of consecutive failures after which the provider disables the endpoint, or `None` if
+    /// the provider does not document it.
     pub fn failure_limit(&self) -> Option<u32> {
         self.provider().failure_limit()
     }
 
-    /// Returns the reaction to a delivery that cannot be stored. By default, the delivery is
-    /// queued if its provider does not retry.
+    /// Returns what happens to a delivery that cannot be stored. By default, the delivery is queued if its
+    /// provider does not retry.
     pub fn on_outage(&self) -> OnOutage {
         let default = if self.provider().has_retries() { OnOutage::Refuse } else { OnOutage::Queue };
         self.on_outage.unwrap_or(default)
@@ -55,13 +56,12 @@ impl Source {
         self.provider.as_dyn().expect("builds with this method have every provider")
     }
 
-    /// Verifies a request with the source's secrets only.
+    /// Verifies a request with the source's secrets. A request that needs a published key fails.
     pub fn verify(&self, request: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
         self.verify_with(request, &NoKeys, now)
     }
 
-    /// Verifies a request with the source's secrets, or with the sender's published key from
-    /// `keys`.
+    /// Verifies a request with the source's secrets, or with a key in `keys` that the sender publishes.
     pub fn verify_with(&self, request: Request<'_>, keys: &dyn Keys, now: Timestamp) -> Result<Verified, Unverified> {
         let verify_at = |now| match self.provider().published() {
             None => self.provider().verify(request, &self.secrets, now),
@@ -82,31 +82,30 @@ impl Source {
         }
     }
 
-    /// Describes a verified request by the rules of the source's provider.
     pub fn describe(&self, request: Request<'_>) -> Described {
         self.provider().describe(request)
     }
 
-    /// Returns the headers that the sender would add to sign `body` with the first secret, for
-    /// samples, local runs and tests. Returns none if there is no secret.
+    /// Returns the headers with which the sender would sign `body` under the first secret, for samples, local
+    /// runs and tests. Returns none if the source has no secret.
     pub fn sign(&self, headers: &providers::Headers, body: &[u8], now: Timestamp) -> Vec<(String, String)> {
         self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
     }
 
-    /// Returns the query of the URL that the sender calls, if the query holds the secret and
-    /// takes the place of a signature.
+    /// Returns the query of the URL that the sender calls, if the sender puts the secret there instead of
+    /// signing.
     pub fn query(&self) -> Option<String> {
         self.secrets.first().and_then(|secret| self.provider().query(secret))
     }
 
-    /// Returns the JSON body that the sender requires in the answer to an accepted delivery.
-    /// `None` if the sender only reads the answer's status.
+    /// Returns the JSON body that the sender requires in the answer to an accepted delivery. `None` if the
+    /// sender reads only the status of the answer.
     pub fn answer(&self) -> Option<&'static str> {
         self.provider().answer()
     }
 
-    /// Turns a verified request into a delivery. If the request names no entity, the delivery
-    /// goes to [`EntityKey::unrouted`].
+    /// Creates the delivery for a verified request. A request that names no entity goes to
+    /// [`EntityKey::unrouted`].
     pub fn delivery(&self, request: Request<'_>, now: Timestamp) -> Incoming {
         let described = self.provider().describe(request);
         let entity = self.entity(request, &described);
@@ -127,8 +126,8 @@ impl Source {
         }
     }
 
-    /// Returns the entity that the first applicable template names. If the source has no
-    /// templates, the provider's own rule names the entity.
+    /// Returns the entity that the first applicable template names. If the source has no templates, the
+    /// provider's own rule names the entity.
     fn entity(&self, request: Request<'_>, described: &Described) -> Option<EntityKey> {
         if self.entity.is_empty() {
             let own = described.entity.as_deref()?;

@@ -23,7 +23,7 @@ enum Segment {
     Text(String),
     Field {
         name: String,
-        /// The pattern of the topics to which the field applies. `None` for all topics.
+        /// A pattern of the topics for which the field is used. `None` for all topics.
         topics: Option<String>,
     },
 }
@@ -39,17 +39,15 @@ pub enum InvalidTemplate {
         hint = nearest::hint(.0, FIELDS)
     )]
     Field(String),
-    /// The template has no field that differs between events, and its text is not an entity
-    /// key.
+    /// All events would have the same key, and that text is not a valid entity key.
     #[error("no field in it differs between events, so it must itself be an entity key: {0}")]
     Constant(#[from] InvalidEntityKey),
-    /// The key would begin with the prefix that is reserved for jobs.
     #[error("it begins with `cron/`, which is reserved: entities under it are jobs")]
     Reserved,
 }
 
 impl Segment {
-    /// Parses a field: the text between two braces.
+    /// Parses the text between two braces. Returns `None` if it is not a field.
     fn field(text: &str) -> Option<Self> {
         let all = |name: String| Some(Self::Field { name, topics: None });
         if FIELDS.contains(&text) || (text.starts_with('/') && text.len() > 1) {
@@ -94,8 +92,8 @@ impl Template {
         Ok(Self(segments))
     }
 
-    /// Returns the entity key of all deliveries, if the template has no field that differs
-    /// between them.
+    /// Returns the entity key, if all deliveries of `source` have the same one. Returns `None` if the template
+    /// has a field that differs between deliveries.
     pub fn constant(&self, source: &SourceName, provider: &str) -> Option<String> {
         self.fill("", |field| match field {
             "source" => Some(source.as_str().into()),
@@ -104,7 +102,7 @@ impl Template {
         })
     }
 
-    /// Returns whether every delivery has a value for each of the template's fields.
+    /// Returns whether every delivery has a value for all fields of the template.
     pub fn always_has_a_value(&self) -> bool {
         self.0.iter().all(|segment| match segment {
             Segment::Text(_) => true,
@@ -115,8 +113,8 @@ impl Template {
         })
     }
 
-    /// Replaces each field by its value. Returns `None` if a value is missing or empty, or if
-    /// a field does not apply to `topic`.
+    /// Replaces each field by its value. Returns `None` if a value is missing or empty, or if a field is not
+    /// used for `topic`.
     pub fn fill<'a>(&self, topic: &str, value: impl Fn(&str) -> Option<Cow<'a, str>>) -> Option<String> {
         let mut text = String::new();
         for segment in &self.0 {
@@ -130,7 +128,7 @@ impl Template {
     }
 }
 
-/// Writes the template as it was given. Only header names are changed, to lower case.
+/// Writes the template as it was given, with header names in lower case.
 impl std::fmt::Display for Template {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|segment| match segment {

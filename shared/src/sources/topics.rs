@@ -3,8 +3,7 @@
 
 use serde::Deserialize;
 
-/// The topics that a source takes: those in `take`, or all topics if `take` is empty; except
-/// those in `ignore`.
+/// The topics that a source takes: those in `take` but not in `ignore`. An empty `take` means all topics.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topics {
@@ -35,11 +34,11 @@ impl From<OneOrMore> for Patterns {
     }
 }
 
-/// A pattern that topics may match. `*` matches any text, even none.
+/// A pattern for topics. Each `*` matches any text, even the empty one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
-/// The longest topic in characters. Longer topics are truncated before they are compared.
+/// The longest topic, in characters. Longer topics are truncated before they are compared.
 const LONGEST: usize = 128;
 
 impl Topics {
@@ -47,7 +46,7 @@ impl Topics {
         (self.take.0.is_empty() || self.take.fit(topic)) && !self.ignore.fit(topic)
     }
 
-    /// Returns why a pattern cannot match any topic. The text does not contain the pattern.
+    /// Returns why one of the patterns cannot match any topic. The text does not contain the pattern.
     pub(super) fn objection(&self) -> Option<String> {
         let all = [("take", &self.take), ("ignore", &self.ignore)];
         all.into_iter().find_map(|(field, patterns)| {

@@ -7,8 +7,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Returns whether everybody on the internet can reach `address`. A connection to such an
-/// address gives nobody access to this machine's network.
+/// Returns whether everybody on the internet can reach `address`. If so, a connection to it gives nobody
+/// access to this machine's own network.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -16,7 +16,7 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 blocks that are not public: each with its address and prefix length.
+/// The IPv4 blocks that are not public, each with its address and its prefix length in bits.
 const SPECIAL_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),        // this network
     (Ipv4Addr::new(10, 0, 0, 0), 8),       // private
