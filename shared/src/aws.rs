@@ -1,4 +1,4 @@
-//! Creates the AWS clients, which a process builds once and which start quickly.
+//! Creates the AWS clients.
 //!
 //! Region, credentials and endpoints come from Lambda's environment variables. The crate
 //! `aws-config` also looks in other places. It is slower, so it is used only with the feature
@@ -41,20 +41,19 @@ use crate::{
 use connections::Connections;
 use endpoints::Variant;
 
-/// The timeout of one request. The SDK by itself sets none.
+/// The timeout of one request to AWS. The SDK by itself sets none.
 ///
 /// The SDK's clients do not retry, since `store.rs` does.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 pub type Http = SharedHttpClient;
 
-/// A region, the credentials to use there, and how to reach the services.
 #[derive(Debug, Clone)]
 pub struct Account {
     pub region: Region,
     pub credentials: SharedCredentialsProvider,
-    /// The endpoint of DynamoDB, if it is not the region's. The next four fields are the endpoints
-    /// of other services.
+    /// The endpoint of DynamoDB. `None` means the region's endpoint. The next four fields are the
+    /// endpoints of other services.
     pub dynamodb_endpoint: Option<String>,
     pub sqs_endpoint: Option<String>,
     pub ssm_endpoint: Option<String>,
@@ -68,7 +67,6 @@ pub struct Account {
 }
 
 impl Account {
-    /// Creates an account from the environment variables that Lambda sets.
     pub fn from_env() -> Result<Self, InvalidConfig> {
         Self::from(&Environment)
     }
@@ -193,7 +191,6 @@ impl Account {
     }
 }
 
-/// The store and the queue of a deployment, with their clients.
 #[derive(Debug, Clone)]
 pub struct Parts {
     pub store: Store,
@@ -202,14 +199,10 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Creates clients for the tables and the queue in `config`.
-    ///
-    /// If there is a `meter`, it counts requests and consumed capacity.
     pub fn connect(account: &Account, config: &StoreConfig, env: &Env, meter: Option<Arc<Meter>>) -> Self {
         Self::connect_over(&account.http_client(), account, config, env, meter)
     }
 
-    /// Creates clients as [`Parts::connect`] does, on a connection pool that other clients share.
     pub fn connect_over(
         http: &SharedHttpClient,
         account: &Account,
@@ -229,7 +222,6 @@ impl Parts {
     }
 }
 
-/// Reads the certificate authorities from the file that `AWS_CA_BUNDLE` names, if it is set.
 pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidConfig> {
     let Some(path) = variables.value("AWS_CA_BUNDLE") else { return Ok(None) };
     let invalid = |reason: String| InvalidConfig::new("AWS_CA_BUNDLE", format!("{path} {reason}"));
@@ -241,7 +233,7 @@ pub(crate) fn no_connection(error: Option<&ConnectorError>) -> String {
     error.map_or_else(|| "no connection".to_owned(), |error| format!("no connection: {}", innermost(error)))
 }
 
-/// Returns the text of the innermost cause. The outer errors only wrap it.
+/// Returns the text of the innermost error in the chain. The outer errors only wrap it.
 fn innermost(mut error: &dyn std::error::Error) -> String {
     while let Some(inner) = error.source() {
         error = inner;

@@ -66,8 +66,8 @@ impl Start {
 
 /// A connection to a deployment's tables and queue.
 ///
-/// Functions get it from `worker::run_with` and `scheduler::run_with`, which pass it to `make`.
-/// Scripts create it with [`Deployment::from_env`].
+/// Functions get it from `worker::run_with` and `scheduler::run_with`, which pass it to their
+/// argument `make`. Scripts create it with [`Deployment::from_env`].
 #[derive(Debug, Clone)]
 pub struct Deployment {
     pub(crate) parts: Parts,
@@ -78,14 +78,15 @@ pub struct Deployment {
 impl Deployment {
     /// Connects to the deployment that the environment describes.
     ///
-    /// Reads `ENTITIES_TABLE`, `INBOX_TABLE`, `QUEUE_URL`, `RETENTION_DAYS` (30 by default), and the
-    /// AWS SDKs' variables for region, credentials and endpoints. If no variable holds an access key,
-    /// the feature `credentials` looks for credentials in profiles, containers and instances.
+    /// Reads `ENTITIES_TABLE`, `INBOX_TABLE`, `QUEUE_URL`, `RETENTION_DAYS` (30 by default), and
+    /// the AWS SDKs' variables for region, credentials and endpoints. If no variable holds an
+    /// access key, the feature `credentials` looks for credentials in profiles, containers and
+    /// instances.
     ///
     /// # Errors
     ///
-    /// Returns an error that names the first variable that is missing or invalid. If a service cannot
-    /// be reached, only the first request to it fails.
+    /// Returns an error that names the first variable that is missing or invalid. A service that
+    /// cannot be reached causes no error here: the first request to it fails.
     pub async fn from_env() -> Result<Self, InvalidConfig> {
         let start = Start::by(&Environment, account(&Environment).await?)?;
         start.warm().await;
@@ -94,8 +95,8 @@ impl Deployment {
 
     /// Returns a value that grants leases on the deployment's entities.
     ///
-    /// `holder` describes the holder to people, in at most 60 bytes. The release of a lease wakes a
-    /// worker if deliveries wait.
+    /// `holder` is the description of the holder that operators see, cut to 60 bytes. The release
+    /// of a lease wakes a worker if deliveries wait.
     pub fn leases(&self, holder: &str) -> Leases {
         let Parts { store, waker, .. } = self.parts.clone();
         Leases::new(store, holder).waking(waker).kept_for(self.retention).observed_by(self.observer.clone())
@@ -111,13 +112,13 @@ impl Deployment {
 impl Leases {
     /// Connects to the table of leases that `ENTITIES_TABLE` names.
     ///
-    /// Also reads the AWS SDKs' variables for region, credentials and endpoints. If no variable holds
-    /// an access key, the feature `credentials` looks for credentials in profiles, containers and
-    /// instances.
+    /// Also reads the AWS SDKs' variables for region, credentials and endpoints. If no variable
+    /// holds an access key, the feature `credentials` looks for credentials in profiles, containers
+    /// and instances.
     ///
     /// If `QUEUE_URL` is set, a release wakes a worker if deliveries wait. `RETENTION_DAYS` (30 by
-    /// default) is how long the rows of idle entities are kept, and must be the deployment's. The
-    /// leases' holder is described by the name of the function or program, unless
+    /// default) is how long the rows of idle entities are kept, and must equal the deployment's
+    /// retention. The leases' holder is described by the name of the function or program, unless
     /// [`Leases::held_by`] sets another description.
     ///
     /// # Errors

@@ -13,7 +13,6 @@ use aws_smithy_runtime_api::client::{orchestrator::OrchestratorError, result::Sd
 
 use super::{connections, innermost};
 
-/// A service's answer to a request, with any status.
 #[derive(Clone, Default)]
 pub struct Answer {
     pub status: u16,
@@ -42,11 +41,6 @@ pub struct NoAnswer {
     pub cause: String,
 }
 
-/// Sends `request` to `endpoint` once, without retries.
-///
-/// # Errors
-///
-/// Returns an error if no complete answer came within `limit`.
 pub(super) async fn send(
     http: &SharedHttpClient,
     endpoint: &str,

@@ -88,8 +88,8 @@ pub(super) fn is_unconnected(error: &ConnectorError) -> bool {
     source.and_then(|source| source.downcast_ref::<legacy::Error>()).is_some_and(legacy::Error::is_connect)
 }
 
-/// Converts a request to the type that the pool sends. Its body must be in memory, as it always is
-/// with these services.
+/// Converts a request to the type that the pool sends. The request's body must be in memory, as it
+/// always is with these services.
 fn buffered(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, ConnectorError> {
     let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
     let (head, body) = request.into_parts();
@@ -102,7 +102,7 @@ fn buffered(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, Connecto
     Ok(request)
 }
 
-/// Returns a handle that closes the connection that a request was sent on.
+/// Returns a handle with which the SDK can close the connection that the request was sent on.
 fn closable(used: &CaptureConnection) -> Option<ConnectionMetadata> {
     used.connection_metadata().as_ref()?;
     let used = used.clone();

@@ -1,6 +1,7 @@
 //! Reads the sources document from Parameter Store or Secrets Manager.
 //!
-//! One signed request is enough. The SDK's clients of these services would make a function larger.
+//! It sends one signed request, since the SDK's clients of these services would make a function
+//! larger.
 
 use aws_sdk_dynamodb::config::SharedHttpClient;
 use futures_util::future::BoxFuture;

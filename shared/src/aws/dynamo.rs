@@ -1,6 +1,6 @@
 //! Reads and writes the tables in DynamoDB. Only this file and `dynamo/` use DynamoDB's client.
 //!
-//! The client does not retry. Instead, `store.rs` does, because it knows which errors to retry and
+//! The client does not retry, because `store.rs` does: it knows which errors to retry, and
 //! simulations run the same code. `aws.rs` sets the client's timeouts.
 
 mod expression;
@@ -90,8 +90,8 @@ impl DynamoTable {
 
     /// Counts a refused write.
     ///
-    /// DynamoDB reports no consumed capacity for it. A refused write costs as much as a write of the
-    /// item that was found.
+    /// DynamoDB reports no consumed capacity for a refused write, which costs as much as a write of
+    /// the item that was found.
     fn count_refusal(&self, met: Option<&Row>) {
         if let Some(meter) = &self.meter {
             meter.refused(met.map_or(1, Row::write_units));

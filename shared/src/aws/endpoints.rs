@@ -5,9 +5,7 @@ use crate::config::Variables;
 /// The variant of an endpoint's name: FIPS, dual-stack, both or neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Variant {
-    /// The value of `AWS_USE_FIPS_ENDPOINT`.
     pub fips: bool,
-    /// The value of `AWS_USE_DUALSTACK_ENDPOINT`.
     pub dual_stack: bool,
 }
 

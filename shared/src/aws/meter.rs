@@ -23,7 +23,8 @@ pub struct Reading {
     pub writes: u64,
     pub reads: u64,
     pub refusals: u64,
-    /// The number of requests that failed otherwise: unanswered, throttled or in conflict.
+    /// The number of requests that failed for another reason than a condition, such as throttled or
+    /// unanswered requests.
     pub failures: u64,
     pub sends: u64,
     /// The number of requests that extended the visibility timeout of a batch.

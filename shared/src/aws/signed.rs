@@ -12,7 +12,6 @@ use aws_sigv4::{
 use super::{Account, call, call::NoAnswer};
 use crate::time::Env;
 
-/// Sends signed requests to one AWS service.
 pub struct Signed {
     service: &'static str,
     endpoint: String,
@@ -24,19 +23,17 @@ pub struct Signed {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// The HTTP method, `GET` or `POST`.
     pub method: &'a str,
     pub path: &'a str,
-    /// The headers, without those of the signature.
+    /// The headers of the request, without the headers that the signature adds.
     pub headers: &'a [(&'a str, &'a str)],
     pub body: &'a str,
 }
 
 impl Account {
-    /// Creates a sender of signed requests to `service`, which is the name in signatures and
-    /// endpoints.
-    ///
-    /// `endpoint` replaces the service's endpoint in the region.
+    /// Creates a sender of signed requests. The parameter `service` is the service's name in
+    /// signatures and endpoints. The parameter `endpoint` replaces the service's endpoint in the
+    /// region.
     pub fn signed(
         &self,
         http: &SharedHttpClient,
@@ -60,12 +57,7 @@ impl Signed {
         &self.endpoint
     }
 
-    /// Sends one request, and returns the answer, whatever its status.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the request could not be signed, or no complete answer came within
-    /// `limit`.
+    /// Sends one request, without retries. Returns the answer, whatever its status.
     pub async fn send(&self, asked: Call<'_>, limit: Duration) -> Result<call::Answer, NoAnswer> {
         let unsigned = || NoAnswer { is_sent: false, cause: "the request could not be signed".into() };
         let request = self.request(asked).await.ok_or_else(unsigned)?;

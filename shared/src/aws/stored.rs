@@ -55,7 +55,6 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// The outcome of storing a new version of the sources document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replaced {
     /// The new version is stored and current. Contains the version's name.
@@ -73,13 +72,11 @@ pub enum Refused {
     TooLarge { bytes: usize, place: &'static str, limit: usize, instead: &'static str },
     #[error("there is none of that name in this region and account")]
     Missing,
-    /// The service refuses the request for this reason, or does not answer.
     #[error("{0}")]
     Other(String),
 }
 
 impl Account {
-    /// Returns the place where the sources document is stored, or `None` if `origin` is a file.
     pub fn stored(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Option<Stored> {
         let (service, name) = match origin {
             SourcesOrigin::File(_) => return None,
@@ -135,7 +132,6 @@ struct ParameterSettings {
 }
 
 impl Stored {
-    /// Reads the current version of the document. Returns `None` if nothing is stored.
     pub async fn read(&self) -> Result<Option<Held>, Refused> {
         let read = match self.0.service {
             Service::Parameters => self.parameter(&self.0.name).await,
@@ -165,10 +161,7 @@ impl Stored {
 
     /// Creates the parameter with this text.
     ///
-    /// # Errors
-    ///
-    /// Returns an error if the parameter could not be created, and always for a secret. Secrets are
-    /// never created here, because the functions would then need the ARN of the new secret.
+    /// Secrets are refused, because the functions would need the ARN of the new secret.
     pub async fn create(&self, text: &str) -> Result<Replaced, Refused> {
         if self.0.service == Service::Secrets {
             let words = "there is no such secret in this region and account; make it first, with `aws secretsmanager \
@@ -186,7 +179,6 @@ impl Stored {
         }
     }
 
-    /// Replaces the version `held` by `text`.
     pub async fn replace(&self, held: &Held, text: &str) -> Result<Replaced, Refused> {
         match &held.parameter {
             Some((name, kind)) => self.put_parameter(held, name, kind, text).await,
@@ -230,7 +222,7 @@ impl Stored {
         Ok(Replaced::Overtaken(Held { text: theirs.text, version, is_replaced: true, parameter: own_name }))
     }
 
-    /// Reads a parameter's settings. A page of the result may be empty and still not be the last.
+    /// Reads a parameter's settings. An empty page of the result may be followed by further pages.
     async fn settings(&self, name: &str) -> Result<ParameterSettings, Refused> {
         let filter = json!([{ "Key": "Name", "Option": "Equals", "Values": [name] }]);
         let needed = "ssm:DescribeParameters, so that the parameter keeps its key and its tier";
@@ -276,8 +268,8 @@ impl Stored {
         }
     }
 
-    /// Returns success if the parameter holds `text` after all, since only the write's reply may have
-    /// been lost. Otherwise returns the error `refused`.
+    /// Returns success if the parameter's value is `text` after all: the write may have landed
+    /// although its reply was lost. Otherwise returns the error `refused`.
     async fn unless_it_is_there(&self, text: &str, refused: Refused) -> Result<Replaced, Refused> {
         match self.read().await {
             Ok(Some(held)) if held.text == text => Ok(Replaced::Done(held.version)),

@@ -20,7 +20,6 @@ impl Account {
         tokio::join!(self.warm_table(http, env), queue);
     }
 
-    /// Opens a connection to DynamoDB only, as [`Account::warm`] does.
     pub(super) async fn warm_table(&self, http: &SharedHttpClient, env: &Env) {
         self.open(http, env, "dynamodb", &self.dynamodb_endpoint).await;
     }

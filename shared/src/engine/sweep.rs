@@ -337,7 +337,6 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
 
-    /// Returns the row of an entity whose delivery waits while no wake-up is under way.
     fn forgotten() -> EntityState {
         EntityState {
             entity: EntityKey::parse("test/a").unwrap(),
