@@ -81,7 +81,6 @@ pub(crate) enum Command {
     Restore(restore::Restore),
 }
 
-/// The groups of subcommands in the help.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Try", &["local", "send", "verify", "sign"]),
     ("Look", &["status", "list", "show", "listen", "console", "audit", "jobs"]),
@@ -93,7 +92,6 @@ const FOOTER: &str = "\
 To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.
 The other commands speak to that with --local, and to a stack in AWS with --stack NAME: docs/operating.md.";
 
-/// Returns the clap command, whose help lists the subcommands in groups.
 fn grouped() -> clap::Command {
     let command = Arguments::command();
     let mut groups = String::new();
@@ -129,7 +127,6 @@ pub struct Project {
     pub events: &'static str,
 }
 
-/// Runs the command with this process's arguments.
 pub fn run() -> ExitCode {
     on_a_runtime(None)
 }

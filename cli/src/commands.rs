@@ -1,4 +1,4 @@
-//! The subcommands, one file each, in the groups of the help.
+//! The subcommands, in a module for each group of the command's help.
 
 pub mod confirm;
 pub mod interrupt;

@@ -26,15 +26,13 @@ use reading::Readings;
 #[derive(Debug, Clone)]
 pub struct Watched {
     pub operator: Operator,
-    /// The store, for reads that the operator does not offer.
     pub store: Store,
     pub env: Env,
-    /// The option that names this deployment on a command line: ` --local`, or nothing.
+    /// The option that names this deployment on a command line: ` --local`, or an empty text.
     pub option: String,
     pub name: String,
     /// The recorded events, if the deployment runs in this process. Otherwise lanes are drawn from the orders' rows.
     pub story: Option<EventRecorder>,
-    /// The operator's name for the operations log.
     pub by: String,
 }
 
@@ -56,7 +54,6 @@ struct Shared {
     flashes: std::sync::Mutex<VecDeque<Flash>>,
 }
 
-/// A message that the next page shows once.
 #[derive(Debug, Clone)]
 struct Flash {
     id: String,
@@ -71,11 +68,7 @@ const DEFAULT_PORT: u16 = 9001;
 
 impl Console {
     /// Serves the console on 127.0.0.1. Without `port`, the console listens on `DEFAULT_PORT` or, if that port is
-    /// taken, on any free one.
-    ///
-    /// # Errors
-    ///
-    /// The port is taken, or no port is free.
+    /// taken, on any free port.
     pub async fn start(watched: Watched, port: Option<u16>) -> Result<Self> {
         let bind = |port| TcpListener::bind(("127.0.0.1", port));
         let listener = match port {
@@ -111,7 +104,6 @@ impl Drop for Console {
 }
 
 impl Shared {
-    /// Keeps a message for the next page and returns the message's id.
     fn flash(&self, sentence: String, is_good: bool) -> String {
         let id = self.watched.env.nonce().as_str().to_owned();
         let mut flashes = self.flashes.lock().expect("no one panics while holding this");

@@ -1,5 +1,4 @@
-//! Edits the sources document: its text, its location, and the difference that an edit makes. The reference of the
-//! document is generated here too.
+//! Edits the sources document and shows what an edit changes. Also generates the reference of the document's fields.
 
 pub mod advice;
 mod change;

@@ -64,15 +64,12 @@ pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The folder for tables and queue, or `None` for memory.
     pub data: Option<PathBuf>,
-    /// The webhook endpoint's port; 0 takes any free port.
     pub port: u16,
     pub workers: NonZeroUsize,
     pub sources: LiveSources,
     pub sources_file: Option<PathBuf>,
     pub drain: DrainSettings,
-    /// The user's scheduler, instead of the standard one.
     pub scheduler: Option<OwnScheduler>,
     /// Lets ingest accept webhooks that are signed with the samples' private key. Everybody knows this key.
     pub samples: bool,
@@ -93,8 +90,6 @@ pub struct Local {
     tasks: JoinSet<Result<()>>,
 }
 
-/// Returns the senders' published keys. With `samples`, the result includes the samples' key, with which anybody can
-/// sign.
 fn keys(samples: bool, env: Env) -> PublishedKeys {
     match samples {
         true => PublishedKeys::beside(env, Arc::new(DevelopmentKeys)),
@@ -103,11 +98,7 @@ fn keys(samples: bool, env: Env) -> PublishedKeys {
 }
 
 impl Local {
-    /// Starts engines and endpoint, but no workers.
-    ///
-    /// # Errors
-    ///
-    /// A port is taken, or the data folder cannot be used.
+    /// Starts the embedded DynamoDB and queue and the endpoint, but no workers.
     pub async fn start(mut options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
         let (own, samples) = (options.scheduler.take(), options.samples);
         let file = options.sources_file.take();
@@ -131,12 +122,8 @@ impl Local {
         Ok(local)
     }
 
-    /// Starts engines for functions that run elsewhere. `invoker` calls these functions for the queue and the schedule.
-    /// The endpoint serves only the functions' environment.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Local::start`].
+    /// Starts the embedded DynamoDB and queue for functions that run elsewhere. `invoker` calls the functions for the
+    /// queue and the schedule. The endpoint serves only the functions' environment variables.
     pub async fn start_without_functions(
         options: Options,
         observer: Arc<dyn Observer>,
@@ -197,8 +184,8 @@ impl Local {
         functions.into_iter().map(|function| self.feed(function)).collect()
     }
 
-    /// Feeds `function` from the queue, as an event source mapping does. Aborting the returned task has the effect of a
-    /// crash.
+    /// Feeds `function` from the queue, as an event source mapping does. An abort of the returned task has the effect
+    /// of a crash.
     pub fn feed(&mut self, function: Function) -> AbortHandle {
         let slots = if matches!(function, Function::Here(_)) { self.slots } else { 1 };
         let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT)
@@ -208,14 +195,12 @@ impl Local {
         self.tasks.spawn(source.run(self.stop.subscribe()))
     }
 
-    /// Returns the environment variables that a function binary needs in this deployment.
     pub fn environment(&self, sources_file: &str) -> Vec<(String, String)> {
         let mut variables = environment(&self.engines, &self.drain);
         variables.push(sources_variable(sources_file.into()));
         variables
     }
 
-    /// Returns the orders that the workers are working on.
     pub fn at_work(&self) -> AtWork {
         self.at_work.clone()
     }
@@ -226,11 +211,7 @@ impl Local {
         self.stop.send_replace(true);
     }
 
-    /// Lets running handlers finish and stops everything.
-    ///
-    /// # Errors
-    ///
-    /// A part of the deployment has failed.
+    /// Waits for running handlers, then stops everything. Fails if a part of the deployment had failed before.
     pub async fn stop(mut self) -> Result<()> {
         self.finish();
         while let Some(ended) = self.tasks.join_next().await {
@@ -248,12 +229,10 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// Returns the variable that names the sources document to functions and `serializer source`.
 fn sources_variable(file: PathBuf) -> (String, String) {
     (SourcesOrigin::VARIABLE.to_owned(), SourcesOrigin::File(file).to_string())
 }
 
-/// Returns the environment variables of a function in this deployment, except the one that names its sources.
 fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)> {
     let StoreConfig { entities_table, inbox_table, queue_url, retention, .. } = engines.config();
     [

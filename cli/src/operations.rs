@@ -39,7 +39,6 @@ pub enum Verb {
     Hold,
 }
 
-/// The kind of stop that a resume ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     Any,
@@ -67,7 +66,6 @@ pub struct Outcome {
     pub sentence: String,
     pub next: Vec<NextCommand>,
     pub json: Value,
-    /// True if no order with the target's key is stored.
     pub is_unknown: bool,
 }
 
@@ -116,7 +114,6 @@ impl Verb {
         Self::Hold,
     ];
 
-    /// Returns the verb's name, in commands and URLs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Resume(_) => "resume",
@@ -143,7 +140,6 @@ impl Verb {
         }
     }
 
-    /// Describes the verb's effect, for the user to read before the verb runs.
     pub fn description(self) -> &'static str {
         match self {
             Self::Resume(Stop::Hold) => "The holds end: waiting deliveries are handled, in order.",
@@ -177,7 +173,6 @@ impl Verb {
         self == Self::Discard
     }
 
-    /// Returns whether the verb's targets are deliveries, not orders.
     pub fn takes_deliveries(self) -> bool {
         matches!(self, Self::Skip | Self::Redrive | Self::Discard | Self::Rewind)
     }
@@ -192,11 +187,7 @@ impl Verb {
         }
     }
 
-    /// Runs the verb for one target.
-    ///
-    /// # Errors
-    ///
-    /// The tables or the queue did not answer; the operation may have been done.
+    /// Runs the verb for one target. After an error, the operation may have been done.
     pub async fn act(self, operator: &Operator, target: &Target) -> Result<Outcome, OperatorError> {
         let Target { order, sequence } = target;
         let outcome = match (self, sequence) {
@@ -237,12 +228,7 @@ impl Verb {
 /// Runs a verb for the targets one after the other, until `report` returns false.
 ///
 /// A redrive keeps the deliveries of an order in sequence: if the outcome for a delivery is undecided, no later
-/// delivery of that order is appended.
-///
-/// # Errors
-///
-/// The tables or the queue did not answer. Targets that were reported are done; running the verb again continues with
-/// the others.
+/// delivery of that order is appended. After an error, the same call continues with the targets that were not reported.
 pub async fn run(
     verb: Verb,
     operator: &Operator,
@@ -265,7 +251,6 @@ pub async fn run(
     Ok(())
 }
 
-/// Returns the orders of `lanes` that the verb applies to, each with its next delivery if the verb takes deliveries.
 pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a Lane>) -> Vec<Target> {
     let takes = |lane: &&Lane| match verb {
         Verb::Resume(Stop::Hold) => lane.kind == Kind::OnHold,
@@ -319,8 +304,6 @@ fn unknown(order: &EntityKey) -> String {
     format!("there is no order {order}: no webhook has arrived for this key, or it has expired or was erased")
 }
 
-/// Returns an outcome if the order is unknown, or if its lease could not be acquired or was lost. Returns any other
-/// error unchanged.
 pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, OperatorError> {
     let order = &target.order;
     match error {
@@ -456,7 +439,6 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
     }
 }
 
-/// Returns the outcome of skipping a delivery that is not the next one.
 pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) -> Outcome {
     let why = match sequence {
         settled if settled <= state.head => "it is settled".to_owned(),

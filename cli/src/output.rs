@@ -11,7 +11,6 @@ use console::{Alignment, AnsiCodeIterator, measure_text_width, pad_str};
 use webhook_serializer::protocol::attempt::RetryPolicy;
 pub use webhook_serializer::protocol::format::visible;
 
-/// The default URL of `serializer local`.
 pub const LOCAL: &str = "http://127.0.0.1:9000";
 
 /// Prints a line, formatted as by `println!`. If the reader of a pipe, such as `head`, is gone, the process ends
@@ -52,12 +51,10 @@ fn write(bytes: &[u8]) {
     }
 }
 
-/// Prints a line to standard error, escaped by [`visible`]; errors are ignored.
 pub fn complain(line: impl std::fmt::Display) {
     let _ = io::Write::write_all(&mut io::stderr(), escaped(&format!("{line}\n")).as_bytes());
 }
 
-/// A writer for logs that prints to standard error, as [`complain`] does.
 #[derive(Debug, Clone, Copy)]
 pub struct Complaints;
 
@@ -85,7 +82,6 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     AnsiCodeIterator::new(text).map(shown).collect::<String>().into()
 }
 
-/// Escapes a text by [`visible`], and replaces its line breaks and tabs by spaces.
 pub fn one_line(text: &str) -> String {
     visible(&text.replace(['\n', '\r', '\t'], " ")).into_owned()
 }
@@ -106,7 +102,6 @@ impl Table {
         Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row of uncoloured cells.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().map(|cell| one_line(&cell)).collect());
     }
@@ -142,13 +137,11 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// Returns the command line that runs a command of this program. `option` is the option that names the deployment.
 pub fn command_line(command: &str, option: &str, arguments: &[&str]) -> String {
     let arguments: String = arguments.iter().map(|argument| format!(" {}", quoted(argument))).collect();
     format!("{} {command}{option}{arguments}", this_command())
 }
 
-/// Returns the option that names the `serializer local` at `url`.
 pub fn local_option(url: &str) -> String {
     if url == LOCAL { " --local".to_owned() } else { format!(" --local={url}") }
 }
@@ -159,24 +152,19 @@ pub fn this_command() -> String {
     called(std::env::args_os().next().and_then(|first| first.into_string().ok()))
 }
 
-/// Returns the name to type for a program that was started as `first`. A path without `./` comes from the PATH or from
-/// Cargo, so the name is then `serializer`.
 fn called(first: Option<String>) -> String {
     first.filter(|first| first.starts_with("./")).map_or("serializer".to_owned(), |first| quoted(&first))
 }
 
-/// Quotes a word for a shell if the word needs quotes.
 pub fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_.:@%+,-".contains(&byte);
     if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Formats a count with its noun, such as `1 delivery` or `300 deliveries`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Colours the name of a state by its urgency.
 pub fn state(word: &str) -> console::StyledObject<&str> {
     let style = match word {
         "blocked" | "parked" => console::Style::new().red(),
@@ -187,7 +175,6 @@ pub fn state(word: &str) -> console::StyledObject<&str> {
     style.apply_to(word)
 }
 
-/// Formats a duration: `12 ms`, `3.4 s`, `5 min`, `2 h`, `9 d`.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {
@@ -199,7 +186,6 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// Formats the limits after which a delivery is given up.
 pub fn limits(retry: &RetryPolicy) -> String {
     let attempts = retry.attempts.map(|attempts| format!("{attempts} attempts"));
     let failed = (retry.failed_for != Duration::MAX).then(|| format!("{} of failures", duration(retry.failed_for)));

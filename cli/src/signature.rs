@@ -24,18 +24,15 @@ use webhook_serializer::{
 use crate::document::reference;
 use keys::Held;
 
-/// A webhook, and the secrets and options to verify it with.
 #[derive(Debug, Clone)]
 pub struct Claim {
     pub provider: String,
-    /// Secrets, in the form of a sources document.
     pub secrets: Vec<String>,
     /// Fields of the sources document, as names and values. A name that occurs several times makes a list.
     pub options: Vec<(String, String)>,
     /// Files to use instead of the keys that the sender publishes. Each file is named `cert_file`, `jwks_file` or
     /// `public_key_file`. Several files of one name are tried in turn.
     pub files: Vec<(String, Vec<u8>)>,
-    /// The sender's published keys that have been fetched so far.
     pub keys: PublishedKeys,
     pub url: Option<String>,
     pub headers: Vec<(String, String)>,
@@ -43,20 +40,16 @@ pub struct Claim {
     pub now: Timestamp,
 }
 
-/// The reason why a webhook cannot be verified at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// A secret is invalid for this provider.
     #[error("{0}")]
     Secret(String),
-    /// An option is unknown, missing or invalid.
     #[error("{0}")]
     Option(String),
     #[error("{0}")]
     Key(String),
 }
 
-/// The timeout of fetching a key.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The largest number of keys that are fetched: one more than a webhook may need.
@@ -64,11 +57,8 @@ const MAX_FETCHES: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verification {
-    /// The webhook's topic, id and time.
     pub described: Described,
-    /// The order's key, by the provider's rule or by the option `entity`.
     pub entity: Option<String>,
-    /// The parts of the webhook that the signature covers: any of `topic`, `id`, `time` and `body`.
     pub signed: Vec<&'static str>,
     /// The number of the matching secret, counted from 1; `None` if the provider needs no secret.
     pub secret: Option<usize>,
@@ -76,11 +66,6 @@ pub struct Verification {
 }
 
 impl Claim {
-    /// Parses the secrets and options as a source of the sources document.
-    ///
-    /// # Errors
-    ///
-    /// The functions would refuse a sources document with these secrets and options.
     pub fn source(&self) -> Result<Arc<Source>, Unusable> {
         // The parser's errors contain no part of the document.
         let document = json!({ "sources": { self.provider.as_str(): self.entry() } }).to_string();
@@ -125,7 +110,6 @@ impl Claim {
         entry.into()
     }
 
-    /// Returns the headers, together with the URL's query.
     pub fn headers(&self) -> Headers {
         let query = self.url.as_deref().and_then(|url| url.split_once('?')).map(|(_, query)| query);
         let headers: Headers = self.headers.iter().map(|(name, value)| (name, value.trim())).collect();
@@ -163,10 +147,6 @@ impl Claim {
     }
 
     /// Fetches the sender's published keys, except those given as files.
-    ///
-    /// # Errors
-    ///
-    /// A key cannot be fetched, or the options are invalid.
     pub async fn fetch(&self) -> Result<(), Unusable> {
         let source = self.source()?;
         for _ in 0..MAX_FETCHES {
@@ -191,11 +171,8 @@ impl Claim {
         matches!(self.verified_by(&source), Ok(Verified::Delivery) | Err(Unverified::Stale(_)))
     }
 
-    /// Verifies the webhook. For an invalid webhook, the inner error is a diagnosis to show.
-    ///
-    /// # Errors
-    ///
-    /// The options are invalid.
+    /// Verifies the webhook. The inner error is a diagnosis of an invalid webhook. The outer error is about the
+    /// options.
     pub fn verify(&self) -> Result<Result<Verification, String>, Unusable> {
         let source = self.source()?;
         let verified = match self.verified_by(&source) {

@@ -17,7 +17,6 @@ const COMMAND_LINE: &str = "CommandLine";
 pub struct Stack {
     pub name: String,
     pub id: String,
-    /// CloudFormation's status, such as `UPDATE_COMPLETE`.
     pub status: String,
     pub outputs: BTreeMap<String, String>,
     pub parameters: BTreeMap<String, String>,
@@ -26,11 +25,6 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Finds the stack of this name.
-    ///
-    /// # Errors
-    ///
-    /// The stack does not exist, or it cannot be read; the error says what to do.
     pub async fn find(services: &Services, name: &str) -> Result<Self> {
         let told = services.query(Service::CLOUDFORMATION, VERSION, "DescribeStacks", &[("StackName", name)]).await;
         match told {
@@ -66,11 +60,6 @@ impl Stack {
         }
     }
 
-    /// Returns the variables that the output `CommandLine` exports.
-    ///
-    /// # Errors
-    ///
-    /// There is no such output.
     pub fn variables(&self) -> Result<BTreeMap<String, String>> {
         let Some(line) = self.outputs.get(COMMAND_LINE) else {
             let (name, status) = (&self.name, &self.status);
@@ -92,7 +81,6 @@ impl Stack {
         self.parameters.get(parameter)?.parse().ok()
     }
 
-    /// Returns the log group of `ingest`, `worker` or `scheduler`.
     pub fn logs_of(&self, function: &str) -> String {
         format!("/aws/lambda/{}-{function}", self.name)
     }

@@ -12,8 +12,8 @@ use super::confirm::ask;
 /// The exit code that shells report for a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
 
-/// Listens for Ctrl-C. The first Ctrl-C asks the command to stop. A second one, or one during a question, ends the
-/// process.
+/// Listens for Ctrl-C. The first Ctrl-C asks the command to stop. A second Ctrl-C, or a Ctrl-C during a question, ends
+/// the process.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     came: Arc<AtomicBool>,
@@ -38,11 +38,6 @@ impl Interrupt {
         self.came.load(Relaxed)
     }
 
-    /// Prints a fact and asks a yes-or-no question; Enter means no.
-    ///
-    /// # Errors
-    ///
-    /// Standard error is not a terminal, or no terminal can be read. The error repeats `said`.
     pub fn ask(&self, said: &str, question: &str) -> Result<bool> {
         self.asking.store(true, Relaxed);
         let answer = ask(&format!("{said}. {question}"));

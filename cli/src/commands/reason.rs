@@ -1,5 +1,3 @@
-//! Author and reason of an operation, for the operations log.
-
 use clap::Args;
 use webhook_serializer::protocol::maintain::Reason;
 

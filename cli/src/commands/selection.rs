@@ -1,5 +1,3 @@
-//! Options that choose orders and deliveries.
-
 use std::{str::FromStr, time::Duration};
 
 use clap::Args;
@@ -31,7 +29,6 @@ impl Selection {
     }
 }
 
-/// A time, or a duration before now.
 #[derive(Debug, Clone, Copy)]
 pub enum Since {
     Ago(Duration),

@@ -1,5 +1,3 @@
-//! Finds stored keys that are similar to a mistyped one.
-
 use webhook_serializer::{
     nearest,
     protocol::{
@@ -11,7 +9,6 @@ use webhook_serializer::{
 
 use super::target::Deployment;
 
-/// The largest number of similar keys that a message names.
 const SHOWN: usize = 3;
 
 /// Returns the stored keys that are similar to `order`, the most similar first. The function reads only one page of the
@@ -24,7 +21,6 @@ pub async fn keys(order: &EntityKey, deployment: &Deployment) -> Vec<String> {
     nearest::ranked(order.as_str(), keys).into_iter().take(SHOWN).map(str::to_owned).collect()
 }
 
-/// Returns a message that `order` is unknown. The message names similar keys, or the command that lists all orders.
 pub async fn unknown(order: &EntityKey, deployment: &Deployment) -> String {
     let keys = keys(order, deployment).await;
     let next = match keys.as_slice() {

@@ -18,7 +18,7 @@ use webhook_serializer::{
 
 use super::{interrupt::Interrupt, target::Deployment};
 
-/// The read units that a survey spends without asking.
+/// The read units that a survey spends without asking the operator.
 const FREE: u64 = 1000;
 
 /// The read units reserved for the second table. Its cost is unknown until its first page is read.
@@ -46,16 +46,13 @@ pub enum ReadScope {
     Orders,
     Parked,
     All,
-    /// Unsettled orders, parked deliveries and settled orders.
     Everything,
 }
 
 #[derive(Debug, Default)]
 pub struct Survey {
     pub overview: Overview,
-    /// The approximate number of read units spent.
     pub units: u64,
-    /// The names of the tables that were not read to the end.
     pub unread: Vec<&'static str>,
 }
 
@@ -64,19 +61,14 @@ pub struct Surveyor<'a> {
     operator: Operator,
     interrupt: Interrupt,
     cost: Cost,
-    /// The read units that were spent without asking.
+    /// The read units that were spent without asking the operator.
     unasked: u64,
-    /// True once the operator has declined to read on. The answer holds for later tables too.
+    /// True once the operator has declined to read on. The answer holds for all tables of the survey.
     declined: bool,
     pub survey: Survey,
 }
 
 impl<'a> Surveyor<'a> {
-    /// Reads the tables that `wanted` names.
-    ///
-    /// # Errors
-    ///
-    /// The store did not answer, or a question could not be asked because there is no terminal.
     pub async fn read(deployment: &'a Deployment, cost: Cost, interrupt: Interrupt, wanted: ReadScope) -> Result<Self> {
         let operator = deployment.operator();
         let mut surveyor =
@@ -143,11 +135,6 @@ impl<'a> Surveyor<'a> {
         Some(u64::try_from(described.table_size_bytes?).ok()? / BYTES_OF_A_UNIT)
     }
 
-    /// Reads the next delivery of each lane that `lane` accepts and whose source is unknown.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`read`](Self::read).
     pub async fn sources(&mut self, lane: impl Fn(&Lane) -> bool) -> Result<()> {
         const NAME: &str = "the sources of waiting deliveries";
         let unknown = self.survey.overview.unknown(lane);
@@ -177,7 +164,7 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
-    /// Warns about tables that were not read to the end and about unreadable rows, and returns the survey.
+    /// Returns the survey. Prints a warning if a table was read only in part or a row could not be read.
     pub fn finish(self) -> Survey {
         if !self.survey.unread.is_empty() {
             output::complain(format_args!(
@@ -191,11 +178,7 @@ impl<'a> Surveyor<'a> {
         self.survey
     }
 
-    /// Like [`finish`](Self::finish), for work that needs all rows.
-    ///
-    /// # Errors
-    ///
-    /// A table was not read to the end.
+    /// Returns the survey, or an error if a table was read only in part.
     pub fn complete(self) -> Result<Survey> {
         if !self.survey.unread.is_empty() {
             bail!("the command read only a part of {}; nothing was changed", self.survey.unread.join(", "));
@@ -213,7 +196,6 @@ fn cost_of(name: &str, read: Read, complete: Option<u64>) -> String {
     format!("reading {name} takes {all}; so far {} rows took {} of them", read.rows, read.units())
 }
 
-/// Returns a progress bar on standard error. The bar is hidden if standard error is not a terminal.
 pub fn bar(of: u64, name: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(of).with_prefix(name);
     let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg} (Ctrl-C stops)");

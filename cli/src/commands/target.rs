@@ -67,7 +67,6 @@ pub struct AwsOptions {
     region: Option<String>,
 }
 
-/// A deployment's name: a local run's URL or a stack.
 #[derive(Debug, Clone, Copy)]
 pub struct DeploymentName<'a> {
     pub local: Option<&'a str>,
@@ -83,7 +82,6 @@ pub struct Deployment {
     pub env: Env,
     /// The option that names this deployment: ` --local`, ` --stack …`, or empty.
     pub option: String,
-    /// The functions' environment; empty if only tables and queue were named.
     pub environment: BTreeMap<String, String>,
     pub account: Account,
     pub stack: Option<Stack>,
@@ -217,7 +215,6 @@ pub async fn account_of(who: &AwsOptions) -> Result<Account> {
     Ok(Account { variant, ..Account::of(region.clone(), credentials, roots) })
 }
 
-/// Reads the functions' environment variables from the `serializer local` at `url`.
 pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     ensure!(
         url.starts_with("http://"),
@@ -230,7 +227,6 @@ pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     serde_json::from_str(&answer.body).with_context(|| format!("{url} is not a `serializer local`"))
 }
 
-/// The timeout of reading an order's row.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Deployment {
@@ -238,12 +234,10 @@ impl Deployment {
         self.is_local
     }
 
-    /// Returns the command line that runs `command` for an order or another key.
     pub fn command(&self, command: &str, key: &str) -> String {
         command_line(command, &self.option, &[key])
     }
 
-    /// Returns the command line that runs `command` with these arguments.
     pub fn line(&self, command: &str, arguments: &[&str]) -> String {
         command_line(command, &self.option, arguments)
     }

@@ -7,14 +7,12 @@ use webhook_serializer::protocol::{
 
 use crate::operations::Verb;
 
-/// The subject of a page: an order, or one of its deliveries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About<'a> {
     pub(super) entity: &'a EntityKey,
     pub(super) sequence: Option<Sequence>,
 }
 
-/// The state of an order, which decides which verbs are offered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Situation<'a> {
     pub(super) state: Option<&'a EntityState>,
@@ -22,8 +20,8 @@ pub(super) struct Situation<'a> {
     pub(super) is_rewinding: bool,
 }
 
-/// Returns the sequence that a verb's form carries. The form of a skip names the delivery that is next now, because
-/// another one may be next when the form is sent.
+/// Returns the sequence that a verb's form contains. The form of a skip names the delivery that is next now, because
+/// another delivery may be next when the form is submitted.
 pub(super) fn sequence_of(verb: Verb, about: About<'_>, situation: Situation<'_>) -> Option<Sequence> {
     let in_front = || situation.state.filter(|_| verb == Verb::Skip).map(EntityState::next);
     about.sequence.or_else(in_front)

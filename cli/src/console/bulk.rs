@@ -13,7 +13,6 @@ const KEPT: usize = 16;
 
 const LISTED: usize = 20;
 
-/// A bulk redrive, which handles one delivery after the other.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) id: String,
@@ -28,7 +27,6 @@ pub(super) struct Work {
 #[derive(Debug, Default)]
 struct Log {
     failures: Vec<String>,
-    /// The final message; `None` while the redrive runs.
     ended: Option<String>,
 }
 
@@ -36,7 +34,6 @@ struct Log {
 pub(super) struct Progress {
     pub(super) back: usize,
     pub(super) not: usize,
-    /// Some of the deliveries that remain parked, each with the reason.
     pub(super) failures: Vec<String>,
     pub(super) ended: Option<String>,
 }
@@ -94,7 +91,6 @@ impl Work {
         });
     }
 
-    /// Stops the redrive after the current delivery.
     pub(super) fn stop(&self) {
         self.stop.store(true, Relaxed);
     }

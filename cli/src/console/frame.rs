@@ -1,5 +1,3 @@
-//! The layout that all pages share, and small parts of pages.
-
 use std::{collections::HashMap, convert::Infallible, str::FromStr, sync::Arc};
 
 use axum::{
@@ -24,7 +22,6 @@ use crate::{
 pub(super) struct PageRequest {
     theme: Option<&'static str>,
     flash: Option<Flash>,
-    /// The text in the search field.
     searched: String,
 }
 
@@ -122,8 +119,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Escapes the control characters of a page. The values of form fields stay as they are, because the browser sends them
-/// back.
+/// Escapes the control characters of a page. The values of form fields are not escaped, because the browser sends the
+/// values back.
 fn legible(page: &str) -> String {
     const VALUE: &str = " value=\"";
     let mut parts = page.split(VALUE);
@@ -148,7 +145,6 @@ const KEYS: [(&str, &str); 10] = [
     ("?", "this list"),
 ];
 
-/// Renders a state's name in its colour.
 pub(super) fn badge(word: &str) -> Markup {
     let tone = match word {
         "blocked" | "parked" | "failed" | "crashed" => "bad",
@@ -164,12 +160,10 @@ pub(super) fn ago(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at) title={ (at) " (UTC)" } { (duration(now.since(at))) } }
 }
 
-/// Renders a time. A script converts the time to the viewer's time zone.
 pub(super) fn at(at: Timestamp) -> Markup {
     html! { time.at datetime=(at) title={ (at) " (UTC)" } { (at) } }
 }
 
-/// Renders a sentence. The timestamps in the sentence are rendered by [`at`].
 pub(super) fn timed(text: &str) -> Markup {
     const LENGTHS: [usize; 2] = ["2026-11-25T03:24:55.123Z".len(), "2026-11-25T03:24:55Z".len()];
     let (mut shown, mut from) = (String::new(), 0);
@@ -187,7 +181,6 @@ pub(super) fn timed(text: &str) -> Markup {
     PreEscaped(shown)
 }
 
-/// Renders a delivery's position, with its sequence as a tooltip.
 pub(super) fn position(sequence: Sequence) -> Markup {
     html! { span.position title={ "sequence " (sequence) } { (marked(sequence)) } }
 }
@@ -217,7 +210,6 @@ pub(super) fn count(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(count)) }
 }
 
-/// Formats a number. From five digits on, thin spaces separate the thousands.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3 * 3);
@@ -230,7 +222,6 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// Renders the age and cost of a reading. `whole` is the URL of the page that reads the tables completely.
 pub(super) fn read(reading: &Reading, now: Timestamp, whole: &str) -> Markup {
     html! {
         p.read {

@@ -23,7 +23,7 @@ pub(super) struct Access {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Allowed,
-    /// The URL contains the token. The response sets the cookie and redirects to the URL without the token.
+    /// The request's URL contains the token. The response sets the cookie and redirects to the URL without the token.
     Redirected(String),
     Refused(StatusCode, &'static str),
 }
@@ -81,7 +81,6 @@ impl Access {
     }
 }
 
-/// Draws 256 random bits, as text.
 fn random() -> Result<String, getrandom::Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;
@@ -91,7 +90,6 @@ fn random() -> Result<String, getrandom::Error> {
     }))
 }
 
-/// Returns whether two texts are equal, in constant time.
 fn is_same(left: &str, right: &str) -> bool {
     let differ = left.bytes().zip(right.bytes()).fold(0, |differ, (left, right)| differ | (left ^ right));
     left.len() == right.len() && differ == 0

@@ -39,13 +39,11 @@ use crate::{
 
 pub(super) const MAX_LANES: usize = 200;
 
-/// The largest number of bars, and of marks, that is sent for one lane.
+/// The largest number of spans that is sent for one lane, and the largest number of marks.
 const NEWEST: usize = 60;
 
-/// The interval at which the states of a local run's orders are read.
 const STATES: Duration = Duration::from_secs(1);
 
-/// Events that occur within this time are sent together.
 const BATCHING: Duration = Duration::from_millis(120);
 
 #[derive(Debug, Deserialize)]
@@ -54,7 +52,6 @@ pub(super) struct Parameters {
     filter: String,
 }
 
-/// Sends the lanes that match the filter, then their changes.
 pub(super) async fn stream(
     State(shared): State<Arc<Shared>>,
     Asked(parameters): Asked<Parameters>,
@@ -76,7 +73,6 @@ pub(super) async fn stream(
     Sse::new(events).keep_alive(KeepAlive::default())
 }
 
-/// An open page, and the lanes that were sent to the page.
 struct Watch {
     shared: Arc<Shared>,
     filter: String,
@@ -87,7 +83,7 @@ struct Watch {
 
 enum Source {
     Recording(Box<Recorded>),
-    /// The orders' rows, and the time of the last reading that was sent to the page.
+    /// The lanes come from the orders' rows. The time is that of the last reading that was sent to the page.
     Rows(Option<Timestamp>),
 }
 
@@ -158,7 +154,7 @@ struct Recorded {
     next: usize,
     /// All orders, in order of first appearance.
     all: Vec<EntityKey>,
-    /// The number of each order's last event.
+    /// The index of each order's last event in the recording.
     last: HashMap<EntityKey, usize>,
     /// The difference between the wall clock and the recording's clock, in milliseconds.
     offset: u64,
@@ -202,8 +198,8 @@ impl Recorded {
         changed
     }
 
-    /// Returns the orders that belong on the page. Orders that need an operator come first, then the newest orders. An
-    /// order's lane is included only if the lane may have changed or is not on the page yet.
+    /// Selects the lanes of a page: orders that need an operator come first, then the newest orders. A lane is included
+    /// only if it may have changed or is not on the page yet.
     fn lanes(
         &self,
         filter: &str,
@@ -306,7 +302,6 @@ fn with_state(mut lane: Value, entity: &EntityKey, statuses: &Statuses) -> Value
     lane
 }
 
-/// Returns whether a lane's key, state, source or one of its topics contains the filter.
 fn matches(lane: &Value, filter: &str) -> bool {
     let has = |value: &Value| value.as_str().is_some_and(|text| text.to_lowercase().contains(filter));
     let about = lane["spans"].as_array().into_iter().flatten().any(|span| has(&span[4]));
@@ -329,7 +324,6 @@ async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Statuses,
     }
 }
 
-/// Builds lanes from the orders' rows. Orders that need an operator come first, then the most recently changed ones.
 fn lanes_of_rows(statuses: &Statuses, filter: &str) -> (Vec<(EntityKey, Option<Value>)>, Value) {
     let fitting = statuses.orders.orders.iter().filter(|state| {
         let state_text = statuses.kind(state).as_str();

@@ -1,5 +1,3 @@
-//! The routes of the console.
-
 mod act;
 mod delivery;
 mod figures;
@@ -62,7 +60,6 @@ async fn not_allowed(State(shared): State<Arc<Shared>>, request: PageRequest) ->
     Problem::NotAllowed.page(&shared, &request)
 }
 
-/// Returns the page, or the page that explains the problem.
 fn shown(shown: Shown, shared: &Shared, request: &PageRequest) -> Response {
     shown.unwrap_or_else(|problem| problem.page(shared, request))
 }
@@ -83,7 +80,6 @@ fn sequence(text: &str) -> Result<Sequence, Problem> {
     number.map(Sequence).map_err(|_| Problem::Malformed(format!("{} is not a delivery's sequence.", quoted(text))))
 }
 
-/// Quotes a text from a request, shortened to 80 characters.
 fn quoted(text: &str) -> String {
     const LONGEST: usize = 80;
     match text.char_indices().nth(LONGEST) {

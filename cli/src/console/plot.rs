@@ -1,5 +1,3 @@
-//! Draws small charts in SVG: an order's timeline, and lines over time.
-
 use std::time::Duration;
 
 use maud::{Markup, html};
@@ -19,7 +17,6 @@ use crate::{
 
 const WIDTH: f64 = 1000.0;
 
-/// A delivery in its order's timeline.
 struct Bar {
     path: String,
     title: String,
@@ -29,7 +26,6 @@ struct Bar {
     class: &'static str,
 }
 
-/// Draws an order's deliveries over time: a thin line while waiting, a bar while handled.
 pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
     let mut bars: Vec<Bar> = Vec::new();
     for (sequence, past) in &timeline.settled {
@@ -122,7 +118,6 @@ impl Unit {
     }
 }
 
-/// Draws a chart of several lines; `what` describes the values.
 pub(super) fn lines(title: &str, what: &str, unit: Unit, lines: &[Line], length: Duration) -> Markup {
     const HEIGHT: f64 = 160.0;
     let top = lines.iter().flat_map(|line| line.values.iter().flatten()).copied().fold(0.0, f64::max);

@@ -1,5 +1,3 @@
-//! Pages that explain why a request failed.
-
 use axum::{http::StatusCode, response::Response};
 use maud::html;
 use webhook_serializer::{engine::store::StoreError, operator::OperatorError};
@@ -11,13 +9,9 @@ use super::{
 
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// The page's subject does not exist.
     Unknown(String),
-    /// The request cannot be read.
     Malformed(String),
-    /// The URL has no page for the request's HTTP method.
     NotAllowed,
-    /// The deployment refused or did not answer.
     Deployment(OperatorError),
 }
 
@@ -48,7 +42,6 @@ impl Problem {
         Page::new(title, Tab::None).answer(status, shared, request, &body)
     }
 
-    /// Returns the status, title, message and next step.
     pub(super) fn describe(&self) -> (StatusCode, &'static str, String, &'static str) {
         match self {
             Self::Unknown(message) => (

@@ -26,28 +26,24 @@ pub(super) const UNITS_PER_SECOND: u64 = 20;
 
 const ORDERS: &str = "the orders";
 
-/// The shortest time between two readings.
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// Multiplies the age until which a reading of the parked deliveries is reused.
+/// Parked deliveries change rarely, so a reading of them is reused this many times as long as a reading of orders.
 const PARKED_AGES: u32 = 10;
 
 /// The number of deliveries per request. A response can hold this many deliveries with the largest bodies.
 const BATCH: usize = 25;
 
-/// The largest number of orders whose source is looked up in their next delivery.
 const SOURCES: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tables {
     Orders,
-    /// The orders and all deliveries, to find the parked ones.
     All,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// Reads up to [`FREE`] read units.
     Free,
     Whole,
 }
@@ -64,7 +60,6 @@ pub(super) struct Reading {
     pub(super) unread: Vec<(&'static str, Estimate)>,
 }
 
-/// The states of the orders, and the keys of the orders with parked deliveries.
 #[derive(Debug)]
 pub(super) struct Statuses {
     pub(super) orders: Arc<Reading>,
@@ -116,11 +111,6 @@ impl Reading {
 }
 
 impl Readings {
-    /// Returns a reading that is recent enough, or a new one.
-    ///
-    /// # Errors
-    ///
-    /// The store could not be reached.
     pub(super) async fn get(
         &self,
         watched: &Watched,
@@ -144,10 +134,6 @@ impl Readings {
     }
 
     /// Returns a reading that includes the parked deliveries. Such a reading may cost more, so it is reused for longer.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`get`](Self::get).
     pub(super) async fn with_parked(&self, watched: &Watched) -> Result<Arc<Reading>, OperatorError> {
         let (now, is_local) = (watched.env.now(), !watched.option.is_empty());
         let age = |reading: &Reading| reading.keeps(is_local) * if is_local { 1 } else { PARKED_AGES };
@@ -158,7 +144,7 @@ impl Readings {
         }
     }
 
-    /// Returns the newest complete reading of the orders, of any age. A search needs only their keys.
+    /// Returns the newest complete reading of the orders, however old. A search needs only the orders' keys.
     pub(super) fn newest(&self) -> Option<Arc<Reading>> {
         let kept = self.kept();
         let whole = kept.iter().flatten().filter(|reading| !reading.unread.iter().any(|(what, _)| *what == ORDERS));
@@ -172,7 +158,6 @@ impl Readings {
         Ok(Statuses::of(orders, &with_parked))
     }
 
-    /// Drops all readings after a change.
     pub(super) fn forget(&self) {
         *self.kept() = [None, None];
     }

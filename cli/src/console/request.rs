@@ -1,5 +1,3 @@
-//! Extractors of queries and forms. A rejected request is answered with a page.
-
 use std::sync::Arc;
 
 use axum::{
@@ -12,10 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Shared, frame::PageRequest, problem::Problem};
 
-/// The query of a URL.
 pub(super) struct Asked<T>(pub(super) T);
 
-/// The fields of a submitted form.
 pub(super) struct Sent<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Arc<Shared>> for Asked<T> {
@@ -44,7 +40,6 @@ impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for Sent<T> {
     }
 }
 
-/// Returns the problem for a request that axum rejected. The words that axum puts before the reason are left out.
 fn malformed(what: &str, reason: &str) -> Problem {
     let own = ["Failed to deserialize query string: ", "Failed to deserialize form body: "];
     let reason = own.iter().find_map(|own| reason.strip_prefix(own)).unwrap_or(reason);

@@ -18,15 +18,13 @@ use crate::output::Table;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
     pub weight: Weight,
-    /// The text names the problem and what to write instead. The text may have several lines.
+    /// The problem, and what to write instead. The text may have several lines.
     pub text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
-    /// The source may be intended as it is.
     Note,
-    /// The source is probably a mistake.
     Warning,
 }
 
@@ -57,7 +55,6 @@ pub fn of(source: &Source) -> Vec<Advice> {
         .collect()
 }
 
-/// Returns advice about a source with `deliver = "latest"` and `stale = "skip"`.
 fn several(source: &Source) -> Option<String> {
     let (name, provider) = (&source.name, &source.provider_name);
     let facts = &providers::rule_of(provider)?.facts;
@@ -89,7 +86,6 @@ fn without(source: &Source, field: &str) -> String {
     )
 }
 
-/// A provider's example, and the delivery that a source makes of the example.
 struct Routed {
     example: &'static Example,
     delivery: Incoming,
@@ -142,7 +138,6 @@ fn entities(source: &Source) -> Option<String> {
     ))
 }
 
-/// Returns advice about templates that find nothing in any of the provider's examples.
 fn finds_nothing(source: &Source) -> Option<String> {
     let rule = providers::rule_of(&source.provider_name)?;
     let unrouted = EntityKey::unrouted(&source.name);

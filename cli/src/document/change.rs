@@ -1,11 +1,8 @@
-//! Changes a sources document: reads, edits, asks for agreement, and writes.
-
 use anyhow::{Context, Result, bail};
 use webhook_serializer::{config::WorkerConfig, sources::Sources};
 
 use super::{Found, Place, Text, Written, difference};
 
-/// A change that is ready to write.
 #[derive(Debug)]
 pub struct Change {
     pub text: String,
@@ -16,7 +13,7 @@ pub struct Change {
 
 #[derive(Debug)]
 pub enum Changed {
-    /// The change was written. A parameter or secret also has the name of its new version.
+    /// The change was written. The text is the name of the new version of a parameter or secret, and `None` for a file.
     Done(Change, Option<String>),
     Declined,
 }
@@ -29,8 +26,7 @@ const ATTEMPTS: u32 = 5;
 ///
 /// # Errors
 ///
-/// The document cannot be read or written, the functions would refuse it before or after the edit, or `edit` fails. The
-/// document is then unchanged, unless the error says otherwise.
+/// The document is unchanged, unless the error says otherwise.
 pub async fn apply(
     place: &Place,
     worker_timeout: u64,
@@ -95,20 +91,11 @@ fn make(
     Ok(Change { lines: difference(&before, &after), text, sources })
 }
 
-/// Parses the sources of a document before the document is edited.
-///
-/// # Errors
-///
-/// The functions refuse the document.
 pub fn accepted(place: &Place, found: &Found) -> Result<Sources> {
     Sources::parse(&found.text).with_context(|| format!("{place} is invalid; correct that first"))
 }
 
-/// Checks `sources` against the timeout of the deployed worker, in seconds.
-///
-/// # Errors
-///
-/// The worker would refuse the sources.
+/// Checks `sources` by the rules of a worker whose timeout is `worker_timeout`, in seconds.
 pub fn fits(sources: &Sources, worker_timeout: u64) -> Result<()> {
     let (function, hidden) = (worker_timeout.to_string(), (worker_timeout * 3 / 2).to_string());
     let deployed = [

@@ -1,5 +1,3 @@
-//! The locations of a sources document: a file, a parameter, or a secret.
-
 use std::{
     fs::{File, Permissions},
     io::Write,
@@ -20,7 +18,6 @@ use webhook_serializer::{
 #[derive(Debug)]
 pub enum Place {
     File(PathBuf),
-    /// A parameter or a secret, with its name.
     Stored(Stored, String),
 }
 
@@ -32,14 +29,14 @@ pub struct Found {
 
 #[derive(Debug)]
 pub enum Written {
-    /// The document was written. A parameter or secret also has the name of its new version.
+    /// The document was written. The text is the name of the new version of a parameter or secret, and `None` for a
+    /// file.
     Done(Option<String>),
     /// The document was not written: somebody else wrote this version first.
     Overtaken(Found),
 }
 
 impl Place {
-    /// Returns the location at `origin`; parameters and secrets need an account.
     pub fn at(origin: SourcesOrigin, account: Option<&Account>) -> Result<Self> {
         let name = match &origin {
             SourcesOrigin::File(path) => return Ok(Self::File(path.clone())),
@@ -50,11 +47,6 @@ impl Place {
         Ok(Self::Stored(stored.context("the sources are in a file")?, name))
     }
 
-    /// Reads the document. Returns `None` if the document does not exist yet.
-    ///
-    /// # Errors
-    ///
-    /// The document cannot be read.
     pub async fn read(&self) -> Result<Option<Found>> {
         match self {
             Self::File(path) => read(path),
@@ -65,11 +57,7 @@ impl Place {
         }
     }
 
-    /// Replaces the document if it has not changed since it was read as `found`.
-    ///
-    /// # Errors
-    ///
-    /// The document cannot be written; it is unchanged.
+    /// Replaces the document, unless somebody else has changed it since it was read as `found`.
     pub async fn write(&self, found: Option<&Found>, text: &str) -> Result<Written> {
         let (stored, held) = match self {
             Self::File(path) => return replace(path, found, text),
@@ -110,7 +98,7 @@ impl std::fmt::Display for Place {
 }
 
 impl Found {
-    /// Returns the version that has replaced this document in the meantime, if any.
+    /// Returns the version that overwrote this document, which another writer had stored in the meantime.
     pub(super) fn replaced_by(&self) -> Option<String> {
         self.held.as_ref().filter(|held| held.is_replaced).map(|held| held.version.clone())
     }

@@ -32,22 +32,18 @@ struct Field {
     name: &'static str,
     form: Form,
     absent: Absent,
-    /// An example value, as TOML.
     example: &'static str,
     about: &'static str,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Form {
-    /// A text that matches a pattern.
     Text(Pattern),
-    /// One text that matches a pattern, or a list of such texts.
     OneOrMore(Pattern),
     Word(&'static [&'static str]),
     /// One of these words, or a table with one numeric field. The second value is the field's name, and the third its
     /// largest value.
     WordOrMost(&'static [&'static str], &'static str, u8),
-    /// A whole number of at least 1.
     Count,
     Flag,
     Table(&'static Table),
@@ -64,7 +60,6 @@ struct Pattern {
 #[derive(Debug, Clone, Copy)]
 enum Absent {
     Required,
-    /// An omitted field has this value, written as TOML.
     Is(&'static str),
     Means(&'static str),
 }

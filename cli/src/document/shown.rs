@@ -7,7 +7,6 @@ use super::Text;
 
 const HIDDEN: &str = "…";
 
-/// Returns the lines that differ. A `-` marks lines of `before`, and a `+` marks lines of `after`.
 pub fn difference(before: &Text, after: &Text) -> Vec<String> {
     let (before, after) = (lines(before), lines(after));
     let same = before.iter().zip(&after).take_while(|(left, right)| left == right).count();
@@ -33,7 +32,7 @@ fn is_secret(field: &str) -> bool {
     matches!(field, "secrets" | "secret")
 }
 
-/// Hides the path and query of a destination's URL, which can be secrets.
+/// Hides the path and query of a destination's URL, because both can contain secrets.
 fn address(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();

@@ -10,11 +10,7 @@ const SOURCES: &str = "sources";
 pub struct Text(pub(super) DocumentMut);
 
 impl Text {
-    /// Parses a TOML document, which may be empty.
-    ///
-    /// # Errors
-    ///
-    /// The text is not TOML. The message contains no part of the text.
+    /// Parses a TOML document. An error message contains no part of the document, which has secrets.
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') {
             bail!("the document is JSON, and only TOML is edited: change it by hand, then `serializer check` it");
@@ -27,11 +23,6 @@ impl Text {
         sources.is_some_and(|sources| sources.contains_key(source))
     }
 
-    /// Adds a source after the existing sources.
-    ///
-    /// # Errors
-    ///
-    /// `sources` is not a table.
     pub fn insert(&mut self, source: &str, fields: &[(String, Json)]) -> Result<()> {
         let is_first = self.0.is_empty();
         let sources = self.0.entry(SOURCES).or_insert_with(|| {
@@ -56,11 +47,7 @@ impl Text {
         Ok(())
     }
 
-    /// Removes a source and the comments above the source. The file's header stays.
-    ///
-    /// # Errors
-    ///
-    /// There is no such source.
+    /// Removes a source and the comments above the source, but not the file's header.
     pub fn remove(&mut self, source: &str) -> Result<()> {
         let before = self.0.to_string();
         let sources = self.0.get_mut(SOURCES).and_then(Item::as_table_like_mut);
@@ -73,7 +60,6 @@ impl Text {
         Ok(())
     }
 
-    /// Returns the texts of a field that holds one text or a list.
     pub fn texts(&self, source: &str, field: &str) -> Vec<String> {
         let entry = self.0.get(SOURCES).and_then(Item::as_table_like).and_then(|all| all.get(source));
         match entry.and_then(Item::as_table_like).and_then(|entry| entry.get(field)).and_then(Item::as_value) {
@@ -83,11 +69,6 @@ impl Text {
         }
     }
 
-    /// Inserts `text` before the field's other texts. The field becomes a list.
-    ///
-    /// # Errors
-    ///
-    /// There is no such source.
     pub fn put_first(&mut self, source: &str, field: &str, text: &str) -> Result<()> {
         let texts = self.texts(source, field);
         let entry = self.entry(source)?;
@@ -111,11 +92,6 @@ impl Text {
         Ok(())
     }
 
-    /// Sets a field to true, or removes the field.
-    ///
-    /// # Errors
-    ///
-    /// There is no such source.
     pub fn flag(&mut self, source: &str, field: &str, is_set: bool) -> Result<()> {
         let entry = self.entry(source)?;
         match is_set {
@@ -125,11 +101,6 @@ impl Text {
         Ok(())
     }
 
-    /// Removes one of a field's texts, by its index.
-    ///
-    /// # Errors
-    ///
-    /// There is no such source or text.
     pub fn take_out(&mut self, source: &str, field: &str, index: usize) -> Result<()> {
         let list = self.entry(source)?.get_mut(field).and_then(Item::as_array_mut);
         let list = list.with_context(|| not_texts(field))?;
@@ -155,8 +126,8 @@ impl std::fmt::Display for Text {
     }
 }
 
-/// Returns the comments about the whole file: directives such as `#:schema` at its beginning, and all
-/// paragraphs except the one directly above the first line of content.
+/// Returns the comments about the whole file, such as the directive `#:schema`. The last paragraph of the comments is
+/// left out if it is directly above the first line of content.
 fn header(text: &str) -> &str {
     let lines = |is_header: fn(&str) -> bool| {
         text.split_inclusive('\n').take_while(|line| is_header(line)).map(str::len).sum::<usize>()

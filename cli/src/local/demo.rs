@@ -44,16 +44,13 @@ pub struct DemoOptions {
     pub plain: bool,
     /// The file for the picture of an act. If several acts run, the picture shows the act `five`.
     pub svg: Option<PathBuf>,
-    /// The names of the acts to run. If the list is empty, all acts run.
     pub acts: Vec<String>,
-    /// The folder for tables and queue, or `None` for memory.
     pub data: Option<PathBuf>,
 }
 
 struct Act {
     name: &'static str,
     about: &'static str,
-    /// The content of the plain output: each event, or a summary.
     lines: Lines,
 }
 
@@ -97,7 +94,6 @@ pub fn act_names() -> impl Iterator<Item = &'static str> {
     ACTS.iter().map(|act| act.name)
 }
 
-/// A Shopify source whose handler gets several deliveries at once.
 const GROUPED: &str = "
 [sources.grouped]
 provider = 'shopify'
@@ -114,9 +110,8 @@ const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
 /// Returns the samples' sources and the source `grouped`.
 ///
-/// On a busy machine, hundreds of concurrent webhooks may exceed a sender's timeout. The WooCommerce source refuses
-/// such webhooks instead of deferring them, so that its sender sends them again: the acts are about order, not about
-/// deferral.
+/// The WooCommerce source refuses webhooks that it cannot store, instead of deferring them, so that their sender sends
+/// them again. The acts are about order, not about deferral. A busy machine may otherwise defer many of the webhooks.
 fn document() -> String {
     let (name, refuses) = ("[sources.woocommerce]\n", "on_outage = \"refuse\"\n");
     format!("{}{GROUPED}", samples::SOURCES.replace(name, &format!("{name}{refuses}")))
@@ -130,15 +125,9 @@ pub(crate) struct RunningAct<'a> {
     sent: Vec<Sent>,
     /// The ids of the deliveries that stay parked.
     excused: BTreeSet<String>,
-    /// The names of each order's deliveries, in order of arrival.
     orders: BTreeMap<String, Vec<String>>,
 }
 
-/// Runs the demonstration and returns whether every act ended as it should.
-///
-/// # Errors
-///
-/// The engines do not start, or a picture cannot be written.
 pub async fn run(options: DemoOptions) -> Result<bool> {
     let env = Env::system();
     let story = EventRecorder::new(env.clone());
@@ -264,7 +253,7 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
     }
 }
 
-/// Holds back the events of a delivery until its acceptance is reported. A worker may report a start before ingest
+/// Buffers the events of a delivery until the event of its acceptance. A worker may report a start before ingest
 /// reports the acceptance.
 #[derive(Default)]
 struct Arrivals {
@@ -273,7 +262,6 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    /// Takes an event and returns the events to show now.
     fn after(&mut self, mut happening: OrderEvent) -> Vec<OrderEvent> {
         let Some(sequence) = happening.sequence else { return vec![happening] };
         let place = (happening.entity.clone(), sequence);
@@ -301,7 +289,6 @@ impl Arrivals {
     }
 }
 
-/// Returns an event as a plain line, or `None` for minor events.
 pub fn line(happening: &OrderEvent) -> Option<String> {
     let what = match &happening.what {
         EventKind::Accepted => "accepted".to_owned(),

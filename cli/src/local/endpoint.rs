@@ -1,5 +1,3 @@
-//! Serves the ingest function over plain HTTP, as a Lambda Function URL does.
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Result;
@@ -16,7 +14,6 @@ use tokio::net::TcpListener;
 use webhook_serializer::functions::ingest::{Http, Ingest, Request, RequestContext};
 use webhook_serializer::protocol::delivery::LARGEST_BODY;
 
-/// Serves webhooks and the functions' environment until `until` completes.
 pub(super) async fn serve(
     listener: TcpListener,
     ingest: Ingest,
@@ -30,7 +27,6 @@ pub(super) async fn serve(
     Ok(axum::serve(listener, router).with_graceful_shutdown(until).await?)
 }
 
-/// Serves only the functions' environment until `until` completes.
 pub(super) async fn serve_environment(
     listener: TcpListener,
     environment: Vec<(String, String)>,

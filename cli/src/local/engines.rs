@@ -37,15 +37,12 @@ pub const QUEUE: &str = "wake-ups";
 const DEAD_LETTERS: &str = "dead-letters";
 
 /// The number of receives after which a message moves to the dead-letter queue, as in the template. Workers replace a
-/// wake-up much earlier.
+/// wake-up by a new message long before this number.
 pub const MAX_RECEIVES: u32 = 100;
 
-/// The ports of the engines, and the queue's visibility timeout.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
-    /// The store's port; 0 takes any free port.
     pub dynamodb: u16,
-    /// The queue's port; 0 takes any free port.
     pub queue: u16,
     pub visibility_timeout: Duration,
 }
@@ -67,30 +64,16 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Starts the store and the queue on free ports. The data is in the folder `data` or, without one, in memory.
-    ///
-    /// # Errors
-    ///
-    /// The folder cannot be used.
+    /// Starts the store and the queue on free ports. The data is in the folder `data`; if `data` is `None`, in memory.
     pub async fn start(data: Option<&Path>) -> Result<Self> {
         Self::start_with(data, Faults::default()).await
     }
 
-    /// Like [`Engines::start`], with faults in the queue.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Engines::start`].
     pub async fn start_with(data: Option<&Path>, faults: Faults) -> Result<Self> {
         Self::start_at(data, faults, Served::default()).await
     }
 
-    /// Like [`Engines::start_with`], on given ports, so that engines can be restarted
-    /// under running clients.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Engines::start`]; also if a port is taken.
+    /// Starts the store and the queue on given ports, so that they can be restarted while clients use them.
     pub async fn start_at(data: Option<&Path>, faults: Faults, served: Served) -> Result<Self> {
         let queue_settings = [
             QueueSettings::named(DEAD_LETTERS),
@@ -158,21 +141,14 @@ impl Engines {
         }
     }
 
-    /// Returns the AWS account with which clients reach the engines.
     pub fn account(&self) -> Account {
         Account::local(self.dynamodb_url(), self.queue_endpoint())
     }
 
-    /// Returns new clients of store and queue, which share nothing with other clients.
     pub fn connect(&self, env: &Env, meter: Option<Arc<Meter>>) -> Parts {
         Parts::connect(&self.account(), &self.config(), env, meter)
     }
 
-    /// Stops the store and the queue.
-    ///
-    /// # Errors
-    ///
-    /// The store or the queue had failed before.
     pub async fn stop(mut self) -> Result<()> {
         self.stop.send_replace(true);
         // Idle connections of clients delay a shutdown; cutting them loses nothing.

@@ -33,7 +33,7 @@ const POLL_SECONDS: i32 = 1;
 pub enum Function {
     Here(Box<Worker>),
     Processes(Arc<FunctionPool>),
-    /// The function `worker` behind the Invoke API.
+    /// A function behind Lambda's Invoke API.
     Invoked(Invoker),
 }
 
@@ -48,11 +48,9 @@ impl Function {
     }
 }
 
-/// The orders that the functions are working on.
 #[derive(Debug, Clone, Default)]
 pub struct AtWork(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// The orders of a running batch. Dropping the batch removes its orders from the list.
 struct Batch<'a>(&'a AtWork, Vec<String>);
 
 impl AtWork {
@@ -97,12 +95,10 @@ pub struct EventSource {
 }
 
 impl EventSource {
-    /// Returns an event source for `function`, whose runs may take `timeout` each.
     pub fn new(engines: &Engines, function: Function, timeout: Duration) -> Self {
         Self::of(&engines.account(), engines.config().queue_url, function, timeout)
     }
 
-    /// Like [`EventSource::new`], for another account's queue.
     pub fn of(account: &Account, queue_url: String, function: Function, timeout: Duration) -> Self {
         Self {
             sqs: account.sqs(&account.http_client()),
@@ -115,14 +111,12 @@ impl EventSource {
         }
     }
 
-    /// Sets the number of batches that run concurrently.
     #[must_use]
     pub fn side_by_side(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
     }
 
-    /// Records running orders in `at_work`.
     #[must_use]
     pub fn noting(mut self, at_work: AtWork) -> Self {
         self.at_work = at_work;
@@ -133,11 +127,7 @@ impl EventSource {
         self.function.clone()
     }
 
-    /// Runs until `stopping` is set, then finishes the running batches. Aborting this task aborts the batches.
-    ///
-    /// # Errors
-    ///
-    /// The function returns no error at present. Requests to an unreachable queue are repeated.
+    /// Runs until `stopping` is set, then finishes the running batches. An abort of this task aborts the batches.
     pub async fn run(self, mut stopping: watch::Receiver<bool>) -> Result<()> {
         let mut at_work = JoinSet::new();
         while !*stopping.borrow() {
@@ -174,11 +164,6 @@ impl EventSource {
         Ok(())
     }
 
-    /// Opens the connection to the queue before the first message arrives.
-    ///
-    /// # Errors
-    ///
-    /// The queue does not answer.
     pub async fn connect(&self) -> Result<()> {
         self.sqs
             .get_queue_attributes()

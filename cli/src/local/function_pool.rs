@@ -18,7 +18,6 @@ pub struct FunctionPool {
 }
 
 impl FunctionPool {
-    /// Returns a pool without processes. The processes start as events arrive.
     pub fn new(settings: FunctionSettings, most: NonZeroUsize) -> Self {
         Self {
             settings: Arc::new(settings),
@@ -28,7 +27,6 @@ impl FunctionPool {
         }
     }
 
-    /// Starts the first process ahead of its first event. Returns the errors of [`FunctionProcess::start`].
     pub async fn start(&self) -> Result<(), InvokeError> {
         let mut process = FunctionProcess::listed_in(self.settings.clone(), self.process_ids.clone());
         process.start().await?;
@@ -40,8 +38,8 @@ impl FunctionPool {
         self.process_ids.subscribe()
     }
 
-    /// Invokes an idle process, starts a new one if the limit allows, or waits for one. Returns the errors of
-    /// [`FunctionProcess::invoke`]. The process used last is used first, so that few processes stay warm.
+    /// Invokes an idle process, starts a new one if the limit allows, or waits for one. The process used last is used
+    /// first, so that few processes stay warm.
     pub async fn invoke(&self, payload: Vec<u8>) -> Result<Vec<u8>, InvokeError> {
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();

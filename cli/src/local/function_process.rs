@@ -20,7 +20,6 @@ use super::runtime_api::{Abandoned, InvokeError, RuntimeApi};
 
 #[derive(Debug, Clone)]
 pub struct FunctionSettings {
-    /// The function's name, which appears in its ARN and its environment.
     pub name: String,
     pub program: PathBuf,
     pub timeout: Duration,
@@ -37,10 +36,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Default)]
 pub enum Logs {
-    /// The logs go to this process's own output.
     #[default]
     Inherited,
-    /// The logs go to a channel, line by line.
     Lines(mpsc::UnboundedSender<String>),
     Discarded,
 }
@@ -72,12 +69,10 @@ struct Running {
 }
 
 impl FunctionProcess {
-    /// Returns a function without a process; the first invocation starts one.
     pub fn new(settings: FunctionSettings) -> Self {
         Self::listed_in(Arc::new(settings), Arc::default())
     }
 
-    /// Returns a function whose process is listed in `process_ids`, together with other functions' processes.
     pub(super) fn listed_in(settings: Arc<FunctionSettings>, process_ids: Arc<watch::Sender<BTreeSet<u32>>>) -> Self {
         Self { settings, process_ids, running: None }
     }
@@ -125,7 +120,6 @@ impl FunctionProcess {
         ended
     }
 
-    /// Returns an idle process: the previous one if it lives, otherwise a new one.
     async fn idle_process(&mut self) -> Result<Running, InvokeError> {
         if let Some(mut running) = self.running.take()
             && let Ok(None) = running.child.try_wait()
@@ -194,7 +188,6 @@ impl Running {
         }
     }
 
-    /// Kills the process, even a stopped one, and waits for its end.
     async fn end(mut self) {
         if let Err(error) = self.child.kill().await {
             tracing::debug!(%error, "the process had ended");
@@ -206,7 +199,6 @@ impl Running {
     }
 }
 
-/// An entry in the list of live processes. Dropping the entry removes it from the list.
 #[derive(Debug)]
 struct Listed {
     list: Arc<watch::Sender<BTreeSet<u32>>>,
@@ -226,7 +218,6 @@ impl Drop for Listed {
     }
 }
 
-/// Forwards a function's output, line by line.
 async fn pass_on(output: impl AsyncRead + Unpin, lines: mpsc::UnboundedSender<String>) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();

@@ -31,9 +31,7 @@ pub struct Run {
     pub sequence: Sequence,
     pub token: FencingToken,
     pub attempt: u32,
-    /// The delivery's time of acceptance, by the wall clock.
     pub received_at: webhook_serializer::time::Timestamp,
-    /// The start, by the wall clock.
     pub started_at: webhook_serializer::time::Timestamp,
     /// The start, by the monotonic clock.
     pub started: Duration,
@@ -42,7 +40,6 @@ pub struct Run {
     pub ending: RunEnd,
 }
 
-/// A log of all starts, and of the runs that have ended. If a worker crashed, a start may have no end.
 #[derive(Debug, Clone)]
 pub struct Journal {
     starts: watch::Sender<Vec<EntityKey>>,
@@ -56,7 +53,6 @@ impl Journal {
         Self { starts: watch::Sender::default(), runs: Arc::default(), applied: watch::Sender::new(0), env }
     }
 
-    /// Returns the orders of all starts so far.
     pub fn starts(&self) -> Vec<EntityKey> {
         self.starts.borrow().clone()
     }
@@ -67,7 +63,6 @@ impl Journal {
         let _ = starts.wait_for(|starts| starts.len() >= count).await;
     }
 
-    /// Returns the ended runs, in order of their end.
     pub fn runs(&self) -> Vec<Run> {
         self.runs.lock().expect("no one panics while holding this").clone()
     }
@@ -76,12 +71,10 @@ impl Journal {
         self.env.monotonic()
     }
 
-    /// Returns a channel that holds the number of starts that ended as applied.
     pub fn applied(&self) -> watch::Receiver<usize> {
         self.applied.subscribe()
     }
 
-    /// Waits until `count` starts have ended as applied.
     pub async fn until_applied(&self, count: usize) {
         let mut applied = self.applied.subscribe();
         // `self` owns the sender, so the channel is open.
@@ -97,7 +90,6 @@ impl Journal {
     }
 }
 
-/// A handler that logs the starts of another handler.
 #[derive(Debug, Clone)]
 pub struct Journaled<H> {
     handler: H,
@@ -111,7 +103,6 @@ impl<H> Journaled<H> {
 }
 
 impl<H> Journaled<H> {
-    /// Logs one handler start, which has one or more deliveries.
     fn starts(&self, delivery: &Delivery) {
         self.journal.starts.send_modify(|starts| starts.push(delivery.entity().clone()));
     }
@@ -135,7 +126,6 @@ impl<H> Journaled<H> {
     }
 }
 
-/// An open entry of the log. Dropping the entry records its end, even if the handler was dropped.
 struct Line<'a> {
     journal: &'a Journal,
     run: Option<Run>,

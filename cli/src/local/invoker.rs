@@ -17,16 +17,11 @@ pub struct Invoker {
 }
 
 impl Invoker {
-    /// Returns an invoker for the API at `base`, such as `http://127.0.0.1:9200`.
     pub fn new(base: &str) -> Self {
         Self { sender: Sender::new(base.trim_end_matches('/')), env: Env::system() }
     }
 
-    /// Invokes `function` and returns its response.
-    ///
-    /// # Errors
-    ///
-    /// The function failed or did not answer in time. The invocation may have taken effect.
+    /// Invokes `function` and returns its response. After an error, the invocation may have taken effect.
     pub async fn invoke(&self, function: &str, event: &impl serde::Serialize, timeout: Duration) -> Result<String> {
         let path = format!("/2015-03-31/functions/{function}/invocations");
         let headers = [("content-type".to_owned(), "application/json".to_owned())];

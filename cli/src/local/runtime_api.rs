@@ -25,7 +25,6 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest response in bytes, as in Lambda.
 const RESPONSE_BYTES: usize = 6 * 1024 * 1024;
 
-/// The reason why an invocation has no response.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum InvokeError {
     /// The handler returned an error or panicked; the process lives on.
@@ -49,7 +48,6 @@ pub enum Abandoned {
     Idle,
     /// The process had not taken the event, so another process may get the event.
     Untouched,
-    /// The process had the event and may have acted on it.
     InProgress,
 }
 
@@ -67,7 +65,6 @@ struct Shared {
     function_arn: HeaderValue,
     state: Mutex<State>,
     offered: Notify,
-    /// True from the process's first poll on.
     has_polled: watch::Sender<bool>,
 }
 
@@ -75,11 +72,11 @@ struct Shared {
 enum State {
     #[default]
     Idle,
-    /// An event waits for the process to poll.
     Offered(PendingEvent),
-    /// The process has the event.
-    Running { id: String, outcome: oneshot::Sender<Result<Bytes, InvokeError>> },
-    /// The process reported that it cannot start.
+    Running {
+        id: String,
+        outcome: oneshot::Sender<Result<Bytes, InvokeError>>,
+    },
     Failed(InvokeError),
 }
 
@@ -93,7 +90,6 @@ struct PendingEvent {
 }
 
 impl RuntimeApi {
-    /// Serves the API for a function until the returned value is dropped.
     pub fn start(listener: TcpListener, function: &str) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let function_arn = format!("arn:aws:lambda:us-east-1:000000000000:function:{function}");
@@ -148,7 +144,6 @@ impl RuntimeApi {
         in_time.await?.map_err(gone)?.map(Into::into)
     }
 
-    /// Waits for the first poll, at most ten seconds as in Lambda.
     pub async fn until_polled(&self) -> Result<(), InvokeError> {
         let mut has_polled = self.shared.has_polled.subscribe();
         // `self` owns the sender, so the channel is open.
@@ -156,7 +151,6 @@ impl RuntimeApi {
         polled.map(|_| ()).map_err(|_| InvokeError::TimedOut)
     }
 
-    /// Fails the running invocation because its process ended. Returns the progress of the invocation.
     pub fn abandon(&self, how: &str) -> Abandoned {
         let exited = || Err(InvokeError::Exited { how: how.to_owned() });
         // The invoker may have stopped waiting.
@@ -180,7 +174,6 @@ impl Drop for RuntimeApi {
     }
 }
 
-/// Removes an invocation when its invoker stops waiting.
 struct Withdrawal<'a>(&'a Shared);
 
 impl Drop for Withdrawal<'_> {
@@ -277,7 +270,6 @@ async fn init_error(Served(shared): Served<Arc<Shared>>, body: Bytes) -> Respons
     accepted()
 }
 
-/// The form in which runtimes report an error.
 #[derive(Deserialize)]
 struct Reported {
     #[serde(rename = "errorType", default)]
@@ -312,7 +304,6 @@ fn json_response(status: StatusCode, value: Value) -> Response<Body> {
     axum::response::IntoResponse::into_response((status, Json(value)))
 }
 
-/// Returns a request id in the form of a UUID, from the standard library's random seeds.
 fn request_id() -> String {
     let (high, low) = (random(), random());
     format!(
@@ -325,7 +316,6 @@ fn request_id() -> String {
     )
 }
 
-/// Returns a trace header as Lambda creates it for a caller without one.
 fn trace_id() -> String {
     let (seconds, high, low) = (now().as_secs(), random() as u32, random());
     format!("Root=1-{seconds:08x}-{high:08x}{low:016x};Parent={:016x};Sampled=0", random())

@@ -1,5 +1,3 @@
-//! The sample webhooks of `events/`, for any number of orders.
-
 mod keys;
 
 use anyhow::{Context, Result};
@@ -15,13 +13,11 @@ pub use keys::DevelopmentKeys;
 
 pub const SOURCES: &str = include_str!("../../events/sources.toml");
 
-/// A sample: a Function URL event.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     event: &'static str,
     /// The text in the event that names the order.
     order: &'static str,
-    /// The source to send the sample to, if it is not the source that the event names.
     source: Option<&'static str>,
 }
 
@@ -37,7 +33,6 @@ macro_rules! whole {
     };
 }
 
-/// All samples that are webhooks, each with its file name and its Function URL event.
 pub const ALL: [(&str, &str); 60] = [
     whole!("adobe-commerce-creditmemo-save-after"),
     whole!("adobe-commerce-order-save-after"),
@@ -115,30 +110,23 @@ pub const STRIPE: [Sample; 2] =
 pub const WOOCOMMERCE: [Sample; 2] =
     [sample!("woocommerce-order-created", "727"), sample!("woocommerce-order-updated", "727")];
 
-/// A webhook, ready to be posted to `/webhooks/{source}`.
 #[derive(Debug, Clone)]
 pub struct Webhook {
     pub source: String,
-    /// The query of the URL, if the query authenticates the sender.
     pub query: Option<String>,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// The delivery that ingest makes of the webhook.
     pub incoming: Incoming,
 }
 
 impl Sample {
-    /// Returns this sample for another source of the same provider.
     #[must_use]
     pub fn to(self, source: &'static str) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// Returns this sample for another order, signed at `now` with the source's first secret.
-    ///
-    /// # Panics
-    ///
-    /// The sample is invalid, or its source is not configured.
+    /// Returns this sample for another order, signed at `now` with the source's first secret. Panics if the sample's
+    /// source is not configured.
     pub fn of_order(&self, order: &str, sources: &Sources, now: Timestamp) -> Webhook {
         // Each order has its own payment and event ids.
         let event = self.event.replace(self.order, order).replace("ExampleDev0", &format!("ExampleDev{order}"));
@@ -164,17 +152,12 @@ pub fn of_provider(provider: &str) -> Vec<(&'static str, &'static str)> {
     ALL.into_iter().filter(|(_, event)| is_its(event)).collect()
 }
 
-/// Returns whether the text is a Function URL event that posts to `/webhooks/{source}`.
 pub fn is_webhook(event: &str) -> bool {
     serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
 }
 
-/// Returns the webhook of a Function URL event. The webhook is signed again at `now` unless its sender signs with a
+/// Returns the webhook of a Function URL event. The webhook is signed again at `now`, unless its sender signs with a
 /// private key.
-///
-/// # Errors
-///
-/// The text is not a Function URL event, or the event's source is not configured.
 pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<Webhook> {
     sign(&serde_json::from_str(event)?, sources, now)
 }
@@ -206,11 +189,6 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
 }
 
 impl Webhook {
-    /// Returns a curl command that posts the webhook to `url`.
-    ///
-    /// # Errors
-    ///
-    /// The body is not text.
     pub fn curl(&self, url: &str) -> Result<String> {
         let body = std::str::from_utf8(&self.body).context("its body is not text")?;
         Ok(curl_line(url, &self.path(), &self.headers, body))

@@ -1,5 +1,3 @@
-//! Emulates EventBridge: sends the scheduler function one event a minute.
-
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
@@ -23,17 +21,13 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct OwnScheduler {
     pub program: PathBuf,
-    /// The value of the scheduler's variable `JOBS`.
     pub jobs: Option<String>,
     pub logs: Logs,
 }
 
 pub(super) enum ScheduledFunction {
-    /// The standard scheduler, in this process.
     Here(Box<Scheduler>),
-    /// The user's scheduler, in separate processes.
     Processes(Arc<FunctionPool>),
-    /// The function `scheduler` behind the Invoke API.
     Invoked(Invoker),
 }
 
@@ -42,7 +36,6 @@ pub(super) enum ScheduledFunction {
 const AT_ONCE: usize = 4;
 
 impl ScheduledFunction {
-    /// Returns the standard scheduler, which runs only the sweep.
     pub(super) fn here(
         store: Store,
         waker: Waker,
@@ -92,7 +85,6 @@ impl ScheduledFunction {
     }
 }
 
-/// Invokes the scheduler once a minute until `stopping` is set.
 pub(super) async fn run(function: ScheduledFunction, env: Env, stopping: watch::Receiver<bool>) -> Result<()> {
     let function = Arc::new(function);
     let stopped = stopped(stopping);

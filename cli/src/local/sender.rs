@@ -1,5 +1,3 @@
-//! An HTTP client that posts webhooks.
-
 use anyhow::{Context, Result};
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -32,7 +30,6 @@ pub struct Answer {
 }
 
 impl Sender {
-    /// Returns a client for the server at `base`, such as `http://127.0.0.1:9000`.
     pub fn new(base: impl Into<String>) -> Self {
         Self::pooled(base.into(), usize::MAX)
     }
@@ -58,11 +55,6 @@ impl Sender {
         self.request("POST", &webhook.path(), &webhook.headers, webhook.body.clone()).await
     }
 
-    /// Sends a request to a path of the server.
-    ///
-    /// # Errors
-    ///
-    /// The server did not answer.
     pub async fn request(
         &self,
         method: &str,
@@ -77,11 +69,6 @@ impl Sender {
         self.send(request.body(Full::new(Bytes::from(body)))?).await
     }
 
-    /// Sends a request whose URI is complete.
-    ///
-    /// # Errors
-    ///
-    /// The server did not answer.
     pub async fn send(&self, request: hyper::Request<Full<Bytes>>) -> Result<Answer> {
         let response = match &self.client {
             Posting::Plain(client) => client.request(request).await,

@@ -7,8 +7,6 @@ use webhook_serializer::functions::ingest;
 /// The size in bytes above which a body is not tried in every form.
 const LARGE: usize = 1 << 18;
 
-/// Returns the bodies that may have been signed instead of `body`, each with its
-/// explanation.
 pub(super) fn variants(body: &[u8]) -> Vec<(Vec<u8>, String)> {
     let mut found: Vec<(Vec<u8>, String)> = Vec::new();
     let mut push = |other: Vec<u8>, what: &str| {
@@ -60,7 +58,6 @@ pub(super) fn variants(body: &[u8]) -> Vec<(Vec<u8>, String)> {
     found
 }
 
-/// Returns other serialisations of the same JSON.
 fn rewritten(body: &[u8]) -> Vec<(Vec<u8>, String)> {
     let Ok(text) = std::str::from_utf8(body) else { return Vec::new() };
     if serde_json::from_str::<IgnoredAny>(text).is_err() {
@@ -188,7 +185,6 @@ fn rewrite(text: &str, spacing: Spacing, escapes: Escapes) -> String {
     out
 }
 
-/// Returns the index after the string literal with which `json` begins.
 fn end_of_text(json: &str) -> usize {
     let mut is_escaped = false;
     for (at, byte) in json.bytes().enumerate().skip(1) {

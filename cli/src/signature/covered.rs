@@ -35,13 +35,11 @@ pub(super) fn by(claim: &Claim, source: &Source, described: &Described) -> Vec<&
         .collect()
 }
 
-/// Returns whether the signature expires.
 fn has_time(claim: &Claim, source: &Source) -> bool {
     let much_later = Claim { now: Timestamp::from_millis(u64::MAX), ..claim.clone() };
     matches!(much_later.verified_by(source), Err(Unverified::Stale(_)))
 }
 
-/// Returns variants of the webhook: one header changed or removed, or another body.
 fn changed(claim: &Claim) -> impl Iterator<Item = Claim> {
     let headers = (0..claim.headers.len()).flat_map(|index| {
         let (mut without, mut other) = (claim.clone(), claim.clone());

@@ -63,7 +63,6 @@ fn no_token(claim: &Claim) -> String {
     }
 }
 
-/// Returns whether only the token in the URL authenticates the sender.
 fn is_by_token(claim: &Claim, source: &Source) -> bool {
     let without = Claim { url: None, ..claim.clone() }.verified_by(source);
     claim.reads_url() && matches!(without, Err(Unverified::NoToken | Unverified::Missing(_)))
@@ -118,14 +117,12 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
     })
 }
 
-/// Formats the recipient ids given as options, for example ` for the client_id X`.
 fn given(claim: &Claim) -> String {
     let ids = claim.options.iter().filter(|(name, _)| name.ends_with("_id"));
     let ids: Vec<String> = ids.map(|(name, value)| format!("the {name} {value}")).collect();
     if ids.is_empty() { String::new() } else { format!(" for {}", ids.join(" or ")) }
 }
 
-/// Returns advice about a body that was changed on its way.
 fn lost(body: &[u8]) -> &'static str {
     match std::str::from_utf8(body) {
         _ if body.is_empty() => "The body is empty",
@@ -134,7 +131,6 @@ fn lost(body: &[u8]) -> &'static str {
     }
 }
 
-/// Describes a mistake, and adds whether the signature has expired too.
 fn report(claim: &Claim, mistake: &str) -> String {
     let refusal = claim.source().ok().and_then(|source| claim.verified_by(&source).err());
     match refusal {
@@ -200,7 +196,6 @@ fn option(claim: &Claim) -> Option<String> {
         .find_map(|(other, said)| other.is_signed().then(|| report(&other, &format!("the signature fits with {said}"))))
 }
 
-/// Looks for another provider whose rules accept the webhook, or whose headers it has.
 fn another_provider(claim: &Claim) -> Option<String> {
     let others = || {
         let names = NAMES.iter().filter(|name| **name != claim.provider && **name != "generic");

@@ -1,5 +1,3 @@
-//! Finds published keys, either in files or among the fetched ones.
-
 use axum::body::Bytes;
 use webhook_serializer::{
     functions::ingest::keys::{PublishedKeys, key_in_certificate},

@@ -1,8 +1,5 @@
-//! Finds common mistakes in writing a secret.
-
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// Returns the secrets that the user may have meant by `secret`, each with the mistake.
 pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let trimmed = secret.trim();

@@ -1,5 +1,3 @@
-//! Finds signatures in the wrong encoding.
-
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 /// The length of the shortest signature: an HMAC-SHA-1 in base64.

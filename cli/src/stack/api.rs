@@ -58,7 +58,6 @@ pub enum Refusal {
     Other { code: String, message: String },
 }
 
-/// An answer, and the time at which the server sent it.
 #[derive(Debug, Clone)]
 pub struct Reply<T> {
     pub what: T,
@@ -81,11 +80,6 @@ impl Services {
         self.account.signed(&self.http, service.0, endpoint, &self.env)
     }
 
-    /// Calls an operation that takes a form and answers in XML.
-    ///
-    /// # Errors
-    ///
-    /// The service refused the request or did not answer.
     pub async fn query(
         &self,
         service: Service,
@@ -106,10 +100,6 @@ impl Services {
     }
 
     /// Calls an operation of a service that uses JSON. `target` is the value of the header `X-Amz-Target`.
-    ///
-    /// # Errors
-    ///
-    /// The service refused the request or did not answer.
     pub async fn json(&self, service: Service, target: &str, question: &Value) -> Result<Value, Refusal> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
         let body = question.to_string();
@@ -120,10 +110,6 @@ impl Services {
     }
 
     /// Sends a GET request and returns the JSON answer. `action` is the operation's name in IAM permissions.
-    ///
-    /// # Errors
-    ///
-    /// The service refused the request or did not answer.
     pub async fn get(&self, service: Service, action: &str, path: &str) -> Result<Value, Refusal> {
         let asked = Call { method: "GET", path, headers: &[], body: "" };
         parsed(service, &self.ask(service, asked, &permission(service, action)).await?)
@@ -156,7 +142,6 @@ fn permission(service: Service, action: &str) -> String {
     format!("{}:{action}", service.0)
 }
 
-/// Percent-encodes a form's value.
 fn encoded(value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let one = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };

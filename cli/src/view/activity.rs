@@ -15,7 +15,6 @@ use webhook_serializer::{
 
 use crate::output::duration;
 
-/// The possible values of [`OrderEvent::what`].
 pub const OUTCOMES: [&str; 36] = [
     "accepted",
     "applied",
@@ -58,14 +57,12 @@ pub const OUTCOMES: [&str; 36] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OrderEvent {
     pub at: Option<Timestamp>,
-    /// The kind of event: `accepted`, an outcome, `failed`, `blocked`, or the message of a log line.
     pub what: String,
     pub entity: Option<String>,
     pub sequence: Option<u64>,
     pub source: Option<String>,
     pub topic: Option<String>,
     pub delivery: Option<String>,
-    /// Details, as a text to show.
     pub words: String,
 }
 

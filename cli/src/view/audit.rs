@@ -16,18 +16,13 @@ pub struct Sent {
     pub entity: EntityKey,
     pub delivery_id: String,
     pub sent: Duration,
-    /// The time of the first 2xx answer.
     pub answered: Option<Duration>,
 }
 
-/// The ids of the deliveries that were lost, repeated or handled out of order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Deliveries that were answered 2xx and never applied.
     pub lost: Vec<String>,
-    /// Deliveries that were applied more than once.
     pub repeated: Vec<String>,
-    /// Deliveries that started while another delivery of the same order was being handled.
     pub overlaps: Vec<String>,
     /// Deliveries that started before an earlier delivery of the same order had ended. A delivery is earlier if it was
     /// answered before the other one was sent.

@@ -26,7 +26,6 @@ pub enum Node {
     /// The members, in the order in which the body has them.
     Object(Vec<(String, Node)>),
     Array(Vec<Node>),
-    /// A string, number, `true`, `false` or `null`. A number keeps the form in which it was sent.
     Leaf(String),
     /// The JSON text of an object or array that is nested too deeply to be parsed.
     Deep(String),
@@ -57,7 +56,6 @@ impl<'de> Deserialize<'de> for Members<'de> {
 }
 
 impl Node {
-    /// Parses a body. Returns `None` if the body is not JSON.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
         Self::of(serde_json::from_str::<&RawValue>(text).ok()?.get(), 0)
@@ -84,7 +82,6 @@ impl Node {
         })
     }
 
-    /// Returns the text of a string; `None` for other values.
     pub fn text(&self) -> Option<String> {
         match self {
             Node::Leaf(text) if text.starts_with('"') => serde_json::from_str(text).ok(),
@@ -120,7 +117,6 @@ impl Node {
         f.write_char(close)
     }
 
-    /// Formats the value on one line.
     pub fn compact(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -135,12 +131,10 @@ impl fmt::Display for Node {
     }
 }
 
-/// Quotes a text as a JSON string and escapes its control characters.
 fn quoted(text: &str) -> String {
     shown(&serde_json::Value::from(text).to_string())
 }
 
-/// Escapes the control characters that JSON text may contain unescaped.
 fn shown(json: &str) -> String {
     // Outside a string, a carriage return is white space.
     visible(&json.replace('\r', " ")).into_owned()

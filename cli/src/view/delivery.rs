@@ -1,5 +1,3 @@
-//! A delivery's status, and everything that is stored of the delivery except its body.
-
 use serde_json::{Value, json};
 use webhook_serializer::{
     operator::{Content, Single},
@@ -26,7 +24,6 @@ pub struct DeliveryStatus {
     pub word: String,
     pub sentences: Vec<String>,
     pub next: Vec<NextCommand>,
-    /// The facts' names and values, in the order in which they are shown.
     pub facts: Vec<(&'static str, Fact)>,
     outcome: Option<&'static str>,
 }
@@ -98,7 +95,6 @@ impl DeliveryStatus {
         Self { word, sentences, next, facts, outcome }
     }
 
-    /// Adds the status's fields to the delivery's JSON.
     pub fn add_to(&self, value: &mut Value, option: &str, order: &EntityKey) {
         for (name, fact) in &self.facts {
             // `delivery_json` has added these fields already.
@@ -160,8 +156,6 @@ fn outcome(own: Option<&Receipt>, first: Option<Sequence>, waits: bool, parked: 
     }
 }
 
-/// Returns a sentence that names the earliest of the times at which parked deliveries are deleted. Returns `None` if
-/// `kept_until` is empty.
 pub fn first_end(kept_until: impl Iterator<Item = Timestamp>) -> Option<String> {
     Some(format!("The first parked delivery is deleted at {}.", kept_until.min()?))
 }

@@ -1,5 +1,3 @@
-//! Formats the fields of a job for lists.
-
 use webhook_serializer::{jobs::roster::Listed, protocol::tick::TickOutcome, time::Timestamp};
 
 use crate::output::duration;
@@ -11,12 +9,10 @@ pub fn schedule(job: &Listed) -> String {
     }
 }
 
-/// Formats a time and leaves out zero milliseconds.
 pub fn time(time: Timestamp) -> String {
     time.to_string().replace(".000Z", "Z")
 }
 
-/// Returns the due time of the last tick, if that tick has a result; otherwise an empty text.
 pub fn last(job: &Listed) -> String {
     match (&job.state.last_result, job.state.last_tick) {
         (Some(_), Some(tick)) => time(tick),

@@ -44,7 +44,6 @@ pub struct Span {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The delivery was accepted and waits.
     Waiting,
     /// The last attempt failed, and the delivery waits for the next one.
     Retrying,
@@ -67,14 +66,12 @@ pub enum Sign {
     Superseded,
     Blocked,
     Failed,
-    /// An expired lease was taken over.
     TakenOver,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     pub accepted: usize,
-    /// The number of settled deliveries, of any outcome.
     pub settled: usize,
     pub applied: usize,
     pub repeats: usize,
@@ -224,7 +221,6 @@ impl Drawing {
         self.drafts.entry(happening.entity.clone()).or_default().take_in(happening);
     }
 
-    /// Returns the lane of an order at `now`, or `None` if there is nothing to draw.
     pub fn lane(&self, entity: &EntityKey, now: Duration) -> Option<Lane> {
         let lane = self.drafts.get(entity)?.at(entity, now);
         (lane.totals != Totals::default()).then_some(lane)
@@ -248,7 +244,6 @@ impl Picture {
     }
 }
 
-/// Returns an order's key, shortened to at most `width` characters.
 pub fn label(entity: &EntityKey, width: usize) -> String {
     let text = entity.as_str();
     let count = text.chars().count();

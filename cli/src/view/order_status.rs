@@ -19,18 +19,12 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Blocked,
-    /// Deliveries are parked, and no delivery waits.
     Parked,
     OnHold,
-    /// The order's next delivery failed and is tried again.
     Failing,
-    /// The order's next delivery waits for an unavailable destination.
     Unavailable,
-    /// The order's lease has expired, and nobody has taken it over yet.
     Abandoned,
-    /// Somebody other than a worker holds the order's lease.
     Leased,
-    /// Deliveries wait for a worker.
     Waiting,
     AtWork,
     Idle,
@@ -68,17 +62,14 @@ impl Kind {
         }
     }
 
-    /// Returns whether the order needs attention. Only orders that are at work, waiting or idle need none.
     pub fn is_trouble(self) -> bool {
         !matches!(self, Self::AtWork | Self::Waiting | Self::Idle)
     }
 
-    /// Turns `Idle` into `Parked` if the order has parked deliveries.
     pub fn with_parked(self, has_parked: bool) -> Self {
         if self == Self::Idle && has_parked { Self::Parked } else { self }
     }
 
-    /// Returns whether the order needs an operator.
     pub fn needs_somebody(self) -> bool {
         matches!(self, Self::Blocked | Self::Parked | Self::OnHold)
     }
@@ -99,11 +90,9 @@ impl Kind {
     }
 }
 
-/// A command that an operator can run next, and the command's purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextCommand {
     pub command: &'static str,
-    /// The arguments after the order's key.
     pub arguments: Vec<String>,
     pub purpose: &'static str,
 }
@@ -114,7 +103,6 @@ impl NextCommand {
         Self { command, arguments, purpose }
     }
 
-    /// Returns the command line to type. `option` is the option that names the deployment.
     pub fn line(&self, option: &str, order: &EntityKey) -> String {
         let arguments: Vec<&str> =
             [order.as_str()].into_iter().chain(self.arguments.iter().map(String::as_str)).collect();
@@ -321,7 +309,6 @@ impl OrderStatus {
         }
     }
 
-    /// Returns the causes as one line for a table. The line is empty for an idle order.
     pub fn summary(&self) -> String {
         if self.kind == Kind::Idle { String::new() } else { self.causes.join(" ") }
     }
@@ -338,7 +325,6 @@ fn attempts(state: &EntityState) -> String {
     counted(state.attempts.into(), "attempt", "attempts")
 }
 
-/// Returns whether the next delivery waits for a destination that cannot be reached or gives no answer.
 fn is_unavailable(state: &EntityState) -> bool {
     let waits = state.retry_at.is_some() && state.last_error.is_some() && state.retries != Retries::default();
     waits && state.retries.class != FailureClass::Failed && !state.is_empty()

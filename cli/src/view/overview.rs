@@ -25,7 +25,6 @@ pub struct Lane {
     /// The order's row, without its recent receipts.
     pub state: EntityState,
     pub kind: Kind,
-    /// The source of the order's next delivery, once known.
     pub source: Option<SourceName>,
     pub topic: Option<String>,
     /// The newest time in the order's row.
@@ -142,24 +141,18 @@ pub struct Overview {
     places: BTreeMap<(String, Sequence), usize>,
 }
 
-/// Orders of one kind with the same source and error. Parked deliveries form groups too.
 #[derive(Debug, Clone)]
 pub struct Group {
     pub kind: Kind,
-    /// The common source; `None` if the source is not known.
     pub source: Option<SourceName>,
-    /// The common error text, without ids (see [`alike`]).
     pub error: Option<String>,
     pub orders: u64,
-    /// The number of waiting or parked deliveries.
     pub deliveries: u64,
     pub oldest: Option<Timestamp>,
-    /// The oldest delivery of the group.
     pub example: (EntityKey, Sequence),
 }
 
 impl Overview {
-    /// Adds a row of the table of orders.
     pub fn order(&mut self, row: &Row, now: Timestamp) {
         self.format(row);
         let state = match EntityState::parse(row) {
@@ -206,7 +199,6 @@ impl Overview {
         }
     }
 
-    /// Sets the source and topic of an order's lane if the delivery is the order's next one.
     pub fn is_next(&mut self, entity: &str, sequence: Sequence, source: SourceName, topic: &str) {
         if let Some(lane) = self.places.get(&(entity.to_owned(), sequence)).and_then(|at| self.lanes.get_mut(*at)) {
             lane.source = Some(source);
@@ -218,7 +210,6 @@ impl Overview {
         self.unreadable.push((row.text(a::ENTITY).unwrap_or_default().to_owned(), error.to_string()));
     }
 
-    /// Returns the next delivery of each lane that `lane` selects and whose source is not known yet.
     pub fn unknown(&self, lane: impl Fn(&Lane) -> bool) -> Vec<(EntityKey, Sequence)> {
         let unknown = self.lanes.iter().filter(|one| one.source.is_none() && !one.state.is_empty() && lane(one));
         unknown.map(|lane| (lane.state.entity.clone(), lane.state.next())).collect()
@@ -258,7 +249,6 @@ struct OrderGroup<'a> {
 struct Groups<'a>(BTreeMap<Alike, OrderGroup<'a>>);
 
 impl<'a> Groups<'a> {
-    /// Returns the group with these properties. A new group gets the delivery `at` as its example.
     fn of(
         &mut self,
         kind: Kind,

@@ -24,7 +24,6 @@ impl fmt::Display for Position {
     }
 }
 
-/// Returns a sequence's last four digits with a mark, such as `#7011`.
 pub fn marked(sequence: Sequence) -> String {
     format!("{:#}", Position(sequence))
 }
@@ -42,7 +41,6 @@ impl FromStr for Named {
 }
 
 impl Named {
-    /// Returns the sequence, or `None` if the operator typed only the last four digits.
     pub fn sequence(self) -> Option<Sequence> {
         (self.0 >= RANGE).then_some(Sequence(self.0))
     }

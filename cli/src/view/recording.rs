@@ -1,5 +1,3 @@
-//! Records the events of a run, so that they can be drawn and printed.
-
 mod log_line;
 
 use std::{
@@ -27,7 +25,6 @@ pub struct OrderEvent {
     pub at: Duration,
     pub entity: EntityKey,
     pub sequence: Option<Sequence>,
-    /// The delivery's display name, which may be empty.
     pub name: String,
     pub what: EventKind,
 }
@@ -35,7 +32,6 @@ pub struct OrderEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
     Accepted,
-    /// The source ignores this topic.
     Ignored,
     /// The attempt and the token of the handler start.
     Started(u32, FencingToken),
@@ -65,9 +61,7 @@ pub struct EventRecorder {
 struct Recorded {
     happenings: Vec<OrderEvent>,
     names: HashMap<String, String>,
-    /// The names of deliveries at the time of their acceptance.
     accepted: HashMap<(EntityKey, Sequence), String>,
-    /// The source of each order's newest delivery.
     sources: HashMap<EntityKey, SourceName>,
 }
 
@@ -77,18 +71,15 @@ impl EventRecorder {
         Self { recorded: Arc::default(), length: watch::Sender::new(0), env, began }
     }
 
-    /// Sets the display name of a delivery.
     pub fn call(&self, delivery_id: &str, name: &str) {
         self.recorded().names.insert(DeliveryId::new(delivery_id).as_sent().to_owned(), name.to_owned());
     }
 
-    /// Returns the display name of a delivery, or its topic if the delivery has no display name.
     pub fn name(&self, delivery_id: &str, topic: &str) -> String {
         let name = self.recorded().names.get(DeliveryId::new(delivery_id).as_sent()).cloned();
         name.unwrap_or_else(|| topic.to_owned())
     }
 
-    /// Returns the name of the delivery at a sequence, or `otherwise` if its acceptance was not recorded.
     fn name_at(&self, entity: &EntityKey, sequence: Sequence, otherwise: &str) -> String {
         let name = self.recorded().accepted.get(&(entity.clone(), sequence)).cloned();
         name.unwrap_or_else(|| otherwise.to_owned())
@@ -111,7 +102,6 @@ impl EventRecorder {
         self.recorded().happenings.get(from..).unwrap_or_default().to_vec()
     }
 
-    /// Returns a channel that holds the number of recorded events and reports each change of the number.
     pub fn length(&self) -> watch::Receiver<usize> {
         self.length.subscribe()
     }

@@ -87,7 +87,6 @@ impl Pace {
         }
     }
 
-    /// Returns the number of settled deliveries that were counted. See [`is_at_least`](Self::is_at_least).
     pub fn settled(&self) -> u64 {
         self.settled.len() as u64
     }
@@ -98,7 +97,6 @@ impl Pace {
         self.is_at_least
     }
 
-    /// Returns the time at which each source's newest stored delivery was accepted.
     pub fn newest(&self) -> &BTreeMap<SourceName, Timestamp> {
         &self.newest
     }

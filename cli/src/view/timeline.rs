@@ -25,11 +25,6 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Reads an order, with at most `most` settled deliveries.
-    ///
-    /// # Errors
-    ///
-    /// The store did not answer, or a row cannot be read.
     pub async fn read(operator: &Operator, order: &EntityKey, most: usize) -> Result<Self, OperatorError> {
         let inspected = operator.inspect(order).await?;
         let Settled { places, has_older } = operator.settled(order, inspected.state.as_ref(), most).await?;
@@ -61,7 +56,6 @@ pub fn outcome(past: &Past) -> String {
     }
 }
 
-/// Returns the time from acceptance to the handler's start.
 pub fn waited(past: &Past) -> Option<Duration> {
     let started = past.receipt.as_ref()?.started_at()?;
     Some(started.since(past.delivery.as_ref()?.received_at()))

@@ -1,5 +1,3 @@
-//! `serializer audit`: checks by the receipts that each order was applied in order and each delivery once.
-
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,5 +1,3 @@
-//! `serializer console`: serves the console, which shows and operates a deployment in a browser.
-
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,5 +1,3 @@
-//! `serializer list`: lists orders, and why they do not progress.
-
 use std::{cmp::Reverse, collections::BTreeMap, process::ExitCode};
 
 use anyhow::Result;

@@ -1,5 +1,3 @@
-//! `serializer listen`: prints events as they happen, or posts accepted deliveries to a URL.
-
 mod logs;
 mod orders;
 mod post;
@@ -121,7 +119,6 @@ enum Reader {
 }
 
 impl Reader {
-    /// Waits for `pause`, then returns the reader and the events since its last read.
     async fn look(mut self, pause: Duration, env: Env) -> Result<(Self, Vec<OrderEvent>)> {
         env.sleep(pause).await;
         let events = match &mut self {

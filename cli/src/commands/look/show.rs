@@ -1,5 +1,3 @@
-//! `serializer show`: shows an order, one of its deliveries, or what operators did to the order.
-
 mod delivery;
 mod history;
 mod order;

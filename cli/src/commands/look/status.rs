@@ -1,5 +1,3 @@
-//! `serializer status`: shows orders that do not progress, and the rates of deliveries.
-
 mod pace;
 
 use std::{collections::BTreeSet, process::ExitCode};

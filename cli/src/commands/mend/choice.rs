@@ -1,4 +1,4 @@
-//! Options of the verbs that take one order or many.
+//! Options of the commands that act on one order or on many.
 
 use clap::{ArgGroup, Args};
 use serializer::view::position::Named;

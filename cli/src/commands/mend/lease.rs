@@ -99,8 +99,8 @@ struct Shown {
 }
 
 impl Shown {
-    /// Returns how keys and holders are printed. Keys and holders may name customers, so only a local run prints them
-    /// unhashed by default.
+    /// Decides whether leases' keys and holders are printed as hashes. Keys and holders may name customers, so only a
+    /// local run prints them in clear by default.
     fn how(&self, deployment: &Deployment) -> Show {
         if self.raw || deployment.is_local() { Show::Raw } else { Show::Hashed }
     }
@@ -148,7 +148,6 @@ fn expires(at: Timestamp, now: Timestamp) -> String {
     if at > now { format!("in {}", duration(at.since(now))) } else { format!("{} ago", duration(now.since(at))) }
 }
 
-/// Finds a lease by its key, its id, or the printed hash of its key. Returns `None` if no lease is stored.
 async fn find(leases: &Leases, name: &str) -> Result<Option<LeaseView>> {
     if let Ok(id) = name.parse::<LeaseId>() {
         return Ok(leases.look_by_id(&id).await?);
@@ -170,7 +169,6 @@ async fn find(leases: &Leases, name: &str) -> Result<Option<LeaseView>> {
     }
 }
 
-/// The number of keys that one request reads.
 const PAGE: u32 = 1000;
 
 fn leases(deployment: &Deployment) -> Leases {

@@ -44,7 +44,6 @@ impl Redrive {
         }
     }
 
-    /// Appends the selected parked deliveries to the inbox of the order `to`.
     async fn redirect(&self, to: &EntityKey) -> Result<ExitCode> {
         let Deliveries { order, sequence, many } = &self.deliveries;
         let deployment = many.target.connect().await?;

@@ -1,5 +1,3 @@
-//! `serializer restore`: prepares tables that were restored from a backup.
-
 mod copies;
 mod report;
 
@@ -30,7 +28,6 @@ use crate::commands::{
 };
 use report::Report;
 
-/// The largest number of orders that a message names.
 const NAMED: usize = 10;
 
 #[derive(Debug, Args)]
@@ -219,7 +216,6 @@ impl Restore {
     }
 }
 
-/// Returns the command line that lists the deliveries a restore has parked.
 fn set_aside(deployment: &Deployment) -> String {
     deployment.line("list", &["--parked", "--error", RESTORED])
 }

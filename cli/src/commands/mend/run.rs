@@ -1,4 +1,4 @@
-//! Runs a verb for one order or many: lists the targets and the cost, asks, shows progress, and stops at Ctrl-C.
+//! Runs a verb for one order or many. Lists the targets and the cost, asks for consent, and shows the progress.
 
 use std::{collections::BTreeSet, process::ExitCode};
 
@@ -24,10 +24,8 @@ use crate::commands::{
     target::Deployment,
 };
 
-/// The largest number of targets that are listed before the question.
 const LISTED: usize = 50;
 
-/// A verb and the targets that the arguments choose.
 pub struct Request<'a> {
     pub verb: Verb,
     pub order: Option<&'a EntityKey>,
@@ -36,7 +34,6 @@ pub struct Request<'a> {
     pub reason: Reason,
 }
 
-/// The targets of a verb, and the table that lists them.
 struct Plan {
     targets: Vec<Target>,
     columns: &'static [&'static str],
@@ -69,7 +66,6 @@ impl Request<'_> {
         self.act(&plan.targets, &deployment, &interrupt).await
     }
 
-    /// Returns whether the operator chose targets by their properties, and so may not know each target.
     fn is_many(&self) -> bool {
         self.order.is_none() || !self.many.selection.is_empty()
     }
@@ -85,7 +81,6 @@ impl Request<'_> {
         }
     }
 
-    /// Explains why no target was found.
     async fn nothing(&self, deployment: &Deployment) -> Result<String> {
         if let Some(order) = self.order {
             let found = deployment.operator().inspect(order).await?;
@@ -224,7 +219,6 @@ impl Request<'_> {
         Plan { columns: &["order", "state", ">waiting", ">since", "why"], rows, notes, targets }
     }
 
-    /// Plans to skip the next delivery of an order. The operator must have named this delivery.
     async fn plan_of_skip(&self, order: &EntityKey, deployment: &Deployment) -> Result<Plan> {
         let Some(named) = self.sequence else {
             bail!("which delivery of {order}? `{}` shows the next", deployment.command("show", order.as_str()));
@@ -316,8 +310,6 @@ fn with_reason(outcome: &Outcome, reason: &Reason) -> Value {
     value
 }
 
-/// Ends a verb for one target, after its outcome was printed. Prints the commands to run next, or fails if the verb was
-/// refused.
 async fn finish(outcome: &Outcome, order: &EntityKey, json: bool, deployment: &Deployment) -> Result<ExitCode> {
     if outcome.effect == Effect::Refused {
         bail!("{}", refused_text(outcome, order, deployment).await);

@@ -1,5 +1,3 @@
-//! `serializer doctor`: checks a deployment.
-
 mod finding;
 mod invoked;
 mod rows;
@@ -48,14 +46,12 @@ pub struct Doctor {
     target: Target,
 }
 
-/// The width of the column of check names. A check name that contains a source's name may be longer.
+/// The width of the column of check names, in characters. A name that contains a source's name may be longer.
 const WIDEST: usize = 22;
 
-/// The names of the checks that need AWS.
 const OF_AWS: &str =
     "credentials, clock, stack, door, drift, concurrency, functions, Parameter Store, alarm topic, permissions";
 
-/// The names of the checks that need the stack's outputs and parameters.
 const OF_STACK: &str = "stack, door, drift, concurrency, functions, Parameter Store, alarm topic";
 
 struct Report {
@@ -101,7 +97,7 @@ impl Doctor {
         Ok(report.end())
     }
 
-    /// Makes the checks that need AWS, and returns whether AWS answers.
+    /// Runs the checks that need AWS. Returns false if AWS did not answer or refused the credentials.
     async fn of_aws(&self, deployment: &Deployment, report: &mut Report) -> bool {
         let (services, env) = (Services::of(&deployment.account), &deployment.env);
         let (findings, answers) = stack::caller(&services, env).await;

@@ -1,5 +1,3 @@
-//! `serializer source`: changes the sources document and tries its sources.
-
 mod add;
 mod list;
 mod pause;
@@ -83,7 +81,6 @@ struct Written {
 }
 
 impl ChangeOptions {
-    /// Changes a source in the document. Returns `None` if the operator declined.
     async fn apply(
         &self,
         place: &Place,
@@ -117,7 +114,6 @@ impl ChangeOptions {
         ask("Write it?")
     }
 
-    /// Prints the result as JSON, or as one line that names `source` and `place`, followed by `words`.
     fn report(
         &self,
         place: &Place,
@@ -158,7 +154,6 @@ fn print(advice: &[Advice]) {
     }
 }
 
-/// Returns the name of the field that verifies the source's webhooks, such as `secrets`.
 fn known_by(source: &Source) -> Result<&'static str> {
     source.credential_field().with_context(|| {
         format!(
@@ -168,12 +163,10 @@ fn known_by(source: &Source) -> Result<&'static str> {
     })
 }
 
-/// Describes how soon functions use a new document.
 fn soon() -> String {
     format!("running functions read it within {}", output::duration(REFRESH))
 }
 
-/// Describes how long functions may still use the previous document.
 fn late() -> String {
     output::duration(STALE)
 }

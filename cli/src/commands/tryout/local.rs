@@ -1,5 +1,3 @@
-//! `serializer local`: a whole deployment on this machine.
-
 mod play;
 mod tell;
 
@@ -53,7 +51,6 @@ use webhook_serializer::{
 use crate::commands::print_json;
 use tell::{EventPrinter, RefusalsPrinter, SourcesPrinter};
 
-/// A user's own project: one program that is both worker and scheduler, and its samples.
 #[derive(Debug, Clone)]
 pub struct OwnProject {
     pub program: PathBuf,
@@ -122,7 +119,6 @@ pub struct Local {
 }
 
 impl Local {
-    /// Runs the local deployment. `own` names the functions and samples of a user's own project.
     pub async fn run(mut self, own: Option<OwnProject>) -> Result<ExitCode> {
         if let Some(own) = own
             && !self.no_functions
@@ -143,7 +139,6 @@ impl Local {
         self.serve(None).await
     }
 
-    /// Serves until Ctrl-C. With `samples_in`, posts the samples of that folder and ends.
     async fn serve(self, samples_in: Option<&Path>) -> Result<ExitCode> {
         // The embedded DynamoDB logs a warning for every failed condition.
         let levels = Targets::new().with_default(Level::WARN).with_target("dynoxide", Level::ERROR);
@@ -293,7 +288,6 @@ impl Local {
         }
     }
 
-    /// Opens the sources document in `file`. The file is read again at intervals, as functions do.
     async fn open(&self, file: &Path) -> Result<LiveSources> {
         let document = Box::new(FileDocument(file.to_owned()));
         let opened = LiveSources::open(document, Env::system(), Arc::new(SourcesPrinter { json: self.json })).await;
@@ -383,7 +377,6 @@ impl Local {
     }
 }
 
-/// Returns the path of the user's document. Without one, writes the samples' own document to a file.
 fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<PathBuf> {
     match file {
         Some(file) => Ok(file),
@@ -404,8 +397,6 @@ fn send_line(url: &str, file: &Path, samples: &str) -> String {
     format!("{} send --sources {}{to} {samples}", this_command(), quoted(&file.to_string_lossy()))
 }
 
-/// Returns the arguments that select samples to send: the files in `folder` if the folder exists, otherwise the samples
-/// of a provider.
 fn at_hand(folder: &str, sources: &Sources) -> String {
     match sources.iter().next() {
         Some(source) if !Path::new(folder).is_dir() => format!("--provider {}", source.provider_name),
@@ -461,11 +452,10 @@ fn watched(deployment: &Deployment, story: EventRecorder) -> Watched {
     Watched { operator, store, env: Env::system(), option, name, story: Some(story), by }
 }
 
-/// The longest wait for killed processes to end.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Listeners for Ctrl-C and SIGTERM. Create the listeners before the command prints that it serves: callers may stop
-/// the command from then on.
+/// Listeners for Ctrl-C and SIGTERM. The command must create the listeners before it prints that it serves, because
+/// callers may then stop it.
 struct Stops {
     interrupted: Signal,
     terminated: Signal,
@@ -502,7 +492,6 @@ async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option
     Ok(ExitCode::from(130))
 }
 
-/// Returns a message that names the orders whose handlers still run.
 fn stopping(at_work: &[String]) -> String {
     const SHOWN: usize = 3;
     if at_work.is_empty() {

@@ -1,5 +1,3 @@
-//! `serializer send`: posts sample webhooks, freshly signed.
-
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -44,7 +42,6 @@ pub struct Send {
     json: bool,
 }
 
-/// The endpoint's answer to a webhook.
 #[derive(Debug, Default, Deserialize)]
 pub(in crate::commands) struct Accepted {
     pub(in crate::commands) accepted: Option<u64>,
@@ -54,7 +51,6 @@ pub(in crate::commands) struct Accepted {
 }
 
 impl Accepted {
-    /// Parses the body of an answer. A body from another server gives an empty answer.
     pub(in crate::commands) fn of(body: &str) -> Self {
         serde_json::from_str(body).unwrap_or_default()
     }
@@ -121,7 +117,6 @@ impl Send {
         self.events.iter().map(read).chain(brought).collect()
     }
 
-    /// Returns advice for the case that the server accepts none of the signatures.
     fn other_secrets(&self) -> String {
         let signed = match &self.sources {
             Some(path) => format!("the secrets in {}", path.display()),

@@ -1,5 +1,3 @@
-//! `serializer sign`: prints the headers that a sender would send with a body.
-
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail, ensure};

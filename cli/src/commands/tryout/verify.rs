@@ -1,5 +1,3 @@
-//! `serializer verify`: checks a webhook's signature.
-
 use std::{io::IsTerminal, process::ExitCode};
 
 use anyhow::Result;

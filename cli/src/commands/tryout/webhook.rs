@@ -1,5 +1,3 @@
-//! Options for a webhook, shared by `verify` and `sign`.
-
 use std::{
     io::{IsTerminal, Read},
     path::PathBuf,
@@ -54,7 +52,6 @@ fn header(text: &str) -> Result<(String, String), String> {
 }
 
 impl Webhook {
-    /// Reads the body, and returns the webhook with its secrets and options.
     pub fn claim(self) -> Result<Claim> {
         let body = match &self.body {
             Some(path) if path.as_os_str() != "-" => {

@@ -1,5 +1,3 @@
-//! Handles the forms by which an operator changes orders and deliveries. Each form asks for a reason.
-
 use std::sync::Arc;
 
 use axum::{
@@ -73,7 +71,6 @@ async fn act(shared: &Shared, name: &str, order: &Order, request: &PageRequest) 
     }))
 }
 
-/// Runs a verb and returns the page to show afterwards.
 async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -> Result<Response, Refusal> {
     let by = &shared.watched.by;
     let operator = shared.watched.operator.clone().because(Reason::new(by, why));
@@ -132,7 +129,6 @@ impl From<OperatorError> for Refusal {
     }
 }
 
-/// A form to show again after a refusal, with the values that were typed.
 struct Form<'a> {
     action: &'a str,
     hidden: Vec<(&'static str, String)>,
@@ -158,7 +154,6 @@ impl Form<'_> {
     }
 }
 
-/// Starts a redrive in the background and redirects to the page that shows its progress.
 fn begin_work(shared: &Shared, operator: Operator, targets: Vec<Target>, why: &str) -> Response {
     let by = &shared.watched.by;
     record(&format!("redrives {} deliveries, by {by}: {why}", targets.len()));
@@ -206,7 +201,6 @@ pub(super) async fn confirm(
     shown(ask(&shared, &selection, &request).await, &shared, &request)
 }
 
-/// Reads the tables again and returns the selected deliveries.
 async fn select(shared: &Shared, selection: &Selection) -> Result<ParkedSelection, Problem> {
     shared.readings.forget();
     let reading = shared.readings.get(&shared.watched, Tables::All, Depth::Whole).await?;

@@ -1,5 +1,3 @@
-//! The page of a delivery: its outcome, its body, and the difference from the previous delivery of the same topic.
-
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
@@ -31,9 +29,7 @@ use crate::view::{
     position::marked,
 };
 
-/// The largest number of characters that is shown of a value.
 const LONGEST: usize = 200;
-/// The largest number of characters that is shown of a body.
 const LARGEST: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize)]

@@ -1,5 +1,3 @@
-//! The page of recent rates, lag and failures, of jobs, and of leases.
-
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{extract::State, response::Response};
@@ -117,8 +115,6 @@ struct Rates {
 }
 
 impl Rates {
-    /// Returns the step of a source's chart that contains the time `at`. Returns `None` if the chart does not show that
-    /// time.
     fn at(&mut self, source: &str, at: u64) -> Option<&mut Step> {
         let length = self.length.as_millis() as u64;
         let from = self.now.saturating_sub(length);
@@ -183,7 +179,6 @@ impl Rates {
         usize::try_from(at).unwrap_or(STEPS)
     }
 
-    /// Returns a chart line for each of the busiest sources.
     fn lines(&self, value: impl Fn(&Step) -> Option<f64>) -> Vec<Line> {
         let mut busiest: Vec<_> = self.steps.iter().collect();
         busiest.sort_by_key(|(_, steps)| std::cmp::Reverse(steps.iter().map(|step| step.settled).sum::<u32>()));

@@ -1,5 +1,3 @@
-//! The overview page: orders that do not progress, by source and error.
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{extract::State, response::Response};
@@ -25,9 +23,7 @@ use crate::view::{
     overview::{Group, Lane, ParkedDelivery, alike},
 };
 
-/// The number of entries listed in an opened group.
 const FIRST: usize = 8;
-/// The number of entries listed on a group's page.
 const LISTED: usize = 200;
 
 const OLDEST: usize = 5;

@@ -1,5 +1,3 @@
-//! The page of an order: its state, the causes of the state, and its deliveries.
-
 use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, response::Response};
@@ -37,7 +35,6 @@ use crate::{
     },
 };
 
-/// The number of settled deliveries shown at first.
 const SETTLED: usize = 30;
 
 #[derive(Debug, Deserialize)]

@@ -1,5 +1,3 @@
-//! The search page, which finds orders by a part of their key.
-
 use std::sync::Arc;
 
 use axum::{
@@ -94,8 +92,6 @@ async fn found(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
     Ok(Page::new("Search", Tab::None).around(shared, request, &body))
 }
 
-/// Returns the orders whose key contains `wanted`, ignoring case. Exact matches of the
-/// key or its last part come first, then prefixes of the last part.
 fn matching<'a>(orders: &'a [EntityState], wanted: &str) -> Vec<&'a EntityState> {
     let wanted = wanted.to_lowercase();
     if wanted.is_empty() {
@@ -116,7 +112,6 @@ fn matching<'a>(orders: &'a [EntityState], wanted: &str) -> Vec<&'a EntityState>
     found.into_iter().map(|(_, state)| state).collect()
 }
 
-/// Highlights the searched text in a key.
 fn marked(key: &str, wanted: &str) -> maud::Markup {
     let at = key.to_lowercase().find(&wanted.to_lowercase()).filter(|at| key.is_char_boundary(*at));
     let parts = at.and_then(|at| Some((&key[..at], key.get(at..at + wanted.len())?, key.get(at + wanted.len()..)?)));

@@ -6,11 +6,8 @@ use webhook_serializer::{nearest, sources::Sources};
 
 use super::{Advice, Weight};
 
-/// The handlers that every worker has by default.
 const READY_MADE: [&str; 3] = ["log", "forward", "invoke"];
 
-/// Returns advice about the handlers of all sources: names that are spelt almost like another one, and names that
-/// the worker's owner must have registered.
 pub fn of(sources: &Sources) -> Vec<Advice> {
     let names: BTreeSet<&str> = sources.iter().map(|source| source.handler.as_str()).collect();
     let own: Vec<&str> = names.iter().copied().filter(|name| !READY_MADE.contains(name)).collect();

@@ -1,5 +1,3 @@
-//! Advice about the topics that a source takes and ignores.
-
 use std::collections::BTreeSet;
 
 use webhook_serializer::{
@@ -11,7 +9,6 @@ use webhook_serializer::{
 use super::{Advice, Weight};
 use crate::local::samples;
 
-/// The number of topics listed as examples.
 const SHOWN: usize = 4;
 
 pub(super) fn of(source: &Source) -> Vec<Advice> {
@@ -51,8 +48,6 @@ pub(super) fn of(source: &Source) -> Vec<Advice> {
     advice
 }
 
-/// Returns the topics in the provider's samples and examples. The set is empty if each sender of the provider has
-/// topics of its own.
 fn known_topics(source: &Source) -> BTreeSet<String> {
     let examples = providers::rule_of(&source.provider_name).map(|rule| rule.examples).unwrap_or_default();
     if examples.is_empty() {
@@ -73,7 +68,6 @@ fn known_topics(source: &Source) -> BTreeSet<String> {
     topics
 }
 
-/// Returns advice about a pattern that matches no known topic.
 fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &str) -> Option<(Weight, String)> {
     let text = pattern.as_str();
     if known.iter().any(|topic| pattern.fits(topic)) {
@@ -106,7 +100,6 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
     Some((Weight::Note, text))
 }
 
-/// Returns whether a pattern matches a topic when case and separators are ignored.
 fn spelt_alike(pattern: &str, topic: &str) -> bool {
     let plain = |text: &str| text.to_lowercase().replace(['/', '.', ':', '_', '-', ' '], "/");
     Pattern::new(plain(pattern)).fits(&plain(topic))

@@ -1,5 +1,3 @@
-//! The fields of the sources document.
-
 use webhook_serializer::{protocol::state::LARGEST_GROUP, providers};
 
 use super::{Absent, Field, Form, Pattern, Table};

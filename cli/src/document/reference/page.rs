@@ -1,5 +1,3 @@
-//! Generates the page `docs/sources-reference.md`.
-
 use std::fmt::Write;
 
 use super::{Absent, Field, Form, Table, fields::TABLES};

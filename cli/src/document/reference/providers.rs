@@ -1,5 +1,3 @@
-//! Generates the page `docs/providers.md`, which lists facts about each provider.
-
 use std::{fmt::Write, time::Duration};
 
 use webhook_serializer::providers::{self, Facts, IdPart, Kind, Line, Payload, Reads, Resolution, Rule, Signed};
@@ -106,7 +104,6 @@ fn is_signed(place: &str, signed: &Signed) -> bool {
     if place.starts_with('/') { signed.body } else { signed.headers.contains(&place) }
 }
 
-/// Lists which of delivery id, topic, account and event time the signature covers.
 fn signed_marks(reads: &Reads, signed: &Signed) -> String {
     let all = |places: &[&str]| !places.is_empty() && places.iter().all(|place| is_signed(place, signed));
     let is_signed = |part: &IdPart| match part {
@@ -207,7 +204,6 @@ fn length(time: Duration) -> String {
     }
 }
 
-/// Lists the rules by which a provider's orders are found. Several rules get a line each.
 fn entities(lines: &[Line]) -> String {
     match lines {
         [one] => line(one),

@@ -1,5 +1,3 @@
-//! The JSON Schema of the sources document, for editors.
-
 use serde_json::{Map, Value, json};
 
 use super::{

@@ -12,7 +12,6 @@ mod validator;
 
 use validator::Validator;
 
-/// Invalid values of fields, as TOML.
 #[rustfmt::skip]
 const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&SOURCE, "provider", &["\"Shopify\"", "7"]),
@@ -69,8 +68,6 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
 
 const FORWARDED: &str = "{ url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }";
 
-/// Returns a document with the required fields of `table`, the fields that `field` needs, and `field` itself set to
-/// `value`. Without `value`, the document omits `field`.
 fn document(table: &Table, field: &str, value: Option<&str>) -> String {
     let line = |name: &str, value: &str| format!("{name} = {value}\n");
     let needed: &[(&str, &str)] = match (table.path, field) {
@@ -131,7 +128,6 @@ impl Table {
     }
 }
 
-/// Parses a TOML document.
 fn value(document: &str) -> Value {
     toml::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"))
 }
@@ -145,7 +141,6 @@ fn every_field() -> impl Iterator<Item = (&'static Table, &'static Field)> {
     TABLES.into_iter().flat_map(|table| table.fields.iter().map(move |field| (table, field)))
 }
 
-/// Returns the names in backquotes that follow the word `expected` in an error.
 fn expected(error: &str) -> BTreeSet<String> {
     let (_, list) = error.split_once("expected").unwrap_or_else(|| panic!("{error}"));
     list.split('`').skip(1).step_by(2).map(str::to_owned).collect()

@@ -1,5 +1,3 @@
-//! The acts of the demonstration.
-
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,
@@ -20,7 +18,6 @@ use crate::{
     },
 };
 
-/// Returns the handlers' behaviour in an act.
 pub(super) fn script(act: &str) -> Script {
     let takes = match act {
         "burst" => Duration::from_millis(20),
@@ -112,7 +109,7 @@ async fn group(act: &mut RunningAct<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The time after which a dead worker's lease has expired.
+/// The wait after a worker dies until its lease has expired.
 const LEASE_EXPIRES: Duration = Duration::from_millis(2200);
 
 async fn killed(act: &mut RunningAct<'_>) -> Result<()> {
@@ -134,7 +131,7 @@ const RESENDS: u32 = 20;
 const RESEND_PAUSE: Duration = Duration::from_secs(1);
 
 impl RunningAct<'_> {
-    /// Sends several orders concurrently. The webhooks of each order are sent one after the other, each
+    /// Sends several orders concurrently, and the webhooks of each order one after the other. Each webhook is sent
     /// `copies` times.
     async fn send(&mut self, orders: Vec<Order>, copies: usize) -> Result<()> {
         let all = orders.into_iter().map(|order| {
@@ -202,7 +199,6 @@ impl RunningAct<'_> {
         self.deployment.story.until(self.from, |so_far| names(so_far) >= count).await;
     }
 
-    /// Waits until `count` sequences are settled in this act.
     async fn until_settled(&self, count: usize) {
         let settled = |happening: &OrderEvent| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
         let from = self.from;

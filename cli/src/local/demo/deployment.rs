@@ -1,5 +1,3 @@
-//! The deployment that the acts share, and its scripted handler.
-
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
@@ -32,14 +30,12 @@ use crate::{
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {
-    /// The time that each handler start takes.
     pub(crate) takes: Duration,
     /// The number of failures before success, by the name of the delivery.
     pub(crate) fails: HashMap<&'static str, u32>,
     pub(crate) rejects: Vec<&'static str>,
 }
 
-/// A handler that follows the script and commits the number of handled deliveries of the order.
 #[derive(Debug, Clone)]
 struct Scripted {
     script: Arc<Mutex<Script>>,
@@ -85,7 +81,6 @@ fn row(order: &EntityKey) -> Key {
     Key::named(TOTALS_TABLE, "order", order.as_str())
 }
 
-/// Returns how many deliveries of `order` the handlers' commits have counted.
 pub(super) async fn committed(table: &dyn Table, order: &EntityKey) -> Option<u64> {
     table.get(&row(order)).await.ok()??.number(DELIVERIES)
 }

@@ -1,5 +1,3 @@
-//! An act's report: a row for each order, and the verdict.
-
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use webhook_serializer::protocol::{entity::EntityKey, table::Table as Store};
@@ -11,7 +9,6 @@ use crate::{
     view::{audit::Verdict, recording::EventRecorder},
 };
 
-/// The largest number of orders in the report.
 const SHOWN: usize = 6;
 
 #[derive(Debug, Clone)]
@@ -24,9 +21,7 @@ pub struct OrderReport {
     /// The names of redriven deliveries, which ran at a new sequence.
     pub put_back: Vec<String>,
     pub starts: usize,
-    /// The longest time between acceptance and first start.
     pub waited: Duration,
-    /// The total time that the order's deliveries spent in handlers.
     pub handled: Duration,
     /// The number of deliveries that the handler's commits have counted; `None` if the row was not read.
     pub committed: Option<u64>,
@@ -91,7 +86,6 @@ fn handled(runs: &[&Run]) -> Duration {
     by_start.into_values().sum()
 }
 
-/// Shortens names to fit a table of 80 columns.
 fn shortened(names: &[String]) -> String {
     match names {
         [first, _, _, .., last] => format!("{first} … {last}"),

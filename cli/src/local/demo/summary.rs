@@ -1,5 +1,3 @@
-//! A summary of an act with hundreds of webhooks.
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -21,13 +19,11 @@ pub(super) struct Summary {
     orders: usize,
     accepted: usize,
     started: usize,
-    /// The largest number of handlers that ran at the same time.
     most_at_once: usize,
     applied: usize,
-    /// The number of orders whose deliveries were applied in sequence.
     in_order: usize,
     took: Duration,
-    /// The counts of other events, by the events' names in singular and plural.
+    /// The counts of other events. Each key holds the event's name in singular and plural.
     others: BTreeMap<(&'static str, &'static str), usize>,
 }
 

@@ -14,7 +14,6 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the time since the Unix epoch.
     fn now(&self) -> Duration;
 
-    /// Completes when [`Clock::now`] has reached `at`.
     fn reached(&self, at: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
@@ -42,7 +41,6 @@ impl Clock for WallClock {
     }
 }
 
-/// A clock that stands still until it is advanced.
 #[derive(Debug)]
 pub struct ManualClock {
     now: watch::Sender<Duration>,
@@ -50,12 +48,10 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Returns a clock that shows `start` since the Unix epoch.
     pub fn starting_at(start: Duration) -> Self {
         Self { now: watch::Sender::new(start), waiting: watch::Sender::new(0) }
     }
 
-    /// Moves the time forward and completes the waits that are over.
     pub fn advance(&self, by: Duration) {
         self.now.send_modify(|now| *now += by);
     }
@@ -86,7 +82,6 @@ impl Clock for ManualClock {
     }
 }
 
-/// Counts a wait until it completes or is dropped.
 struct Waiting<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Waiting<'a> {

@@ -1,8 +1,5 @@
-//! The errors of SQS.
-
 use std::fmt::{self, Display, Formatter};
 
-/// The error codes of SQS that the stand-in returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "SQS's own names")]
 pub enum Code {

@@ -1,5 +1,3 @@
-//! Messages and their receipt handles.
-
 use std::time::Duration;
 
 use super::error::{Code, QueueError};
@@ -9,13 +7,11 @@ const LONGEST_BODY: usize = 1_048_576;
 
 #[derive(Debug, Clone, Default)]
 pub struct NewMessage {
-    /// The message's text. The text must not be empty, longer than 1 MiB, or contain characters outside XML 1.0.
     pub body: String,
     pub delay: Duration,
 }
 
 impl NewMessage {
-    /// Returns a message that is visible at once.
     pub fn with_body(body: impl Into<String>) -> Self {
         Self { body: body.into(), delay: Duration::ZERO }
     }
@@ -73,7 +69,6 @@ impl Receipt {
         format!("{:016x}{:08x}{queue}", self.row, self.receive)
     }
 
-    /// Parses a receipt handle of the queue `queue`.
     pub(super) fn parse(handle: &str, queue: &str) -> Result<Self, QueueError> {
         let digits = handle.strip_suffix(queue).filter(|digits| digits.len() == 24 && digits.is_ascii());
         let parsed = digits.and_then(|digits| {

@@ -20,16 +20,13 @@ use super::{
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// The last part of the queue's URL.
     pub name: String,
     /// The time for which a received message stays hidden, unless the receive sets another time.
     pub visibility_timeout: Duration,
-    /// The dead-letter queue, and the number of receives before a message moves there.
     pub redrive: Option<Redrive>,
 }
 
 impl QueueSettings {
-    /// Returns the settings of a queue with SQS's defaults: a visibility timeout of 30 s and no dead-letter queue.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), visibility_timeout: Duration::from_secs(30), redrive: None }
     }
@@ -71,11 +68,10 @@ struct Queue {
 pub struct Receive {
     pub max_messages: usize,
     pub visibility_timeout: Option<Duration>,
-    /// The longest wait for the first message.
+    /// The longest time that a receive waits for a first message.
     pub wait: Duration,
 }
 
-/// Rare behaviour of SQS, injected on demand.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     /// Every n-th received message stays visible, so that it is delivered again at once.
@@ -271,7 +267,6 @@ impl Queues {
         Ok(state.store.counts(queue, self.clock.now())?)
     }
 
-    /// Waits until the counts satisfy `wanted`, and returns them.
     pub async fn until(&self, queue: &str, wanted: impl Fn(&Counts) -> bool) -> Result<Counts, QueueError> {
         let changes = self.lock().queue(queue)?.changes.clone();
         loop {

@@ -26,7 +26,6 @@ const REQUEST_BYTES: usize = 8 * 1024 * 1024;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 
-/// The largest number of entries in a batch, and of messages in a receive.
 const BATCH: usize = 10;
 
 pub fn queue_url(address: SocketAddr, name: &str) -> String {
@@ -243,7 +242,6 @@ impl Server {
     }
 }
 
-/// Returns the attributes that `names` lists, with their values as texts.
 fn requested(names: &[String], attributes: &[(&str, u128)]) -> Value {
     let is_requested = |name: &str| names.iter().any(|requested| requested == "All" || requested == name);
     let requested = attributes.iter().filter(|(name, _)| is_requested(name));
@@ -253,7 +251,6 @@ fn requested(names: &[String], attributes: &[(&str, u128)]) -> Value {
         .into()
 }
 
-/// Returns the last part of a queue's URL. The rest may be any address of this machine.
 fn name_in(queue_url: &str) -> &str {
     queue_url.rsplit('/').next().unwrap_or_default()
 }

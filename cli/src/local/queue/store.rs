@@ -29,7 +29,6 @@ const SCHEMA: &str = "
     CREATE INDEX IF NOT EXISTS messages_by_visibility ON messages (queue, visible_at, receives);
 ";
 
-/// An SQL expression for a random UUID (version 4), made of SQLite's own random bytes.
 const MESSAGE_ID: &str =
     "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2)
     || '-a' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
@@ -41,14 +40,10 @@ pub(super) struct Visible {
     pub(super) message: Message,
 }
 
-/// The number of a queue's messages in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages that a receive can return.
     pub visible: u64,
-    /// Messages that were received and are hidden.
     pub in_flight: u64,
-    /// Messages that are not yet visible for the first time.
     pub delayed: u64,
 }
 
@@ -118,28 +113,25 @@ impl Store {
         select.query_map(values, |row| visible(row, queue))?.collect()
     }
 
-    /// Counts a receive and hides the message until `visible_at`.
     pub(super) fn deliver(&self, row: i64, visible_at: Duration) -> rusqlite::Result<()> {
         let sql = "UPDATE messages SET visible_at = :visible_at, receives = receives + 1 WHERE row = :row";
         let values = named_params! { ":row": row, ":visible_at": millis(visible_at) };
         self.connection.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    /// Moves a message to the queue `to`, where the message is visible at once.
     pub(super) fn give_up(&self, row: i64, to: &str, now: Duration) -> rusqlite::Result<()> {
         let sql = "UPDATE messages SET queue = :to, visible_at = :now, receives_elsewhere = receives WHERE row = :row";
         let values = named_params! { ":row": row, ":to": to, ":now": millis(now) };
         self.connection.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    /// Deletes the message if this is its latest receipt.
+    /// Deletes the message, unless the message was received again after this receipt.
     pub(super) fn delete(&self, queue: &str, receipt: Receipt) -> rusqlite::Result<()> {
         let sql = "DELETE FROM messages WHERE row = :row AND queue = :queue AND receives = :receive";
         let values = named_params! { ":row": receipt.row, ":queue": queue, ":receive": receipt.receive };
         self.connection.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    /// Returns when a receipt's message becomes visible; `None` if the message is not in the queue.
     pub(super) fn visible_at(&self, queue: &str, receipt: Receipt) -> rusqlite::Result<Option<Duration>> {
         let sql = "SELECT visible_at FROM messages WHERE row = :row AND queue = :queue";
         let mut select = self.connection.prepare_cached(sql)?;
@@ -190,7 +182,6 @@ fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Duration> {
     row.get::<_, i64>(column).map(|millis| Duration::from_millis(millis as u64))
 }
 
-/// Converts a time to whole milliseconds since the Unix epoch, as SQS reports times.
 fn millis(time: Duration) -> i64 {
     time.as_millis() as i64
 }

@@ -8,7 +8,6 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-/// Finds the samples' public keys at the URLs that the samples name.
 #[derive(Debug, Clone, Copy)]
 pub struct DevelopmentKeys;
 

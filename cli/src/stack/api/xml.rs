@@ -14,11 +14,6 @@ pub struct Element {
 const DEEPEST: usize = 64;
 
 impl Element {
-    /// Parses a document's root element.
-    ///
-    /// # Errors
-    ///
-    /// The text is not XML, or has no element.
     pub fn parse(text: &str) -> Result<Self> {
         let mut open: Vec<Element> = Vec::new();
         let mut root = None;
@@ -56,12 +51,10 @@ impl Element {
         path.iter().try_fold(self, |element, name| element.children.iter().find(|child| child.name == *name))
     }
 
-    /// Returns the text at the end of `path`, or an empty text.
     pub fn text(&self, path: &[&str]) -> &str {
         self.at(path).map_or("", |element| element.text.trim())
     }
 
-    /// Returns the pairs of the list at `path`: the texts of `key` and `value` in each `member` or `entry`.
     pub fn pairs(&self, path: &[&str], [key, value]: [&str; 2]) -> Vec<(String, String)> {
         let list = self.at(path).map(|list| list.children.iter()).unwrap_or_default();
         list.map(|one| (one.text(&[key]).to_owned(), one.text(&[value]).to_owned())).collect()

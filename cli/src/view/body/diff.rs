@@ -4,7 +4,6 @@ use super::{Node, redacted, token};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// A JSON pointer to the changed value.
     pub pointer: String,
     pub before: Option<String>,
     pub after: Option<String>,
@@ -23,7 +22,6 @@ pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
 #[derive(Clone, Copy)]
 struct Side<'a>(&'a Node, &'a Node);
 
-/// A member's name in the body, and the form of the name that may be shown.
 type Step = (String, String);
 
 impl<'a> Side<'a> {

@@ -8,7 +8,6 @@ pub const REDACTED: &str = "\"[redacted]\"";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {
     pub node: Node,
-    /// JSON pointers to the hidden values.
     pub pointers: Vec<String>,
 }
 
@@ -48,7 +47,6 @@ const HIDDEN: [&str; 31] = [
     "subscriber",
 ];
 
-/// Parts of keys. If a key contains one of these parts, the value is hidden.
 const HIDDEN_PARTS: [&str; 20] = [
     "accountnumber",
     "address",

@@ -1,5 +1,3 @@
-//! Draws lanes as an SVG that is readable on light and dark pages.
-
 use std::{fmt::Write, time::Duration};
 
 use super::{Kind, Lane, Picture, Sign, label};

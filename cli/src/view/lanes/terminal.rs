@@ -1,5 +1,3 @@
-//! Draws lanes in a terminal: one line each, redrawn in place.
-
 use std::time::Duration;
 
 use console::{Style, Term, measure_text_width, pad_str};
@@ -41,7 +39,6 @@ impl Paint {
     }
 }
 
-/// Draws the picture in at most `height` lines of at most `width` columns.
 pub fn lines(picture: &Picture, width: usize, height: usize) -> Vec<String> {
     let widest = picture.lanes.iter().map(|lane| lane.entity.as_str().chars().count()).max().unwrap_or(0);
     let names = widest.min((width / 4).max(8));
@@ -179,11 +176,6 @@ impl Canvas {
         Self { term: Term::stdout(), drawn: 0 }
     }
 
-    /// Replaces the picture that was drawn last.
-    ///
-    /// # Errors
-    ///
-    /// The terminal is gone.
     pub fn draw(&mut self, picture: &Picture) -> std::io::Result<()> {
         let (height, width) = self.term.size();
         let lines = lines(picture, usize::from(width).saturating_sub(1), usize::from(height).saturating_sub(2));

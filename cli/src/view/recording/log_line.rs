@@ -15,11 +15,8 @@ use crate::output::visible;
 #[derive(Debug, PartialEq, Eq)]
 pub enum ParsedLine {
     Recorded,
-    /// The line was skipped, because the output shows its content elsewhere.
     Nothing,
-    /// The text to show for a line of the function's log.
     Words(String),
-    /// The line is a handler's own output and is shown unchanged.
     Printed,
 }
 
@@ -75,7 +72,6 @@ impl EventRecorder {
     }
 }
 
-/// Returns whether the line has the fields of every log line. A program's other JSON is shown unchanged.
 fn is_of_the_log(fields: &Map<String, Value>) -> bool {
     let level = fields.get("level").and_then(Value::as_str);
     let is_level = level.is_some_and(|level| ["TRACE", "DEBUG", "INFO", "WARN", "ERROR"].contains(&level));

@@ -21,15 +21,13 @@ use webhook_serializer::time::Timestamp;
 /// groups.
 pub const EVERY: Duration = Duration::from_secs(2);
 
-/// The longest delay in milliseconds of a line that CloudWatch Logs returns late, after newer lines.
+/// The longest time in milliseconds by which CloudWatch Logs returns a line late, after newer lines.
 const LATE: u64 = 20_000;
 
-/// The largest number of pages that one poll reads of a log group; a page has `LINES` lines. The next poll reads the
-/// pages that remain.
+/// The largest number of pages that one poll reads of a log group. The next poll reads the remaining pages.
 const PAGES: u32 = 5;
 const LINES: u32 = 1000;
 
-/// The largest number of deliveries whose topics are remembered.
 const REMEMBERED: usize = 10_000;
 
 pub struct Logs {
@@ -43,7 +41,7 @@ pub struct Logs {
 
 struct Group {
     name: String,
-    /// Lines before this time, in epoch milliseconds, are left out.
+    /// The start time, in milliseconds since the Unix epoch. Older log lines are skipped.
     begin: u64,
     from: u64,
     newest: u64,
@@ -71,12 +69,10 @@ impl Logs {
         Self { services, groups, pattern, topics: HashMap::new(), order: VecDeque::new(), is_out: false }
     }
 
-    /// Returns whether older lines remain to be read.
     pub fn is_behind(&self) -> bool {
         self.is_out || self.groups.iter().any(|group| group.token.is_some())
     }
 
-    /// Returns the new lines, sorted by time.
     pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
         let mut told = Vec::new();
         for group in &mut self.groups {
@@ -101,7 +97,7 @@ impl Logs {
         Ok(told.into_iter().map(|one| self.with_topic(one)).collect())
     }
 
-    /// Adds the topic to the event of a worker's line. The topic comes from ingest's line about the same delivery.
+    /// Adds the topic to the event of a worker's log line. Only ingest's log line about the delivery names the topic.
     fn with_topic(&mut self, mut one: OrderEvent) -> OrderEvent {
         let Some(place) = one.entity.clone().zip(one.sequence) else { return one };
         match &one.topic {
@@ -122,7 +118,7 @@ impl Logs {
 }
 
 impl Group {
-    /// Adds new lines to `told`. Lines that were read before a failure stay in `told`.
+    /// Appends new events to `told`. After a failure, `told` has the events that were read before the failure.
     async fn look(&mut self, services: &Services, pattern: &str, told: &mut Vec<OrderEvent>) -> Result<(), Refusal> {
         for _ in 0..PAGES {
             let mut question = json!({
@@ -147,7 +143,6 @@ impl Group {
         Ok(())
     }
 
-    /// Returns the event of a line, unless the line was seen before.
     fn take(&mut self, event: &Value) -> Option<OrderEvent> {
         let at = event["timestamp"].as_u64()?;
         self.newest = self.newest.max(at);

@@ -24,11 +24,10 @@ struct Order {
     is_listed: bool,
 }
 
-/// The next delivery to post for an order.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// The delivery at `from`. Without `from`, the order's first delivery since the command's start time. `through` is
-    /// the last sequence to post.
+    /// Post the deliveries from the sequence `from` to the sequence `through`. If `from` is `None`, the first delivery
+    /// must be searched.
     Next {
         from: Option<Sequence>,
         through: Sequence,
@@ -49,7 +48,6 @@ impl Orders {
         self.list(entity);
     }
 
-    /// Adds a delivery to post once more, before other deliveries of its order.
     pub fn again(&mut self, delivery: Delivery) {
         let entity = delivery.entity().clone();
         self.orders.entry(entity.clone()).or_default().repeats.push_back(delivery);
@@ -67,7 +65,6 @@ impl Orders {
         Some((entity, work))
     }
 
-    /// Ends the work of an order. `next` is the next sequence to post, if it is known.
     pub fn done(&mut self, entity: &EntityKey, next: Option<Sequence>) {
         if let Some(order) = self.orders.get_mut(entity) {
             order.next = next.or(order.next);

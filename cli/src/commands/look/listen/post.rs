@@ -30,21 +30,18 @@ use super::{
 };
 use crate::commands::{print_json, target::Deployment};
 
-/// The number of orders posted concurrently.
 const AT_ONCE: usize = 8;
 
-/// The read units for one delivery of at most 4 KB and for its order.
+/// The read units for posting one delivery: the delivery of at most 4 KB, and its order's row.
 pub const READS: u64 = 5;
 
-/// The pause before an unwritten delivery is read again. A claimed delivery is written soon, or a worker writes a
-/// tombstone in its place.
+/// The pause before the command reads a claimed sequence again that holds no delivery yet. Soon the delivery is
+/// written, or a worker writes a tombstone in its place.
 const GAP_PAUSE: Duration = Duration::from_millis(500);
 const GAP_LOOKS: u32 = 40;
 
-/// The largest number of deliveries that one request reads while an order's first delivery is searched.
 const PAGE: u64 = 25;
 
-/// The largest number of characters that is shown of an answer.
 const SHOWN: usize = 200;
 
 /// The log messages of accepted deliveries: the message of ingest, and the message of a worker that appends a deferred
@@ -57,7 +54,6 @@ struct Posting<'a> {
     env: Env,
     filter: Filter,
     begin: Timestamp,
-    /// The sequence at which to begin, if the user gave one.
     from: Option<Sequence>,
     json: bool,
     posted: Mutex<HashSet<(EntityKey, Identity)>>,
@@ -66,7 +62,6 @@ struct Posting<'a> {
 struct Done {
     order: EntityKey,
     next: Option<Sequence>,
-    /// The posted delivery, and whether the answer was 2xx; `None` if nothing was posted.
     posted: Option<(Delivery, bool)>,
 }
 
@@ -155,7 +150,6 @@ impl Listen {
 }
 
 impl Posting<'_> {
-    /// Posts a delivery again, or posts the order's next delivery.
     async fn work(&self, order: EntityKey, work: Work) -> Result<Done> {
         let done = match work {
             Work::Again(delivery) => self.again(*delivery).await.map(|posted| (None, posted)),
@@ -204,7 +198,6 @@ impl Posting<'_> {
         Ok((next, Some(self.send(delivery, token).await?)))
     }
 
-    /// Finds the order's first sequence since the command's start time. The result is at most `through`.
     async fn first(&self, order: &EntityKey, through: Sequence) -> Result<Sequence> {
         let least = self.from.unwrap_or(Sequence(0));
         let is_older = |delivery: &&Delivery| match self.from {
@@ -232,8 +225,6 @@ impl Posting<'_> {
         }
     }
 
-    /// Reads a delivery and its order's newest token. Returns `None` if the sequence holds no delivery to
-    /// post.
     async fn read(&self, order: &EntityKey, sequence: Sequence) -> Result<Option<(Delivery, FencingToken)>> {
         for look in 0.. {
             let single = self.operator.single(order, sequence).await?;

@@ -32,21 +32,16 @@ use crate::commands::{
     target::Deployment,
 };
 
-/// The header that tells requests of this command from requests of workers.
+/// A header that marks this command's requests, so that a receiver can tell them from a worker's requests.
 const MARK: HeaderName = HeaderName::from_static("serializer-listen");
 
-/// The largest number of requests without an answer for one delivery.
+/// The number of requests without an answer after which the command gives up on a delivery.
 const TRIES: u32 = 3;
 
-/// The first pause between two requests. Each further pause is twice as long, up to `LONGEST_PAUSE`.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Asks before bodies are sent to another machine.
-///
-/// # Errors
-///
-/// The URL is invalid, or the answer is no.
+/// Asks the user before deliveries' bodies are sent to another machine. A URL of this machine needs no permission.
 pub fn permit(to: &str, yes: bool) -> Result<()> {
     let destination = Destination::elsewhere(to, Vec::new()).map_err(|reason| anyhow!("--to: {reason}"))?;
     if yes || is_loopback(destination.url()) {
@@ -68,7 +63,6 @@ fn is_loopback(url: &Uri) -> bool {
     }
 }
 
-/// The endpoint to which deliveries are posted, and the secrets that sign the requests.
 pub struct Receiver {
     to: String,
     sender: Sender,
@@ -76,16 +70,13 @@ pub struct Receiver {
     /// of all sources.
     secret: Secret,
     is_secret_given: bool,
-    /// The sources document; `None` if it cannot be read.
     sources: Option<Sources>,
     limit: Duration,
     env: Env,
     is_away: AtomicBool,
-    /// The progress bar of the deliveries that were accepted before the command started.
     pub bar: ProgressBar,
 }
 
-/// The outcome of one request.
 pub struct Sent {
     pub answer: Result<Answer, String>,
     pub took: Duration,
@@ -189,7 +180,6 @@ impl Receiver {
         self.bar.suspend(|| output::complain(line));
     }
 
-    /// Returns the request that the handler `forward` would send now.
     fn request(&self, delivery: &Delivery, token: FencingToken) -> Result<Request<Full<Bytes>>> {
         let source = self.sources.as_ref().and_then(|sources| sources.get(delivery.source().as_str()));
         let forward = source.and_then(|source| Some((source.forward()?, source.deliver)));
@@ -208,7 +198,7 @@ impl Receiver {
     }
 }
 
-/// Returns whether the connection failed, so that nothing was sent.
+/// Returns whether the client could not connect to the receiver, so that no request was sent.
 fn is_connect(error: &anyhow::Error) -> bool {
     error.chain().find_map(|cause| cause.downcast_ref::<legacy::Error>()).is_some_and(legacy::Error::is_connect)
 }

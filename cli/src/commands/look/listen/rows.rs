@@ -13,22 +13,18 @@ use webhook_serializer::{
     time::{Env, Nonce, Timestamp},
 };
 
-/// The poll interval; reading a local run is free.
 pub const EVERY: Duration = Duration::from_millis(500);
 
 /// The number of polls after which an unwritten sequence counts as abandoned.
 const LOOKS: u32 = 40;
 
-/// The number of deliveries that one request reads.
 const AT_ONCE: usize = 25;
 
-/// Reads the orders' rows, and keeps the rows of the last poll for comparison.
 pub struct Rows {
     operator: Operator,
     env: Env,
     begin: Timestamp,
     known: Option<HashMap<EntityKey, EntityState>>,
-    /// Deliveries that are claimed and not written yet, each with its number of polls.
     claimed: Vec<(OrderEvent, u32)>,
 }
 

@@ -1,5 +1,3 @@
-//! Shows one delivery with its body.
-
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
@@ -25,7 +23,6 @@ use crate::commands::{print_json, similar, target::Deployment};
 
 struct Difference {
     from: Delivery,
-    /// The differences between the two bodies; `None` if one of them is not JSON.
     changes: Option<Vec<Changed>>,
 }
 
@@ -63,7 +60,6 @@ impl Show {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Fails with an explanation if the delivery does not exist.
     async fn check(&self, sequence: Sequence, single: &Single, deployment: &Deployment) -> Result<()> {
         let order = &self.order;
         if !matches!(single.content, Content::Nothing) {
@@ -203,10 +199,8 @@ fn parts(redacted: Redacted) -> (Node, Vec<String>) {
     (redacted.node, redacted.pointers)
 }
 
-/// The largest number of hidden values that the output names.
 const NAMED: usize = 8;
 
-/// The largest number of characters that is shown of a value on one line.
 const LONGEST: usize = 200;
 
 fn hidden(pointers: &[String]) -> String {

@@ -1,5 +1,3 @@
-//! Prints the operations log of an order.
-
 use std::process::ExitCode;
 
 use anyhow::Result;

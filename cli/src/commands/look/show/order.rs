@@ -1,5 +1,3 @@
-//! Shows one order: its state, and its waiting, parked and settled deliveries.
-
 use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
 use anyhow::Result;
@@ -31,15 +29,15 @@ use crate::commands::{print_json, setup::source::whereabouts, similar, target::D
 
 struct PausedSource {
     name: SourceName,
-    /// The time at which a worker tries again, if a worker has found the source paused.
+    /// The time of the order's next wake-up; `None` if the source's pause does not delay that wake-up.
     looked_at_again: Option<Timestamp>,
 }
 
-/// A wake-up that is delayed for longer than this was delayed by a pause.
+/// A wake-up that is due later than this was delayed by a paused source.
 const PAUSED_FOR: Duration = Duration::from_secs(120);
 
-/// Returns the next delivery's source if that source is paused. Returns `None` too if the sources document cannot be
-/// read.
+/// Returns the source of the order's next delivery if that source is paused. If the sources document cannot be read,
+/// returns `None`.
 async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<PausedSource> {
     let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
     let name = next.head().source();
@@ -71,7 +69,6 @@ impl PausedSource {
 struct OrderReport {
     timeline: Timeline,
     paused: Option<PausedSource>,
-    /// Stored keys that are similar to the order's key, if the order is unknown.
     similar: Vec<String>,
 }
 
@@ -181,7 +178,6 @@ fn print_waiting(waiting: &[Item], again: &BTreeMap<Sequence, Settlement>, now: 
     }
 }
 
-/// Prints the settled deliveries except the parked ones, which have a list of their own.
 fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
     let mut table = Table::new(&["settled", "outcome", "topic", "delivery", ">attempts", ">waited", ">token"]);
     for (sequence, past) in settled.iter().filter(|(sequence, _)| parked.iter().all(|one| one.sequence != **sequence)) {

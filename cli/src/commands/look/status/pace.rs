@@ -1,5 +1,3 @@
-//! Prints rates and lag by source.
-
 use std::collections::BTreeMap;
 
 use console::style;
@@ -20,7 +18,6 @@ struct SourceFigures {
     oldest: Option<Timestamp>,
 }
 
-/// Returns each source's figures, unknown sources last.
 fn figures(survey: &Survey) -> Vec<(Option<SourceName>, SourceFigures)> {
     let mut figures: BTreeMap<Option<SourceName>, SourceFigures> = BTreeMap::new();
     for (source, paced) in survey.overview.pace.by_source() {
@@ -36,7 +33,7 @@ fn figures(survey: &Survey) -> Vec<(Option<SourceName>, SourceFigures)> {
     figures
 }
 
-/// Prints rates and lag by source, if there are any. `deliveries` says whether the rows of deliveries were read.
+/// Prints rates and lag by source. `deliveries` is false if the deliveries' table was not read.
 pub fn print(survey: &Survey, deliveries: bool, now: Timestamp) {
     let pace = &survey.overview.pace;
     let window = duration(WINDOW);

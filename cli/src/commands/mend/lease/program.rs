@@ -21,13 +21,13 @@ pub(super) struct Program {
     terminal: Option<File>,
 }
 
-/// Listeners for the signals that this process gets. Most signals are passed on to the program.
 pub(super) struct PassedOn {
     interrupted: Arrivals,
     terminated: Arrivals,
     hung_up: Arrivals,
     continued: Arrivals,
-    /// Ctrl-Z in the terminal. This signal is not passed on, because a suspended program would lose its lease.
+    /// Receives the terminal's Ctrl-Z signal. This signal is not passed on, because a suspended program would lose its
+    /// lease.
     suspended: Arrivals,
     child: Arrivals,
 }
@@ -53,7 +53,6 @@ impl Program {
         Ok(Self { child, group, has_ended: false, terminal: None })
     }
 
-    /// Waits for the program's end and passes signals on.
     pub(super) async fn wait(&mut self, signals: &mut PassedOn) -> io::Result<ExitStatus> {
         let status = loop {
             tokio::select! {
@@ -84,7 +83,6 @@ impl Program {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Continues a program that was stopped by SIGTTIN, SIGTTOU or Ctrl-Z.
     fn go_on_if_stopped(&mut self) {
         // `NOWAIT` leaves the program's exit status to be read by `wait`.
         let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -96,8 +94,8 @@ impl Program {
         }
     }
 
-    /// Gives the program's group the terminal. Returns `None` if there is no terminal, or if this process is
-    /// in the background.
+    /// Makes the program's process group the terminal's foreground group. Returns `None` without a change if there is
+    /// no terminal, or if this process is in the background.
     fn give_terminal(&mut self) -> Option<()> {
         let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
         if tcgetpgrp(&terminal).ok()? != self.group {

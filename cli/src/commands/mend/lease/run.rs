@@ -1,5 +1,3 @@
-//! `serializer lease run`: runs a program, in any language, under a lease.
-
 use std::{
     ffi::OsString,
     process::{ExitCode, ExitStatus},
@@ -121,7 +119,6 @@ impl Run {
     }
 }
 
-/// Returns the exit code that a shell would return for `status`.
 fn code_of(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| Some(128 + status.signal()?));

@@ -9,11 +9,7 @@ use crate::commands::target::Deployment;
 /// The difference in milliseconds up to which two times count as equal. A typed time has whole seconds.
 const ALIKE: u64 = 1_000;
 
-/// Returns the time of the backup: the given time, or the time that AWS has recorded for the restored tables.
-///
-/// # Errors
-///
-/// The time is unknown, the tables' times differ, or a table is still being created.
+/// Returns the time of the backup: the time `given`, or the time that AWS has recorded for the restored tables.
 pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result<Timestamp> {
     if deployment.is_local() {
         let Some(given) = given else { bail!("give the time of the backup with --as-of TIME") };

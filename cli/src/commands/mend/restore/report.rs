@@ -1,5 +1,3 @@
-//! The report of a restore, and what to do next.
-
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -19,17 +17,15 @@ use webhook_serializer::{
 use super::{NAMED, set_aside};
 use crate::commands::target::Deployment;
 
-/// The report asks the operator to compare deliveries with the senders from this long before the backup. Deliveries
-/// that were in transit at the time of the backup may be missing from the tables.
+/// The time before the backup from which the operator should compare deliveries with the senders. Deliveries that were
+/// in transit at the backup may be missing from the tables.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
-/// The number of orders that are read concurrently.
 const AT_ONCE: usize = 32;
 
 #[derive(Debug, Default)]
 pub struct Report {
     orders: u64,
-    /// Orders that an earlier run restored.
     already: Vec<EntityKey>,
     set_aside: u64,
     set_aside_of: u64,
@@ -259,7 +255,6 @@ fn from(restoring: &RestoreRecord) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-/// Returns how long the provider repeats a webhook that gets no answer, if known.
 fn horizon(newest: &Newest) -> Option<Duration> {
     let rule = rule_of(newest.provider.as_deref()?)?;
     if rule.facts.retries == Some(0) { Some(Duration::ZERO) } else { rule.reads.horizon }

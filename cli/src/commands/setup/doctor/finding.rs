@@ -6,7 +6,6 @@ use serializer::{say, stack::api::Refusal};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     Ok,
-    /// The check was not made. The finding's text says why.
     NotMade,
     /// The checked part works, but perhaps not for long or not as intended.
     Warning,

@@ -1,5 +1,3 @@
-//! Checks the functions that sources invoke. Each function must exist, and the worker must be allowed to call it.
-
 use std::collections::BTreeMap;
 
 use serializer::stack::{
@@ -10,7 +8,6 @@ use webhook_serializer::sources::{Sources, invocation::Function};
 
 use super::finding::Finding;
 
-/// The stack parameter that lists the functions that the worker may call.
 const PARAMETER: &str = "InvokeFunctionArns";
 
 pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sources) -> Vec<Finding> {
@@ -35,7 +32,6 @@ pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sou
     findings
 }
 
-/// Returns the value of [`PARAMETER`] with each called function added.
 fn all<'a>(stack: &Stack, called: impl Iterator<Item = &'a Function>) -> String {
     let allowed = stack.parameters.get(PARAMETER).map_or("", String::as_str);
     let mut all: Vec<String> = allowed.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect();

@@ -1,5 +1,3 @@
-//! Checks of the rows: formats, sources without deliveries, late jobs, and orders that need attention.
-
 use std::time::Duration;
 
 use anyhow::Error;
@@ -14,7 +12,7 @@ use webhook_serializer::{
 use super::finding::Finding;
 use crate::commands::{survey::Survey, target::Deployment};
 
-/// The time after which a due job counts as late.
+/// The time after a job's due time from which the job counts as late.
 const LATE: Duration = Duration::from_secs(300);
 
 pub fn sources(sources: &Result<Sources, Error>) -> Finding {

@@ -1,5 +1,3 @@
-//! Checks of the stack and its account.
-
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -23,20 +21,17 @@ const OFF: Duration = Duration::from_secs(30);
 /// Parameter Store's default quota, in reads a second.
 const READS: u64 = 40;
 
-/// The largest number of workers that the advice suggests.
 const MOST_WORKERS: u64 = 100;
 /// The number of functions above which Parameter Store throttles if all of them start at once.
 const MANY: u64 = 500;
 
-/// The timeout of drift detection. `BETWEEN` is the interval between two requests for its result.
 const DETECTION: Duration = Duration::from_secs(300);
 const BETWEEN: Duration = Duration::from_secs(5);
 
-/// The functions, each with the stack output that names it.
 const FUNCTIONS: [(&str, &str); 3] =
     [("ingest", "IngestFunction"), ("worker", "WorkerFunction"), ("scheduler", "SchedulerFunction")];
 
-/// Checks the credentials and the clock. Also returns whether AWS accepts further requests.
+/// Checks the credentials and the clock. The returned bool is false if further requests to AWS would fail.
 pub async fn caller(services: &Services, env: &Env) -> (Vec<Finding>, bool) {
     const CHECK: &str = "credentials";
     match services.query(Service::STS, "2011-06-15", "GetCallerIdentity", &[]).await {
@@ -254,7 +249,6 @@ pub async fn functions(services: &Services, stack: &Stack) -> Vec<Finding> {
     findings
 }
 
-/// Returns a function's state and reserved concurrency.
 async fn state(services: &Services, function: &str) -> Result<(Value, Option<u64>), Refusal> {
     let path = format!("/2015-03-31/functions/{function}/configuration");
     let state = services.get(Service::LAMBDA, "GetFunctionConfiguration", &path).await?;
@@ -334,7 +328,7 @@ pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u
     }
 }
 
-/// Returns the largest number of functions that run at the same time and read the sources.
+/// Returns the largest number of function instances that run at once and read the sources document.
 fn concurrent_functions(stack: &Stack, limit: u64) -> u64 {
     let ingest = stack.number("IngestConcurrency").filter(|reserved| *reserved > 0).unwrap_or(limit);
     limit.min(ingest + stack.number("WorkerConcurrency").unwrap_or(0))
@@ -378,7 +372,6 @@ const WITHOUT_FUNCTION_URLS: [&str; 8] = [
     "me-central-1",
 ];
 
-/// Checks that the region offers the stack's front door, which is a Function URL or an HTTP API.
 pub fn door(region: &str, stack: &Stack) -> Finding {
     const CHECK: &str = "door";
     let door = stack.parameters.get("FrontDoor").map_or("function-url", String::as_str);
@@ -389,8 +382,8 @@ pub fn door(region: &str, stack: &Stack) -> Finding {
     Finding::ok(CHECK, door)
 }
 
-/// Checks that alarms reach somebody through the topic of the observability stack. The check finds that stack by the
-/// name that samconfig.toml gives it.
+/// Checks that the topic of the observability stack sends alarms to somebody. The check finds that stack only by its
+/// name in samconfig.toml.
 pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     const CHECK: &str = "alarm topic";
     let name = format!("{}-observability", stack.name);

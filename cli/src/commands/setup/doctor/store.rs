@@ -1,5 +1,3 @@
-//! Checks of tables and queue, and of the permissions on them.
-
 use aws_sdk_dynamodb::{
     Client,
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
@@ -16,8 +14,8 @@ use crate::commands::target::Deployment;
 const NOBODY: &str = "serializer-doctor/nobody";
 const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
 
-/// The key attributes of the table of orders, and (`INBOX_KEY`) of the table of deliveries. All are of type S, with the
-/// partition key first.
+/// The key attributes of the orders' table. Both constants have the partition key first, and all attributes have type
+/// S.
 const ENTITIES_KEY: &[&str] = &[a::ENTITY];
 const INBOX_KEY: &[&str] = &[a::ENTITY, a::ITEM];
 
@@ -181,7 +179,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Tries each permission that operators need, by requests that change nothing, and reports missing permissions.
+    /// Tests each permission that operators need. Each test is a request that changes nothing.
     pub async fn permissions(&self) -> Vec<Finding> {
         const CHECK: &str = "permissions";
         let (mut tried, mut findings) = (0, Vec::new());
@@ -287,7 +285,6 @@ fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str])
     ))
 }
 
-/// Returns the commands that need a permission.
 fn used_for(action: &str) -> &'static str {
     match action {
         "GetItem" => "show, and all others",

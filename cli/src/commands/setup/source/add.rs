@@ -88,7 +88,6 @@ impl Add {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns the source's fields, in the order of the reference page.
     fn fields(&self) -> Result<Vec<(String, Value)>> {
         let mut fields: Vec<(String, Value)> = vec![("provider".into(), self.provider.clone().into())];
         let mut options = Map::new();

@@ -46,7 +46,7 @@ struct PauseOptions {
     target: Target,
 }
 
-/// The margin after the refresh interval. After this time, all running functions have read the new document.
+/// The time to wait beyond the refresh interval, so that all running functions have read the new document.
 const A_MOMENT: Duration = Duration::from_secs(10);
 
 impl Pause {
@@ -86,7 +86,7 @@ impl Resume {
 }
 
 impl PauseOptions {
-    /// Pauses or resumes the source in the document. Returns whether the operator agreed.
+    /// Pauses or resumes the source in the document. Returns false if the operator declined.
     async fn write(&self, is_paused: bool, done_as: (&str, &str), words: &[String]) -> Result<bool> {
         let place = self.document.place(self.target.deployment_name()).await?;
         let (_, sources) = sources(&place).await?;

@@ -28,7 +28,6 @@ pub(super) struct Remove {
     target: Target,
 }
 
-/// The largest number of orders that a message names.
 const SHOWN: usize = 3;
 
 impl Remove {
@@ -55,7 +54,6 @@ impl Remove {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns the number of the source's deliveries that wait. Returns `None` if the options name no deployment.
     async fn waiting(&self) -> Result<Option<usize>> {
         if !self.target.is_named() {
             output::complain("waiting deliveries were not checked; give --local or --stack to check them");

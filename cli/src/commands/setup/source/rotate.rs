@@ -144,12 +144,10 @@ impl Rotate {
     }
 }
 
-/// Returns the word for one value of `field`: `secret` for `secrets`.
 fn word(field: &str) -> &str {
     if field == "secrets" { "secret" } else { field }
 }
 
-/// Describes how long the sender repeats webhooks that are signed with the old secret.
 fn retries(source: &Source) -> String {
     let rule = providers::rule_of(&source.provider_name);
     let provider = &source.provider_name;

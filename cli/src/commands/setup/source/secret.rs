@@ -8,12 +8,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use console::Term;
 use webhook_serializer::time::{Random, SystemRandom};
 
-/// Reads a secret. A terminal shows the prompt `what` and hides the input. Otherwise the secret is standard input
-/// without its final newline.
-///
-/// # Errors
-///
-/// The input is empty.
+/// Reads a secret from the terminal, where `what` is the prompt, or from standard input without its final newline.
 pub fn read(what: &str) -> Result<String> {
     let mut input = std::io::stdin();
     let secret = if input.is_terminal() {
@@ -30,7 +25,6 @@ pub fn read(what: &str) -> Result<String> {
     Ok(secret)
 }
 
-/// Returns a new secret to sign with: 32 random bytes.
 pub fn random() -> String {
     let bytes: Vec<u8> = (0..4).flat_map(|_| SystemRandom.next().to_be_bytes()).collect();
     format!("whsec_{}", STANDARD.encode(bytes))

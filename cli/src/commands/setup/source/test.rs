@@ -54,8 +54,7 @@ pub(super) struct Test {
     whereabouts: DocumentLocation,
 }
 
-/// The pause before a refused webhook is sent again: the functions may not have read the changed document
-/// yet.
+/// The pause before a refused webhook is sent again, because the functions may not have read the changed document yet.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 2 * (SPACING.as_secs() as u32 + 1);
 
@@ -78,7 +77,6 @@ impl Test {
         }
     }
 
-    /// Returns a sample, signed with the source's first secret.
     fn webhook(&self, source: &Source, sources: &Sources) -> Result<(String, Webhook)> {
         let own = match &self.sample {
             Some(path) => {

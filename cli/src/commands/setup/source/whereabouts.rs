@@ -1,5 +1,3 @@
-//! Finds the sources document.
-
 use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -56,7 +54,6 @@ impl DocumentLocation {
         self.document.place(self.deployment_name()).await
     }
 
-    /// Returns the deployment whose document is used if the options name no other document.
     pub(super) fn deployment_name(&self) -> DeploymentName<'_> {
         DeploymentName { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }
@@ -70,7 +67,6 @@ impl DocumentLocation {
         }
     }
 
-    /// Returns the options that name this document on a command line.
     pub(super) fn option(&self) -> String {
         let Document { sources, sources_parameter, sources_secret } = &self.document;
         match (sources, sources_parameter, sources_secret) {
@@ -89,7 +85,6 @@ impl DocumentLocation {
 }
 
 impl Document {
-    /// Finds the document. Options take precedence over the environment.
     pub(super) async fn place(&self, deployment_name: DeploymentName<'_>) -> Result<Place> {
         let origin = match (&self.sources, &self.sources_parameter, &self.sources_secret) {
             (Some(path), _, _) => SourcesOrigin::File(path.clone()),
@@ -138,11 +133,6 @@ async fn of_local(url: &str) -> Result<SourcesOrigin> {
     Ok(origin.clone().into())
 }
 
-/// Reads the sources of `deployment`.
-///
-/// # Errors
-///
-/// The document is not named, or it cannot be read.
 pub async fn configured(deployment: &Deployment) -> Result<Sources> {
     let variables = &deployment.environment;
     let origin = match variables.contains_key(SourcesOrigin::VARIABLE) {

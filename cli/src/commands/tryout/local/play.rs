@@ -31,7 +31,6 @@ use crate::commands::tryout::send::Accepted;
 /// The time limit for sending the samples, and again for settling them. A failing handler is retried within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The delay before a sample is sent again because the answer named no sequence.
 const PAUSE: Duration = Duration::from_millis(200);
 
 type Place = (EntityKey, Sequence);
@@ -51,10 +50,6 @@ pub(super) struct Verdict {
 }
 
 /// Posts all samples in `folder` to `url`, twice, and waits until the accepted samples are settled.
-///
-/// # Errors
-///
-/// The folder holds no samples, or the server refuses a sample.
 pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &EventRecorder) -> Result<Verdict> {
     let sender = Sender::new(url);
     let webhooks = webhooks(folder, sources)?;
@@ -137,8 +132,8 @@ fn settlement(told: &[OrderEvent], (entity, sequence): &Place) -> Option<Settlem
     })
 }
 
-/// Returns the outcomes of a delivery at all its sequences, except repeats. A repeat says only that another copy of the
-/// delivery was settled, and that copy may have been parked.
+/// Returns how each stored copy of a delivery was settled. Copies that were settled as repeats are left out, because a
+/// repeat does not tell whether another copy was applied or parked.
 fn outcomes(told: &[OrderEvent], sent: &Sent) -> impl Iterator<Item = Settlement> {
     let of_it = told.iter().filter(|happening| happening.entity == sent.place.0 && happening.name == sent.name);
     of_it.filter_map(|happening| match happening.what {
@@ -257,8 +252,6 @@ mod tests {
         assert!(nowhere.says.contains("a/1 #2: repeat"), "{}", nowhere.says);
     }
 
-    /// Starts a server that gives these answers in turn and then repeats the last one. Also returns a counter of the
-    /// requests.
     async fn endpoint(answers: &'static [(u16, &'static str)]) -> (Sender, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();

@@ -47,7 +47,7 @@ impl Observer for SourcesPrinter {
     }
 }
 
-/// Prints refused webhooks. No row records a refused webhook.
+/// Prints refused webhooks, which no row records.
 #[derive(Debug)]
 pub(super) struct RefusalsPrinter {
     pub(super) json: bool,
@@ -66,7 +66,6 @@ impl Observer for RefusalsPrinter {
     }
 }
 
-/// The time limit for reading an error from the rows.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct EventPrinter {
@@ -78,7 +77,6 @@ pub(super) struct EventPrinter {
 }
 
 impl EventPrinter {
-    /// Prints events until `over` completes and every event is printed.
     pub(super) async fn print(self, over: impl Future) {
         let mut length = self.story.length();
         let (mut next, mut is_over) = (0, false);
@@ -103,7 +101,7 @@ impl EventPrinter {
         }
     }
 
-    /// Returns the error of a failed attempt. The error is read from the rows, because logs omit errors, which may
+    /// Returns the error of a failed attempt. The error is read from the rows, because logs omit errors. An error may
     /// quote a body.
     async fn error(&self, happening: &OrderEvent) -> Option<String> {
         match &happening.what {
@@ -120,7 +118,6 @@ impl EventPrinter {
         }
     }
 
-    /// Returns the text behind the line of an event: the error, and the command that helps.
     fn besides(&self, happening: &OrderEvent, error: Option<&str>) -> String {
         let is_told = matches!(&happening.what, EventKind::Failed { error, .. } if !error.is_empty());
         let error = error.filter(|_| !is_told).map(|error| format!(": {error}")).unwrap_or_default();
@@ -165,7 +162,6 @@ fn as_json(happening: &OrderEvent, error: Option<&str>) -> Value {
     value
 }
 
-/// Records the events that functions in other processes print, and shows their other output.
 pub(super) async fn listen(mut lines: UnboundedReceiver<String>, story: EventRecorder, json: bool) {
     while let Some(line) = lines.recv().await {
         match story.record_line(&line) {

@@ -11,7 +11,6 @@ impl Validator {
         Self(serde_json::from_str(schema).expect("JSON"))
     }
 
-    /// Returns the errors in `value`, each with its path.
     pub fn objections(&self, value: &Value) -> Vec<String> {
         let mut objections = Vec::new();
         check(&self.0, value, "", &mut objections);
