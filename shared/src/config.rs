@@ -32,7 +32,6 @@ impl InvalidConfig {
     }
 }
 
-/// A set of environment variables: those of the process, or a map in tests.
 pub trait Variables {
     /// Returns the value of the variable `name`, or `None` if the variable is not set or empty.
     fn value(&self, name: &str) -> Option<String>;
@@ -122,7 +121,6 @@ impl StoreConfig {
     }
 }
 
-/// The location of the sources document, as the variable `SOURCES` gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcesOrigin {
     /// A file, for local runs. The variable holds `file:PATH`.
@@ -184,14 +182,10 @@ pub struct WorkerConfig {
     /// The variable `WAIT_SECONDS`, by default 5: how long a worker polls an entity whose lease is
     /// exclusive. A longer wait would cost more function time than a requeued wake-up.
     pub wait: Duration,
-    /// The variable `FUNCTION_TIMEOUT_SECONDS`: the timeout that the function was deployed with.
     pub function_timeout: Duration,
-    /// The variable `VISIBILITY_TIMEOUT_SECONDS`: the visibility timeout that the queue was deployed with.
     pub visibility_timeout: Duration,
 }
 
-/// Reads the scheduler's variable `FUNCTION_TIMEOUT_SECONDS`: the timeout that the function was
-/// deployed with.
 pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
     seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 10..=900)
 }

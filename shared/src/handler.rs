@@ -376,7 +376,6 @@ impl<H: Handler> AnyHandler for H {
     }
 }
 
-/// Where a handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// On a thread of its own. A handler that blocks this thread prevents neither the renewal of its

@@ -76,7 +76,6 @@ pub enum OnOutage {
     Refuse,
 }
 
-/// The configuration of one sender of webhooks, and how its deliveries are handled.
 #[derive(Debug)]
 pub struct Source {
     /// The name in the URL `/webhooks/{source}`.
@@ -220,7 +219,6 @@ impl Templates {
     }
 }
 
-/// The time limit of a handler start, for sources without a limit of their own.
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The name of the built-in handler that posts to an endpoint. The table with its settings has the same
@@ -269,7 +267,6 @@ impl Sources {
         self.by_name.values()
     }
 
-    /// Returns the settings of the proxy in front of the ingest function.
     #[cfg(any(test, feature = "verify"))]
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
@@ -399,7 +396,6 @@ fn secrets(secrets: Secrets, provider: Option<&dyn Provider>) -> Result<Vec<Secr
     (1..).zip(Vec::from(secrets)).map(checked).collect()
 }
 
-/// Checks and returns the ids by which a sender with a published key knows the recipient.
 fn recipients(webhook_id: Ids, client_id: Ids, provider: Option<&dyn Provider>) -> Result<Vec<String>, String> {
     let expected = provider.map(|provider| provider.published().and_then(|published| published.recipient()));
     let mut recipients = Vec::new();

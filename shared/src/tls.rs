@@ -67,14 +67,12 @@ impl Roots {
         Self::of(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
     }
 
-    /// Returns the authorities in `pem`. The error says that `pem` contains no certificate or an unusable one.
     pub fn in_pem(pem: &[u8]) -> Result<Self, String> {
         let mut roots = Self::of(RootCertStore::empty());
         roots.add(pem)?;
         Ok(roots)
     }
 
-    /// Adds the authorities in `pem`. The error says that `pem` contains no certificate or an unusable one.
     pub fn add(&mut self, pem: &[u8]) -> Result<(), String> {
         let mut found = 0;
         for certificate in CertificateDer::pem_slice_iter(pem) {

@@ -39,7 +39,6 @@ pub use off::*;
 #[cfg(feature = "otel")]
 pub use span::{Door, append_deferred, current, in_current_context};
 
-/// The result of writing a drain's decision to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     Stands,

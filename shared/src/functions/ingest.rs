@@ -44,7 +44,6 @@ pub struct Ingest {
 /// ([`keys::PATIENCE`]). The senders with the shortest timeout give up after five seconds.
 const ANSWER: Duration = Duration::from_millis(2500);
 
-/// The decision about a request, according to one version of the sources document.
 enum Judged {
     /// Append the delivery. The text is the body of the answer, for senders that require one.
     Delivery(Box<Incoming>, Option<&'static str>),
@@ -62,13 +61,11 @@ enum Judged {
 
 struct Refused {
     refusal: Refusal,
-    /// A sentence for the log.
     reason: String,
     response: Response,
 }
 
 impl Refused {
-    /// Creates a refusal whose reason is logged and also answered.
     fn with_status(refusal: Refusal, status_code: u16, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::refused(status_code, reason) }
     }
@@ -86,7 +83,6 @@ impl Refused {
         Self { refusal: Refusal::UnknownSource, reason, response }
     }
 
-    /// Creates a refusal that asks the sender to send the webhook again.
     fn retry_later(refusal: Refusal, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::unavailable(reason) }
     }

@@ -26,7 +26,6 @@ pub struct ScheduledEvent {
 }
 
 impl ScheduledEvent {
-    /// Returns the scheduled time, or `None` if the event has no valid one.
     pub fn scheduled(&self) -> Option<Timestamp> {
         let time = humantime::parse_rfc3339(&self.time).ok()?;
         let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
@@ -71,7 +70,6 @@ pub struct Settings {
     pub function_time: Duration,
     pub sweep_rows: u64,
     pub switch: Switch,
-    /// The name of this process as the holder of a lease, which operators see.
     pub info: HolderInfo,
 }
 

@@ -272,7 +272,6 @@ mod tests {
         protocol::delivery::Delivery,
     };
 
-    /// A handler with the names `one` and `many`. Only `many` takes several deliveries at once.
     struct Either;
 
     impl Handler for Either {

@@ -14,7 +14,6 @@ use crate::protocol::{
 /// The version of the JSON document. It grows when a field is removed or changes its meaning.
 const VERSION: u32 = 1;
 
-/// The JSON document of one handler start. All its deliveries have the same source and entity.
 #[derive(Serialize)]
 struct Event<'a> {
     version: u32,
@@ -48,7 +47,6 @@ struct EventDelivery<'a> {
     traceparent: Option<String>,
 }
 
-/// Returns the JSON document for `deliveries`, which are not empty and begin with the oldest.
 #[doc(hidden)]
 pub fn json(deliveries: &[&Delivery], token: FencingToken) -> String {
     let first = deliveries.first().expect("a start has a delivery");

@@ -106,7 +106,6 @@ fn family(topic: &str) -> &str {
     if family.is_empty() { topic } else { family }
 }
 
-/// Returns `None` if `path` is not the path of a PEM file.
 fn address(path: &str) -> Option<Address> {
     Address::new(HOST, path, "public_key_file").filter(|at| at.path().ends_with(".pem"))
 }

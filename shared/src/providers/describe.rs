@@ -13,7 +13,6 @@ pub(super) fn topic(said: Option<&str>) -> String {
     if topic.is_empty() { UNKNOWN.to_owned() } else { topic }
 }
 
-/// The characters that separate the words of a topic, for most providers.
 pub(super) const BETWEEN_WORDS: &[char] = &['/', '.', ':'];
 
 /// Returns the topic family: the topic without its last word. For example, `orders/create` has the
@@ -38,8 +37,6 @@ pub(super) fn first(body: &[u8], pointers: &[&str]) -> Option<String> {
     pointers.iter().find_map(|at| pointer(body, at).filter(|value| !value.is_empty())).map(String::from)
 }
 
-/// Returns the first value that is not empty. Each of `places` is the name of a header, or a JSON
-/// pointer into the body.
 pub(super) fn found<'a>(request: Request<'a>, places: &[&str]) -> Option<Cow<'a, str>> {
     let value = |place: &&str| match place.starts_with('/') {
         true => pointer(request.body, place),

@@ -29,7 +29,6 @@ fn number(text: &str) -> Option<u64> {
     })
 }
 
-/// Converts the digits after a decimal point of seconds to milliseconds.
 fn millis_of(digits: &str) -> u64 {
     let digits = digits.bytes().chain([b'0'; 3]).take(3);
     digits.fold(0, |millis, digit| millis * 10 + u64::from(digit - b'0'))

@@ -46,23 +46,17 @@ pub enum IdPart {
     Body,
 }
 
-/// What a provider documents about signing, sending and retrying.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {
-    /// The kind of secret, and the page of the provider on which an operator finds it.
     pub secret: &'static str,
     pub signature: &'static str,
     pub signed: Signed,
     pub payload: Payload,
-    /// `None` if events have no time.
     pub resolution: Option<Resolution>,
     /// How long the provider waits for an answer, or `None` if it does not document this.
     pub deadline: Option<Duration>,
-    /// `None` if the provider does not document the number.
     pub retries: Option<u32>,
-    /// The number of consecutive failures after which the provider disables an endpoint.
     pub switches_off: &'static str,
-    /// The test requests that the provider sends, and the answer that each needs.
     pub checks: &'static str,
     pub care: &'static str,
     /// The web pages that state these facts.
@@ -76,7 +70,6 @@ pub struct Signed {
     pub body: bool,
     /// The signature covers only a checksum of the body. Another body with the same checksum is accepted.
     pub by_checksum: bool,
-    /// The names of the signed headers, in lower case.
     pub headers: &'static [&'static str],
     /// The time of the attempt is signed, so an old request cannot be sent again.
     pub time: bool,
@@ -94,9 +87,7 @@ pub enum Payload {
     /// The state of the object at the time of sending. A retry may hold a newer state than the first
     /// attempt.
     Current,
-    /// Only the id of the object.
     Reference,
-    /// Any of the other kinds, depending on the event.
     Depends,
 }
 

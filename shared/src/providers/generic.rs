@@ -44,7 +44,6 @@ pub enum InvalidGeneric {
     Empty(&'static str),
 }
 
-/// The signing and describing rules of a sender, built from a source's options.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "GenericOptions")]
 pub struct Generic {
@@ -56,7 +55,6 @@ pub struct Generic {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TimeLocation {
     Header(String),
-    /// The timestamp is the entry with this prefix in the signature header.
     Entry(String),
 }
 
@@ -73,7 +71,6 @@ impl Generic {
         list.into_iter().map(str::trim)
     }
 
-    /// Returns the signed timestamp as the sender wrote it, and the name of its header.
     fn time<'a>(&'a self, headers: &'a Headers) -> Result<Option<(&'a str, &'a str)>, Unverified> {
         Ok(match &self.time {
             None => None,

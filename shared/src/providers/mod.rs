@@ -142,7 +142,6 @@ impl Secret {
         }
     }
 
-    /// Returns `None` for a secret that was given as the bytes of the key.
     pub fn text(&self) -> Option<&str> {
         match &self.0 {
             Form::Text(text) => Some(text),
@@ -201,7 +200,6 @@ pub enum Unverified {
     /// another recipient.
     #[error("no configured secret matches the signature")]
     Mismatch,
-    /// The key that the sender publishes at this address has not been fetched yet.
     #[error("the sender's key at {0} was not fetched")]
     Unfetched(Address),
     /// The document that was fetched from this address lacks the key. A cached document may be older
@@ -226,7 +224,6 @@ impl Unverified {
 /// and Standard Webhooks recommend this limit.
 pub const TOLERANCE: Duration = Duration::from_secs(300);
 
-/// The fields that a provider's rules find in a verified webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     /// The provider's id of this delivery, which all retries share. If the provider sends no id, this
@@ -257,7 +254,6 @@ pub enum Verified {
     Ping,
 }
 
-/// The rules of one provider for signing and describing its webhooks.
 pub trait Provider: Send + Sync + std::fmt::Debug {
     /// Returns why this provider cannot verify webhooks with `secret`, or `None` if it can. A function
     /// refuses to start with such a secret. The default implementation refuses empty secrets.
@@ -347,7 +343,6 @@ pub(crate) fn standard_webhooks() -> &'static dyn Provider {
 /// create it.
 macro_rules! providers {
     ($($name:literal $(=> $module:ident::$provider:ident)?,)*) => {
-        /// The names that a source's option `provider` may have.
         pub const NAMES: [&str; [$($name),*].len()] = [$($name),*];
 
         /// Returns `None` for `generic`, for an unknown name, and in a build that cannot verify.

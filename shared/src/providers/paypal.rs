@@ -31,11 +31,9 @@ const SIGNATURE: &str = "paypal-transmission-sig";
 const CERTIFICATE: &str = "paypal-cert-url";
 const ALGORITHM: &str = "paypal-auth-algo";
 
-/// The hosts of PayPal's certificates, for live and sandbox accounts.
 const HOSTS: [&str; 4] = ["api.paypal.com", "api-m.paypal.com", "api.sandbox.paypal.com", "api-m.sandbox.paypal.com"];
 const FOLDER: &str = "/v1/notifications/certs/";
 
-/// The subject names of PayPal's certificates, for live and sandbox accounts.
 const NAMES: [&str; 2] = ["messageverificationcerts.paypal.com", "messageverificationcerts.sandbox.paypal.com"];
 
 /// PayPal's rules for the entity. Captures and refunds name their order among the related ids.
@@ -102,7 +100,6 @@ const FACTS: Facts = Facts {
     sources: &["https://developer.paypal.com/api/rest/webhooks", "https://developer.paypal.com/api/rest/webhooks/rest"],
 };
 
-/// Returns `None` if `url` is not one of PayPal's addresses of certificates.
 fn address(url: &str) -> Option<Address> {
     let rest = url.strip_prefix("https://")?;
     let host = HOSTS.into_iter().find(|host| rest.strip_prefix(host).is_some_and(|path| path.starts_with('/')))?;

@@ -51,17 +51,14 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// The reason for rejecting a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Uncertified {
     #[error("it is not a certificate with an RSA key")]
     Unreadable,
     #[error("it has expired, or is not valid yet")]
     Expired,
-    /// The certificate was issued for a name that does not belong to the sender.
     #[error("it was issued for another name")]
     Name,
-    /// The chain of certificates does not end at a trusted authority.
     #[error("no trusted authority issued it")]
     Issuer,
 }
@@ -94,7 +91,6 @@ pub trait Published: Send + Sync {
     /// `None` if the provider's signatures name no recipient.
     fn recipient(&self) -> Option<&'static str>;
 
-    /// Verifies that the sender signed the request, for one of the ids in `recipients`.
     fn verify(
         &self,
         request: Request<'_>,

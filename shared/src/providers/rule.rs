@@ -13,7 +13,6 @@ use super::{
 pub struct Line {
     /// The topic families that the line applies to. An empty list means all topic families.
     pub families: &'static [&'static str],
-    /// JSON pointers to the entity's id. The first one with a value counts.
     pub places: &'static [&'static str],
     pub kind: Kind,
 }
@@ -22,7 +21,6 @@ pub struct Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Named(&'static str),
-    /// The kind is the topic family of the event.
     Family,
     /// The kind is the value at this JSON pointer. If the value is empty, the line does not
     /// apply.
@@ -37,10 +35,8 @@ pub enum Kind {
     },
 }
 
-/// A shortened example event, and the entity that the provider's rule finds in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Example {
-    /// The name and value of a header that the rule reads, if it reads one.
     pub header: Option<(&'static str, &'static str)>,
     pub body: &'static str,
     /// The entity key without the source's prefix.
@@ -59,7 +55,6 @@ pub struct Rule {
     /// Example events. Several concern the same entity, and some an entity of another kind with the same
     /// number. Empty for providers whose senders differ too much.
     pub examples: &'static [Example],
-    /// Where an event holds its other fields.
     pub reads: Reads,
     pub facts: Facts,
 }

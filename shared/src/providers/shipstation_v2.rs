@@ -87,7 +87,6 @@ fn address() -> Address {
     Address::new("api.shipengine.com", "/jwks", "jwks_file").expect("it is a plain path")
 }
 
-/// Returns the RSA key with this `id` in a JWK set (RFC 7517).
 fn key(set: &[u8], id: &str) -> Option<RsaKey> {
     let text = |index: usize, field: &str| json::pointer(set, &format!("/keys/{index}/{field}"));
     let index = (0..MOST_KEYS).find(|index| text(*index, "kid").is_some_and(|kid| kid == id))?;

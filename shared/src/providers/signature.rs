@@ -29,7 +29,6 @@ pub enum HashName {
 }
 
 impl HashName {
-    /// Computes the HMAC of the concatenation of `parts`.
     pub(super) fn hmac(self, key: &Key, parts: &[&[u8]]) -> Vec<u8> {
         match self {
             Self::Sha1 => hmac_with::<Hmac<Sha1>>(key, parts),
@@ -50,7 +49,6 @@ fn hmac_with<M: Mac + KeyInit>(key: &Key, parts: &[&[u8]]) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
-    /// Hexadecimal digits, in upper or lower case.
     Hex,
     /// Base64, in the standard or the URL-safe alphabet, with or without padding.
     Base64,
@@ -74,13 +72,10 @@ impl Encoding {
         Some(bytes).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Decodes the value of the header `name`, without surrounding white space. The name is only for the
-    /// error.
     pub(super) fn read(self, name: &str, value: &str) -> Result<Vec<u8>, Unverified> {
         self.decode(value.trim()).ok_or_else(|| Unverified::malformed(name))
     }
 
-    /// Encodes in lower-case hexadecimal, or in standard base64 with padding.
     pub(super) fn encode(self, bytes: &[u8]) -> String {
         match self {
             Self::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -89,7 +84,6 @@ impl Encoding {
     }
 }
 
-/// An HMAC key that is neither empty nor all zeros.
 #[derive(Clone)]
 pub(super) struct Key(Vec<u8>);
 

@@ -24,7 +24,6 @@ use crate::{protocol::entity::DeliveryId, time::Timestamp};
 #[derive(Debug)]
 pub(super) struct Scheme {
     pub(super) key: fn(&Secret) -> Option<SchemeKey>,
-    /// Returns why `key` returns `None` for a secret.
     pub(super) objection: fn(&Secret) -> &'static str,
     pub(super) reads: Reads,
     /// The lines of the provider's [`Rule`]. The rest of a rule is documentation, which is not linked

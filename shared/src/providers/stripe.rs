@@ -23,8 +23,6 @@ pub(super) struct Stripe;
 
 const SIGNATURE: &str = "stripe-signature";
 
-/// The prefixes of Stripe's API keys: secret, restricted and publishable. An API key is not a signing
-/// secret.
 const API_KEYS: [&str; 3] = ["sk_", "rk_", "pk_"];
 
 /// The type of the test event that Stripe sends to a destination of thin events.

@@ -36,7 +36,6 @@ pub(super) fn query(secret: &Secret) -> Option<String> {
     Key::of(secret).map(|_| query)
 }
 
-/// Returns the value of the first `token` in the query, percent-decoded.
 fn sent(headers: &Headers) -> Option<Vec<u8>> {
     let value = headers.query().split('&').find_map(|field| field.strip_prefix(NAME)?.strip_prefix('='))?;
     Some(unescaped(value)).filter(|value| !value.is_empty())

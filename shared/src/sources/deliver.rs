@@ -6,7 +6,6 @@ use serde::Deserialize;
 
 use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 
-/// How many deliveries of an entity one handler start gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Deliver {
     #[default]
@@ -44,7 +43,6 @@ pub enum Stale {
     Skip,
 }
 
-/// A delay of an entity's wake-up, so that more deliveries come together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Linger {
     pub wait: Duration,

@@ -22,7 +22,6 @@ pub(crate) struct Entry {
     allow_private: bool,
 }
 
-/// The addresses that a connection may be made to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressScope {
     /// Only addresses that the whole internet can reach. Connections must use TLS.

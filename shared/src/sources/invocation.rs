@@ -41,8 +41,6 @@ impl Function {
         Self { name: self.name.clone(), qualifier: None }
     }
 
-    /// Returns the URL path of a request to Lambda's API. The parameter `call` is the last segment, such as
-    /// `invocations`.
     pub fn path(&self, call: &str) -> String {
         let path = format!("/2015-03-31/functions/{}/{call}", self.name.replace(':', "%3A"));
         match self.qualifier() {
@@ -51,7 +49,6 @@ impl Function {
         }
     }
 
-    /// Returns the alias or version. `None` stands for the version that was deployed last.
     pub fn qualifier(&self) -> Option<&str> {
         self.qualifier.as_deref()
     }
@@ -76,7 +73,6 @@ fn is_qualifier(text: &str) -> bool {
     is_word(text, 128) || text == "$LATEST"
 }
 
-/// Returns whether `text` has the form `arn:PARTITION:lambda:REGION:ACCOUNT:function:NAME`.
 fn is_arn(text: &str) -> bool {
     let parts: Vec<&str> = text.split(':').collect();
     let ["arn", partition, "lambda", region, account, "function", name] = parts[..] else { return false };

@@ -51,10 +51,8 @@ const FROZEN: Duration = Duration::from_secs(3);
 /// for initialisation, and the last try needs some of them.
 const INITIALISING: Duration = Duration::from_secs(8);
 
-/// The longest pause between two reads of a function that starts.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// A place that holds the sources document, such as a parameter of SSM Parameter Store.
 pub trait Document: Send + Sync + 'static {
     /// Reads the document once. An error contains no value of the document.
     fn read(&self) -> BoxFuture<'_, Result<String, String>>;
@@ -70,7 +68,6 @@ pub struct LiveSources(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Where the document is read from. `None` for sources that never change.
     origin: Option<Origin>,
 }
 
@@ -78,7 +75,6 @@ struct Shared {
 /// monotonic clock.
 struct State {
     sources: Arc<Sources>,
-    /// The text of the document in use. A different text means that the document has changed.
     text: String,
     /// The start of the last successful read, on the monotonic clock.
     read: Duration,
@@ -95,13 +91,11 @@ struct Origin {
     env: Env,
     observer: Arc<dyn Observer>,
     demand: OnceLock<Demand>,
-    /// Locked during a read of the document, so that only one read runs at a time.
     reading: tokio::sync::Mutex<()>,
 }
 
 type Demand = Box<dyn Fn(&Sources) -> Result<(), String> + Send + Sync>;
 
-/// Whether the document in use is the newest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newest {
     /// A recent read confirmed the document in use. Recent means within [`SPACING`], or up to [`REFRESH`]
@@ -111,7 +105,6 @@ pub enum Newest {
     Unknown,
 }
 
-/// The result of looking up the source of a delivery.
 #[derive(Debug, Clone)]
 pub enum Found {
     Source(Arc<Source>),
@@ -122,7 +115,6 @@ pub enum Found {
 }
 
 impl LiveSources {
-    /// Creates sources that never change.
     pub fn fixed(sources: Arc<Sources>) -> Self {
         Self(Arc::new(Shared { state: Mutex::new(State::of(sources)), origin: None }))
     }
@@ -251,7 +243,6 @@ impl LiveSources {
         }
     }
 
-    /// Starts a read in the background. The returned future ends when the read has ended.
     fn begin(&self, cause: Cause) -> impl Future<Output = ()> + use<> {
         let this = self.clone();
         let asked = this.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
@@ -262,7 +253,6 @@ impl LiveSources {
         }
     }
 
-    /// Reads the document, unless another read has begun after the time `asked`.
     async fn read_again(&self, asked: Duration, cause: Cause) {
         let Some(origin) = &self.0.origin else { return };
         let _turn = origin.reading.lock().await;
@@ -314,7 +304,6 @@ impl LiveSources {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The document in use is old, or an accepted delivery has an unknown source.
     Age,
     /// A request could not be verified. Anybody can send such a request.
     Stranger,
@@ -325,7 +314,6 @@ enum Judged {
     New(Sources, String),
 }
 
-/// The start of a read, on the monotonic clock and on the wall clock.
 struct ReadStart {
     monotonic: Duration,
     at: Timestamp,

@@ -6,7 +6,6 @@ use std::fmt;
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
-/// The name of the header in which the proxy sends its secret.
 pub const HEADER: &str = "x-origin-secret";
 
 /// The minimum length of a proxy's secret, in characters. A shorter secret could be guessed.

@@ -33,14 +33,10 @@ impl Source {
         self.provider().published().map_or(Some("secrets"), |published| published.recipient())
     }
 
-    /// Returns the name of the query parameter in the sender's test request. The answer to the request must
-    /// repeat the parameter's value.
     pub fn challenge(&self) -> Option<&'static str> {
         self.provider().challenge()
     }
 
-    /// Returns the number of consecutive failures after which the provider disables the endpoint, or `None` if
-    /// the provider does not document it.
     pub fn failure_limit(&self) -> Option<u32> {
         self.provider().failure_limit()
     }
@@ -56,12 +52,10 @@ impl Source {
         self.provider.as_dyn().expect("builds with this method have every provider")
     }
 
-    /// Verifies a request with the source's secrets. A request that needs a published key fails.
     pub fn verify(&self, request: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
         self.verify_with(request, &NoKeys, now)
     }
 
-    /// Verifies a request with the source's secrets, or with a key in `keys` that the sender publishes.
     pub fn verify_with(&self, request: Request<'_>, keys: &dyn Keys, now: Timestamp) -> Result<Verified, Unverified> {
         let verify_at = |now| match self.provider().published() {
             None => self.provider().verify(request, &self.secrets, now),
@@ -86,20 +80,14 @@ impl Source {
         self.provider().describe(request)
     }
 
-    /// Returns the headers with which the sender would sign `body` under the first secret, for samples, local
-    /// runs and tests. Returns none if the source has no secret.
     pub fn sign(&self, headers: &providers::Headers, body: &[u8], now: Timestamp) -> Vec<(String, String)> {
         self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
     }
 
-    /// Returns the query of the URL that the sender calls, if the sender puts the secret there instead of
-    /// signing.
     pub fn query(&self) -> Option<String> {
         self.secrets.first().and_then(|secret| self.provider().query(secret))
     }
 
-    /// Returns the JSON body that the sender requires in the answer to an accepted delivery. `None` if the
-    /// sender reads only the status of the answer.
     pub fn answer(&self) -> Option<&'static str> {
         self.provider().answer()
     }
@@ -126,8 +114,6 @@ impl Source {
         }
     }
 
-    /// Returns the entity that the first applicable template names. If the source has no templates, the
-    /// provider's own rule names the entity.
     fn entity(&self, request: Request<'_>, described: &Described) -> Option<EntityKey> {
         if self.entity.is_empty() {
             let own = described.entity.as_deref()?;

@@ -39,7 +39,6 @@ pub enum InvalidTemplate {
         hint = nearest::hint(.0, FIELDS)
     )]
     Field(String),
-    /// All events would have the same key, and that text is not a valid entity key.
     #[error("no field in it differs between events, so it must itself be an entity key: {0}")]
     Constant(#[from] InvalidEntityKey),
     #[error("it begins with `cron/`, which is reserved: entities under it are jobs")]
@@ -47,7 +46,6 @@ pub enum InvalidTemplate {
 }
 
 impl Segment {
-    /// Parses the text between two braces. Returns `None` if it is not a field.
     fn field(text: &str) -> Option<Self> {
         let all = |name: String| Some(Self::Field { name, topics: None });
         if FIELDS.contains(&text) || (text.starts_with('/') && text.len() > 1) {
@@ -102,7 +100,6 @@ impl Template {
         })
     }
 
-    /// Returns whether every delivery has a value for all fields of the template.
     pub fn always_has_a_value(&self) -> bool {
         self.0.iter().all(|segment| match segment {
             Segment::Text(_) => true,

@@ -13,7 +13,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// A decision that the functions report to observers.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -149,7 +148,6 @@ pub enum Refusal {
     /// The last valid sources document refuses the webhook. A newer document may accept it, but cannot be
     /// read at the moment.
     SourcesUnread,
-    /// The URL names no configured source.
     UnknownSource,
     NotPosted,
     Damaged,

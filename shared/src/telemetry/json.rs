@@ -13,7 +13,6 @@ use tracing::Level;
 use super::metric::{Dimensions, Metric, Scope};
 use crate::{protocol::format::visible, time::Timestamp};
 
-/// Which metrics CloudWatch counts, and in which namespace.
 #[derive(Debug)]
 pub(super) struct Counting {
     pub(super) namespace: String,

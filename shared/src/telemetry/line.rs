@@ -38,7 +38,6 @@ pub(super) enum Field<'a> {
     Number(u64),
 }
 
-/// Which measurements a line reports.
 #[derive(Debug)]
 pub(super) enum Measures<'a> {
     /// The line reports only the measurements of its own event.
@@ -111,7 +110,6 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// Creates a line for measurements that no other line has reported.
     pub(super) fn measured_besides(metrics: Vec<(Metric, u64)>) -> Self {
         Self { metrics, ..Self::new(Level::INFO, MEASURED) }
     }

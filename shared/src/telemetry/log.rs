@@ -41,7 +41,6 @@ struct State {
     refusals: Refusals,
 }
 
-/// Measurements of one entity that no line has reported yet.
 #[derive(Default)]
 struct EntityMetrics {
     /// The monotonic time at which a delivery of this entity was last settled.

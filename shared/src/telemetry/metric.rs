@@ -54,7 +54,6 @@ metrics! {
     /// Deliveries that were not stored, because their source ignores their topic.
     Ignored: Detailed,
     Blocked: Overall,
-    /// Failed attempts after which the delivery is tried again.
     Retries: Detailed,
     BreakersOpened: Detailed,
     /// The time during which a source's destination was unavailable. The value is zero at the beginning, and
@@ -64,7 +63,6 @@ metrics! {
     Inversions: Overall,
     /// The time from the arrival of a delivery to the first start of its handler.
     LagMs: Detailed,
-    /// The run time of a handler.
     HandlerMs: Detailed,
     /// The time from settling one delivery to starting the handler of the order's next delivery.
     HandoverMs: Detailed,
@@ -79,11 +77,9 @@ metrics! {
     Lost: Detailed,
     TakenOver: Detailed,
     FailedWakeUps: Overall,
-    /// Threads that abandoned handlers still blocked at the end of a batch.
     LostThreads: Detailed,
     /// Ticks that failed, or that crashed and are not tried again.
     JobsFailed: Overall,
-    /// The number of times that the sources document was invalid or could not be read.
     SourcesNotRead: Overall,
     /// The age of the oldest waiting delivery that a sweep saw.
     OldestWaitingSeconds: Overall,

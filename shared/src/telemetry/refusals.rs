@@ -17,7 +17,6 @@ type Kind = (Option<SourceName>, Refusal);
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     kinds: BTreeMap<Kind, Unreported>,
-    /// The number of consecutive failures of each source since its last accepted delivery.
     in_a_row: BTreeMap<SourceName, u32>,
 }
 

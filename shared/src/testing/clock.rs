@@ -15,7 +15,6 @@ pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);
 pub struct TokioClock(Instant);
 
 impl TokioClock {
-    /// Creates a clock that shows [`START`] at the time of this call.
     pub fn start() -> Self {
         Self(Instant::now())
     }

@@ -32,7 +32,6 @@ pub struct ExternalSystem {
 struct State {
     values: BTreeMap<String, Value>,
     newest: BTreeMap<String, FencingToken>,
-    /// The keys and ids that [`ExternalSystem::add_once`] has added.
     known: BTreeSet<(String, String)>,
 }
 
@@ -52,7 +51,6 @@ impl ExternalSystem {
         self.memory.get(key).await.ok().flatten()
     }
 
-    /// Returns the table that holds the rows that the handler committed.
     #[doc(hidden)]
     pub fn table(&self) -> Arc<dyn Table> {
         self.memory.clone()

@@ -72,7 +72,6 @@ impl Fault {
 
 #[derive(Debug)]
 pub(super) struct RunResult {
-    /// The text of each document and row that the handler wrote, by key.
     effects: BTreeMap<String, String>,
     seen: Observations,
     /// The indices of the scenario's events, in the order in which they were delivered.
@@ -80,7 +79,6 @@ pub(super) struct RunResult {
 }
 
 impl RunResult {
-    /// Returns the mistakes that show without a comparison with another run.
     pub(super) fn findings(&self, scenario: &Scenario) -> Vec<Finding> {
         let at = |id: &String| name(scenario, id);
         let mut findings = Vec::new();
@@ -94,7 +92,6 @@ impl RunResult {
         findings
     }
 
-    /// Returns the mistakes in a run with `fault`. The parameter `first` is the run without faults.
     pub(super) fn compare(&self, first: &Self, scenario: &Scenario, fault: Fault) -> Vec<Finding> {
         let findings = self.findings(scenario);
         if !findings.is_empty() {
@@ -115,8 +112,6 @@ impl RunResult {
         }]
     }
 
-    /// Describes an effect that this run and the run `first` do not share. Returns `None` if the runs have the
-    /// same effects.
     fn differs(&self, first: &Self) -> Option<String> {
         let nothing = || "nothing".to_owned();
         let keys = self.effects.keys().chain(first.effects.keys());
@@ -132,7 +127,6 @@ fn name(scenario: &Scenario, id: &str) -> String {
     format!("delivery {index} ({})", scenario.events[index].topic)
 }
 
-/// Runs a scenario. The parameter `arrive` holds the indices of the events, in the order of delivery.
 pub(super) fn run<H: Handler>(
     scenario: &Scenario,
     arrive: &[usize],
@@ -265,7 +259,6 @@ impl<'a, H: Handler> Run<'a, H> {
         seen.not_applied = seen.not_applied.take().or_else(|| seen.failed.clone());
     }
 
-    /// Returns the time until the next poll, or `None` if no delivery waits and no lease is held.
     async fn next_poll(&self) -> Option<Duration> {
         let store = self.store(self.memory.clone());
         let state = store.entity(&self.scenario.entity, Duration::from_secs(1)).await.expect("memory answers")?;

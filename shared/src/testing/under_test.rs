@@ -30,7 +30,6 @@ pub(super) struct Observations {
     pub(super) blocks: Option<String>,
     /// The id of a delivery that was parked, or whose retries did not end.
     pub(super) not_applied: Option<String>,
-    /// The id of the delivery that failed last.
     pub(super) failed: Option<String>,
     pub(super) error: String,
     pub(super) frozen_handler_hangs: bool,

@@ -12,7 +12,6 @@ use crate::protocol::{
     table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
 };
 
-/// The table of one worker. After the worker has crashed, no request gets an answer.
 pub(super) struct WorkerTable {
     inner: Arc<MemoryTable>,
     has_crashed: AtomicBool,

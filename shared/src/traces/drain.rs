@@ -77,7 +77,6 @@ impl DrainSpans {
         };
     }
 
-    /// Runs a future with the span of the handler's run as current OpenTelemetry context.
     pub fn within<F: Future>(&self, run: F) -> impl Future<Output = F::Output> + use<F> {
         run.with_context(self.run.clone())
     }
@@ -103,7 +102,6 @@ impl DrainSpans {
         self.has_failed = is_error;
     }
 
-    /// Begins the span of a write that settles the deliveries or schedules a retry.
     pub fn decides(&mut self, outcome: &'static str) {
         let is_error = match outcome {
             "parked" | "blocked" => true,
@@ -131,7 +129,6 @@ impl DrainSpans {
         }
     }
 
-    /// Records that a delivery was settled, even if no handler ran for it.
     pub fn settled(&mut self, delivery: &Delivery, settlement: Settlement) {
         let ran = self.open.iter_mut().find(|one| one.sequence == delivery.sequence());
         if let Some(settle) = ran.map(|one| &mut one.settle) {
@@ -153,7 +150,6 @@ impl DrainSpans {
         self.run.span().end();
     }
 
-    /// Starts the span of a delivery, in the trace that is stored with the delivery.
     fn process(&self, delivery: &Delivery) -> Context {
         let source = delivery.source();
         let mut attributes = attributes_of(source, delivery.topic(), delivery.entity(), delivery.delivery_id());

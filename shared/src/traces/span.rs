@@ -21,12 +21,10 @@ use crate::{
     time::{Env, Timestamp},
 };
 
-/// Returns the trace context of the caller, to be stored with a delivery or sent with a request.
 pub fn current() -> Trace {
     trace_of(&Context::current())
 }
 
-/// Runs `future` with the caller's OpenTelemetry context, even on another thread.
 pub fn in_current_context<F: Future>(future: F) -> impl Future<Output = F::Output> {
     future.with_current_context()
 }
@@ -42,7 +40,6 @@ pub(super) fn trace_of(context: &Context) -> Trace {
     TraceParent { trace: u128::from_be_bytes(trace), span: u64::from_be_bytes(span), flags }.into()
 }
 
-/// Returns an OpenTelemetry context whose current span belongs to another process.
 pub(super) fn remote_context(trace: Trace) -> Context {
     let Some(parent) = trace.parent() else { return Context::new() };
     let (trace, span) = (TraceId::from(parent.trace), SpanId::from(parent.span));
@@ -108,7 +105,6 @@ impl Door {
     }
 }
 
-/// The span of a verified request, while the delivery is appended.
 #[derive(Debug)]
 pub struct Entered(Context);
 
@@ -128,7 +124,6 @@ impl Entered {
     }
 }
 
-/// Runs `append` for a deferred delivery, in a span that continues `trace`.
 pub async fn append_deferred<T, E>(
     incoming: &Incoming,
     trace: Trace,

@@ -17,7 +17,6 @@ pub struct Request {
     #[serde(deserialize_with = "or_empty")]
     pub raw_query_string: String,
     pub headers: BTreeMap<String, String>,
-    /// Text, or base64 if `is_base64_encoded` is set.
     pub body: Option<String>,
     pub is_base64_encoded: bool,
     pub request_context: RequestContext,
@@ -41,7 +40,6 @@ pub struct Http {
 }
 
 impl Request {
-    /// Returns the bytes of the body as the sender sent them, or `None` if the base64 is invalid.
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         let body = self.body.as_deref().unwrap_or_default();
         if self.is_base64_encoded {
@@ -57,7 +55,6 @@ impl Request {
         codings.into_iter().find(|coding| COMPRESSIONS.iter().any(|known| known.eq_ignore_ascii_case(coding)))
     }
 
-    /// Returns the first value of a query parameter, decoded. Invalid UTF-8 is replaced.
     pub fn parameter(&self, name: &str) -> Option<String> {
         let pairs = self.raw_query_string.split('&').filter_map(|pair| pair.split_once('='));
         let value = pairs.into_iter().find_map(|(found, value)| (found == name).then_some(value))?;
@@ -81,7 +78,6 @@ impl Request {
 pub struct Response {
     pub status_code: u16,
     pub headers: BTreeMap<String, String>,
-    /// A JSON object. Most senders ignore it.
     pub body: String,
     pub is_base64_encoded: bool,
     pub cookies: Vec<String>,
@@ -97,7 +93,6 @@ impl Response {
         Self::json(200, serde_json::json!({ "accepted": sequence.0, "entity": entity }))
     }
 
-    /// Creates the answer for a delivery that is durable in the queue. A worker appends the delivery later.
     pub fn deferred(entity: &EntityKey) -> Self {
         Self::json(202, serde_json::json!({ "deferred": true, "entity": entity }))
     }
@@ -116,7 +111,6 @@ impl Response {
         Self::json(200, serde_json::json!({ "ignored": topic }))
     }
 
-    /// Creates the answer for a valid request that is not stored, such as a ping.
     pub fn fine() -> Self {
         Self::json(200, serde_json::json!({}))
     }

@@ -145,7 +145,6 @@ impl PublishedKeys {
         Ok(())
     }
 
-    /// Records that a fetch begins. Returns `false` if the last one began too recently.
     fn begin(&self, at: &Address, now: Duration) -> bool {
         let mut copies = self.0.lock();
         if let Some(copy) = copies.iter_mut().find(|copy| copy.at == *at) {
@@ -210,7 +209,6 @@ fn client(roots: Roots) -> Client {
         .build(tls.https_only().enable_http1().wrap_connector(tcp))
 }
 
-/// Returns the innermost cause of an error. The outer errors only say that a request failed.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -19,7 +19,6 @@ pub struct Message {
     pub times: u32,
 }
 
-/// A batch of queue messages, sorted by kind. All wake-ups of one entity are one job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
     jobs: BTreeMap<EntityKey, Vec<(String, u32)>>,

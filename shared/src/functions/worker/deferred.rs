@@ -48,7 +48,6 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
 /// earlier delivery of the batch has failed.
 #[derive(Default)]
 struct Pauses<'a> {
-    /// The delay of all further deliveries, set when the store did not answer.
     store: Option<Duration>,
     orders: BTreeMap<&'a EntityKey, Duration>,
 }

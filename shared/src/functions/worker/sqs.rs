@@ -14,7 +14,6 @@ pub struct SqsEvent {
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     pub message_id: String,
-    /// A handle for this receive of the message. Each receive of a message has another handle.
     #[serde(default)]
     pub receipt_handle: String,
     #[serde(default)]

@@ -34,7 +34,6 @@ use tower_service::Service;
 
 use crate::sources::destination::{AddressScope, address};
 
-/// The time limit for connecting to one address of a host.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// The time for which an idle connection is kept. The servers Node, uvicorn and Apache close an idle

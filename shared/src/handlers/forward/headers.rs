@@ -61,7 +61,6 @@ pub const TOGETHER: &str = "application/vnd.webhook-serializer.deliveries+json";
 /// The prefix of the `webhook-id` of a list of deliveries. The id of a single delivery contains no colon.
 const GROUP: &str = "group:";
 
-/// Creates the signed request for one delivery.
 #[doc(hidden)]
 pub fn request(
     destination: &Destination,
@@ -114,7 +113,6 @@ fn passed_on(content_type: &str) -> Option<HeaderValue> {
     }
 }
 
-/// Creates a signed request without `serializer-…` headers.
 fn post(destination: &Destination, id: String, body: Bytes, now: Timestamp) -> Request<Full<Bytes>> {
     let signed = signed(destination, id, &body, now);
     let mut request = Request::new(Full::new(body));
@@ -185,7 +183,6 @@ fn fields(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (&'s
     .chain(event_time)
 }
 
-/// Percent-encodes `%` and everything except visible ASCII characters.
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -111,7 +111,6 @@ fn failed(body: &[u8]) -> Outcome {
     })
 }
 
-/// Returns the outcome of a call that Lambda answered without running the function.
 fn refused(status: u16, answer: &Answer) -> Outcome {
     #[derive(Deserialize, Default)]
     struct Reason {

@@ -86,7 +86,6 @@ fn body_alone() -> String {
 pub enum ValueLocation {
     /// The name of a header, in lower case.
     Header(String),
-    /// A JSON pointer into the body.
     Pointer(String),
 }
 
@@ -95,7 +94,6 @@ pub enum ValueLocation {
 pub struct InvalidValueLocation(String);
 
 impl ValueLocation {
-    /// A text that begins with `/` is a JSON pointer; any other text is the name of a header.
     pub fn parse(text: &str) -> Result<Self, InvalidValueLocation> {
         if text.starts_with('/') && is_pointer(text) {
             Ok(Self::Pointer(text.to_owned()))
@@ -104,7 +102,6 @@ impl ValueLocation {
         }
     }
 
-    /// Returns the value at this location, or `None` if the value is empty.
     pub(super) fn find<'a>(&self, request: Request<'a>) -> Option<Cow<'a, str>> {
         let found = match self {
             Self::Header(name) => request.headers.get(name).map(|value| Cow::Borrowed(value.trim())),
@@ -121,7 +118,6 @@ impl TryFrom<String> for ValueLocation {
     }
 }
 
-/// Deserializes a list of locations, which may be written as a single text.
 fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<ValueLocation>, D::Error> {
     struct OneOrMore;
 

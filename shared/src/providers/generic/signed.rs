@@ -14,7 +14,6 @@ pub(super) enum Part {
 }
 
 impl Signed {
-    /// Parses a template. A brace that is not part of a placeholder is an error.
     pub(super) fn parse(template: &str) -> Result<Self, InvalidGeneric> {
         let mut parts = Vec::new();
         let mut rest = template;

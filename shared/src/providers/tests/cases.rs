@@ -25,8 +25,6 @@ fn signed() -> impl Iterator<Item = (&'static Row, Headers, [Secret; 2])> {
     })
 }
 
-/// Returns the signed requests of the providers that use a signature header. The two texts are the
-/// header's name and value.
 fn in_a_header() -> impl Iterator<Item = (&'static Row, Headers, &'static str, String, [Secret; 2])> {
     signed().filter_map(|(row, headers, secrets)| {
         let name = row.header?;

@@ -150,7 +150,6 @@ fn of_any_secret() -> impl Iterator<Item = (&'static Row, fn(&[u8]) -> Secret)> 
     ROWS.iter().filter_map(|row| Some((row, row.secret_of?)))
 }
 
-/// Generates values that a forger might put into a header: nearly right, or arbitrary.
 fn any_value() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -169,7 +168,6 @@ fn any_query() -> impl Strategy<Value = String> {
     prop_oneof![any::<String>(), "(token=|&|%|[a-z0-9]){0,20}"]
 }
 
-/// Generates bodies: arbitrary bytes, or JSON with members that providers read.
 fn any_body() -> impl Strategy<Value = Vec<u8>> {
     let member = (prop::sample::select(vec!["id", "order_id", "type", "created", "updated_at", "a"]), any_value());
     prop_oneof![
@@ -199,7 +197,6 @@ impl Keys for SameEverywhere {
     }
 }
 
-/// Generates documents that a provider might publish: arbitrary bytes, or nearly keys.
 fn any_published() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         any::<Vec<u8>>(),

@@ -19,7 +19,6 @@ pub struct Row {
     pub secrets: [&'static str; 2],
     /// Creates a secret from any bytes. `None` if only some bytes make a secret.
     pub secret_of: Option<fn(&[u8]) -> Secret>,
-    /// The name of the signature header. `None` if the URL holds the secret.
     pub header: Option<&'static str>,
     /// The text in front of the last signature in the signature header.
     pub mark: &'static str,
@@ -27,7 +26,6 @@ pub struct Row {
     pub more: &'static str,
     pub signs_body: bool,
     pub signs_time: bool,
-    /// Whether the signature header is a comma-separated list.
     pub is_list: bool,
 }
 
@@ -146,7 +144,6 @@ pub const ROWS: &[Row] = &[
     Row { name: "woocommerce", header: Some("x-wc-webhook-signature"), ..PLAIN },
 ];
 
-/// Providers that the shared test cases cannot cover, each with the reason.
 const APART: [(&str, &str); 1] = [(
     "adobe-io-events",
     "the body must contain the source's client id, which the cases' body lacks; `vectors.rs` and the tests of \
@@ -173,7 +170,6 @@ impl Row {
     }
 }
 
-/// A provider of the library, as a type that can be boxed.
 #[derive(Debug)]
 struct BuiltIn(&'static dyn Provider);
 

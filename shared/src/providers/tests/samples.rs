@@ -209,8 +209,6 @@ fn signing_each_sample_reproduces_the_signature_headers() {
     }
 }
 
-/// A changed field must be refused if the provider's facts say that the field is signed, and accepted
-/// otherwise.
 #[test]
 fn changing_a_field_described_as_signed_breaks_verification() {
     // More than the tolerance of any sample source.

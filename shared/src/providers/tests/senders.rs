@@ -12,7 +12,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// A provider that publishes its key, with private keys in PEM as its secrets.
 #[derive(Debug)]
 pub struct Sender(pub &'static dyn Provider);
 
@@ -39,8 +38,6 @@ impl Provider for Sender {
         RsaKey::in_pem(secret.expose()).is_none().then_some("it is no key")
     }
 
-    /// Verifies with each of `secrets`. If the list is empty, verifies with a key that matches no
-    /// signature.
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
         let published = self.0.published().expect("it publishes its keys");
         let by = |key| published.verify(request, &[WEBHOOK_ID.to_owned()], &PublishedKey(key), now);

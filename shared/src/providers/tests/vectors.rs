@@ -8,7 +8,6 @@ use crate::{
     time::Timestamp,
 };
 
-/// Published keys by path, and the key that all certificates hold.
 struct KnownKeys(Vec<(&'static str, String)>, Option<RsaKey>);
 
 impl Keys for KnownKeys {

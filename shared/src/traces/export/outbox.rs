@@ -57,7 +57,6 @@ impl SpanProcessor for Ended {
     }
 }
 
-/// Spans that have ended and were not sent yet, with their exporter.
 pub(super) struct Outbox<E> {
     pub(super) ended: Ended,
     exporter: E,
@@ -184,7 +183,6 @@ mod tests {
             Self { outbox, exporter, tracer: provider.build().tracer("test"), env }
         }
 
-        /// Ends a span and sends it. The parameter `left` is the time that the invocation has left.
         async fn sends(&self, left: Duration) -> (usize, usize) {
             drop(self.tracer.build(SpanBuilder::from_name("one")));
             self.outbox.invoked(self.env.now() + left);

@@ -17,7 +17,6 @@ pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(super) struct Settings {
     pub(super) endpoint: String,
-    /// The host of the collector's endpoint, for the log.
     pub(super) host: String,
     pub(super) patience: Duration,
     pub(super) resource: Resource,
@@ -25,7 +24,6 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Returns `None` if the variables name no collector, or disable the SDK.
     pub(super) fn read(variables: Variables<'_>) -> Result<Option<Self>, String> {
         let is = |name: &str, value: &str| variables(name).is_some_and(|is| is.eq_ignore_ascii_case(value));
         let Some((name, endpoint)) = first(variables, ENDPOINT) else { return Ok(None) };
@@ -68,7 +66,6 @@ fn patience(variables: Variables<'_>) -> Result<Duration, String> {
     }
 }
 
-/// Checks that OpenTelemetry's SDK knows the configured sampler and its argument.
 fn sampler(variables: Variables<'_>) -> Result<(), String> {
     let (name, argument) = ("OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG");
     let said = variables(name);

@@ -86,7 +86,6 @@ fn certificate(issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, from: i32
 
 const LIVE: &str = "messageverificationcerts.paypal.com";
 
-/// A sender's host, a cache that fetches keys from this host, and the clock of that cache.
 struct World {
     endpoint: Endpoint,
     keys: PublishedKeys,
