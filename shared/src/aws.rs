@@ -149,8 +149,8 @@ impl Account {
         self
     }
 
-    /// Returns whether the certificates of AWS in this region may come from other authorities than
-    /// Amazon's own.
+    /// Returns whether AWS may use certificates in this region from authorities other than Amazon's
+    /// own.
     fn has_other_roots(&self) -> bool {
         let region = self.region.as_ref();
         region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-")

@@ -163,7 +163,6 @@ pub struct Inspected {
 pub enum ParkedOutcome {
     /// The worker that stored the parked copy has not settled the delivery yet.
     Undecided,
-    /// The delivery was settled with this outcome.
     Settled(Settlement),
     /// The entity's row has dropped the receipt, which may have a row of its own.
     InReceiptRow,

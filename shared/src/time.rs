@@ -240,7 +240,7 @@ impl Env {
         duration.mul_f64(0.5 + self.fraction() / 2.0)
     }
 
-    /// Awaits `future` for at most `limit`. Returns `None` if that time did not suffice.
+    /// Awaits `future` for at most `limit`. Returns `None` if `future` did not end in that time.
     pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
         let mut alarm = self.sleep(limit);

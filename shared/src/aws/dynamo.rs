@@ -65,7 +65,8 @@ impl DynamoTable {
         }
     }
 
-    /// Returns whether a handler's own write is to one of the protocol's tables, given by name or ARN.
+    /// Returns whether a handler's own write would change one of the protocol's tables, given by
+    /// name or ARN.
     fn intrudes(&self, write: &Write) -> bool {
         let TableName::Named(name) = &write.key.table else { return false };
         let name = name.rsplit('/').next().unwrap_or_default();

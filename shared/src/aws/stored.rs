@@ -26,7 +26,7 @@ const PENDING: &str = "SERIALIZERPENDING";
 
 const PAGES: u32 = 50;
 
-/// The number of times that a read is tried if the service does not answer.
+/// The number of tries of a read, if the service does not answer.
 const TRIES: u32 = 3;
 
 pub struct Stored(Remote);

@@ -63,10 +63,10 @@ pub enum Admission {
     /// The handler may start. [`Breaker::ended`] takes this number, which identifies the start.
     Start(u64),
     NotNow {
-        /// The time after which the drain may ask again.
+        /// The least time before the drain may ask for this start again.
         wait: Duration,
-        /// The longest time that the drain should wait. A longer wait would delay the source's
-        /// recovery.
+        /// The limit of the delivery's growing waits while the breaker is open. A longer wait would
+        /// delay the source's recovery.
         longest: Duration,
     },
 }

@@ -53,7 +53,6 @@ pub struct DrainSettings {
     pub lease: Duration,
     /// The time that a worker waits for an exclusive holder before it requeues the wake-up.
     pub wait: Duration,
-    /// The retention of deliveries and receipts.
     pub retention: Duration,
     /// The retention of parked deliveries. `None` keeps them until an operator redrives or
     /// discards them.
@@ -79,8 +78,8 @@ impl Default for DrainSettings {
     }
 }
 
-/// The time reserved at an invocation's end to spill receipts, settle and hand over, with one
-/// retry each.
+/// The time reserved at an invocation's end to write receipts to rows of their own, settle and hand
+/// over, with one retry each.
 pub const MARGIN: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]

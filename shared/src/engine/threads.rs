@@ -76,8 +76,8 @@ impl Threads {
         self.are_spent() && env.within(GRACE, back).await.is_none()
     }
 
-    /// Starts `work` on a thread. Returns `None` if no further handler may start or no thread could
-    /// be created.
+    /// Starts `work`, on a thread of its own unless `isolation` is `Inline`. Returns `None` if no
+    /// further handler may start or no thread could be created.
     pub(crate) fn begin<F>(&self, isolation: Isolation, work: F) -> Option<Work<F>>
     where
         F: Future<Output: Send> + Send + 'static,

@@ -49,7 +49,6 @@ pub enum Next {
 }
 
 impl Policy {
-    /// Returns the definition that the job's row stores for the command-line tool.
     pub fn definition(&self) -> String {
         format!("{} {}", if self.is_on { "on" } else { "off" }, self.schedule)
     }

@@ -31,8 +31,8 @@ pub struct Guard {
     recent: Recent,
     /// Set if the inbox was empty when the row was last read.
     is_idle: bool,
-    /// Set if the release gives waiting deliveries the next turn. A worker that is woken then could
-    /// start them at once.
+    /// Set if waiting deliveries go before other exclusive holders after the release. A worker that
+    /// is woken could then start the deliveries at once.
     gives_way: bool,
     end: Duration,
     granted: Duration,

@@ -41,7 +41,6 @@ impl Expression {
         placeholder
     }
 
-    /// Renders a condition. Returns `None` if the condition always holds.
     pub(super) fn condition(&mut self, condition: &Condition) -> Option<String> {
         // This check comes first, because DynamoDB refuses placeholders that no expression uses.
         if condition.always_holds() {

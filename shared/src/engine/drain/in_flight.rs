@@ -14,9 +14,9 @@ pub struct InFlight {
 
 #[derive(Debug, Default)]
 struct Visibility {
-    /// Set once a drain of the batch was granted a lease.
     is_granted: bool,
-    /// Set once the first extension was answered or has failed, or if no extension will be sent.
+    /// Set once the first extension of the visibility timeout was answered or has failed, or if no
+    /// extension will be sent.
     is_extended: bool,
     /// The time until which the messages are certainly invisible, by the monotonic clock. `None` if
     /// they stay invisible for longer than the function may run.
@@ -63,7 +63,8 @@ impl InFlight {
         self.visibility.send_modify(|now| now.is_granted = true);
     }
 
-    /// Waits until the queue has answered the first extension, or that extension has failed.
+    /// Waits until the queue has answered the first extension of the visibility timeout, or that
+    /// request has failed.
     ///
     /// Without this wait, a handler that kills its process at once would keep its entity waiting
     /// for the queue's own, much longer timeout.
@@ -71,10 +72,10 @@ impl InFlight {
         self.visibility.subscribe().wait_for(|now| now.is_extended).await.expect("the sender is borrowed");
     }
 
-    /// Returns for how long the messages are certainly invisible.
+    /// Returns for how long the messages are certainly invisible to other workers.
     ///
-    /// After this time another worker may have received and deleted them. A lease acquired then
-    /// would have no wake-up.
+    /// After this time another worker may have received and deleted the messages. A lease acquired
+    /// then would have no wake-up.
     pub(super) fn invisible_for(&self) -> Duration {
         let left = |until: Duration| until.saturating_sub(self.env.monotonic());
         self.visibility.borrow().until.map_or(Duration::MAX, left)

@@ -122,7 +122,6 @@ impl Default for Group {
 /// The inbox's first item that is not settled yet.
 #[derive(Debug)]
 pub enum Front<'a> {
-    /// A delivery whose handler must run.
     Delivery(&'a Waiting),
     /// A delivery that gets this outcome without a handler start: a repeat, or a rewound delivery
     /// that was not applied before the rewind.

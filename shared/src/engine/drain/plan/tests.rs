@@ -337,7 +337,8 @@ fn receipts_are_spilled_once_before_being_dropped() {
     assert_eq!((identities(&decision.dropped), identities(&drain.to_spill(&decision))), (vec![7], vec![]));
 }
 
-/// The write of the current decision may still fail, so its own receipts stay.
+/// The write of the current decision may still fail, so the receipts that this decision adds are
+/// not spilled yet.
 #[test]
 fn receipt_of_unwritten_decision_is_not_spilled_ahead() {
     let one = Memory { capacity: 1, ..MEMORY };
@@ -462,7 +463,7 @@ fn event_age_is_compared_within_topic_family() {
     assert_eq!(age(applied("refunds", 9)), Age::Newer);
 }
 
-/// The row keeps five families' times, so a sixth family has dropped the first one's time.
+/// The row keeps the event times of five topic families, so a sixth family replaces the first.
 #[test]
 fn event_of_dropped_topic_family_has_unknown_age() {
     let at = Timestamp::from_millis;

@@ -1,4 +1,4 @@
-//! Groups, and deliveries that a newer one supersedes.
+//! Tests of groups, and of deliveries that a newer delivery supersedes.
 
 use super::{
     retry::{crashed, waited},

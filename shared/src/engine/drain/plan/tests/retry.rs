@@ -1,4 +1,4 @@
-//! The step after a start that did not settle its delivery.
+//! Tests of the step after a start that did not settle its delivery.
 
 use super::*;
 
