@@ -3,7 +3,7 @@
 
 use std::{fmt::Write, path::Path, process::ExitCode};
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use console::style;
 use webhook_serializer::{scheduler, worker};
 
@@ -172,7 +172,19 @@ fn on_a_runtime(own: Option<OwnProject>) -> ExitCode {
     }
 }
 
+/// Returns the URL after a `--local` without `=`. It would be taken for an order's key.
+fn url_after_local(arguments: &[String]) -> Option<&str> {
+    let own = arguments.split(|argument| argument == "--").next()?;
+    let is_it = |pair: &&[String]| pair[0] == "--local" && pair[1].starts_with("http");
+    own.windows(2).find(is_it).map(|pair| pair[1].as_str())
+}
+
 async fn carry_out(own: Option<OwnProject>) -> ExitCode {
+    let typed: Vec<String> = std::env::args_os().map(|typed| typed.to_string_lossy().into_owned()).collect();
+    if let Some(url) = url_after_local(&typed) {
+        let error = format!("--local takes its URL after `=`; use: --local={url}");
+        grouped().error(ErrorKind::ValueValidation, error).exit();
+    }
     let arguments = Arguments::from_arg_matches(&grouped().get_matches());
     let done = match arguments.unwrap_or_else(|error| error.exit()).command {
         Command::Local(local) => local.run(own).await,

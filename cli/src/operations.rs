@@ -21,7 +21,7 @@ use crate::{
         delivery::delivery_json,
         order_status::{Kind, NextCommand},
         overview::{Lane, ParkedDelivery},
-        position::{Position, marked},
+        position::marked,
     },
 };
 
@@ -433,7 +433,7 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
     let json = json!({ "entity": order, "sequence": sequence, "done": done, "settled": settled });
     let outcome = Outcome::new(effect, sentence, json);
     match settled {
-        Some("parked") => outcome.then("redrive", &[&Position(sequence).to_string()], "appends it again at the end"),
+        Some("parked") => Outcome { next: vec![NextCommand::redrive(order, sequence, 1)], ..outcome },
         Some(_) => outcome,
         None => outcome.then("show", &[], "shows what is next"),
     }

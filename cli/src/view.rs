@@ -10,5 +10,6 @@ pub mod order_status;
 pub mod overview;
 pub mod position;
 pub mod recording;
+pub mod similar;
 pub mod throughput;
 pub mod timeline;

@@ -107,6 +107,8 @@ async fn invalid_console_request_gets_an_explanation() {
     for (path, said) in [
         ("/nowhere", "This page does not exist."),
         ("/order?key=no/such/order", "There is no order no/such/order"),
+        ("/order?key=strip/order/1001", "<a href=\"/order?key=stripe/order/1001\">stripe/order/1001</a>"),
+        ("/delivery?key=stripe/order/101&sequence=7", "Similar keys: <a href=\"/order?key=stripe/order/1001\">"),
         ("/order", "The address names no order."),
         ("/order?key=", "The address names no order."),
         ("/order?key=plain", "“plain” is not an order's key"),

@@ -227,8 +227,6 @@ pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     serde_json::from_str(&answer.body).with_context(|| format!("{url} is not a `serializer local`"))
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
-
 impl Deployment {
     pub fn is_local(&self) -> bool {
         self.is_local
@@ -250,13 +248,9 @@ impl Deployment {
         }
     }
 
-    /// Returns the sequence of the named delivery. If the operator typed only the last digits, the order's row is read.
+    /// Returns the sequence of the delivery that is named.
     pub async fn sequence(&self, order: &EntityKey, named: Named) -> Result<Sequence> {
-        if let Some(sequence) = named.sequence() {
-            return Ok(sequence);
-        }
-        let state = self.parts.store.entity(order, PATIENCE).await?;
-        Ok(named.up_to(state.map_or(Sequence(0), |state| state.tail)))
+        Ok(named.of_order(order, &self.parts.store).await?)
     }
 
     pub fn operator(&self) -> Operator {

@@ -39,7 +39,8 @@ pub(super) fn is_offered(verb: Verb, about: About<'_>, situation: Situation<'_>)
         Verb::Skip => is_front(&|state| !state.is_empty() && state.blocked != Some(BlockReason::Expired)),
         Verb::Hold => is_order && is_state(&|state| state.hold.since().is_none()) && !about.entity.is_kept_forever(),
         Verb::EndRewind => is_order && situation.is_rewinding,
-        Verb::Redrive => situation.parked > 0,
+        // A console's form has no field for the order of an unrouted delivery.
+        Verb::Redrive => situation.parked > 0 && !about.entity.is_unrouted(),
         Verb::Discard => situation.parked > 0 && !is_order,
         Verb::Rewind => {
             situation.parked == 0 && about.sequence.is_some_and(|sequence| is_state(&|state| sequence <= state.head))

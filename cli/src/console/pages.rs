@@ -19,6 +19,7 @@ use axum::{
 use webhook_serializer::protocol::entity::{EntityKey, Sequence};
 
 use super::{Shared, frame::PageRequest, guard, live, problem::Problem};
+use crate::view::{position::Named, similar};
 
 const STYLE: &str = include_str!("assets/console.css");
 const SCRIPT: &str = include_str!("assets/console.js");
@@ -72,12 +73,18 @@ fn key(text: &str) -> Result<EntityKey, Problem> {
         .map_err(|error| Problem::Malformed(format!("{} is not an order's key: {error}.", quoted(text))))
 }
 
-fn sequence(text: &str) -> Result<Sequence, Problem> {
+/// Returns the sequence of the order's delivery that a query names, by its sequence or its position.
+async fn sequence(shared: &Shared, order: &EntityKey, text: &str) -> Result<Sequence, Problem> {
     if text.trim().is_empty() {
         return Err(Problem::Malformed("The address names no delivery of the order.".to_owned()));
     }
-    let number = text.trim().parse();
-    number.map(Sequence).map_err(|_| Problem::Malformed(format!("{} is not a delivery's sequence.", quoted(text))))
+    let malformed = |_| Problem::Malformed(format!("{} is not a delivery's sequence.", quoted(text)));
+    let named: Named = text.trim().parse().map_err(malformed)?;
+    Ok(named.of_order(order, &shared.watched.store).await?)
+}
+
+async fn unknown(shared: &Shared, order: &EntityKey) -> Problem {
+    Problem::UnknownOrder { order: order.clone(), similar: similar::keys(order, &shared.watched.operator).await }
 }
 
 fn quoted(text: &str) -> String {

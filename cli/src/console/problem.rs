@@ -1,15 +1,20 @@
 use axum::{http::StatusCode, response::Response};
 use maud::html;
-use webhook_serializer::{engine::store::StoreError, operator::OperatorError};
+use webhook_serializer::{engine::store::StoreError, operator::OperatorError, protocol::entity::EntityKey};
 
 use super::{
     Shared,
-    frame::{Page, PageRequest, Tab, timed},
+    frame::{Page, PageRequest, Tab, encoded, timed},
 };
 
 #[derive(Debug)]
 pub(super) enum Problem {
     Unknown(String),
+    /// The order does not exist; `similar` are keys that do.
+    UnknownOrder {
+        order: EntityKey,
+        similar: Vec<String>,
+    },
     Malformed(String),
     NotAllowed,
     Deployment(OperatorError),
@@ -33,6 +38,9 @@ impl Problem {
         let body = html! {
             h1 { (title) }
             p.lead { (timed(&message)) }
+            @if let Self::UnknownOrder { similar, .. } = self && !similar.is_empty() {
+                p { "Similar keys: " @for key in similar { a href={ "/order?key=" (encoded(key)) } { (key) } " " } }
+            }
             p { (next) }
             p {
                 @if matches!(self, Self::Deployment(_)) { a.button href="" { "Try again" } " " }
@@ -50,6 +58,12 @@ impl Problem {
                 message.clone(),
                 "Search for the order by a part of its key, in the field above.",
             ),
+            Self::UnknownOrder { order, .. } => {
+                let message = format!(
+                    "There is no order {order}: nothing has arrived for this key within the retention period, or it was erased."
+                );
+                Self::Unknown(message).describe()
+            }
             Self::Malformed(message) => (
                 StatusCode::BAD_REQUEST,
                 "Not understood",

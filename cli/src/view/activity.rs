@@ -10,6 +10,7 @@ use webhook_serializer::{
         receipt::{Receipt, Settlement},
         state::EntityState,
     },
+    sources::Pattern,
     time::Timestamp,
 };
 
@@ -202,8 +203,7 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
 pub struct Filter {
     pub source: Option<String>,
     pub entity: Option<String>,
-    /// A topic. With `*` at its end, a prefix of topics.
-    pub topic: Option<String>,
+    pub topic: Option<Pattern>,
     pub outcome: Option<String>,
     pub text: Option<String>,
 }
@@ -211,12 +211,8 @@ pub struct Filter {
 impl Filter {
     pub fn takes(&self, one: &OrderEvent) -> bool {
         let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
-        let topic = self.topic.as_ref().is_none_or(|wanted| {
-            one.topic.as_ref().is_some_and(|topic| match wanted.strip_suffix('*') {
-                Some(start) => topic.starts_with(start),
-                None => topic == wanted,
-            })
-        });
+        let has_topic = |wanted: &Pattern| one.topic.as_ref().is_some_and(|topic| wanted.fits(topic));
+        let topic = self.topic.as_ref().is_none_or(has_topic);
         let text = self.text.as_ref().is_none_or(|wanted| {
             let all = [&one.entity, &one.source, &one.topic, &one.delivery].into_iter().flatten();
             all.chain([&one.what, &one.words]).any(|text| text.contains(wanted))
@@ -341,8 +337,9 @@ mod tests {
         };
         let takes = |filter: Filter| filter.takes(&one);
         let none = Filter::default;
-        assert!(takes(none()) && takes(Filter { source: some("shop"), topic: some("orders/*"), ..none() }));
-        assert!(!takes(Filter { source: some("sho"), ..none() }) && !takes(Filter { topic: some("orders"), ..none() }));
+        let topic = |text: &str| Filter { topic: Some(Pattern::new(text)), ..none() };
+        assert!(takes(none()) && takes(Filter { source: some("shop"), ..topic("orders/*") }) && takes(topic("*/paid")));
+        assert!(!takes(Filter { source: some("sho"), ..none() }) && !takes(topic("orders")));
         assert!(takes(Filter { outcome: some("parked"), text: some("such"), ..none() }));
         assert!(!takes(Filter { outcome: some("applied"), text: some("such"), ..none() }));
         assert!(

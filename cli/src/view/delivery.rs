@@ -12,7 +12,7 @@ use webhook_serializer::{
 use crate::{
     output::{counted, duration},
     view::{
-        order_status::{NextCommand, OrderStatus},
+        order_status::{NextCommand, OrderStatus, Pause},
         overview::ParkedDelivery,
         position::{Position, marked},
     },
@@ -36,7 +36,8 @@ pub enum Fact {
 }
 
 impl DeliveryStatus {
-    pub fn of(sequence: Sequence, single: &Single, now: Timestamp) -> Self {
+    /// Describes a delivery. `pause` is that of its source.
+    pub fn of(sequence: Sequence, single: &Single, pause: Option<&Pause>, now: Timestamp) -> Self {
         let Single { state, content, receipt, parked } = single;
         // A repeat whose own receipt has left the row shows the first delivery's receipt.
         let first = receipt.as_ref().filter(|receipt| receipt.sequence != sequence).map(|receipt| receipt.sequence);
@@ -46,7 +47,11 @@ impl DeliveryStatus {
         let (word, mut sentences, next) = match (waits, parked) {
             (Some(state), _) if sequence == state.next() => {
                 let topic = content.delivery().map(Delivery::topic);
-                let mut status = OrderStatus::of(Some(state), topic, None, now);
+                let status = OrderStatus::of(Some(state), topic, None, now);
+                let mut status = match pause {
+                    Some(pause) => status.with_pause(pause, now),
+                    None => status,
+                };
                 status.next.retain(|next| next.command != "show" || next.arguments != [at.clone()]);
                 (status.kind.as_str().to_owned(), status.causes, status.next)
             }
@@ -58,8 +63,7 @@ impl DeliveryStatus {
                 let ago = parked.parked_at.map(|at| format!(" {} ago", duration(now.since(at)))).unwrap_or_default();
                 let mut sentences = vec![format!("It was parked{ago}: {}", parked.error)];
                 sentences.extend(parked.kept_until.map(|until| format!("It is kept until {until}.")));
-                let redrive =
-                    NextCommand::new("redrive", &[&at], "once the cause is fixed: appends it again at the end");
+                let redrive = NextCommand::redrive(parked.delivery().entity(), sequence, 1);
                 let discard = NextCommand::new("discard", &[&at, "--why", "TEXT"], "removes it for good");
                 ("parked".to_owned(), sentences, vec![redrive, discard])
             }
@@ -112,6 +116,11 @@ impl DeliveryStatus {
         value["says"] = json!(self.sentences);
         value["next"] = self.next.iter().map(|next| next.line(option, order)).collect();
     }
+}
+
+/// Returns whether the order is blocked at this sequence, which holds no delivery if that has expired.
+pub fn is_blocked_at(sequence: Sequence, single: &Single) -> bool {
+    single.state.as_ref().is_some_and(|state| state.blocked.is_some() && state.next() == sequence)
 }
 
 fn facts(sequence: Sequence, single: &Single, settled: Option<&Receipt>) -> Vec<(&'static str, Fact)> {

@@ -1,12 +1,15 @@
 //! The status of an order: its kind, the causes, and the commands that an operator can run next. Commands and pages all
 //! derive an order's status here.
 
+use std::time::Duration;
+
 use webhook_serializer::{
     protocol::{
         attempt::{FailureClass, Retries},
-        entity::{EntityKey, Sequence},
+        entity::{EntityKey, Sequence, SourceName},
         state::{BlockReason, EntityState, LeaseKind, VANISHED_BEFORE_START},
     },
+    sources::REFRESH,
     time::Timestamp,
 };
 
@@ -93,6 +96,8 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextCommand {
     pub command: &'static str,
+    /// The first argument, if it is not the order's key.
+    pub source: Option<SourceName>,
     pub arguments: Vec<String>,
     pub purpose: &'static str,
 }
@@ -100,18 +105,48 @@ pub struct NextCommand {
 impl NextCommand {
     pub fn new(command: &'static str, arguments: &[&str], purpose: &'static str) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        Self { command, arguments, purpose }
+        Self { command, source: None, arguments, purpose }
+    }
+
+    /// Returns the command that redrives an order's `count` parked deliveries. Unrouted deliveries, of which `one` is
+    /// the newest, belong to different orders.
+    pub fn redrive(order: &EntityKey, one: Sequence, count: usize) -> Self {
+        let one = Position(one).to_string();
+        match count {
+            _ if order.is_unrouted() => Self::new("redrive", &[&one, "--to", "ORDER"], "appends it to its order"),
+            1 => Self::new("redrive", &[&one], "once the cause is fixed: appends it again at the end"),
+            _ => Self::new("redrive", &[], "once the cause is fixed: appends them again at the end"),
+        }
     }
 
     pub fn line(&self, option: &str, order: &EntityKey) -> String {
-        let arguments: Vec<&str> =
-            [order.as_str()].into_iter().chain(self.arguments.iter().map(String::as_str)).collect();
+        let first = self.source.as_ref().map_or(order.as_str(), SourceName::as_str);
+        let arguments: Vec<&str> = [first].into_iter().chain(self.arguments.iter().map(String::as_str)).collect();
         command_line(self.command, option, &arguments)
+    }
+}
+
+/// The pause of the source of an order's next delivery.
+#[derive(Debug, Clone)]
+pub struct Pause {
+    pub source: SourceName,
+    /// The time at which a worker looks again, if a worker has found the source paused.
+    pub looked_at_again: Option<Timestamp>,
+}
+
+/// A wake-up that is delayed for longer than this was delayed by a pause.
+const PAUSED_FOR: Duration = Duration::from_secs(120);
+
+impl Pause {
+    pub fn of(source: SourceName, state: &EntityState, now: Timestamp) -> Self {
+        let is_seen = |at: &Timestamp| state.held.is_none() && *at > now + PAUSED_FOR;
+        Self { source, looked_at_again: state.handover.filter(is_seen) }
     }
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct ParkedDeliveries<'a> {
+    pub order: &'a EntityKey,
     pub count: usize,
     pub newest: Sequence,
     pub newest_error: &'a str,
@@ -119,9 +154,9 @@ pub struct ParkedDeliveries<'a> {
 
 impl<'a> ParkedDeliveries<'a> {
     /// Builds the summary of deliveries that are sorted by sequence. Returns `None` if there are no deliveries.
-    pub fn of(parked: impl ExactSizeIterator<Item = (Sequence, &'a str)>) -> Option<Self> {
+    pub fn of(parked: impl ExactSizeIterator<Item = (&'a EntityKey, Sequence, &'a str)>) -> Option<Self> {
         let count = parked.len();
-        parked.last().map(|(newest, newest_error)| Self { count, newest, newest_error })
+        parked.last().map(|(order, newest, newest_error)| Self { order, count, newest, newest_error })
     }
 }
 
@@ -153,6 +188,31 @@ impl OrderStatus {
             status.explain_progress(state, topic, now);
         }
         status
+    }
+
+    /// Adds that the source of the next delivery is paused.
+    #[must_use]
+    pub fn with_pause(mut self, pause: &Pause, now: Timestamp) -> Self {
+        let Pause { source, looked_at_again } = pause;
+        self.explain(match looked_at_again {
+            Some(at) => format!("Its source {source} is paused. A worker looks again in {}", duration(at.since(now))),
+            None => format!(
+                "Its source {source} is paused in the sources document, and workers follow within {}",
+                duration(REFRESH)
+            ),
+        });
+        let resume = NextCommand {
+            source: Some(source.clone()),
+            ..NextCommand::new("source resume", &[], "ends the pause of its source")
+        };
+        if matches!(self.kind, Kind::Waiting | Kind::Failing | Kind::Unavailable) {
+            // A woken worker would find the source paused.
+            self.next.retain(|next| !["resume", "retry"].contains(&next.command));
+            self.next.insert(0, resume);
+        } else {
+            self.next.push(resume);
+        }
+        self
     }
 
     fn explain_stop(&mut self, state: &EntityState, topic: Option<&str>, now: Timestamp) {
@@ -195,20 +255,15 @@ impl OrderStatus {
     }
 
     fn explain_parked(&mut self, parked: ParkedDeliveries<'_>) {
-        let ParkedDeliveries { count, newest, newest_error } = parked;
+        let ParkedDeliveries { order, count, newest, newest_error } = parked;
         let one = Position(newest).to_string();
         self.show(&one);
+        self.next.push(NextCommand::redrive(order, newest, count));
         if count == 1 {
             self.explain(format!("1 delivery is parked: {newest_error}"));
-            self.next.push(NextCommand::new(
-                "redrive",
-                &[&one],
-                "once the cause is fixed: appends it again at the end",
-            ));
             self.next.push(NextCommand::new("discard", &[&one, "--why", "TEXT"], "removes it for good"));
         } else {
             self.explain(format!("{count} deliveries are parked, the newest because: {newest_error}"));
-            self.next.push(NextCommand::new("redrive", &[], "once the cause is fixed: appends them again at the end"));
         }
     }
 
@@ -270,7 +325,8 @@ impl OrderStatus {
         if !state.is_empty() && (state.attempts > 0 || group.is_some() || is_unavailable(state)) {
             self.explain(match group {
                 _ if is_unavailable(state) => {
-                    format!("{delivery} has waited {} for its destination: {error}", duration(state.retries.total()))
+                    let pauses = duration(state.retries.total());
+                    format!("{delivery} waits for its destination; its pauses add up to {pauses}: {error}")
                 }
                 Some(last) => format!("A group up to {} failed, and each of it is tried alone: {error}", marked(last)),
                 None if state.has_attempts_of_latest() => {
@@ -339,8 +395,6 @@ fn failed_group(state: &EntityState) -> Option<Sequence> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use webhook_serializer::protocol::{
         format::{FORMAT, attribute as a},
         table::Row,
@@ -420,7 +474,7 @@ mod tests {
             ),
             (
                 row().with(a::LAST_ERROR, "refused").with(a::RETRIES, unavailable).with(a::RETRY_AT, 1_004_000_u32),
-                "unavailable | #3 has waited 9.0 s for its destination: refused. The next attempt starts in 4.0 s. | show 3, retry",
+                "unavailable | #3 waits for its destination; its pauses add up to 9.0 s: refused. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
                 leased(&row().with(a::SUSPECT, 2_u32), "drain", 992_000),
@@ -443,8 +497,25 @@ mod tests {
     }
 
     #[test]
+    fn paused_source_is_resumed_before_its_order() {
+        let next = |row: &Row| -> Vec<String> {
+            let state = EntityState::parse(row).unwrap();
+            let pause = Pause::of(SourceName::parse("shop").unwrap(), &state, NOW);
+            let status = OrderStatus::of(Some(&state), None, None, NOW).with_pause(&pause, NOW);
+            assert!(status.summary().contains("Its source shop is paused in the sources document"), "{status:?}");
+            status.next.iter().map(|next| next.line("", &state.entity)).collect()
+        };
+        assert_eq!(next(&row()), ["serializer source resume shop"]);
+        let failed = row().with(a::ATTEMPTS, 1_u32).with(a::LAST_ERROR, "no").with(a::RETRY_AT, 1_004_000_u32);
+        assert_eq!(next(&failed), ["serializer source resume shop", "serializer show shop/order/1 3"]);
+        let on_hold = next(&row().with(a::HOLD, 940_000_u32));
+        assert_eq!(on_hold[1..], ["serializer resume shop/order/1", "serializer source resume shop"]);
+    }
+
+    #[test]
     fn order_with_parked_deliveries_is_never_idle() {
-        let parked = |count| ParkedDeliveries { count, newest: Sequence(2), newest_error: "bad" };
+        let [order, unrouted] = ["shop/order/1", "shop/unrouted"].map(|key| EntityKey::parse(key).unwrap());
+        let parked = |count| ParkedDeliveries { order: &order, count, newest: Sequence(2), newest_error: "bad" };
         assert_eq!(
             described(&row().with(a::HEAD, 4_u32), Some(parked(1))),
             "parked | 1 delivery is parked: bad. | show 2, redrive 2, discard 2 --why TEXT"
@@ -454,5 +525,10 @@ mod tests {
             "waiting | 3 deliveries are parked, the newest because: bad. 2 deliveries wait for a worker. | show 2, redrive, resume"
         );
         assert_eq!(OrderStatus::of(None, None, Some(parked(1)), NOW).kind, Kind::Parked);
+        for count in [1, 3] {
+            let status = OrderStatus::of(None, None, Some(ParkedDeliveries { order: &unrouted, ..parked(count) }), NOW);
+            let redrive = status.next.iter().find(|next| next.command == "redrive").unwrap();
+            assert_eq!(redrive.line("", &unrouted), "serializer redrive shop/unrouted 2 --to ORDER");
+        }
     }
 }

@@ -4,9 +4,15 @@
 //! row tells where an order began, and the first deliveries expire, so deliveries cannot be counted from the start. The
 //! last digits do not change, follow from the sequence alone, and grow by one from delivery to delivery.
 
-use std::{fmt, num::ParseIntError, str::FromStr};
+use std::{fmt, num::ParseIntError, str::FromStr, time::Duration};
 
-use webhook_serializer::protocol::entity::Sequence;
+use webhook_serializer::{
+    engine::store::{Store, StoreError},
+    protocol::entity::{EntityKey, Sequence},
+};
+
+/// The longest read of an order's row.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 const RANGE: u64 = 10_000;
 
@@ -41,8 +47,17 @@ impl FromStr for Named {
 }
 
 impl Named {
-    pub fn sequence(self) -> Option<Sequence> {
-        (self.0 >= RANGE).then_some(Sequence(self.0))
+    /// Returns the sequence of the order's delivery that is named. For a position it reads the order's row.
+    ///
+    /// # Errors
+    ///
+    /// The store did not answer.
+    pub async fn of_order(self, order: &EntityKey, store: &Store) -> Result<Sequence, StoreError> {
+        if self.0 >= RANGE {
+            return Ok(Sequence(self.0));
+        }
+        let state = store.entity(order, PATIENCE).await?;
+        Ok(self.up_to(state.map_or(Sequence(0), |state| state.tail)))
     }
 
     pub fn fits(self, sequence: Sequence) -> bool {

@@ -37,7 +37,8 @@ impl Timeline {
             Some(Item::Delivery(unpacked)) => Some(unpacked.head().topic()),
             _ => None,
         };
-        let parked = ParkedDeliveries::of(parked.iter().map(|one| (one.sequence, one.error.as_str())));
+        let parked = parked.iter().map(|one| (one.delivery().entity(), one.sequence, one.error.as_str()));
+        let parked = ParkedDeliveries::of(parked);
         OrderStatus::of(state.as_ref(), topic, parked, now)
     }
 

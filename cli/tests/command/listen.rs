@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     aws::Stack,
-    running::{Local, complained, interrupt, printed, ran, serializer},
+    running::{Local, complained, interrupt, position, printed, ran, serializer},
 };
 
 const ORDER: &str = "shopify/order/450789469";
@@ -31,7 +31,12 @@ fn listen_to_local_run_prints_each_event_once() {
     let before = local.ran(&["listen", "--json", "--since", "5m", "--limit", "2"]);
     assert_eq!(told(&before), [format!("accepted {ORDER} orders/create"), format!("applied {ORDER} orders/create")]);
 
-    let arguments = ["listen", &local.target, "--json", "--since", "5m", "--topic", "orders/*"];
+    let shown = printed(&local.ran(&["listen", "--since", "5m", "--limit", "1"]));
+    let sequence = local.ran(&["show", ORDER, "--json"]);
+    let sequence = serde_json::from_str::<Value>(&printed(&sequence)).expect("JSON")["state"]["head"].clone();
+    assert!(shown.contains(&format!("{ORDER} {}  orders/create", position(sequence.as_u64().unwrap()))), "{shown}");
+
+    let arguments = ["listen", &local.target, "--json", "--since", "5m", "--topic", "*rders/*"];
     let mut listen = serializer(&arguments).stdout(Stdio::piped()).spawn().expect("it can be started");
     let mut lines = BufReader::new(listen.stdout.take().expect("it is piped")).lines();
     let mut next = || -> Value { serde_json::from_str(&lines.next().expect("a line").expect("text")).expect("JSON") };
@@ -110,6 +115,31 @@ fn unknown_outcome_is_refused_with_nearest_suggestion() {
     let refused = complained(&ran(&["listen", "--local", "--outcome", "prked"]));
     assert!(refused.contains("'prked'") && refused.contains("similar value exists: 'parked'"), "{refused}");
     assert!(refused.contains("superseded, void, failed"), "{refused}");
+}
+
+#[test]
+fn filter_that_matches_nothing_is_refused_or_named() {
+    let mut local = Local::start(&[]);
+    assert!(local.send(&["shopify-orders-create.json"]).status.success());
+    local.until(|told| told["what"] == "settled");
+    for command in [&["listen", "--limit", "1"][..], &["list"]] {
+        let refused = local.ran(&[command, &["--source", "shopfy"]].concat());
+        let said = "the sources document has no source `shopfy` (did you mean `shopify`?); it has ";
+        assert!(complained(&refused).contains(said) && refused.status.code() == Some(1), "{refused:?}");
+    }
+    let empty = complained(&local.ran(&["listen", "--topic", ""]));
+    assert!(empty.contains("it is empty; write `unknown` for deliveries without a topic"), "{empty}");
+    let mistyped = ["listen", &local.target, "--json", "--order", "shopify/order/45078946"];
+    let mut listen = serializer(&mistyped).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut said = String::new();
+    BufReader::new(listen.stderr.take().expect("it is piped")).read_line(&mut said).expect("text");
+    let similar = format!(
+        "there is no order shopify/order/45078946: no webhook has arrived for this key, or it has expired \
+        or was erased. Similar keys: {ORDER}. The command waits for its first event\n"
+    );
+    assert_eq!(said, similar);
+    interrupt(&listen);
+    assert_eq!(listen.wait().expect("it ends").code(), Some(0), "it listens on");
 }
 
 #[test]

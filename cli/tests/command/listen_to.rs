@@ -18,7 +18,7 @@ use crate::{
     aws::Stack,
     endpoint::{self, Post},
     listen::{event as log_event, page},
-    running::{Local, complained, event, file, folder, interrupt, printed, ran, serializer},
+    running::{Local, complained, event, file, folder, interrupt, position, printed, ran, serializer},
 };
 
 const ORDER: &str = "warehouse/order/450789469";
@@ -170,7 +170,9 @@ fn listen_posts_forwarded_request_with_new_signature() {
         warehouse.local.until(|told| told["outcome"] == "applied");
         let first = posted.recv().expect("it was forwarded");
         let before = warehouse.inspected();
-        let place = before["settled"][0]["sequence"].to_string();
+        // The first delivery is named by its whole sequence, the second as `show` prints it.
+        let sequence = before["settled"][0]["sequence"].as_u64().expect("a sequence");
+        let place = if padding > 0 { sequence.to_string() } else { position(sequence) };
         let to = format!("{url}/mine?a=b");
         let mut listening = warehouse.listen(&["--order", ORDER, "--since", &place, "--limit", "1", "--to", &to]);
         let (what, line) = listening.next();
@@ -354,7 +356,9 @@ fn posting_to_another_machine_requires_yes() {
     }
     assert!(listen(&["localhost"]).contains("--to: the URL must be a whole URL, such as https://"));
     let sequence = listen(&["http://localhost:3000", "--since", "41"]);
-    assert!(sequence.contains("--since with a sequence number needs --order and --to"), "{sequence}");
+    assert!(sequence.contains("--since with a delivery's position needs --order and --to"), "{sequence}");
+    let neither = complained(&ran(&["listen", "--local", "--since", "soon"]));
+    assert!(neither.contains("such as 30m or 2h") && neither.contains("position, such as 7011"), "{neither}");
 }
 
 #[test]
@@ -362,9 +366,11 @@ fn sequence_without_delivery_in_since_is_reported() {
     let warehouse = Warehouse::start("handler = 'log'");
     warehouse.send("1", "450789469", 0);
     let (url, _posted) = endpoint::endpoint(|_, _| ok());
-    for (since, posted) in [("7", "1 past delivery was posted"), ("9999999999999", "0 past deliveries were posted")] {
+    for (since, shown, posted) in
+        [("10007", "#0007", "1 past delivery was posted"), ("9999999999999", "#9999", "0 past deliveries were posted")]
+    {
         let listening = warehouse.listen(&["--order", ORDER, "--since", since, "--to", &url]);
-        listening.until_said(&format!("{ORDER} holds no delivery {since}; `serializer show "));
+        listening.until_said(&format!("{ORDER} holds no delivery {shown}; `serializer show "));
         listening.until_said(posted);
     }
 }

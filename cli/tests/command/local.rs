@@ -81,9 +81,29 @@ fn parked_delivery_is_printed_with_next_command() {
     let parked = lines.find(|line| line.contains(" parked")).expect("it tells of it");
     assert!(parked.contains("orders/create parked: "), "{parked}");
     let next = lines.next().expect("the next command");
-    assert!(next.trim().starts_with(&format!("serializer redrive --local={url} shopify/unrouted ")), "{next}");
+    let redrive = format!("serializer redrive --local={url} shopify/unrouted ");
+    assert!(next.trim().starts_with(&redrive) && next.ends_with(" --to ORDER"), "{next}");
+    for command in [&["show", "shopify/unrouted"][..], &["status"]] {
+        let shown = printed(&ran(&[command, &[&format!("--local={url}")]].concat()));
+        assert!(shown.contains(next.trim()), "{command:?}: {shown}");
+    }
     let _ = local.kill();
     let _ = local.wait();
+}
+
+#[test]
+fn change_of_sources_is_read_or_refused_at_once() {
+    let folder = folder();
+    let samples = serializer::local::samples::SOURCES;
+    let sources = file(&folder, "sources.toml", samples);
+    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    for handler in ["lgo", "log", "nothing"] {
+        file(&folder, "sources.toml", &samples.replace("handler = \"log\"", &format!("handler = \"{handler}\" # new")));
+        // No request causes the read.
+        let told = local.until(|told| told["what"].as_str().is_some_and(|what| what.starts_with("sources ")));
+        assert_eq!(told["what"], if handler == "log" { "sources changed" } else { "sources kept" }, "{told}");
+        assert!(handler == "log" || told["reason"].as_str().unwrap().contains(handler), "{told}");
+    }
 }
 
 /// Starts a deployment whose handlers never end, and waits until one of them runs.

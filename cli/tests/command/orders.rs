@@ -195,7 +195,13 @@ fn show_prints_repeats_until_order_is_erased() {
     assert!(shown.contains(&format!("repeat of {}", position(first))), "{shown}");
     assert!(shown.contains("All deliveries are settled."), "{shown}");
     assert_eq!((&seen["settled"][1]["outcome"], &seen["settled"][1]["of"]), (&"repeat".into(), &first.into()));
-    let erased = local.ran(&["erase", ORDER]);
+    let asked = local.ran(&["erase", ORDER]);
+    assert!(
+        complained(&asked).contains("nothing is changed yet: no terminal is there to ask on; add --yes"),
+        "{asked:?}"
+    );
+    assert_eq!(printed(&local.ran(&["show", ORDER])), shown, "nothing is erased");
+    let erased = local.ran(&["erase", ORDER, "--yes"]);
     assert!(erased.status.success(), "{erased:?}");
     let seen: Value = serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap();
     assert_eq!(seen["settled"], serde_json::json!([]));
@@ -215,8 +221,15 @@ fn show_names_a_paused_source() {
     // A worker finds the source paused and looks again after a quarter of an hour.
     while seen(&local)["is_pause_seen"] != true {}
     let shown = printed(&local.ran(&["show", ORDER]));
-    assert!(shown.contains("Its source shopify is paused. A worker looks again in 15 min; "), "{shown}");
-    assert!(shown.contains("source resume"), "{shown}");
+    assert!(shown.contains("Its source shopify is paused. A worker looks again in 15 min.\n"), "{shown}");
+    let resume = format!("serializer source resume {} shopify", local.target);
+    let sequence = seen(&local)["state"]["tail"].to_string();
+    for command in [&["show", ORDER][..], &["show", ORDER, &sequence], &["list"], &["status"]] {
+        let shown = printed(&local.ran(command));
+        assert!(shown.contains(&resume) && !shown.contains("serializer resume "), "{command:?}: {shown}");
+    }
+    let status = printed(&local.ran(&["status"]));
+    assert!(status.contains("\nThe source shopify is paused: its deliveries wait. `"), "{status}");
     assert_eq!(seen(&local)["paused_source"], "shopify");
 }
 
@@ -231,7 +244,7 @@ fn show_says_workers_follow_new_pause_within_minute() {
     local.until(|told| told["what"] == "accepted");
     file(&folder, "sources.toml", &text.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1));
     let shown = printed(&local.ran(&["show", ORDER]));
-    let expected = "Its source shopify is paused in the sources document, and workers follow within 1 min; ";
+    let expected = "Its source shopify is paused in the sources document, and workers follow within 1 min.\n";
     assert!(shown.contains(expected), "{shown}");
 }
 
@@ -327,4 +340,15 @@ fn unknown_order_is_reported_with_similar_keys() {
 fn port_without_url_is_refused_with_example() {
     let shown = ran(&["show", "--local=9001", ORDER]);
     assert!(complained(&shown).contains("9001 is not a URL; write --local=http://127.0.0.1:9000, with"), "{shown:?}");
+}
+
+#[test]
+fn url_after_a_space_is_refused_with_its_form() {
+    for arguments in
+        [&["show", "--local", "http://127.0.0.1:9007", ORDER][..], &["list", "--local", "http://127.0.0.1:9007"]]
+    {
+        let refused = ran(arguments);
+        assert!(complained(&refused).contains("use: --local=http://127.0.0.1:9007\n"), "{refused:?}");
+        assert_eq!(refused.status.code(), Some(2));
+    }
 }

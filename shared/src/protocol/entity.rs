@@ -71,6 +71,11 @@ impl EntityKey {
         Self(format!("{source}/unrouted"))
     }
 
+    /// Returns whether the key has the form of [`unrouted`](Self::unrouted).
+    pub fn is_unrouted(&self) -> bool {
+        self.0.split_once('/').is_some_and(|(_, name)| name == "unrouted")
+    }
+
     /// Returns the key as text.
     pub fn as_str(&self) -> &str {
         &self.0

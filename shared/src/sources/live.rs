@@ -160,6 +160,11 @@ impl LiveSources {
         Ok(())
     }
 
+    /// Reads the document now.
+    pub async fn read_now(&self) {
+        self.begin(Cause::Age).await;
+    }
+
     pub fn current(&self) -> Arc<Sources> {
         self.0.lock().sources.clone()
     }

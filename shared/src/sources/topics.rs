@@ -84,7 +84,8 @@ impl Pattern {
         fits(&self.0, topic)
     }
 
-    fn objection(&self) -> Option<&'static str> {
+    /// Returns why the pattern cannot match any topic.
+    pub fn objection(&self) -> Option<&'static str> {
         let text = &self.0;
         if text.is_empty() {
             Some("it is empty; write `unknown` for deliveries without a topic")

@@ -1,6 +1,6 @@
 use std::{cmp::Reverse, collections::BTreeMap, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use console::style;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serializer::{
     say,
     view::{
         delivery::{self, parked_json},
-        order_status::{Kind, OrderStatus, ParkedDeliveries},
+        order_status::{Kind, OrderStatus, ParkedDeliveries, Pause},
         overview::{Filter, Lane, Overview, ParkedDelivery},
     },
 };
@@ -22,6 +22,7 @@ use crate::commands::{
     interrupt::Interrupt,
     print_json,
     selection::Selection,
+    setup::source::whereabouts,
     survey::{Cost, ReadScope, Surveyor},
     target::{Deployment, Target},
 };
@@ -68,14 +69,20 @@ pub struct List {
 struct Entry<'a> {
     lane: Option<&'a Lane>,
     parked: Vec<&'a ParkedDelivery>,
+    pause: Option<Pause>,
 }
 
 impl Entry<'_> {
     fn status(&self, now: Timestamp) -> OrderStatus {
-        let parked = ParkedDeliveries::of(self.parked.iter().map(|one| (one.sequence, one.error.as_str())));
-        match self.lane {
+        let parked = self.parked.iter().map(|one| (&one.entity, one.sequence, one.error.as_str()));
+        let parked = ParkedDeliveries::of(parked);
+        let status = match self.lane {
             Some(lane) => lane.status(parked, now),
             None => OrderStatus::of(None, None, parked, now),
+        };
+        match &self.pause {
+            Some(pause) => status.with_pause(pause, now),
+            None => status,
         }
     }
 
@@ -105,6 +112,20 @@ impl Entry<'_> {
             "parked": self.parked.iter().map(|one| parked_json(one)).collect::<Vec<_>>(),
             "why": status.summary(), "next": next,
         })
+    }
+}
+
+/// Adds the pauses of the sources of waiting deliveries.
+async fn add_pauses(entries: &mut [(&EntityKey, Entry<'_>)], deployment: &Deployment) {
+    let is_waiting = |entry: &Entry<'_>| entry.lane.is_some_and(|lane| !lane.state.is_empty());
+    if !entries.iter().any(|(_, entry)| is_waiting(entry)) {
+        return;
+    }
+    let paused = whereabouts::paused(deployment).await;
+    for (_, entry) in entries.iter_mut().filter(|(_, entry)| is_waiting(entry)) {
+        let Some(lane) = entry.lane else { continue };
+        let source = lane.source.as_ref().filter(|source| paused.contains(*source));
+        entry.pause = source.map(|source| Pause::of(source.clone(), &lane.state, deployment.env.now()));
     }
 }
 
@@ -160,7 +181,14 @@ impl List {
         if !deployment.is_local() {
             output::complain(style(format_args!("read for about {} read units", survey.units)).dim());
         }
-        let entries = self.entries(&survey.overview, &filter);
+        let mut entries = self.entries(&survey.overview, &filter);
+        add_pauses(&mut entries, &deployment).await;
+        // A source that was removed may still have deliveries.
+        if let Some(source) = filter.source.as_ref().filter(|_| entries.is_empty())
+            && let Some(unknown) = whereabouts::unknown_in(&deployment, source).await
+        {
+            bail!(unknown);
+        }
         self.print(&entries, &deployment);
         Ok(ExitCode::SUCCESS)
     }

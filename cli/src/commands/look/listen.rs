@@ -12,16 +12,22 @@ use console::{Style, style};
 use serializer::{
     output, say,
     stack::api::Services,
-    view::activity::{Filter, OUTCOMES, OrderEvent},
+    view::{
+        activity::{Filter, OUTCOMES, OrderEvent},
+        position::{Named, marked},
+    },
 };
 use webhook_serializer::{
     protocol::entity::{EntityKey, Sequence, SourceName},
+    sources::Pattern,
     time::{Env, Timestamp},
 };
 
 use crate::commands::{
     print_json,
     selection::Since,
+    setup::source::whereabouts,
+    similar,
     target::{Deployment, Target},
 };
 use logs::Logs;
@@ -30,7 +36,8 @@ use rows::Rows;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-With --stack it reads the logs of ingest and worker every 2 s, with --local the orders' rows twice a second. Events \
+With --stack it reads the logs of ingest and worker every 2 s, with --local the orders' rows twice a second. The \
+    rows keep no times of past failures and blocks, so --since does not show these. Events \
     appear some seconds late. The logs omit errors of handlers, which may quote a body: `show` prints them. A worker's \
     log line has no topic; the command takes it from ingest's earlier line, so with --topic begin earlier, by \
     --since.\n\n\
@@ -50,7 +57,7 @@ Examples:\n  \
 serializer listen --stack webhook-serializer --to http://localhost:3000/webhooks\n  \
 serializer listen --stack webhook-serializer --outcome parked\n  \
 serializer listen --local --source shopify --topic 'orders/*' --since 2h\n  \
-serializer listen --local --order shopify/order/450789469 --since 41 --limit 1 --to http://localhost:3000")]
+serializer listen --local --order shopify/order/450789469 --since 7011 --limit 1 --to http://localhost:3000")]
 pub struct Listen {
     /// Only events with this text in the order's key, delivery id, topic or message
     #[arg(value_name = "TEXT")]
@@ -64,17 +71,17 @@ pub struct Listen {
     /// Only this order
     #[arg(long, value_name = "ORDER")]
     order: Option<EntityKey>,
-    /// Only this topic; with * at its end, topics that start like this
-    #[arg(long, value_name = "TOPIC")]
-    topic: Option<String>,
+    /// Only these topics: * stands for any text, as in the sources document
+    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    topic: Option<Pattern>,
     /// Only this outcome: accepted, applied, repeat, parked, superseded, void, failed, blocked, ignored, …
     #[arg(
         long, value_name = "WORD", conflicts_with = "to", hide_possible_values = true,
         value_parser = PossibleValuesParser::new(OUTCOMES)
     )]
     outcome: Option<String>,
-    /// Begin in the past: a duration such as 2h, a time such as 2026-11-22T12:00:00Z, or with --order and --to one of
-    /// its sequence numbers
+    /// Begin in the past: a duration such as 2h, a time such as 2026-11-22T12:00:00Z, or with --order and --to a
+    /// delivery: its position, such as 7011, or its whole sequence
     #[arg(long, value_name = "TIME")]
     since: Option<Begin>,
     /// Stop after N lines, or with --to after N deliveries
@@ -99,7 +106,7 @@ pub struct Listen {
 #[derive(Debug, Clone, Copy)]
 enum Begin {
     At(Since),
-    Sequence(Sequence),
+    Delivery(Named),
 }
 
 impl FromStr for Begin {
@@ -107,11 +114,21 @@ impl FromStr for Begin {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse() {
-            Ok(sequence) => Ok(Self::Sequence(Sequence(sequence))),
-            Err(_) => text.parse().map(Self::At),
+            Ok(named) => Ok(Self::Delivery(named)),
+            Err(_) => text.parse().map(Self::At).map_err(|error: String| {
+                format!("{error}; or with --order and --to a delivery's position, such as 7011")
+            }),
         }
     }
 }
+
+fn topic(text: &str) -> Result<Pattern, &'static str> {
+    let pattern = Pattern::new(text);
+    pattern.objection().map_or(Ok(pattern), Err)
+}
+
+/// The longest read of an order's row.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 enum Reader {
     Logs(Logs),
@@ -142,15 +159,16 @@ impl Reader {
 
 impl Listen {
     pub async fn run(self) -> Result<ExitCode> {
-        let by_sequence = matches!(self.since, Some(Begin::Sequence(_)));
+        let by_delivery = matches!(self.since, Some(Begin::Delivery(_)));
         ensure!(
-            !by_sequence || self.to.is_some() && self.order.is_some(),
-            "--since with a sequence number needs --order and --to; a duration has a unit, such as 30m or 2h"
+            !by_delivery || self.to.is_some() && self.order.is_some(),
+            "--since with a delivery's position needs --order and --to; a duration has a unit, such as 30m or 2h"
         );
         if let Some(to) = &self.to {
             receiver::permit(to, self.yes)?;
         }
         let deployment = self.target.connect().await?;
+        self.check(&deployment).await?;
         let reader = self.reader(&deployment)?;
         match &self.to {
             Some(to) => {
@@ -159,6 +177,23 @@ impl Listen {
             }
             None => self.watch(reader, &deployment).await,
         }
+    }
+
+    /// Refuses a source that is not configured. Complains of an order that is not stored: it may still come.
+    async fn check(&self, deployment: &Deployment) -> Result<()> {
+        if let Some(source) = &self.source
+            && let Some(unknown) = whereabouts::unknown_in(deployment, source).await
+        {
+            bail!(unknown);
+        }
+        if let Some(order) = &self.order
+            // Without the right to read the row it listens all the same.
+            && let Ok(None) = deployment.parts.store.entity(order, PATIENCE).await
+        {
+            let unknown = similar::unknown(order, deployment).await;
+            output::complain(format_args!("{unknown}. The command waits for its first event"));
+        }
+        Ok(())
     }
 
     async fn watch(&self, mut reader: Reader, deployment: &Deployment) -> Result<ExitCode> {
@@ -196,7 +231,7 @@ impl Listen {
     fn begin(&self, now: Timestamp) -> Timestamp {
         match self.since {
             Some(Begin::At(since)) => since.before(now),
-            Some(Begin::Sequence(_)) | None => now,
+            Some(Begin::Delivery(_)) | None => now,
         }
     }
 
@@ -228,7 +263,7 @@ fn print(one: &OrderEvent) {
     let at = one.at.map(|at| at.to_string()).unwrap_or_default();
     // Shows only the time of day, to the millisecond.
     let time = at.split_once('T').map_or(at.as_str(), |(_, time)| time);
-    let place = one.sequence.map(|sequence| format!(" {sequence}")).unwrap_or_default();
+    let place = one.sequence.map(|sequence| format!(" {}", marked(Sequence(sequence)))).unwrap_or_default();
     let order = one.entity.as_deref().or(one.source.as_deref()).unwrap_or_default();
     let topic = one.topic.as_deref().or(one.delivery.as_deref()).unwrap_or_default();
     let line = format!("{order}{place}  {topic}  {}", style(output::one_line(&one.words)).dim());

@@ -10,7 +10,7 @@ use serializer::{
     output::{self, Table, duration},
     say,
     view::{
-        order_status::Kind,
+        order_status::{Kind, NextCommand},
         overview::{Group, Overview},
         position::{Position, marked},
     },
@@ -20,6 +20,7 @@ use webhook_serializer::protocol::entity::{EntityKey, SourceName};
 use crate::commands::{
     interrupt::Interrupt,
     print_json,
+    setup::source::whereabouts,
     survey::{Cost, PARKED, ReadScope, Survey, Surveyor},
     target::{Deployment, Target},
 };
@@ -53,17 +54,22 @@ impl Status {
         let mut surveyor = Surveyor::read(&deployment, self.cost, Interrupt::listen(), wanted).await?;
         surveyor.sources(|_| true).await?;
         let survey = surveyor.finish();
+        let paused = whereabouts::paused(&deployment).await;
         match self.json {
-            true => print_json(&self.as_json(&survey)),
-            false => self.print(&survey, &deployment),
+            true => print_json(&self.as_json(&survey, &paused)),
+            false => self.print(&survey, &paused, &deployment),
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, survey: &Survey, deployment: &Deployment) {
+    fn print(&self, survey: &Survey, paused: &BTreeSet<SourceName>, deployment: &Deployment) {
         let seen = &survey.overview;
         let all_read = !survey.unread.contains(&PARKED);
         say!("{}", summary(seen, !self.no_parked, all_read));
+        for source in paused {
+            let resume = deployment.line("source resume", &[source.as_str()]);
+            say!("The source {source} is paused: its deliveries wait. `{resume}` ends the pause.");
+        }
         let now = deployment.env.now();
         pace::print(survey, !self.no_parked, now);
         let groups = seen.groups();
@@ -92,7 +98,7 @@ impl Status {
             }
             told.push(group.kind);
             say!("\n{}: next", group.kind.as_str());
-            for (command, what_for) in next(group, deployment) {
+            for (command, what_for) in next(group, paused, deployment) {
                 say!("  {command}  {}", style(format_args!("# {what_for}")).dim());
             }
         }
@@ -139,7 +145,7 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
     format!("{orders}: {}. {aside}", kinds.join(", "))
 }
 
-fn next(group: &Group, deployment: &Deployment) -> [(String, &'static str); 2] {
+fn next(group: &Group, paused: &BTreeSet<SourceName>, deployment: &Deployment) -> [(String, &'static str); 2] {
     let (entity, sequence) = &group.example;
     let (order, sequence) = (entity.as_str(), Position(*sequence).to_string());
     let mut only = Vec::new();
@@ -153,6 +159,13 @@ fn next(group: &Group, deployment: &Deployment) -> [(String, &'static str); 2] {
     let many = |verb| deployment.line(verb, &only);
     let show = |arguments: &[&str], what_for| (deployment.line("show", &[&[order], arguments].concat()), what_for);
     match group.kind {
+        Kind::Parked if entity.is_unrouted() => {
+            let redrive = NextCommand::redrive(entity, group.example.1, 1);
+            [
+                show(&[&sequence], "the oldest, with its body"),
+                (redrive.line(&deployment.option, entity), redrive.purpose),
+            ]
+        }
         Kind::Parked => [
             show(&[&sequence], "the oldest, with its body"),
             (many("redrive"), "after the fix: lists what it would redrive, and asks"),
@@ -163,12 +176,17 @@ fn next(group: &Group, deployment: &Deployment) -> [(String, &'static str); 2] {
         ],
         Kind::Failing | Kind::Unavailable => [list("--failing"), show(&[], "what the oldest waits for")],
         Kind::OnHold => [list("--held"), show(&["--history"], "who put the oldest on hold, and why")],
-        _ => [list("--waiting"), show(&[], "what the oldest waits for")],
+        _ => match group.source.as_ref().filter(|source| paused.contains(*source)) {
+            Some(source) => {
+                [list("--waiting"), (deployment.line("source resume", &[source.as_str()]), "ends the source's pause")]
+            }
+            None => [list("--waiting"), show(&[], "what the oldest waits for")],
+        },
     }
 }
 
 impl Status {
-    fn as_json(&self, survey: &Survey) -> serde_json::Value {
+    fn as_json(&self, survey: &Survey, paused: &BTreeSet<SourceName>) -> serde_json::Value {
         let seen = &survey.overview;
         let groups = seen.groups().into_iter().map(|group| {
             let (entity, sequence) = group.example;
@@ -183,7 +201,7 @@ impl Status {
             "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "leased": seen.count(Kind::Leased),
             "on_hold": seen.count(Kind::OnHold),
             "abandoned": seen.count(Kind::Abandoned), "parked": seen.parked.len(), "groups": groups.collect::<Vec<_>>(),
-            "last_minutes": pace::as_json(survey, !self.no_parked), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
+            "paused_sources": paused, "last_minutes": pace::as_json(survey, !self.no_parked), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
         })
     }
 }

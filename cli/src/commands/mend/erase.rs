@@ -1,14 +1,14 @@
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use serializer::say;
+use serializer::{output, say};
 use webhook_serializer::{
     operator::{Erased, OperatorError},
     protocol::entity::EntityKey,
 };
 
-use crate::commands::target::Target;
+use crate::commands::{confirm::ask, target::Target};
 
 #[derive(Debug, Args)]
 #[command(
@@ -18,6 +18,9 @@ pub struct Erase {
     /// The order's key, such as shopify/order/450789469
     #[arg(value_name = "ORDER")]
     order: EntityKey,
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    yes: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -26,6 +29,11 @@ impl Erase {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let order = &self.order;
+        let question = format!("Everything that is stored of {order} is removed for good, bodies and all. Erase?");
+        if !self.yes && !ask(&question).context("nothing is changed yet")? {
+            output::complain("nothing was changed");
+            return Ok(ExitCode::FAILURE);
+        }
         let erased = match deployment.operator().erase(order).await {
             Err(OperatorError::InUse) => bail!(
                 "deliveries of {order} wait, or a holder has its lease; nothing was erased. `{}` shows which",

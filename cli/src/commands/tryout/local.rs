@@ -175,6 +175,9 @@ impl Local {
         if self.no_functions {
             return self.serve_elsewhere(options).await;
         }
+        if let Some(file) = file.clone() {
+            tokio::spawn(follow(file, sources.clone()));
+        }
         let observer = (story.clone(), RefusalsPrinter { json: self.json });
         let mut deployment = match Deployment::start(options, Arc::new(observer)).await {
             Ok(deployment) => deployment.side_by_side(SLOTS),
@@ -374,6 +377,25 @@ impl Local {
             }
         }
         say!("Ctrl-C stops.\n");
+    }
+}
+
+/// The time for which a changed document has to stay the same, because an editor may still be writing it.
+const WRITTEN: Duration = Duration::from_millis(500);
+
+/// Reads the document after each change of its file, so that a refusal is printed while its author is there.
+async fn follow(file: PathBuf, sources: LiveSources) {
+    let modified = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
+    let mut read = modified();
+    let mut before = read;
+    loop {
+        Env::system().sleep(WRITTEN).await;
+        let now = modified();
+        if now != read && now == before {
+            read = now;
+            sources.read_now().await;
+        }
+        before = now;
     }
 }
 

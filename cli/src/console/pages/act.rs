@@ -56,7 +56,10 @@ async fn act(shared: &Shared, name: &str, order: &Order, request: &PageRequest) 
     let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name);
     let verb = verb.ok_or_else(|| Problem::Unknown(format!("There is no action {}.", quoted(name))))?;
     let entity = key(&order.key)?;
-    let at = order.sequence.as_deref().map(sequence).transpose()?;
+    let at = match &order.sequence {
+        Some(text) => Some(sequence(shared, &entity, text).await?),
+        None => None,
+    };
     let target = Target { order: entity.clone(), sequence: at };
     let done = match reason(&order.why) {
         Ok(why) => carry_out(shared, verb, target, why).await,

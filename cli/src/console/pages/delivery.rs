@@ -4,10 +4,11 @@ use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use webhook_serializer::{
-    operator::{Content, LOOKS_BACK, Single},
+    operator::{Content, LOOKS_BACK},
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, Sequence},
+        state::EntityState,
     },
 };
 
@@ -21,11 +22,11 @@ use super::{
     },
     Shown, key,
     order::{actions, next_commands},
-    sequence, shown,
+    sequence, shown, unknown,
 };
 use crate::view::{
     body::{Changed, Node, Redacted, diff, redacted},
-    delivery::{DeliveryStatus, Fact},
+    delivery::{DeliveryStatus, Fact, is_blocked_at},
     position::marked,
 };
 
@@ -59,18 +60,21 @@ pub(super) async fn unredacted(
 
 async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: &PageRequest) -> Shown {
     let entity = key(&parameters.key)?;
-    let sequence = sequence(&parameters.sequence)?;
+    let sequence = sequence(shared, &entity, &parameters.sequence).await?;
     let operator = &shared.watched.operator;
     let single = operator.single(&entity, sequence).await?;
-    if matches!(single.content, Content::Nothing) {
-        return Err(Problem::Unknown(missing(&entity, sequence, &single)));
+    if matches!(single.content, Content::Nothing) && !is_blocked_at(sequence, &single) {
+        return Err(match &single.state {
+            None => unknown(shared, &entity).await,
+            Some(state) => Problem::Unknown(missing(&entity, sequence, state)),
+        });
     }
     let before = match &single.content {
         Content::Delivery(delivery) => operator.before(delivery).await?,
         _ => None,
     };
     let now = shared.watched.env.now();
-    let status = DeliveryStatus::of(sequence, &single, now);
+    let status = DeliveryStatus::of(sequence, &single, None, now);
     let tail = single.state.as_ref().map_or(sequence, |state| state.tail);
     let situation =
         Situation { state: single.state.as_ref(), parked: usize::from(single.parked.is_some()), is_rewinding: false };
@@ -80,7 +84,7 @@ async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: 
             @if sequence.0 > 1 { " " a rel="prev" href=(delivery_path(&entity, sequence.previous())) { "← " (position(sequence.previous())) } }
             @if sequence < tail { " " a rel="next" href=(delivery_path(&entity, sequence.next())) { (position(sequence.next())) " →" } }
         }
-        h1.key { (single.content.delivery().map_or("tombstone", Delivery::topic)) " " span.dim { (position(sequence)) } " " (badge(&status.word)) }
+        h1.key { (single.content.delivery().map_or("empty", Delivery::topic)) " " span.dim { (position(sequence)) } " " (badge(&status.word)) }
         div.why { @for sentence in &status.sentences { p { (timed(sentence)) } } }
         (next_commands(&status.next, &shared.watched.option, &entity))
         dl.facts {
@@ -107,30 +111,28 @@ async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: 
     Ok(Page::new(&title, Tab::None).around(shared, request, &body))
 }
 
-fn missing(entity: &EntityKey, sequence: Sequence, single: &Single) -> String {
-    match &single.state {
-        None => format!(
-            "There is no order {entity}: nothing has arrived for this key within the retention period, or it was erased."
-        ),
-        Some(state) if sequence > state.tail => {
+fn missing(entity: &EntityKey, sequence: Sequence, state: &EntityState) -> String {
+    let shown = marked(sequence);
+    match sequence {
+        _ if sequence > state.tail => {
             format!("There is no delivery {sequence} of {entity}; the last one is {}.", state.tail)
         }
-        Some(state) if sequence > state.head => {
-            format!(
-                "{entity} {} is claimed but not written. Reload in a few seconds; if it is never written, a worker skips it.",
-                marked(sequence)
-            )
-        }
-        Some(_) => format!(
-            "{entity} {} was settled or never used, and its delivery is gone: deliveries are kept for the retention time alone.",
-            marked(sequence)
+        _ if sequence > state.head => format!(
+            "{entity} {shown} is claimed but not written. Reload in a few seconds; if it is never written, a worker skips it."
+        ),
+        _ => format!(
+            "{entity} {shown} was settled or never used, and its delivery is gone: deliveries are kept for the retention time alone."
         ),
     }
 }
 
 fn body_of(entity: &EntityKey, sequence: Sequence, content: &Content, raw: bool) -> Markup {
     let Content::Delivery(delivery) = content else {
-        return html! { section { h2 { "Body" } p { "The body is gone: the delivery was redriven or discarded." } } };
+        let why = match content {
+            Content::Bodiless(_) => "The body is gone: the delivery was redriven or discarded.",
+            _ => "There is none.",
+        };
+        return html! { section { h2 { "Body" } p { (why) } } };
     };
     let node = Node::parse(delivery.body());
     let text = || cut(&String::from_utf8_lossy(delivery.body()), LARGEST);

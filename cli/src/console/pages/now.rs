@@ -132,7 +132,7 @@ fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
             }
             (listed(&entries[..entries.len().min(FIRST)], now))
             p.actions {
-                @if group.kind == Kind::Parked {
+                @if group.kind == Kind::Parked && !group.example.0.is_unrouted() {
                     a.button.main href=(group_path("redrive", group)) { "Redrive " (all(group.deliveries)) "…" }
                     " "
                 }
@@ -281,7 +281,7 @@ async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest
         h1 { (badge(&selection.state)) " " (counted) }
         @if let Some(source) = selection.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
         @if let Some(error) = selection.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }
-        @if selection.state == Kind::Parked.as_str() && !entries.is_empty() {
+        @if selection.state == Kind::Parked.as_str() && entries.iter().any(|entry| !entry.entity().is_unrouted()) {
             p { a.button.main href={ "/redrive" (query) } { "Redrive " (all(entries.len() as u64)) "…" } }
         }
         @if entries.is_empty() {

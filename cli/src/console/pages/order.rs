@@ -21,10 +21,9 @@ use super::{
         actions::{About, Situation, is_offered, sequence_of},
         frame::{Page, PageRequest, Tab, ago, badge, delivery_path, encoded, order_path, position, timed},
         plot,
-        problem::Problem,
         request::Asked,
     },
-    Shown, key, shown,
+    Shown, key, shown, unknown,
 };
 use crate::{
     operations::Verb,
@@ -57,9 +56,7 @@ async fn order(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
     let limit = parameters.settled.unwrap_or(SETTLED).min(1000);
     let timeline = Timeline::read(&shared.watched.operator, &entity, limit).await?;
     if !timeline.is_known() {
-        return Err(Problem::Unknown(format!(
-            "There is no order {entity}: nothing has arrived for this key within the retention period, or it was erased."
-        )));
+        return Err(unknown(shared, &entity).await);
     }
     let now = shared.watched.env.now();
     let inspected = &timeline.inspected;

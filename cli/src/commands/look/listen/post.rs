@@ -9,7 +9,10 @@ use rustix::{process::getpgrp, termios::tcgetpgrp};
 use serde_json::Value;
 use serializer::{
     output::{self, counted, duration},
-    view::activity::{Filter, OrderEvent},
+    view::{
+        activity::{Filter, OrderEvent},
+        position::marked,
+    },
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use webhook_serializer::{
@@ -75,7 +78,10 @@ impl Listen {
             env: env.clone(),
             filter: self.filter(),
             begin: self.begin(started),
-            from: if let Some(Begin::Sequence(from)) = self.since { Some(from) } else { None },
+            from: match (self.since, &self.order) {
+                (Some(Begin::Delivery(named)), Some(order)) => Some(deployment.sequence(order, named).await?),
+                _ => None,
+            },
             json: self.json,
             posted: Mutex::default(),
         };
@@ -85,6 +91,7 @@ impl Listen {
             let from = posting.from.filter(|_| !matches!(wanted.content, Content::Nothing));
             if let (Some(missing), None) = (posting.from, from) {
                 let show = deployment.command("show", order.as_str());
+                let missing = marked(missing);
                 output::complain(format_args!("{order} holds no delivery {missing}; `{show}` lists them"));
             }
             if let Some(state) = wanted.state.filter(|state| posting.from <= Some(state.tail)) {
@@ -233,7 +240,7 @@ impl Posting<'_> {
                     return Ok(Some((*delivery, state.map_or(FencingToken(0), |state| state.token))));
                 }
                 (Content::Bodiless(_), _) => {
-                    self.receiver.complain(format_args!("{order} {sequence}: its body was removed"));
+                    self.receiver.complain(format_args!("{order} {}: its body was removed", marked(sequence)));
                     break;
                 }
                 // The sequence is claimed, but its delivery is not written yet.

@@ -9,7 +9,7 @@ use serializer::{
     say,
     view::{
         body::{self, Changed, Node, Redacted},
-        delivery::{DeliveryStatus, Fact, delivery_json},
+        delivery::{DeliveryStatus, Fact, delivery_json, is_blocked_at},
         position::marked,
     },
 };
@@ -19,7 +19,7 @@ use webhook_serializer::{
 };
 
 use super::Show;
-use crate::commands::{print_json, similar, target::Deployment};
+use crate::commands::{print_json, setup::source::whereabouts, similar, target::Deployment};
 
 struct Difference {
     from: Delivery,
@@ -46,7 +46,12 @@ impl Show {
             }
             _ => None,
         };
-        let status = DeliveryStatus::of(sequence, &single, deployment.env.now());
+        let state = single.state.as_ref().filter(|state| state.next() == sequence);
+        let pause = match state.zip(single.content.delivery()) {
+            Some((state, delivery)) => whereabouts::pause(deployment, delivery.source(), state).await,
+            None => None,
+        };
+        let status = DeliveryStatus::of(sequence, &single, pause.as_ref(), deployment.env.now());
         match self.json {
             true => self.print_json(sequence, &single, &status, difference.as_ref(), deployment)?,
             false => {
@@ -62,7 +67,7 @@ impl Show {
 
     async fn check(&self, sequence: Sequence, single: &Single, deployment: &Deployment) -> Result<()> {
         let order = &self.order;
-        if !matches!(single.content, Content::Nothing) {
+        if !matches!(single.content, Content::Nothing) || is_blocked_at(sequence, single) {
             return Ok(());
         }
         let show = deployment.command("show", order.as_str());

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, process::ExitCode, time::Duration};
+use std::{collections::BTreeMap, process::ExitCode};
 
 use anyhow::Result;
 use console::style;
@@ -8,8 +8,10 @@ use serializer::{
     say,
     view::{
         delivery::{self, delivery_json, parked_json},
+        order_status::{OrderStatus, Pause},
         overview::ParkedDelivery,
         position::marked,
+        similar,
         timeline::{Timeline, outcome, waited},
     },
 };
@@ -17,59 +19,35 @@ use webhook_serializer::{
     operator::{Parked, Past},
     protocol::{
         delivery::{Delivery, Item},
-        entity::{EntityKey, Sequence, SourceName},
+        entity::{EntityKey, Sequence},
         receipt::Settlement,
     },
-    sources::REFRESH,
     time::Timestamp,
 };
 
 use super::Show;
-use crate::commands::{print_json, setup::source::whereabouts, similar, target::Deployment};
+use crate::commands::{print_json, setup::source::whereabouts, target::Deployment};
 
-struct PausedSource {
-    name: SourceName,
-    /// The time of the order's next wake-up; `None` if the source's pause does not delay that wake-up.
-    looked_at_again: Option<Timestamp>,
-}
-
-/// A wake-up that is due later than this was delayed by a paused source.
-const PAUSED_FOR: Duration = Duration::from_secs(120);
-
-/// Returns the source of the order's next delivery if that source is paused. If the sources document cannot be read,
-/// returns `None`.
-async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<PausedSource> {
+/// Returns the pause of the next delivery's source; `None` if it is not paused.
+async fn pause(timeline: &Timeline, deployment: &Deployment) -> Option<Pause> {
     let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
-    let name = next.head().source();
-    let sources = whereabouts::configured(deployment).await.ok()?;
-    sources.get(name.as_str()).filter(|source| source.is_paused)?;
-    let free = timeline.inspected.state.as_ref().filter(|state| state.held.is_none());
-    let is_far = |at: &Timestamp| *at > deployment.env.now() + PAUSED_FOR;
-    Some(PausedSource { name: name.clone(), looked_at_again: free.and_then(|state| state.handover).filter(is_far) })
-}
-
-impl PausedSource {
-    fn print(&self, deployment: &Deployment) {
-        let Self { name, looked_at_again } = self;
-        let resume = deployment.line("source resume", &[name.as_str()]);
-        match looked_at_again {
-            Some(at) => say!(
-                "Its source {name} is paused. A worker looks again in {}; `{resume}` ends the pause.",
-                duration(at.since(deployment.env.now()))
-            ),
-            None => say!(
-                "Its source {name} is paused in the sources document, and workers follow within {}; `{resume}` ends \
-                 the pause.",
-                duration(REFRESH)
-            ),
-        }
-    }
+    whereabouts::pause(deployment, next.head().source(), timeline.inspected.state.as_ref()?).await
 }
 
 struct OrderReport {
     timeline: Timeline,
-    paused: Option<PausedSource>,
+    pause: Option<Pause>,
     similar: Vec<String>,
+}
+
+impl OrderReport {
+    fn status(&self, now: Timestamp) -> OrderStatus {
+        let status = self.timeline.status(now);
+        match &self.pause {
+            Some(pause) => status.with_pause(pause, now),
+            None => status,
+        }
+    }
 }
 
 impl Show {
@@ -85,23 +63,23 @@ impl Show {
 
     async fn look(&self, deployment: &Deployment) -> Result<OrderReport> {
         let timeline = Timeline::read(&deployment.operator(), &self.order, self.settled).await?;
-        let paused = paused(&timeline, deployment).await;
-        let similar = if timeline.is_known() { Vec::new() } else { similar::keys(&self.order, deployment).await };
-        Ok(OrderReport { timeline, paused, similar })
+        let pause = pause(&timeline, deployment).await;
+        let similar = match timeline.is_known() {
+            true => Vec::new(),
+            false => similar::keys(&self.order, &deployment.operator()).await,
+        };
+        Ok(OrderReport { timeline, pause, similar })
     }
 
     fn print_order(&self, seen: &OrderReport, deployment: &Deployment) {
         let now = deployment.env.now();
-        let OrderReport { timeline: Timeline { inspected, settled, has_older }, paused, similar } = seen;
+        let OrderReport { timeline: Timeline { inspected, settled, has_older }, similar, .. } = seen;
         let name = style(self.order.as_str()).bold();
         if seen.timeline.is_known() {
-            let status = seen.timeline.status(now);
+            let status = seen.status(now);
             say!("{name}  {}", output::state(status.kind.as_str()));
             status.causes.iter().for_each(|cause| say!("{cause}"));
             deployment.print_next(&self.order, &status.next);
-            if let Some(paused) = paused {
-                paused.print(deployment);
-            }
         } else {
             let raw = if deployment.is_local() { "" } else { " --raw" };
             let list = format!("serializer lease list{} --all{raw}", deployment.option);
@@ -199,9 +177,9 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
 }
 
 fn as_json(entity: &EntityKey, seen: &OrderReport, deployment: &Deployment) -> serde_json::Value {
-    let status = seen.timeline.status(deployment.env.now());
+    let status = seen.status(deployment.env.now());
     let next = status.next.iter().map(|next| next.line(&deployment.option, entity));
-    let OrderReport { timeline: Timeline { inspected, settled, .. }, paused, .. } = seen;
+    let OrderReport { timeline: Timeline { inspected, settled, .. }, pause, .. } = seen;
     let state = inspected.state.as_ref().map(|state| {
         json!({
             "tail": state.tail, "head": state.head, "waiting": state.waiting(), "token": state.token,
@@ -242,7 +220,7 @@ fn as_json(entity: &EntityKey, seen: &OrderReport, deployment: &Deployment) -> s
         "entity": entity, "kind": status.kind.as_str(), "causes": status.causes, "next": next.collect::<Vec<_>>(),
         "state": state, "waiting": waiting.collect::<Vec<_>>(),
         "parked": parked.collect::<Vec<_>>(), "settled": settled.collect::<Vec<_>>(),
-        "paused_source": paused.as_ref().map(|paused| &paused.name),
-        "is_pause_seen": paused.as_ref().map(|paused| paused.looked_at_again.is_some()),
+        "paused_source": pause.as_ref().map(|pause| &pause.source),
+        "is_pause_seen": pause.as_ref().map(|pause| pause.looked_at_again.is_some()),
     })
 }

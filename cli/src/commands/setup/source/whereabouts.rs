@@ -1,4 +1,8 @@
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+    path::PathBuf,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -7,11 +11,13 @@ use serializer::{
     local::samples,
     output::{LOCAL, local_option, quoted},
     stack::{Stack, api::Services},
+    view::order_status::Pause,
 };
 use webhook_serializer::{
     aws::Account,
     config::{Environment, SourcesOrigin, Variables},
     nearest,
+    protocol::{entity::SourceName, state::EntityState},
     sources::Sources,
 };
 
@@ -159,7 +165,26 @@ pub(super) async fn sources(place: &Place) -> Result<(Found, Sources)> {
     Ok((found, sources))
 }
 
-pub(super) fn unknown(place: &Place, sources: &Sources, name: &str) -> anyhow::Error {
+/// Returns why `name` is no source of the deployment; `None` if it is one, or the document cannot be read.
+pub async fn unknown_in(deployment: &Deployment, name: &SourceName) -> Option<anyhow::Error> {
+    let sources = configured(deployment).await.ok()?;
+    let is_unknown = sources.get(name.as_str()).is_none();
+    is_unknown.then(|| unknown(&"the sources document", &sources, name.as_str()))
+}
+
+/// Returns the pause of `source`, which sent the order's next delivery.
+pub async fn pause(deployment: &Deployment, source: &SourceName, state: &EntityState) -> Option<Pause> {
+    let is_paused = paused(deployment).await.contains(source);
+    is_paused.then(|| Pause::of(source.clone(), state, deployment.env.now()))
+}
+
+/// Returns the sources that the deployment's document pauses; none if the document cannot be read.
+pub async fn paused(deployment: &Deployment) -> BTreeSet<SourceName> {
+    let sources = configured(deployment).await.unwrap_or_default();
+    sources.iter().filter(|source| source.is_paused).map(|source| source.name.clone()).collect()
+}
+
+pub(super) fn unknown(place: &impl Display, sources: &Sources, name: &str) -> anyhow::Error {
     let names: Vec<String> = sources.iter().map(|source| format!("`{}`", source.name)).collect();
     let hint = nearest::hint(name, sources.iter().map(|source| source.name.as_str()));
     anyhow::anyhow!("{place} has no source `{name}`{hint}; it has {}", names.join(", "))

@@ -9,7 +9,7 @@ use serializer::{
     output::{command_line, local_option},
     say,
     view::{
-        position::Position,
+        order_status::NextCommand,
         recording::{EventKind, EventRecorder, OrderEvent, ParsedLine},
     },
 };
@@ -125,7 +125,7 @@ impl EventPrinter {
         let next = match (&happening.what, happening.sequence) {
             (EventKind::Blocked(_), _) => command_line("resume", &option, &[key]),
             (EventKind::Settled(Settlement::Parked), Some(at)) => {
-                command_line("redrive", &option, &[key, &Position(at).to_string()])
+                NextCommand::redrive(&happening.entity, at, 1).line(&option, &happening.entity)
             }
             _ => return error,
         };
