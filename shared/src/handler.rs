@@ -27,7 +27,7 @@ pub enum Outcome {
     /// DynamoDB can never accept a write, nothing is written and the attempt fails.
     /// [`Outcome::commit`] creates this outcome.
     Commit(Vec<Write>),
-    /// The delivery failed. It is tried again after a wait.
+    /// The handler failed. The delivery is tried again after a wait.
     Retry {
         /// The wait before the next attempt. `None` stands for the wait of the source's retry policy.
         after: Option<Duration>,
@@ -150,7 +150,7 @@ impl Context {
         self.token
     }
 
-    /// Returns the time that is left before this start times out.
+    /// Returns the time that is left before this handler start times out.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_sub(self.env.monotonic())
     }

@@ -221,12 +221,12 @@ impl Templates {
 
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The name of the built-in handler that posts to an endpoint. The table with its settings has the same
-/// name.
+/// The name of the built-in handler that posts to an endpoint. It is also the name of the table in a
+/// source that holds the settings of this handler.
 pub const FORWARD: &str = "forward";
 
-/// The name of the built-in handler that calls a Lambda function. The table with its settings has the same
-/// name.
+/// The name of the built-in handler that calls a Lambda function. It is also the name of the table in a
+/// source that holds the settings of this handler.
 pub const INVOKE: &str = "invoke";
 
 impl Sources {

@@ -21,7 +21,7 @@ fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::of(secret).map(SchemeKey::Shared)
 }
 
-/// The rules for the entity, from BigCommerce's table of events. A cart that became an order stays a
+/// Where BigCommerce's events hold the id of their entity, from its table of events. A cart that became an order stays a
 /// separate entity, because the cart's other events do not name the order.
 const LINES: &[Line] = &[
     Line {

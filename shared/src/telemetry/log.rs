@@ -96,8 +96,8 @@ impl JsonLog {
         self.state().request = request.to_owned();
     }
 
-    /// Reports refusals that have been counted for too long. The lines name no request, because the refusals
-    /// belong to several requests.
+    /// Reports counted refusals, if no line about their kind was written for ten seconds. The lines name no
+    /// request, because the refusals belong to several requests.
     fn report_overdue(&self) {
         let overdue = {
             let mut state = self.state();

@@ -62,8 +62,8 @@ impl Refusals {
         self.in_a_row.remove(source);
     }
 
-    /// Returns the kinds of refusals that no line has reported for too long, with their counts. Each count
-    /// starts again at zero.
+    /// Returns the kinds with counted refusals about which no line was written for [`SPACING`], with their
+    /// counts. Each count starts again at zero.
     pub(super) fn overdue(&mut self, now: Duration) -> Vec<(Kind, u64)> {
         let overdue = self.kinds.iter_mut().filter(|(_, unreported)| {
             unreported.count > 0 && unreported.reported.is_none_or(|reported| now >= reported + SPACING)
