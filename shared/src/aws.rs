@@ -59,7 +59,6 @@ pub struct Account {
     pub ssm_endpoint: Option<String>,
     pub secrets_endpoint: Option<String>,
     pub lambda_endpoint: Option<String>,
-    /// The variant of the endpoints' names, for services whose endpoint is `None`.
     pub variant: Variant,
     /// The trusted certificate authorities. `None` trusts the authorities that AWS uses in the
     /// region.
@@ -71,7 +70,6 @@ impl Account {
         Self::from(&Environment)
     }
 
-    /// Creates an account that trusts `roots`, and reads its endpoints from the environment.
     pub fn of(region: Region, credentials: SharedCredentialsProvider, roots: Roots) -> Self {
         Self::with_endpoints(&Environment, region, credentials, Some(roots))
     }
@@ -233,7 +231,6 @@ pub(crate) fn no_connection(error: Option<&ConnectorError>) -> String {
     error.map_or_else(|| "no connection".to_owned(), |error| format!("no connection: {}", innermost(error)))
 }
 
-/// Returns the text of the innermost error in the chain. The outer errors only wrap it.
 fn innermost(mut error: &dyn std::error::Error) -> String {
     while let Some(inner) = error.source() {
         error = inner;

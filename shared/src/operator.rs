@@ -122,7 +122,6 @@ pub struct Parked {
 }
 
 impl Parked {
-    /// Parses an inbox row. Returns `None` if the row does not belong to a parked delivery.
     pub fn of(row: &Row) -> Result<Option<Self>, CorruptRow> {
         match row.text(a::ENTITY).filter(|_| is_parked(row)) {
             Some(entity) => Self::parse(&EntityKey::parse(entity)?, row),
@@ -220,7 +219,6 @@ impl Operator {
         Ok(Inspected { state, waiting, again, parked: self.parked(entity).await? })
     }
 
-    /// Reads all receipts of an entity's settled deliveries, in order of their sequences.
     pub async fn receipts(&self, entity: &EntityKey) -> Result<Vec<Receipt>, OperatorError> {
         // Read the entity's row first. A receipt that leaves the row later already has its own row.
         let state = self.store.entity(entity, PATIENCE).await?;

@@ -18,7 +18,6 @@ use crate::{
     time::Env,
 };
 
-/// A deployment as the environment variables describe it, before any connection is open.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) config: StoreConfig,

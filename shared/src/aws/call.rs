@@ -17,9 +17,7 @@ use super::{connections, innermost};
 pub struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
-    /// The header `Date`: the time by the server's clock.
     pub date: Option<String>,
-    /// The header `x-amzn-errortype`: the error code of a REST service.
     pub error_type: Option<String>,
     /// The header `x-amz-function-error`, which says that an invoked function ran and failed.
     pub function_error: Option<String>,

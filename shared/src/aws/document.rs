@@ -20,9 +20,7 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
-    /// Parameter Store, whose parameters have a name or an ARN.
     Parameters,
-    /// Secrets Manager, whose secrets are given by their ARN.
     Secrets,
 }
 
@@ -120,8 +118,6 @@ impl Remote {
     }
 }
 
-/// Returns the error code of an answer, such as `ParameterNotFound`. If the answer has no code,
-/// returns its status.
 pub(super) fn error_code(answer: &call::Answer) -> String {
     #[derive(Deserialize)]
     struct Refusal {

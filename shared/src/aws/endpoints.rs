@@ -2,7 +2,6 @@
 
 use crate::config::Variables;
 
-/// The variant of an endpoint's name: FIPS, dual-stack, both or neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Variant {
     pub fips: bool,

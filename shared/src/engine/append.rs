@@ -36,7 +36,6 @@ pub const DEADLINE: Duration = Duration::from_millis(2200);
 /// The least time allowed for sending a wake-up, even if the append's deadline has passed.
 const SHORTEST_WAKE_UP: Duration = Duration::from_millis(250);
 
-/// The longest duration of an append, including its wake-up.
 pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
 
 /// The part of an append's time that is reserved for deferring the delivery to the queue.

@@ -74,7 +74,6 @@ pub enum Admission {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     None,
-    /// The breaker opened for this time.
     Opened(Duration),
     Closed,
 }

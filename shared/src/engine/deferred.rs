@@ -174,7 +174,6 @@ impl Deferred {
         Self { tries: self.tries.saturating_add(1), ..self.clone() }
     }
 
-    /// Returns the message's delay, without jitter, for the case that the next append fails.
     pub(crate) fn pause(&self) -> Duration {
         FIRST_PAUSE.saturating_mul(1 << self.tries.min(10)).min(LONGEST_PAUSE)
     }

@@ -113,7 +113,6 @@ impl Received {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// Delete the message, since nothing is left to do or a fresh wake-up was sent.
     Delete,
     /// Report the message as failed, so that the queue delivers it again.
     Keep,

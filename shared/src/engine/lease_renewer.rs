@@ -21,7 +21,6 @@ pub(crate) struct LeaseRenewer {
     /// The earliest expiry of the lease, by the monotonic clock. The lease's length counts from the
     /// moment when the last write that extended the lease was sent.
     expires: Duration,
-    /// The time of the next renewal, by the monotonic clock.
     due: Duration,
     /// The time beyond which no renewal extends the lease, by the monotonic clock.
     end: Duration,

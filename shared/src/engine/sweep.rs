@@ -135,7 +135,6 @@ impl Sweeper {
         (sweep.swept, ended)
     }
 
-    /// Sweeps the whole table at once. Ignores the stored position.
     pub async fn sweep_all(&self) -> Result<Swept, SweepError> {
         let mut sweep = Sweep { sweeper: self, until: Duration::MAX, waiting: 0, begun: true, swept: Swept::default() };
         sweep.look_at_the_queue().await?;

@@ -32,7 +32,6 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     Nothing,
-    /// A tick is due, but another holder has the job's lease.
     Held {
         tick: Timestamp,
     },
@@ -75,7 +74,6 @@ impl Policy {
         }
     }
 
-    /// Returns the tick to run next, and the number of earlier ticks that are skipped.
     fn due(&self, state: &JobState, scheduled: Timestamp) -> Option<(Timestamp, usize)> {
         let asked = state.run_requested.is_some() && !state.is_recorded(scheduled);
         let by_schedule = if self.is_on { self.by_schedule(state, scheduled) } else { None };

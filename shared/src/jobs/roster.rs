@@ -19,7 +19,6 @@ use super::schedule::Schedule;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAGE: u32 = 100;
 
-/// A job that some scheduler runs or once ran.
 #[derive(Debug, Clone)]
 pub struct Listed {
     pub name: String,
@@ -43,15 +42,12 @@ impl Plan {
 }
 
 impl Listed {
-    /// Returns the time at which the job is due next. Returns `None` if the job is off or its
-    /// schedule is unknown.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
         let plan = self.plan.as_ref().filter(|plan| plan.is_on)?;
         plan.schedule.first_after(now)
     }
 }
 
-/// Lists all jobs, sorted by name.
 pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
     let mut jobs: Vec<Listed> = Vec::new();
     let mut after: Option<String> = None;

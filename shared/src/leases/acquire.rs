@@ -76,7 +76,6 @@ struct Wait<'a> {
     end: Duration,
     give_up: Duration,
     polls: u32,
-    /// The factor that lengthens the poll interval while the store throttles.
     slowed: u32,
 }
 

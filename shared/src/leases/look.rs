@@ -37,10 +37,8 @@ pub struct LeaseView {
 
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The leases of this page, in no particular order.
     pub leases: Vec<LeaseView>,
     pub unreadable: Vec<(String, CorruptRow)>,
-    /// The start of the next page. `None` on the last page.
     pub next: Option<Key>,
 }
 
@@ -62,12 +60,10 @@ impl LeaseView {
         show.key(self.state.entity.as_str())
     }
 
-    /// Returns whether the lease was granted and had not expired when the row was read.
     pub fn is_held(&self) -> bool {
         self.held().is_some_and(|held| held.runs(self.seen))
     }
 
-    /// Returns the lease in the row, which may have expired.
     fn held(&self) -> Option<&Held> {
         self.state.held.as_ref()
     }
@@ -114,7 +110,6 @@ impl Leases {
         Ok(state.map(|state| self.view(state)))
     }
 
-    /// Reads the lease with this id. Returns `None` if that lease has ended.
     #[doc(hidden)]
     pub async fn look_by_id(&self, id: &LeaseId) -> Result<Option<LeaseView>, LeaseError> {
         let seen = self.look(id.entity()).await?;

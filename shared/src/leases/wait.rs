@@ -12,7 +12,6 @@ use crate::{
 pub enum WaitStep {
     Granted(Lease, EntityState),
     TakeOver(EntityState),
-    /// Wait, then read the row again, because another holder has the lease.
     Await {
         seen: EntityState,
         held: Held,

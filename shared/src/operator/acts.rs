@@ -47,7 +47,6 @@ impl Operator {
         done
     }
 
-    /// Reads an entity's operations log, oldest entry first.
     pub async fn acts(&self, entity: &EntityKey) -> Result<Vec<OperatorAction>, OperatorError> {
         let mut acts: Vec<OperatorAction> = Vec::new();
         loop {

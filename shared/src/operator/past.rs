@@ -32,13 +32,11 @@ impl Past {
         }
     }
 
-    /// Returns whether the item's row still exists and the item's outcome is known.
     pub(super) fn is_known(&self) -> bool {
         let own = self.receipt.as_ref().is_some_and(|receipt| receipt.settlement != Settlement::Repeat);
         self.stands && (own || self.first.is_some() || self.delivery.is_none())
     }
 
-    /// Returns whether receipt rows must be read to know the outcome, or which delivery was repeated.
     fn is_unclear(&self) -> bool {
         self.receipt.as_ref().is_none_or(|receipt| receipt.settlement == Settlement::Repeat)
     }
@@ -56,7 +54,6 @@ impl Past {
 #[derive(Debug, Clone, Default)]
 pub struct Settled {
     pub places: BTreeMap<Sequence, Past>,
-    /// Set if older settled sequences are still stored.
     pub has_older: bool,
 }
 

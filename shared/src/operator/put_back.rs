@@ -14,7 +14,6 @@ use crate::{
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutBack {
-    /// The delivery was redriven, and waits at this sequence.
     At(Sequence),
     /// The delivery was redriven, but no wake-up could be sent. The sweep finds the delivery
     /// within about an hour.

@@ -59,7 +59,6 @@ fn waited_at(restoring: &RestoreRecord) -> String {
 pub enum Restored {
     /// The entity was restored, with these findings.
     Raised(RestoreReport),
-    /// The entity was already restored by an earlier run. Nothing was changed.
     Already,
     /// A sequence was claimed since the backup, so the tables are in use or were not restored.
     /// Nothing was changed.
@@ -105,7 +104,6 @@ pub struct JobReport {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {
     pub newest: BTreeMap<SourceName, Newest>,
-    /// The findings about each job, by the job's entity key.
     pub jobs: BTreeMap<String, JobReport>,
 }
 
@@ -338,7 +336,6 @@ impl Operator {
         Ok(is_raised)
     }
 
-    /// Stores the findings about an entity that its restored row will not show.
     async fn note(
         &self,
         restoring: &RestoreRecord,

@@ -52,7 +52,6 @@ impl Rewound {
 }
 
 impl Operator {
-    /// Returns the result that [`Operator::rewind`] would have now, without changing anything.
     pub async fn would_rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
         Ok(match self.back_to(entity, &state, from).await? {

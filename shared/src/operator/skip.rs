@@ -21,7 +21,6 @@ use crate::{
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skipped {
-    /// The item in front was settled with this outcome.
     As(Settlement),
     /// Nothing was changed, because the delivery is not in front. Contains the entity's row.
     NotInFront(EntityState),

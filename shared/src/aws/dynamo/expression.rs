@@ -72,7 +72,6 @@ impl Expression {
         })
     }
 
-    /// Returns a condition that never holds. DynamoDB has no constant for it.
     fn never(&mut self) -> String {
         let name = self.name("v");
         format!("(attribute_exists({name}) AND attribute_not_exists({name}))")

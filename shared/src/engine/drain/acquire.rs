@@ -152,7 +152,6 @@ impl LeaseRequest<'_> {
         Ok(answer)
     }
 
-    /// Reads the entity's row after a jittered wait. Returns `None` if the entity looks free.
     async fn look(&mut self, wait: Duration) -> Result<Option<Acquired>, StoreError> {
         let store = &self.drainer.store;
         store.env().sleep(store.env().jittered(wait)).await;

@@ -24,9 +24,7 @@ pub enum AcquireStep {
     /// Requeue the received wake-up with this delay if it carries this token or none. Otherwise
     /// delete it.
     Awaits(FencingToken, Duration),
-    /// Wait for this time, then request the lease again.
     AskAfter(Duration),
-    /// Wait at most this long, then read the entity's row.
     LookWithin(Duration),
     /// Take the lease over, because it has expired. If a delivery is suspected, first let every
     /// other drain of the batch finish.
@@ -98,10 +96,8 @@ fn requeue_until_expiry(held: &Held, now: Timestamp) -> AcquireStep {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drained {
-    /// Nothing is left to do for the wake-up.
     Ended,
     Requeue(Duration, RequeueReason),
-    /// The wake-up that carries this token continues the work. See [`AcquireStep::Awaits`].
     Awaits(FencingToken, Duration),
     Lost,
     /// The drain failed: the store cannot be reached, a row is corrupt, or a wake-up could not be
@@ -112,7 +108,6 @@ pub enum Drained {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
     Delete,
-    /// Keep the wake-up, so that the queue delivers it again.
     Keep,
     /// Send this wake-up with this delay, then delete the received wake-up. If sending fails, keep
     /// the received wake-up.

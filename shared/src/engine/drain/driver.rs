@@ -70,7 +70,6 @@ pub(super) struct Driver<'a> {
     drainer: &'a Drainer,
     renewer: LeaseRenewer,
     drain: Drain,
-    /// The source of the delivery in front. `None` until `Step::FindSource` has looked it up.
     source: Option<Found>,
     deadline: Duration,
     slot: &'a DrainSlot<'a>,

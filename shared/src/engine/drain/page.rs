@@ -85,7 +85,6 @@ impl Page {
         Ok(page)
     }
 
-    /// Returns the identities whose receipts would make the page's deliveries repeats.
     pub fn identities(&self) -> BTreeSet<IdentityHash> {
         self.items.iter().filter_map(PageItem::delivery).flat_map(Delivery::repeated_hashes).collect()
     }

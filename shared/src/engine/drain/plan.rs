@@ -56,7 +56,6 @@ pub struct Drain {
     state: EntityState,
     page: Page,
     memory: Memory,
-    /// Set if the drain has read the next sequence and found it empty.
     is_at_gap: bool,
     /// Set if some receipts were in rows of their own when the lease was granted. Pages are then
     /// read with their receipt rows.
@@ -69,9 +68,7 @@ pub struct Drain {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// The largest number of receipts that an entity's row holds.
     pub capacity: usize,
-    /// The time for which a settled delivery is remembered.
     pub retention: Duration,
 }
 
@@ -83,7 +80,6 @@ pub struct SettleRequest {
     pub group: Group,
     pub token: FencingToken,
     pub attempts: u32,
-    /// The duration of the handler's run, if a handler was started.
     pub took: Option<Duration>,
     pub at: Timestamp,
     /// The waits that the next delivery of the inbox inherits.
@@ -151,7 +147,6 @@ pub enum Step {
     HandOver(Duration, RequeueReason),
     Wait(Duration),
     ReadPage,
-    /// Wait for the next sequence, which is claimed but empty, to be filled.
     AwaitGap,
     WriteTombstone(Sequence),
     FindSource,
@@ -165,14 +160,12 @@ pub enum Step {
     },
     /// Settle the item in front with this outcome, without starting a handler.
     Settle(Settlement),
-    /// Settle the started group as applied.
     Apply,
     /// Settle the started group as applied, in one transaction with the handler's writes.
     Commit(Vec<Write>),
     /// Park the delivery in front, then settle it as parked.
     Park {
         attempts: u32,
-        /// The reason why the delivery is parked. The parked row stores it.
         error: String,
         /// The waits that the next delivery of the inbox inherits.
         carried: Retries,
@@ -188,7 +181,6 @@ pub enum Step {
         /// the attempts belong to the latest delivery of a `latest` group.
         one_by_one: Option<Sequence>,
         wait: Duration,
-        /// The reason for the retry. The entity's row stores it.
         error: String,
     },
     /// Block the entity, and record the delivery's attempts, waits and error in its row.
@@ -211,7 +203,6 @@ impl Step {
 }
 
 impl Drain {
-    /// Creates a drain from the entity's row, as it was when the lease was granted.
     pub fn granted(state: EntityState, memory: Memory) -> Self {
         let has_spilled = state.spilled;
         let (dropped, spilled) = (BTreeSet::new(), BTreeSet::new());
@@ -562,8 +553,6 @@ impl Drain {
         self.spilled.extend(receipts.into_iter().map(|receipt| receipt.sequence));
     }
 
-    /// Records that the next sequence, which was empty, has been filled. The drain then reads a new
-    /// page.
     pub fn filled(&mut self) {
         self.page = Page::default();
         self.is_at_gap = false;

@@ -45,7 +45,6 @@ impl Driver<'_> {
         Settle { lease, decision, now: self.now(), length: self.renewer.length(), hands_over }
     }
 
-    /// Returns the write that settles the inbox's last deliveries and ends the lease.
     pub(super) fn last_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> SettleAndRelease<'l> {
         SettleAndRelease { lease, decision, purge_at: self.idle_purge_at(&decision.recent) }
     }

@@ -29,7 +29,6 @@ use crate::{
 
 enum Members {
     Complete(Group, Vec<Delivery>),
-    /// The body of the delivery in front cannot be read.
     Corrupt(CorruptRow),
 }
 

@@ -67,7 +67,6 @@ impl Drain {
         self.after(FailureClass::Failed, None, error, group, source, answered)
     }
 
-    /// Returns the step after a commit that the handler's own conditions prevented.
     pub fn refused(&self, group: Group, source: &Source, answered: AnswerTiming) -> Step {
         self.failed("a condition of the handler's own writes did not hold", group, source, answered)
     }
