@@ -110,7 +110,7 @@ fn grouped() -> clap::Command {
 }
 
 /// The largest number of threads for handlers. A handler that hangs keeps its thread, and each of many workers may have
-/// a batch of such handlers.
+/// a whole batch of such handlers.
 const MOST_HANDLERS: usize = 10_000;
 
 /// The functions and sample events of a user's own project, for `serializer local`.

@@ -1,5 +1,5 @@
-//! Shows and operates a deployment in the browser. The server listens on 127.0.0.1 only and uses the credentials of its
-//! process.
+//! Shows and operates a deployment in the browser. The server listens on 127.0.0.1 only and uses the command's AWS
+//! credentials.
 
 mod actions;
 mod bulk;
@@ -28,7 +28,7 @@ pub struct Watched {
     pub operator: Operator,
     pub store: Store,
     pub env: Env,
-    /// The option that names this deployment on a command line: ` --local`, or an empty text.
+    /// The command-line option that names this deployment: ` --local`, or an empty text.
     pub option: String,
     pub name: String,
     /// The recorded events, if the deployment runs in this process. Otherwise lanes are drawn from the orders' rows.
@@ -36,7 +36,7 @@ pub struct Watched {
     pub by: String,
 }
 
-/// A running console. Dropping it stops the server.
+/// A running console. Dropping this value stops the server.
 #[derive(Debug)]
 pub struct Console {
     pub address: SocketAddr,

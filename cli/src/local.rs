@@ -1,5 +1,6 @@
 //! Runs a deployment on this machine: an embedded DynamoDB and queue, the webhook endpoint, and workers. The functions
-//! reach the engines over loopback by their own AWS clients. The workers share only the tables and the queue.
+//! reach DynamoDB and the queue over loopback with AWS clients of their own. The workers share only the tables and the
+//! queue.
 
 pub mod demo;
 mod endpoint;
@@ -71,7 +72,7 @@ pub struct Options {
     pub sources_file: Option<PathBuf>,
     pub drain: DrainSettings,
     pub scheduler: Option<OwnScheduler>,
-    /// Lets ingest accept webhooks that are signed with the samples' private key. Everybody knows this key.
+    /// If true, ingest accepts webhooks that are signed with the samples' private key, which everybody knows.
     pub samples: bool,
 }
 
@@ -154,8 +155,7 @@ impl Local {
         Ok((local, listener))
     }
 
-    /// Lets each worker of this process run up to this many batches concurrently. The
-    /// default is one, as in Lambda.
+    /// Lets each worker of this process run up to `slots` batches concurrently. The default is one, as in Lambda.
     #[must_use]
     pub fn side_by_side(mut self, slots: usize) -> Self {
         self.slots = slots;

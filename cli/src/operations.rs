@@ -177,8 +177,8 @@ impl Verb {
         matches!(self, Self::Skip | Self::Redrive | Self::Discard | Self::Rewind)
     }
 
-    /// Returns the smallest number of DynamoDB write units that one target costs. The operations log takes two units;
-    /// the verb's own writes take the others, for a body of at most 1 KB.
+    /// Returns the smallest number of DynamoDB write units that one target costs. The operations log takes two of the
+    /// units. The verb's own writes take the others, for a body of at most 1 KB.
     pub fn write_units(self) -> u64 {
         match self {
             Self::Discard => 3,
@@ -227,8 +227,10 @@ impl Verb {
 
 /// Runs a verb for the targets one after the other, until `report` returns false.
 ///
-/// A redrive keeps the deliveries of an order in sequence: if the outcome for a delivery is undecided, no later
-/// delivery of that order is appended. After an error, the same call continues with the targets that were not reported.
+/// A redrive keeps the deliveries of an order in sequence. If the outcome for a delivery is undecided, no later
+/// delivery of that order is appended.
+///
+/// If this function fails, the reported targets are done. Running the verb again continues with the other targets.
 pub async fn run(
     verb: Verb,
     operator: &Operator,

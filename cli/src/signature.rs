@@ -60,7 +60,7 @@ pub struct Verification {
     pub described: Described,
     pub entity: Option<String>,
     pub signed: Vec<&'static str>,
-    /// The number of the matching secret, counted from 1; `None` if the provider needs no secret.
+    /// The position of the secret that matches, counted from 1; `None` if the provider needs no secret.
     pub secret: Option<usize>,
     pub is_ping: bool,
 }
@@ -129,7 +129,7 @@ impl Claim {
         providers::rule_of(&self.provider).is_some_and(|rule| rule.facts.signed.url)
     }
 
-    /// Returns whether the sender signs with a private key and publishes the public one.
+    /// Returns whether the sender signs with a private key and publishes the public key.
     pub fn is_published(&self) -> bool {
         providers::by_name(&self.provider).is_some_and(|provider| provider.published().is_some())
     }
@@ -146,7 +146,7 @@ impl Claim {
         if first.is_ok() { first } else { others.into_iter().find(Result::is_ok).unwrap_or(first) }
     }
 
-    /// Fetches the sender's published keys, except those given as files.
+    /// Fetches the sender's published keys, except keys that the user gave as files.
     pub async fn fetch(&self) -> Result<(), Unusable> {
         let source = self.source()?;
         for _ in 0..MAX_FETCHES {
@@ -171,8 +171,8 @@ impl Claim {
         matches!(self.verified_by(&source), Ok(Verified::Delivery) | Err(Unverified::Stale(_)))
     }
 
-    /// Verifies the webhook. The inner error is a diagnosis of an invalid webhook. The outer error is about the
-    /// options.
+    /// Verifies the webhook. The outer error reports invalid options. The inner error explains why the webhook is
+    /// invalid.
     pub fn verify(&self) -> Result<Result<Verification, String>, Unusable> {
         let source = self.source()?;
         let verified = match self.verified_by(&source) {

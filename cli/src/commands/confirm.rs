@@ -16,7 +16,7 @@ pub fn ask(question: &str) -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Reads a line from the terminal, even if standard input is a pipe.
+/// Reads the user's answer from the terminal, because standard input may be a pipe.
 fn terminal() -> Result<String> {
     use std::io::{BufRead, BufReader};
     let terminal = std::fs::File::open("/dev/tty");

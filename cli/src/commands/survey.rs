@@ -21,13 +21,15 @@ use super::{interrupt::Interrupt, target::Deployment};
 /// The read units that a survey spends without asking the operator.
 const FREE: u64 = 1000;
 
-/// The read units reserved for the second table. Its cost is unknown until its first page is read.
+/// The read units that are reserved for the second table. The second table's cost is unknown until its first page is
+/// read.
 const FOR_THE_SECOND: u64 = 2 * Read::PAGE_UNITS;
 
-/// The number of deliveries per request. A response can hold this many deliveries with the largest bodies.
+/// The number of deliveries that one request reads. A response has room for this many deliveries with the largest
+/// bodies.
 const AT_ONCE: usize = 25;
 
-/// The bytes that one read unit pays for. An eventually consistent read costs half a unit for 4 KB.
+/// The bytes that one read unit pays for. An eventually consistent read of 4 KB costs half a unit.
 const BYTES_OF_A_UNIT: u64 = 8192;
 
 #[derive(Debug, Clone, Copy, Args)]

@@ -80,7 +80,7 @@ pub struct Deployment {
     pub config: StoreConfig,
     pub retention: Duration,
     pub env: Env,
-    /// The option that names this deployment: ` --local`, ` --stack …`, or empty.
+    /// The command-line option that names this deployment: ` --local`, ` --stack …`, or an empty text.
     pub option: String,
     pub environment: BTreeMap<String, String>,
     pub account: Account,

@@ -39,7 +39,7 @@ use crate::{
 
 pub(super) const MAX_LANES: usize = 200;
 
-/// The largest number of spans that is sent for one lane, and the largest number of marks.
+/// The number of newest spans that are sent for each lane. The same limit applies to the lane's marks.
 const NEWEST: usize = 60;
 
 const STATES: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ struct Watch {
 
 enum Source {
     Recording(Box<Recorded>),
-    /// The lanes come from the orders' rows. The time is that of the last reading that was sent to the page.
+    /// The lanes come from the orders' rows. The value is the time of the last reading that was sent to the page.
     Rows(Option<Timestamp>),
 }
 
@@ -111,7 +111,7 @@ impl Watch {
     }
 
     /// Returns the event that changes the page's lanes into `lanes`. A lane of `None` is unchanged. Orders that are
-    /// missing from `lanes` leave the page.
+    /// missing from `lanes` are removed from the page.
     fn changes(&mut self, lanes: Vec<(EntityKey, Option<Value>)>, mut more: Value) -> Event {
         let order: Vec<EntityKey> = lanes.iter().map(|(entity, _)| entity.clone()).collect();
         let shown: HashSet<&EntityKey> = order.iter().collect();
@@ -152,7 +152,7 @@ struct Recorded {
     drawing: Drawing,
     has_sent: bool,
     next: usize,
-    /// All orders, in order of first appearance.
+    /// All recorded orders, in the order of their first events.
     all: Vec<EntityKey>,
     /// The index of each order's last event in the recording.
     last: HashMap<EntityKey, usize>,
@@ -286,7 +286,7 @@ impl Recorded {
 
 struct Fitting<'a> {
     urgency: (u8, Option<order_status::Kind>),
-    /// The order's position by first appearance; `None` if the order has no recorded events.
+    /// The order's index among the recorded orders; `None` if the order has no recorded events.
     at: Option<usize>,
     entity: &'a EntityKey,
     value: Option<Value>,

@@ -28,10 +28,12 @@ const ORDERS: &str = "the orders";
 
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// Parked deliveries change rarely, so a reading of them is reused this many times as long as a reading of orders.
+/// How many times longer pages reuse a reading of the parked deliveries than a reading of the orders with the same
+/// cost.
 const PARKED_AGES: u32 = 10;
 
-/// The number of deliveries per request. A response can hold this many deliveries with the largest bodies.
+/// The number of deliveries that one request reads. A response has room for this many deliveries with the largest
+/// bodies.
 const BATCH: usize = 25;
 
 const SOURCES: usize = 200;
@@ -78,7 +80,8 @@ impl Statuses {
         orders.binary_search_by(|state| state.entity.cmp(entity)).ok().map(|at| &orders[at])
     }
 
-    /// Returns whether the reading found a parked delivery of the order, or a newer receipt records one.
+    /// Returns whether the order has a parked delivery. Receipts that are newer than the reading of parked deliveries
+    /// count too.
     pub(super) fn has_parked(&self, state: &EntityState) -> bool {
         let is_newer = |receipt: &Receipt| receipt.settled_at > self.parked_at;
         let mut receipts = state.recent.iter();
@@ -98,7 +101,7 @@ impl Statuses {
 #[derive(Debug, Default)]
 pub(super) struct Readings {
     kept: std::sync::Mutex<[Option<Arc<Reading>>; 2]>,
-    /// Locked during a reading, so that concurrent requests share the reading.
+    /// Locked during a reading, so that concurrent requests share one reading.
     making: Mutex<()>,
 }
 
@@ -133,7 +136,8 @@ impl Readings {
         Ok(reading)
     }
 
-    /// Returns a reading that includes the parked deliveries. Such a reading may cost more, so it is reused for longer.
+    /// Returns a reading that includes the parked deliveries. Such a reading may cost more, so pages reuse it for
+    /// longer.
     pub(super) async fn with_parked(&self, watched: &Watched) -> Result<Arc<Reading>, OperatorError> {
         let (now, is_local) = (watched.env.now(), !watched.option.is_empty());
         let age = |reading: &Reading| reading.keeps(is_local) * if is_local { 1 } else { PARKED_AGES };

@@ -1,4 +1,4 @@
-//! `serializer check`'s advice about valid sources that may not do what their author wants.
+//! Advice of `serializer check` about valid sources that may not do what their author wants.
 
 pub mod handlers;
 mod topics;
@@ -91,8 +91,8 @@ struct Routed {
     delivery: Incoming,
 }
 
-/// Returns advice if the source's `entity` templates group deliveries differently from the provider's own rule. A
-/// source that puts all examples into one order gets no advice.
+/// Returns advice if the source's `entity` templates assign deliveries to other orders than the provider's own rule
+/// does. A source that assigns all examples of the provider to one order gets no advice.
 fn entities(source: &Source) -> Option<String> {
     let rule = providers::rule_of(&source.provider_name)?;
     let routed: Vec<Routed> = rule.examples.iter().map(|example| route(source, example)).collect();
@@ -304,7 +304,7 @@ mod tests {
         assert!(with_examples >= 11, "{with_examples}");
     }
 
-    /// Only blocks that begin with a `[sources.…]` header are checked as documents.
+    /// Checks the TOML blocks of the documentation that begin with a `[sources.…]` header.
     #[test]
     fn sources_in_documentation_cause_no_warning() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

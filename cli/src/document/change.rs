@@ -7,18 +7,19 @@ use super::{Found, Place, Text, Written, difference};
 pub struct Change {
     pub text: String,
     pub sources: Sources,
-    /// The lines that differ, without secrets.
+    /// The document's changed lines, without secrets.
     pub lines: Vec<String>,
 }
 
 #[derive(Debug)]
 pub enum Changed {
-    /// The change was written. The text is the name of the new version of a parameter or secret, and `None` for a file.
+    /// The change was written. The second value is the name of the new version of a parameter or secret, and `None` for
+    /// a file.
     Done(Change, Option<String>),
     Declined,
 }
 
-/// The largest number of attempts if others change the document at the same time.
+/// The largest number of attempts to write the document while other writers change it.
 const ATTEMPTS: u32 = 5;
 
 /// Edits the document at `place`, and writes it once `agree` has accepted the difference. If somebody else writes a
@@ -58,7 +59,8 @@ pub async fn apply(
     bail!("{place} keeps changing: another process or person writes it. Stop that, then run this again")
 }
 
-/// Restores the document of another writer, which this command had replaced before the edit failed.
+/// Restores another writer's document. This command has overwritten that document, and its edit of that document has
+/// failed.
 async fn restore(place: &Place, found: Option<&Found>, error: anyhow::Error) -> anyhow::Error {
     let Some((theirs, version)) = found.and_then(|found| Some((found, found.replaced_by()?))) else { return error };
     match place.write(Some(theirs), &theirs.text).await {

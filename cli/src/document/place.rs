@@ -29,10 +29,10 @@ pub struct Found {
 
 #[derive(Debug)]
 pub enum Written {
-    /// The document was written. The text is the name of the new version of a parameter or secret, and `None` for a
+    /// The document was written. The value is the name of the new version of a parameter or secret, and `None` for a
     /// file.
     Done(Option<String>),
-    /// The document was not written: somebody else wrote this version first.
+    /// Somebody else wrote the document first. The value is that writer's document.
     Overtaken(Found),
 }
 
@@ -57,7 +57,8 @@ impl Place {
         }
     }
 
-    /// Replaces the document, unless somebody else has changed it since it was read as `found`.
+    /// Replaces the document that was read as `found`. Returns [`Written::Overtaken`] if somebody else has written the
+    /// document since this read.
     pub async fn write(&self, found: Option<&Found>, text: &str) -> Result<Written> {
         let (stored, held) = match self {
             Self::File(path) => return replace(path, found, text),
@@ -98,7 +99,7 @@ impl std::fmt::Display for Place {
 }
 
 impl Found {
-    /// Returns the version that overwrote this document, which another writer had stored in the meantime.
+    /// Returns the version with which this command overwrote the document of another writer, if it did.
     pub(super) fn replaced_by(&self) -> Option<String> {
         self.held.as_ref().filter(|held| held.is_replaced).map(|held| held.version.clone())
     }
@@ -121,8 +122,8 @@ fn read(path: &Path) -> Result<Option<Found>> {
 /// The mode of new files. The files contain secrets, so only their owner may read them.
 const OWNER_ONLY: u32 = 0o600;
 
-/// Replaces a file atomically if its content is still `found`. A lock excludes other calls of this function, but not an
-/// editor that saves between the check and the rename.
+/// Replaces a file atomically if its content is still `found`. A lock excludes other calls of this function. The lock
+/// does not exclude an editor that saves between the check and the rename.
 fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     let cannot = || format!("{} cannot be written", path.display());
     // Follows a link, so that the link itself is not replaced.
@@ -153,7 +154,7 @@ fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     Ok(Written::Done(None))
 }
 
-/// Locks the file that has this path now. If the file is replaced before it is locked, the new file is locked instead.
+/// Locks the file at `path`. If the file is replaced before it is locked, the new file is locked instead.
 fn lock(path: &Path) -> std::io::Result<File> {
     loop {
         let file = File::open(path)?;

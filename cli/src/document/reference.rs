@@ -41,8 +41,8 @@ enum Form {
     Text(Pattern),
     OneOrMore(Pattern),
     Word(&'static [&'static str]),
-    /// One of these words, or a table with one numeric field. The second value is the field's name, and the third its
-    /// largest value.
+    /// One of the words in the first value, or a table with one numeric field. The second value is the field's name,
+    /// and the third its largest value.
     WordOrMost(&'static [&'static str], &'static str, u8),
     Count,
     Flag,

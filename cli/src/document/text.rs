@@ -10,7 +10,7 @@ const SOURCES: &str = "sources";
 pub struct Text(pub(super) DocumentMut);
 
 impl Text {
-    /// Parses a TOML document. An error message contains no part of the document, which has secrets.
+    /// Parses a TOML document. An error message contains no part of the document, because the document has secrets.
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') {
             bail!("the document is JSON, and only TOML is edited: change it by hand, then `serializer check` it");

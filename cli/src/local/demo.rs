@@ -110,8 +110,8 @@ const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
 /// Returns the samples' sources and the source `grouped`.
 ///
-/// The WooCommerce source refuses webhooks that it cannot store, instead of deferring them, so that their sender sends
-/// them again. The acts are about order, not about deferral. A busy machine may otherwise defer many of the webhooks.
+/// On a busy machine, ingest may exceed its time limit and defer webhooks. The WooCommerce source refuses such webhooks
+/// instead, so that its sender sends them again. The acts are about order, not about deferral.
 fn document() -> String {
     let (name, refuses) = ("[sources.woocommerce]\n", "on_outage = \"refuse\"\n");
     format!("{}{GROUPED}", samples::SOURCES.replace(name, &format!("{name}{refuses}")))
@@ -253,8 +253,8 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
     }
 }
 
-/// Buffers the events of a delivery until the event of its acceptance. A worker may report a start before ingest
-/// reports the acceptance.
+/// Buffers the events of a delivery until the event of its acceptance arrives. A worker may report a start before
+/// ingest reports the acceptance.
 #[derive(Default)]
 struct Arrivals {
     accepted: BTreeSet<(EntityKey, Sequence)>,

@@ -1,5 +1,5 @@
-//! Emulates Lambda's event source mapping: receives batches, invokes a worker with each,
-//! and deletes the messages that the worker does not report as failed.
+//! Emulates Lambda's event source mapping. Receives batches, invokes a worker with each batch, and deletes the messages
+//! that the worker does not report as failed.
 
 use std::{
     collections::BTreeMap,
@@ -19,11 +19,11 @@ use webhook_serializer::{
 
 use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
 
-/// The largest batch, as in the template.
+/// The largest number of messages in a batch, as in the template.
 pub const BATCH: i32 = 10;
 
-/// The delay before another slot is used while some slots are busy. The delay keeps load off busy engines and lets
-/// batches fill up.
+/// The delay before one more slot is used while other slots are busy. The delay lowers the load on the store and the
+/// queue and lets batches fill up.
 pub const GROWTH: Duration = Duration::from_millis(50);
 
 /// The time that a receive waits, in seconds. The wait is shorter than the clients' timeout for a request.
@@ -38,8 +38,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// Stops further handler starts in this process. Functions in other processes finish
-    /// their batch.
+    /// Stops further handler starts in this process. Functions in other processes finish their batch.
     pub(super) fn finish(&self) {
         match self {
             Self::Here(worker) => worker.close(),
@@ -82,7 +81,7 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// Feeds a function from the queue. A batch keeps its slot until its slowest drain ends.
+/// Feeds a function from the queue. Each slot runs one batch at a time, until the batch's slowest drain ends.
 #[derive(Debug, Clone)]
 pub struct EventSource {
     slots: usize,

@@ -1,8 +1,8 @@
-//! A function's process: started for its first event, replaced when it dies, killed when
+//! A function's process. The process is started for the function's first event, replaced when it dies, and killed when
 //! it times out.
 //!
-//! The process survives an error that its handler returns, as in Lambda. After a crash or
-//! timeout, the next invocation starts another process.
+//! The process survives an error that its handler returns, as in Lambda. After a crash or timeout, the next invocation
+//! starts another process.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct FunctionSettings {
     pub timeout: Duration,
     /// The memory size that the function's environment states. The size is not enforced.
     pub memory_mb: u32,
-    /// The function's environment variables. Of this process's variables the function gets only `PATH`, so that a
+    /// The function's environment variables. From this process's own variables the function gets only `PATH`, so that a
     /// developer's AWS credentials stay out.
     pub environment: Vec<(String, String)>,
     pub logs: Logs,
@@ -44,7 +44,7 @@ pub enum Logs {
 
 /// The ids of the live processes. Tests use the ids to kill or freeze processes.
 ///
-/// A borrow holds a lock that starting and ending processes need, so copy the ids.
+/// A borrow of this value holds a lock that is needed to start and to end processes. Copy the ids.
 pub type ProcessIds = watch::Receiver<BTreeSet<u32>>;
 
 /// A function with one process at a time. Dropping the value kills the process.
@@ -61,8 +61,8 @@ pub struct FunctionProcess {
 struct Running {
     api: RuntimeApi,
     child: Child,
-    /// True once the process has responded to an event. If such a process ends while idle, the next event is not the
-    /// cause.
+    /// True once the process has responded to an event. If such a process ends while it is idle, the next event is not
+    /// the cause.
     has_answered: bool,
     readers: JoinSet<()>,
     _listed: Listed,
@@ -105,7 +105,7 @@ impl FunctionProcess {
     }
 
     /// Starts the process and waits for its first poll. The start fails if the program is not a function or rejects its
-    /// environment. In that case all output of the process has been read.
+    /// environment. All output of a failed process is read before this function returns.
     pub async fn start(&mut self) -> Result<(), InvokeError> {
         let mut running = self.idle_process().await?;
         let ended = tokio::select! {
@@ -173,8 +173,8 @@ impl Running {
         Ok(Self { api, child, has_answered: false, readers, _listed: listed })
     }
 
-    /// Sends the process an event and returns its response. If the process ends first, the second value is the progress
-    /// of the invocation.
+    /// Sends the process an event and returns its response. The second value is the progress of the invocation if the
+    /// process ended before the response.
     async fn handle(&mut self, payload: Vec<u8>, timeout: Duration) -> (Result<Vec<u8>, InvokeError>, Abandoned) {
         let mut answer = std::pin::pin!(self.api.invoke(payload, timeout));
         tokio::select! {

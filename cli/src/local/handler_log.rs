@@ -20,7 +20,7 @@ pub enum RunEnd {
     Applied,
     Retry,
     Rejected,
-    /// The handler was dropped before it returned.
+    /// The handler's future was dropped before the handler returned.
     Dropped,
 }
 
@@ -33,9 +33,9 @@ pub struct Run {
     pub attempt: u32,
     pub received_at: webhook_serializer::time::Timestamp,
     pub started_at: webhook_serializer::time::Timestamp,
-    /// The start, by the monotonic clock.
+    /// The start of the handler, by the monotonic clock.
     pub started: Duration,
-    /// The end, by the monotonic clock.
+    /// The end of the handler, by the monotonic clock.
     pub ended: Duration,
     pub ending: RunEnd,
 }

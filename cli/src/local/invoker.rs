@@ -7,7 +7,7 @@ use webhook_serializer::time::Env;
 
 use crate::local::sender::Sender;
 
-/// The extra time for a function's first start, as in Lambda.
+/// The extra time that a function gets for its first start, as in Lambda.
 const START: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]

@@ -279,7 +279,7 @@ struct Reported {
 }
 
 impl Reported {
-    /// Parses the error that a function reported. A body of any other form becomes the message.
+    /// Parses the error that a function reported. If the body has another form, the body becomes the error's message.
     fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_else(|_| Self {
             kind: "Runtime.Unknown".to_owned(),

@@ -48,7 +48,7 @@ impl ScheduledFunction {
         Ok(Self::Here(Box::new(Scheduler::new(store, sweeper, Jobs::new(), Settings::read(&none)?, observer)?)))
     }
 
-    /// Starts the user's scheduler at once, so that a wrong binary fails here.
+    /// Starts the user's scheduler before its first event, so that a wrong binary fails here.
     pub(super) async fn own(own: &OwnScheduler, mut environment: Vec<(String, String)>) -> Result<Self> {
         environment.extend(own.jobs.clone().map(|jobs| ("JOBS".to_owned(), jobs)));
         let settings = FunctionSettings {

@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::de::IgnoredAny;
 use webhook_serializer::functions::ingest;
 
-/// The size in bytes above which a body is not tried in every form.
+/// The size in bytes above which only some forms of a body are tried.
 const LARGE: usize = 1 << 18;
 
 pub(super) fn variants(body: &[u8]) -> Vec<(Vec<u8>, String)> {
@@ -100,12 +100,13 @@ impl Spacing {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Escapes {
-    /// True writes `/` as `\/`, as PHP does; false writes `/`. `None` leaves each `/` as it is.
+    /// How `/` is written: as `\/` if true, as PHP does, and as `/` if false. `None` leaves each `/` as it is.
     slash: Option<bool>,
-    /// True writes characters outside ASCII as `\u…`; false writes them unescaped. `None` leaves them as they are.
+    /// How characters outside ASCII are written: as `\u…` if true, and unescaped if false. `None` leaves them as they
+    /// are.
     unicode: Option<bool>,
-    /// True writes `&`, `<` and `>` as `\u…`, as Go and Rails do; false writes them unescaped. `None` leaves them as
-    /// they are.
+    /// How `&`, `<` and `>` are written: as `\u…` if true, as Go and Rails do, and unescaped if false. `None` leaves
+    /// them as they are.
     html: Option<bool>,
 }
 
@@ -134,8 +135,7 @@ impl Escapes {
     }
 }
 
-/// Rewrites the JSON `text` with this spacing and these escapes. Numbers and the order of members
-/// stay.
+/// Rewrites the JSON `text` with this spacing and these escapes. The numbers and the order of members stay unchanged.
 fn rewrite(text: &str, spacing: Spacing, escapes: Escapes) -> String {
     let mut out = String::with_capacity(text.len());
     let mut depth = 0;

@@ -1,5 +1,5 @@
-//! Finds what a signature covers by changing the webhook: a part that changes without invalidating the
-//! signature is not covered. This works for every provider and configuration.
+//! Finds which parts of a webhook a signature covers, by changing the webhook. If a changed part leaves the signature
+//! valid, the signature does not cover that part. This works for every provider and configuration.
 
 use webhook_serializer::{
     providers::{Described, Unverified},

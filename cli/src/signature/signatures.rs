@@ -1,12 +1,12 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// The length of the shortest signature: an HMAC-SHA-1 in base64.
+/// The length of the shortest signature in characters: an HMAC-SHA-1 in base64.
 const SHORTEST: usize = 27;
 
 /// The lengths of HMACs in bytes.
 const HMACS: [usize; 3] = [20, 32, 64];
 
-/// Returns variants of a header's value. In each variant one signature has another encoding; the text names the
+/// Returns variants of a header's value. Each variant has one signature in another encoding, and a text that names the
 /// mistake.
 pub(super) fn variants(value: &str) -> Vec<(String, &'static str)> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/_-".contains(c);

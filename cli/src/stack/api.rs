@@ -17,7 +17,8 @@ use webhook_serializer::{
 
 use xml::Element;
 
-/// A service: its name in signatures and endpoints, and the suffix of the variable that overrides its endpoint.
+/// An AWS service. The first value is the service's name in signatures and endpoints. The second value is the suffix of
+/// the environment variable that overrides the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service(&'static str, &'static str);
 
@@ -51,7 +52,7 @@ pub enum Refusal {
     Credentials(String),
     #[error("{0} throttles this account; run this again in a few seconds")]
     Throttled(&'static str),
-    /// The service gave no answer, or an unreadable one.
+    /// The service gave no answer, or its answer could not be read.
     #[error("{0}")]
     Silent(String),
     #[error("{code}{}{message}", if message.is_empty() { "" } else { ": " })]

@@ -24,8 +24,8 @@ pub struct Verdict {
     pub lost: Vec<String>,
     pub repeated: Vec<String>,
     pub overlaps: Vec<String>,
-    /// Deliveries that started before an earlier delivery of the same order had ended. A delivery is earlier if it was
-    /// answered before the other one was sent.
+    /// Deliveries that started before an earlier delivery of the same order had ended. A delivery is earlier than
+    /// another if it was answered before the other was sent.
     pub ran_ahead: Vec<String>,
 }
 

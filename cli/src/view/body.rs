@@ -23,7 +23,7 @@ const DEEPEST: usize = 64;
 /// A JSON value. Numbers stay text, so that numbers beyond 2^53 stay exact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// The members, in the order in which the body has them.
+    /// The object's members, in the order in which the body has them.
     Object(Vec<(String, Node)>),
     Array(Vec<Node>),
     Leaf(String),

@@ -13,7 +13,7 @@ use webhook_serializer::protocol::{
 
 use crate::view::recording::{EventKind, OrderEvent};
 
-/// A diagram with one lane for each order, in the order in which the orders first appeared.
+/// A diagram with one lane for each order. The lanes are in the order of the orders' first events.
 #[derive(Debug, Clone, Default)]
 pub struct Picture {
     pub lanes: Vec<Lane>,
@@ -36,7 +36,7 @@ pub struct Span {
     pub sequence: Sequence,
     pub name: String,
     pub from: Duration,
-    /// The end of the span. An open span ends with the diagram.
+    /// The end of the span. A span that has not ended extends to the end of the diagram.
     pub to: Duration,
     pub is_open: bool,
     pub kind: Kind,
@@ -45,7 +45,7 @@ pub struct Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Waiting,
-    /// The last attempt failed, and the delivery waits for the next one.
+    /// The last attempt failed, and the delivery waits for the next attempt.
     Retrying,
     /// The holder died, and the order waits until the lease expires.
     Orphaned,

@@ -163,7 +163,7 @@ impl<'a> ParkedDeliveries<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderStatus {
     pub kind: Kind,
-    /// Sentences about the causes. Causes that need an operator come first.
+    /// Sentences that explain the order's state. Causes that need an operator come first.
     pub causes: Vec<String>,
     pub next: Vec<NextCommand>,
 }
@@ -387,7 +387,7 @@ fn is_unavailable(state: &EntityState) -> bool {
 }
 
 /// Returns the last sequence of a group that failed as a whole. The deliveries of such a group are then handled one by
-/// one. Returns `None` once a delivery has counted an attempt.
+/// one. Returns `None` once one of these deliveries has failed by itself.
 fn failed_group(state: &EntityState) -> Option<Sequence> {
     let is_uncharged = state.attempts == 0 && state.suspect == 0 && state.last_error.is_some();
     state.one_by_one.filter(|_| state.is_one_by_one() && is_uncharged)

@@ -94,7 +94,7 @@ impl Filter {
         self.source.as_ref().is_none_or(|wanted| source == Some(wanted)) && self.takes_but_source(error, since)
     }
 
-    /// Returns whether the filter matches without its condition on the source. The source may not be known yet.
+    /// Returns whether the filter matches, without its condition on the source. The source may not be known yet.
     pub fn takes_but_source(&self, error: Option<&str>, since: Option<Timestamp>) -> bool {
         let has_error = |wanted: &String| error.is_some_and(|error| alike(error).contains(&alike(wanted)));
         self.error.as_ref().is_none_or(has_error)
@@ -102,8 +102,8 @@ impl Filter {
     }
 }
 
-/// Returns an error's text without ids: numbers of four or more digits become `…`. Shorter numbers stay, such
-/// as the status 503.
+/// Returns an error's text without ids: numbers of four or more digits become `…`. Shorter numbers stay, such as the
+/// status 503.
 pub fn alike(error: &str) -> String {
     let mut text = String::with_capacity(error.len());
     let mut digits = String::new();
@@ -131,7 +131,7 @@ pub struct Overview {
     pub orders: u64,
     pub lanes: Vec<Lane>,
     pub parked: Vec<ParkedDelivery>,
-    /// Keys of rows that cannot be read, and why.
+    /// The keys of the rows that cannot be read, each with the reason.
     pub unreadable: Vec<(String, String)>,
     /// The number of rows of each format version.
     pub formats: BTreeMap<u64, u64>,
@@ -176,7 +176,7 @@ impl Overview {
         self.lanes.push(Lane { state, kind, source: None, topic: None, active_at });
     }
 
-    /// Adds a row of the table of deliveries. All rows of orders must have been added before.
+    /// Adds a row of the deliveries' table. All rows of the orders' table must be added first.
     pub fn delivery(&mut self, row: &Row) {
         self.format(row);
         self.pace.delivery(row);

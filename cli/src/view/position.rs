@@ -64,7 +64,8 @@ impl Named {
         sequence.0 == self.0 || self.0 < RANGE && sequence.0 % RANGE == self.0
     }
 
-    /// Returns the newest matching sequence up to `newest`. If none matches, returns the number itself.
+    /// Returns the newest sequence up to `newest` that ends in the typed digits. If there is none, returns the typed
+    /// number as a sequence.
     pub fn up_to(self, newest: Sequence) -> Sequence {
         if self.0 >= RANGE {
             return Sequence(self.0);

@@ -33,7 +33,7 @@ pub struct OrderEvent {
 pub enum EventKind {
     Accepted,
     Ignored,
-    /// The attempt and the token of the handler start.
+    /// The number of the attempt, and the fencing token of the handler start.
     Started(u32, FencingToken),
     Failed {
         attempt: u32,
@@ -106,7 +106,7 @@ impl EventRecorder {
         self.length.subscribe()
     }
 
-    /// Waits until `so` returns true for the events from index `from` on.
+    /// Waits until `so` accepts the recorded events from the index `from` on.
     pub async fn until(&self, from: usize, so: impl Fn(&[OrderEvent]) -> bool) {
         let mut length = self.length();
         // `self` owns the sender, so the channel is open.

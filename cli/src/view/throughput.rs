@@ -41,7 +41,7 @@ pub struct Paced {
 }
 
 impl Pace {
-    /// Starts counting events within the [`WINDOW`] before `now`.
+    /// Returns empty counters for the events within the [`WINDOW`] before `now`.
     pub fn until(now: Timestamp) -> Self {
         let since = now.as_millis().saturating_sub(WINDOW.as_millis() as u64);
         Self { since: Some(Timestamp::from_millis(since)), ..Self::default() }
@@ -64,7 +64,7 @@ impl Pace {
         }
     }
 
-    /// Adds a row of the table of deliveries. All rows of orders must have been added before.
+    /// Adds a row of the deliveries' table. All rows of the orders' table must be added first.
     pub fn delivery(&mut self, row: &Row) {
         let (Some(since), Some(entity)) = (self.since, row.text(a::ENTITY)) else { return };
         if receipt_identity(row).is_some() {
@@ -101,8 +101,8 @@ impl Pace {
         &self.newest
     }
 
-    /// Returns the figures by source; `None` stands for an unknown source. All rows of deliveries must have been added
-    /// before.
+    /// Returns the figures by source; `None` stands for an unknown source. All rows of the deliveries' table must be
+    /// added first.
     pub fn by_source(&self) -> BTreeMap<Option<SourceName>, Paced> {
         let mut paced: BTreeMap<Option<SourceName>, Paced> = BTreeMap::new();
         for (source, accepted) in &self.in_window {

@@ -1,5 +1,3 @@
-//! Options of the commands that act on one order or on many.
-
 use clap::{ArgGroup, Args};
 use serializer::view::position::Named;
 use webhook_serializer::protocol::entity::EntityKey;

@@ -303,7 +303,7 @@ impl Local {
         environment
     }
 
-    /// Returns the handler that invokes functions on this machine. The handler never sends real credentials.
+    /// Returns the handler `invoke` for functions on this machine. The handler never sends real credentials.
     fn invoke_handler(&self, deployment: &Deployment, sources: &LiveSources) -> Invoke {
         let engines = &deployment.engines;
         let account = Account {
@@ -426,8 +426,8 @@ fn at_hand(folder: &str, sources: &Sources) -> String {
     }
 }
 
-/// Formats a line of an environment file. Shells and dotenv readers read the line alike, because its value has
-/// quotation marks where needed and no escapes.
+/// Formats a line of an environment file. Shells and dotenv readers parse the line in the same way, because its value
+/// has quotation marks where needed and no escapes.
 fn assignment(name: &str, value: &str) -> Result<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:@%+,-=".contains(c);
     let quotation_mark = match () {
@@ -476,8 +476,8 @@ fn watched(deployment: &Deployment, story: EventRecorder) -> Watched {
 
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Listeners for Ctrl-C and SIGTERM. The command must create the listeners before it prints that it serves, because
-/// callers may then stop it.
+/// Listeners for Ctrl-C and SIGTERM. The command creates the listeners before it prints that it serves, because callers
+/// may stop the command as soon as they read this.
 struct Stops {
     interrupted: Signal,
     terminated: Signal,
@@ -489,7 +489,8 @@ impl Stops {
     }
 }
 
-/// Waits for Ctrl-C or SIGTERM, then for the running handlers. The next Ctrl-C stops at once.
+/// Waits for Ctrl-C or SIGTERM, then for the running handlers. A Ctrl-C during the second wait stops the handlers at
+/// once.
 async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option<ProcessIds>) -> Result<ExitCode> {
     let Stops { mut interrupted, mut terminated } = stops;
     tokio::select! {

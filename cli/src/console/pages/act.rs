@@ -181,7 +181,8 @@ fn record(done: &str) {
 pub(super) struct Selection {
     source: Option<String>,
     error: Option<String>,
-    /// The time at which the list was shown, in epoch milliseconds. Deliveries that were parked later are excluded.
+    /// The time at which the page listed the parked deliveries, in milliseconds since the Unix epoch. Deliveries that
+    /// were parked later are excluded.
     until: Option<u64>,
     #[serde(default)]
     why: String,

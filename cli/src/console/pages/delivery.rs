@@ -49,7 +49,7 @@ pub(super) async fn page(
     shown(delivery(&shared, &parameters, false, &request).await, &shared, &request)
 }
 
-/// Shows the delivery with its personal data. Only a form can open this page, not a link.
+/// Shows the delivery with its personal data. Only a form can open this page; a link cannot.
 pub(super) async fn unredacted(
     State(shared): State<Arc<Shared>>,
     request: PageRequest,

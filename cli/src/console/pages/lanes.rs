@@ -12,7 +12,7 @@ use super::super::{
     reading::UNITS_PER_SECOND,
 };
 
-/// The lengths of the time axis that the page offers, in seconds and as a label.
+/// The lengths of the time axis that the page offers. Each length has a number of seconds and a label.
 const WINDOWS: [(u32, &str); 7] =
     [(10, "10 s"), (30, "30 s"), (60, "1 min"), (300, "5 min"), (900, "15 min"), (3600, "1 h"), (86_400, "1 day")];
 

@@ -459,5 +459,5 @@ pub(super) const ORIGIN: Table = Table {
     }],
 };
 
-/// All tables, in the order of the page `docs/sources-reference.md`.
+/// All tables of the sources document, in the order of the page `docs/sources-reference.md`.
 pub(super) const TABLES: [&Table; 7] = [&SOURCE, &TOPICS, &RETRY, &GENERIC, &FORWARD, &INVOKE, &ORIGIN];

@@ -97,7 +97,8 @@ async fn parked(act: &mut RunningAct<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends webhooks to a source that groups deliveries. The first delivery runs alone while the others arrive.
+/// Sends webhooks to a source whose handler gets several deliveries at once. The first delivery runs alone while the
+/// others arrive.
 async fn group(act: &mut RunningAct<'_>) -> Result<()> {
     let journal = act.deployment.journal.clone();
     let before = journal.starts().len();

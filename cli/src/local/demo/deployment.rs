@@ -31,7 +31,7 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {
     pub(crate) takes: Duration,
-    /// The number of failures before success, by the name of the delivery.
+    /// The number of failed attempts before the handler succeeds, by the name of the delivery.
     pub(crate) fails: HashMap<&'static str, u32>,
     pub(crate) rejects: Vec<&'static str>,
 }

@@ -80,7 +80,7 @@ impl ActReport {
     }
 }
 
-/// Returns the total time in handlers. The time of a group counts once.
+/// Returns the total time in handlers. The time of a handler start with several deliveries counts once.
 fn handled(runs: &[&Run]) -> Duration {
     let by_start: BTreeMap<_, _> = runs.iter().map(|run| (run.token, run.ended.saturating_sub(run.started))).collect();
     by_start.into_values().sum()

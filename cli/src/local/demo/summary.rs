@@ -23,7 +23,7 @@ pub(super) struct Summary {
     applied: usize,
     in_order: usize,
     took: Duration,
-    /// The counts of other events. Each key holds the event's name in singular and plural.
+    /// The counts of events that have no field of their own. Each key holds the event's name in singular and plural.
     others: BTreeMap<(&'static str, &'static str), usize>,
 }
 

@@ -56,7 +56,7 @@ impl ManualClock {
         self.now.send_modify(|now| *now += by);
     }
 
-    /// Completes when at least `count` calls wait for a later time.
+    /// Waits until at least `count` calls of [`Clock::reached`] wait for a later time.
     pub async fn until_waited_for_by(&self, count: usize) {
         let mut waiting = self.waiting.subscribe();
         // `self` owns the sender, so the channel is open.

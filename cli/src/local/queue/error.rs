@@ -18,8 +18,8 @@ pub enum Code {
 }
 
 impl Code {
-    /// Returns the HTTP status, the JSON protocol's `__type`, and the code of the
-    /// older query protocol, which SDKs match on.
+    /// Returns the HTTP status, the `__type` of the JSON protocol, and the code of the older query protocol. SDKs match
+    /// on the older code.
     pub(super) fn on_the_wire(self) -> (u16, &'static str, &'static str) {
         match self {
             Self::BatchEntryIdsNotDistinct => {
@@ -56,8 +56,8 @@ impl Code {
     }
 }
 
-/// The error of a refused request. A refused request changes nothing; only [`Code::InternalFailure`] may come after a
-/// change.
+/// The error of a refused request. A refused request changes nothing, except that [`Code::InternalFailure`] may follow
+/// a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueError {
     pub code: Code,

@@ -40,14 +40,15 @@ fn is_xml_character(character: char) -> bool {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The message's id, which receives and moves do not change.
+    /// The message's id. Receives and moves to another queue do not change the id.
     pub message_id: String,
     /// The receipt handle, which is new for each receive.
     pub receipt_handle: String,
     pub body: String,
     /// The time at which the message was sent, since the Unix epoch. A move does not change this time.
     pub sent_at: Duration,
-    /// The number of receives so far, in all queues and including this one.
+    /// The number of receives of this message so far, in all queues. The number includes the receive that returned this
+    /// value.
     pub receive_count: u32,
 }
 

@@ -35,8 +35,8 @@ impl QueueSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redrive {
     pub dead_letters: String,
-    /// The largest number of receives. The next receive moves the message to the dead-letter queue instead of returning
-    /// it.
+    /// The largest number of receives of a message. The next receive moves the message to the dead-letter queue instead
+    /// of returning it.
     pub max_receives: u32,
 }
 
@@ -58,9 +58,9 @@ struct State {
 
 struct Queue {
     settings: QueueSettings,
-    /// Wakes the receives that wait, because a message is visible now or will be visible sooner than they expect.
+    /// Wakes the waiting receives when a message is visible, or will be visible earlier than the receives expect.
     arrivals: Arc<Notify>,
-    /// Signals each change that may have changed a count.
+    /// Signals each change that may have changed the number of messages in a state.
     changes: Arc<Notify>,
 }
 
@@ -172,8 +172,8 @@ impl Queues {
         }
     }
 
-    /// Receives the visible messages. If there are none, also returns the time at which the next hidden message becomes
-    /// visible.
+    /// Receives the visible messages. If no message is visible, also returns the time at which the next hidden message
+    /// becomes visible.
     fn take(&self, name: &str, receive: Receive) -> Result<(Vec<Message>, Option<Duration>), QueueError> {
         let now = self.clock.now();
         let mut guard = self.lock();
@@ -227,8 +227,8 @@ impl Queues {
 
     /// Deletes the message of a receipt handle.
     ///
-    /// The call also succeeds if the message is gone, or was received again since; nothing is then deleted. SQS leaves
-    /// the second case open. The latest handle deletes the message even after the visibility timeout.
+    /// If the message is gone or was received again with another handle, the call succeeds and deletes nothing. SQS
+    /// leaves the second case open. The latest handle deletes the message even after the visibility timeout.
     pub fn delete(&self, queue: &str, receipt_handle: &str) -> Result<(), QueueError> {
         let state = self.lock();
         let found = state.queue(queue)?;

@@ -35,7 +35,7 @@ const MESSAGE_ID: &str =
 
 pub(super) struct Visible {
     pub(super) row: i64,
-    /// The number of receives from this queue so far, without the next one.
+    /// The number of earlier receives of the message from this queue. The next receive is not included.
     pub(super) receives_here: u32,
     pub(super) message: Message,
 }

@@ -10,7 +10,7 @@ pub struct Element {
     children: Vec<Element>,
 }
 
-/// The deepest nesting that is read. Answers of the services are not nested deeper.
+/// The deepest nesting of elements that is parsed. Answers of the services are not nested deeper.
 const DEEPEST: usize = 64;
 
 impl Element {

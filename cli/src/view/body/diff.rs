@@ -18,7 +18,7 @@ pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
     changes
 }
 
-/// A value, and the form of the value that may be shown.
+/// A value of a body, and the form in which the value may be shown.
 #[derive(Clone, Copy)]
 struct Side<'a>(&'a Node, &'a Node);
 

@@ -17,7 +17,7 @@ struct Cell {
 enum Paint {
     None,
     Dim,
-    /// Deliveries alternate between two colours, so that neighbours differ.
+    /// The colour of every second delivery, so that neighbouring deliveries differ.
     Even,
     Odd,
     Warn,

@@ -23,7 +23,7 @@ pub enum ParsedLine {
 const SETTLEMENTS: [Settlement; 5] =
     [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked, Settlement::Superseded];
 
-/// Fields that are not shown. Every line has them, or they are for CloudWatch.
+/// Fields of a log line that are not shown. Every line has these fields, or they are for CloudWatch.
 const NOT_SHOWN: [&str; 6] = ["timestamp", "level", "message", "request", "outcome", "_aws"];
 
 impl EventRecorder {
@@ -78,7 +78,7 @@ fn is_of_the_log(fields: &Map<String, Value>) -> bool {
     is_level && fields.get("message").is_some_and(Value::is_string)
 }
 
-/// Formats a log line to show, and escapes its control characters.
+/// Formats the fields of a log line as one text, and escapes its control characters.
 fn in_words(fields: &Map<String, Value>) -> String {
     let mut words = fields.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
     if let Some(level) = fields.get("level").and_then(Value::as_str).filter(|level| *level != "INFO") {

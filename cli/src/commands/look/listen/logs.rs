@@ -17,11 +17,11 @@ use serializer::{
 };
 use webhook_serializer::time::Timestamp;
 
-/// The poll interval. CloudWatch Logs answers at least five requests of this kind a second, and each poll reads two log
-/// groups.
+/// The poll interval. CloudWatch Logs answers at least five `FilterLogEvents` requests a second, and each poll reads
+/// two log groups.
 pub const EVERY: Duration = Duration::from_secs(2);
 
-/// The longest time in milliseconds by which CloudWatch Logs returns a line late, after newer lines.
+/// CloudWatch Logs may return a line up to this many milliseconds after newer lines.
 const LATE: u64 = 20_000;
 
 /// The largest number of pages that one poll reads of a log group. The next poll reads the remaining pages.

@@ -26,8 +26,8 @@ struct Order {
 
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// Post the deliveries from the sequence `from` to the sequence `through`. If `from` is `None`, the first delivery
-    /// must be searched.
+    /// Post the delivery at the sequence `from`. If `from` is `None`, post the order's first delivery since the
+    /// command's start time. `through` is the order's last sequence to post.
     Next {
         from: Option<Sequence>,
         through: Sequence,
@@ -54,7 +54,8 @@ impl Orders {
         self.list(&entity);
     }
 
-    /// Returns the next work of one order. The order gets no further work until [`done`](Self::done).
+    /// Returns an order that has work, and the order's next work. The order gets no further work until
+    /// [`done`](Self::done).
     pub fn take(&mut self) -> Option<(EntityKey, Work)> {
         let entity = self.ready.pop_front()?;
         let order = self.orders.get_mut(&entity)?;

@@ -35,11 +35,11 @@ use crate::commands::{print_json, target::Deployment};
 
 const AT_ONCE: usize = 8;
 
-/// The read units for posting one delivery: the delivery of at most 4 KB, and its order's row.
+/// The read units for reading a delivery of at most 4 KB and its order's row.
 pub const READS: u64 = 5;
 
-/// The pause before the command reads a claimed sequence again that holds no delivery yet. Soon the delivery is
-/// written, or a worker writes a tombstone in its place.
+/// The pause before a claimed sequence without a delivery is read again. Such a sequence soon gets its delivery, or a
+/// tombstone.
 const GAP_PAUSE: Duration = Duration::from_millis(500);
 const GAP_LOOKS: u32 = 40;
 
@@ -47,8 +47,8 @@ const PAGE: u64 = 25;
 
 const SHOWN: usize = 200;
 
-/// The log messages of accepted deliveries: the message of ingest, and the message of a worker that appends a deferred
-/// delivery.
+/// The messages of the log lines that report an accepted delivery. Ingest writes the first message. A worker that
+/// appends a deferred delivery writes the second.
 const ACCEPTED: [&str; 2] = ["accepted", "deferred delivery appended"];
 
 struct Posting<'a> {
@@ -305,7 +305,7 @@ fn accepted(delivery: &Delivery) -> OrderEvent {
 }
 
 /// Returns a channel that gets a message whenever the user types `r` and Enter. A background process does not read from
-/// the terminal, because the read would stop the process.
+/// the terminal, because a read would stop the process.
 fn keys() -> UnboundedReceiver<()> {
     let (pressed, keys) = unbounded_channel();
     let input = std::io::stdin();

@@ -32,7 +32,7 @@ use crate::commands::{
     target::Deployment,
 };
 
-/// A header that marks this command's requests, so that a receiver can tell them from a worker's requests.
+/// A header that distinguishes this command's requests from the requests of workers.
 const MARK: HeaderName = HeaderName::from_static("serializer-listen");
 
 /// The number of requests without an answer after which the command gives up on a delivery.
@@ -66,8 +66,8 @@ fn is_loopback(url: &Uri) -> bool {
 pub struct Receiver {
     to: String,
     sender: Sender,
-    /// The signing secret of sources that do not use the handler `forward`. With `--secret`, it is the signing secret
-    /// of all sources.
+    /// The signing secret for sources that do not use the handler `forward`. With the option `--secret`, the signing
+    /// secret for all sources.
     secret: Secret,
     is_secret_given: bool,
     sources: Option<Sources>,

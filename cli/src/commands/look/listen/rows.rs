@@ -15,7 +15,7 @@ use webhook_serializer::{
 
 pub const EVERY: Duration = Duration::from_millis(500);
 
-/// The number of polls after which an unwritten sequence counts as abandoned.
+/// The number of polls after which a claimed sequence without a delivery counts as abandoned.
 const LOOKS: u32 = 40;
 
 const AT_ONCE: usize = 25;
@@ -33,7 +33,7 @@ impl Rows {
         Self { operator, env, begin, known: None, claimed: Vec::new() }
     }
 
-    /// Returns the events since the last poll. The first poll returns the events since `begin`.
+    /// Returns the events since the last poll. The first poll returns the events since the time `begin`.
     pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
         let now = self.env.now();
         let (mut rows, mut told) = (HashMap::new(), Vec::new());

@@ -6,7 +6,8 @@ use webhook_serializer::time::Timestamp;
 
 use crate::commands::target::Deployment;
 
-/// The difference in milliseconds up to which two times count as equal. A typed time has whole seconds.
+/// The difference in milliseconds up to which two times count as equal. A time that an operator types has only whole
+/// seconds.
 const ALIKE: u64 = 1_000;
 
 /// Returns the time of the backup: the time `given`, or the time that AWS has recorded for the restored tables.

@@ -2,12 +2,12 @@ use console::{StyledObject, style};
 use serde_json::{Value, json};
 use serializer::{say, stack::api::Refusal};
 
-/// The result of a check, from best to worst.
+/// The result of a check. The variants are in order, the best result first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     Ok,
     NotMade,
-    /// The checked part works, but perhaps not for long or not as intended.
+    /// The checked part works, but may fail later or may differ from what its owner intended.
     Warning,
     Wrong,
 }

@@ -77,7 +77,8 @@ async fn one(
     }
 }
 
-/// Returns the function's ARN for a policy. A mere name is completed with the stack's account and region.
+/// Returns the function's ARN for an IAM policy. A function's plain name is completed with the stack's account and
+/// region.
 fn arn(function: &Function, stack: &Stack) -> Option<String> {
     if function.name().starts_with("arn:") {
         return Some(function.to_string());

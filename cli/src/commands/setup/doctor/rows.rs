@@ -12,7 +12,7 @@ use webhook_serializer::{
 use super::finding::Finding;
 use crate::commands::{survey::Survey, target::Deployment};
 
-/// The time after a job's due time from which the job counts as late.
+/// A job counts as late if its due time has passed by more than this.
 const LATE: Duration = Duration::from_secs(300);
 
 pub fn sources(sources: &Result<Sources, Error>) -> Finding {

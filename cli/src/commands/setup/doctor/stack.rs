@@ -15,14 +15,15 @@ use webhook_serializer::{
 
 use super::finding::Finding;
 
-/// The largest accepted offset of this machine's clock. A larger offset makes the printed ages wrong.
+/// The largest accepted difference between this machine's clock and the clock of AWS. A larger difference makes the
+/// printed ages wrong.
 const OFF: Duration = Duration::from_secs(30);
 
 /// Parameter Store's default quota, in reads a second.
 const READS: u64 = 40;
 
 const MOST_WORKERS: u64 = 100;
-/// The number of functions above which Parameter Store throttles if all of them start at once.
+/// The number of functions from which on a start of all functions at once exceeds Parameter Store's rate limit.
 const MANY: u64 = 500;
 
 const DETECTION: Duration = Duration::from_secs(300);
@@ -95,8 +96,8 @@ pub fn status(stack: &Stack) -> Finding {
     }
 }
 
-/// Checks whether the stack's resources were changed by hand. Without `detect`, the check reports the last drift
-/// detection.
+/// Checks whether the stack's resources were changed by hand. If `detect` is false, the check reports the result of the
+/// last drift detection.
 pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) -> Finding {
     const CHECK: &str = "drift";
     let (mut status, mut at) = stack.drift.clone();
@@ -328,7 +329,8 @@ pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u
     }
 }
 
-/// Returns the largest number of function instances that run at once and read the sources document.
+/// Returns the largest number of functions that may run at once and read the sources document. `limit` is the account's
+/// concurrency.
 fn concurrent_functions(stack: &Stack, limit: u64) -> u64 {
     let ingest = stack.number("IngestConcurrency").filter(|reserved| *reserved > 0).unwrap_or(limit);
     limit.min(ingest + stack.number("WorkerConcurrency").unwrap_or(0))
@@ -382,8 +384,8 @@ pub fn door(region: &str, stack: &Stack) -> Finding {
     Finding::ok(CHECK, door)
 }
 
-/// Checks that the topic of the observability stack sends alarms to somebody. The check finds that stack only by its
-/// name in samconfig.toml.
+/// Checks that alarms reach somebody through the topic of the observability stack. The stack must have the name that
+/// samconfig.toml gives it, because other names are not searched.
 pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     const CHECK: &str = "alarm topic";
     let name = format!("{}-observability", stack.name);

@@ -10,12 +10,12 @@ use webhook_serializer::protocol::format::attribute as a;
 use super::finding::Finding;
 use crate::commands::target::Deployment;
 
-/// A key that no order has. Write requests for this key carry the condition [`NEVER`], so they change nothing.
+/// A key that no order has. Write requests for this key carry the condition [`NEVER`], so these requests change
+/// nothing.
 const NOBODY: &str = "serializer-doctor/nobody";
 const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
 
-/// The key attributes of the orders' table. Both constants have the partition key first, and all attributes have type
-/// S.
+/// The key attributes of the orders' table, with the partition key first. All have type S.
 const ENTITIES_KEY: &[&str] = &[a::ENTITY];
 const INBOX_KEY: &[&str] = &[a::ENTITY, a::ITEM];
 
@@ -303,8 +303,8 @@ enum Answer {
     Unknown(String),
 }
 
-/// Classifies a reply. A failed condition proves the permission, because DynamoDB evaluates conditions only for
-/// permitted callers.
+/// Classifies a reply. A reply with a failed condition proves the permission, because DynamoDB evaluates conditions
+/// only for permitted callers.
 fn answered<T, E, R>(result: &Result<T, SdkError<E, R>>) -> Answer
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

@@ -150,8 +150,8 @@ impl Add {
     }
 }
 
-/// Parses the value of an option: a boolean, a list, or the number of `retry.attempts`. Any other value is text, even
-/// an id that consists of digits.
+/// Parses the value of an option. A value is a boolean, a list, or, for `retry.attempts`, a number. Any other value is
+/// text, even an id that consists of digits.
 fn read(path: &str, value: &str) -> Value {
     match serde_json::from_str(value) {
         Ok(value @ (Value::Bool(_) | Value::Array(_))) => value,

@@ -46,7 +46,7 @@ struct PauseOptions {
     target: Target,
 }
 
-/// The time to wait beyond the refresh interval, so that all running functions have read the new document.
+/// The time to wait after the refresh interval, so that all running functions have read the new document.
 const A_MOMENT: Duration = Duration::from_secs(10);
 
 impl Pause {

@@ -8,7 +8,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use console::Term;
 use webhook_serializer::time::{Random, SystemRandom};
 
-/// Reads a secret from the terminal, where `what` is the prompt, or from standard input without its final newline.
+/// Reads a secret from the terminal, which shows the prompt `what`. Without a terminal, reads standard input and
+/// removes the final newline.
 pub fn read(what: &str) -> Result<String> {
     let mut input = std::io::stdin();
     let secret = if input.is_terminal() {

@@ -64,7 +64,8 @@ impl DocumentLocation {
         DeploymentName { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }
 
-    /// Returns the webhook URL without the source's name, or `None` if the URL is not known.
+    /// Returns the URL to which senders post, without the source's name at its end. Returns `None` if the URL is not
+    /// known.
     pub(super) async fn webhooks(&self) -> Result<Option<String>> {
         match (&self.local, &self.stack) {
             (Some(url), _) => Ok(Some(format!("{url}/webhooks/"))),

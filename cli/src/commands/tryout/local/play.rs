@@ -28,7 +28,8 @@ use webhook_serializer::{
 
 use crate::commands::tryout::send::Accepted;
 
-/// The time limit for sending the samples, and again for settling them. A failing handler is retried within this time.
+/// The time limit for sending the samples. The same limit applies to settling the samples, including the retries of
+/// failed handlers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const PAUSE: Duration = Duration::from_millis(200);
@@ -77,8 +78,8 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Ev
     Ok(judge(&told, &rounds, in_time))
 }
 
-/// Sends a sample until an answer names its sequence, or until `give_up` on the monotonic clock. A busy machine may
-/// answer 503 or 202; the sample is then sent again, as senders do.
+/// Sends a sample until an answer names its sequence, or until the monotonic time `give_up`. A busy machine may answer
+/// 503 or 202. The sample is then sent again, as senders do.
 async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration) -> Result<Place> {
     let env = Env::system();
     loop {

@@ -1,4 +1,4 @@
-//! Prints the events of a local run, one line each, whether the workers run in this process or in others.
+//! Prints the events of a local run, one line each. The workers may run in this process or in other processes.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Observer for SourcesPrinter {
     }
 }
 
-/// Prints refused webhooks, which no row records.
+/// A printer of refused webhooks, which no row records.
 #[derive(Debug)]
 pub(super) struct RefusalsPrinter {
     pub(super) json: bool,
@@ -101,7 +101,7 @@ impl EventPrinter {
         }
     }
 
-    /// Returns the error of a failed attempt. The error is read from the rows, because logs omit errors. An error may
+    /// Returns the error of a failed attempt. The error is read from the rows, because logs omit errors, which may
     /// quote a body.
     async fn error(&self, happening: &OrderEvent) -> Option<String> {
         match &happening.what {
