@@ -172,7 +172,7 @@ fn on_a_runtime(own: Option<OwnProject>) -> ExitCode {
     }
 }
 
-/// Returns the URL after a `--local` without `=`. It would be taken for an order's key.
+/// Returns the URL that follows `--local` as a separate argument. Clap would take this URL for an order's key.
 fn url_after_local(arguments: &[String]) -> Option<&str> {
     let own = arguments.split(|argument| argument == "--").next()?;
     let is_it = |pair: &&[String]| pair[0] == "--local" && pair[1].starts_with("http");

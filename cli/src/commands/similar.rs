@@ -3,7 +3,6 @@ use webhook_serializer::protocol::entity::EntityKey;
 
 use super::target::Deployment;
 
-/// Returns a message that `order` is unknown. The message names similar keys, or the command that lists all orders.
 pub async fn unknown(order: &EntityKey, deployment: &Deployment) -> String {
     let keys = similar::keys(order, &deployment.operator()).await;
     let next = match keys.as_slice() {

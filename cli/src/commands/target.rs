@@ -248,7 +248,6 @@ impl Deployment {
         }
     }
 
-    /// Returns the sequence of the delivery that is named.
     pub async fn sequence(&self, order: &EntityKey, named: Named) -> Result<Sequence> {
         Ok(named.of_order(order, &self.parts.store).await?)
     }

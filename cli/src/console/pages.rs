@@ -73,7 +73,7 @@ fn key(text: &str) -> Result<EntityKey, Problem> {
         .map_err(|error| Problem::Malformed(format!("{} is not an order's key: {error}.", quoted(text))))
 }
 
-/// Returns the sequence of the order's delivery that a query names, by its sequence or its position.
+/// Parses `text`, which names a delivery of `order` by its sequence or by its position.
 async fn sequence(shared: &Shared, order: &EntityKey, text: &str) -> Result<Sequence, Problem> {
     if text.trim().is_empty() {
         return Err(Problem::Malformed("The address names no delivery of the order.".to_owned()));

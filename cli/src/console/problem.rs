@@ -10,11 +10,7 @@ use super::{
 #[derive(Debug)]
 pub(super) enum Problem {
     Unknown(String),
-    /// The order does not exist; `similar` are keys that do.
-    UnknownOrder {
-        order: EntityKey,
-        similar: Vec<String>,
-    },
+    UnknownOrder { order: EntityKey, similar: Vec<String> },
     Malformed(String),
     NotAllowed,
     Deployment(OperatorError),

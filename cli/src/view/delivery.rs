@@ -36,7 +36,6 @@ pub enum Fact {
 }
 
 impl DeliveryStatus {
-    /// Describes a delivery. `pause` is that of its source.
     pub fn of(sequence: Sequence, single: &Single, pause: Option<&Pause>, now: Timestamp) -> Self {
         let Single { state, content, receipt, parked } = single;
         // A repeat whose own receipt has left the row shows the first delivery's receipt.
@@ -118,7 +117,7 @@ impl DeliveryStatus {
     }
 }
 
-/// Returns whether the order is blocked at this sequence, which holds no delivery if that has expired.
+/// Returns whether the order is blocked at `sequence`. If that delivery has expired, the sequence holds no delivery.
 pub fn is_blocked_at(sequence: Sequence, single: &Single) -> bool {
     single.state.as_ref().is_some_and(|state| state.blocked.is_some() && state.next() == sequence)
 }

@@ -96,7 +96,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextCommand {
     pub command: &'static str,
-    /// The first argument, if it is not the order's key.
+    /// The command line's first argument, if that argument is a source instead of the order's key.
     pub source: Option<SourceName>,
     pub arguments: Vec<String>,
     pub purpose: &'static str,
@@ -108,8 +108,8 @@ impl NextCommand {
         Self { command, source: None, arguments, purpose }
     }
 
-    /// Returns the command that redrives an order's `count` parked deliveries. Unrouted deliveries, of which `one` is
-    /// the newest, belong to different orders.
+    /// Returns the command that redrives an order's `count` parked deliveries. If the deliveries are unrouted, the
+    /// command redrives only the newest one, `one`, because unrouted deliveries belong to different orders.
     pub fn redrive(order: &EntityKey, one: Sequence, count: usize) -> Self {
         let one = Position(one).to_string();
         match count {
@@ -126,15 +126,14 @@ impl NextCommand {
     }
 }
 
-/// The pause of the source of an order's next delivery.
 #[derive(Debug, Clone)]
 pub struct Pause {
     pub source: SourceName,
-    /// The time at which a worker looks again, if a worker has found the source paused.
+    /// The time of the order's next wake-up; `None` if this time is near, or if there is no such time.
     pub looked_at_again: Option<Timestamp>,
 }
 
-/// A wake-up that is delayed for longer than this was delayed by a pause.
+/// If a wake-up is due later than this from now, a paused source has delayed the wake-up.
 const PAUSED_FOR: Duration = Duration::from_secs(120);
 
 impl Pause {
@@ -190,7 +189,6 @@ impl OrderStatus {
         status
     }
 
-    /// Adds that the source of the next delivery is paused.
     #[must_use]
     pub fn with_pause(mut self, pause: &Pause, now: Timestamp) -> Self {
         let Pause { source, looked_at_again } = pause;

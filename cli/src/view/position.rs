@@ -11,7 +11,7 @@ use webhook_serializer::{
     protocol::entity::{EntityKey, Sequence},
 };
 
-/// The longest read of an order's row.
+/// The timeout of reading an order's row.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const RANGE: u64 = 10_000;
@@ -47,11 +47,8 @@ impl FromStr for Named {
 }
 
 impl Named {
-    /// Returns the sequence of the order's delivery that is named. For a position it reads the order's row.
-    ///
-    /// # Errors
-    ///
-    /// The store did not answer.
+    /// Returns the sequence of the delivery of `order` that this number names. If the number is a position, the order's
+    /// row is read.
     pub async fn of_order(self, order: &EntityKey, store: &Store) -> Result<Sequence, StoreError> {
         if self.0 >= RANGE {
             return Ok(Sequence(self.0));

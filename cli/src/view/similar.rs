@@ -10,7 +10,6 @@ use webhook_serializer::{
     },
 };
 
-/// The largest number of similar keys that a message names.
 const SHOWN: usize = 3;
 
 /// Returns the stored keys that are similar to `order`, the most similar first. The function reads only one page of the

@@ -115,7 +115,6 @@ impl Entry<'_> {
     }
 }
 
-/// Adds the pauses of the sources of waiting deliveries.
 async fn add_pauses(entries: &mut [(&EntityKey, Entry<'_>)], deployment: &Deployment) {
     let is_waiting = |entry: &Entry<'_>| entry.lane.is_some_and(|lane| !lane.state.is_empty());
     if !entries.iter().any(|(_, entry)| is_waiting(entry)) {

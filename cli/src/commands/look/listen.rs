@@ -127,7 +127,7 @@ fn topic(text: &str) -> Result<Pattern, &'static str> {
     pattern.objection().map_or(Ok(pattern), Err)
 }
 
-/// The longest read of an order's row.
+/// The timeout of reading an order's row.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 enum Reader {
@@ -179,7 +179,8 @@ impl Listen {
         }
     }
 
-    /// Refuses a source that is not configured. Complains of an order that is not stored: it may still come.
+    /// Fails if the chosen source is not configured. Only warns if the chosen order is not stored, because its first
+    /// delivery may still arrive.
     async fn check(&self, deployment: &Deployment) -> Result<()> {
         if let Some(source) = &self.source
             && let Some(unknown) = whereabouts::unknown_in(deployment, source).await
@@ -187,7 +188,7 @@ impl Listen {
             bail!(unknown);
         }
         if let Some(order) = &self.order
-            // Without the right to read the row it listens all the same.
+            // Without permission to read the row, the command listens too.
             && let Ok(None) = deployment.parts.store.entity(order, PATIENCE).await
         {
             let unknown = similar::unknown(order, deployment).await;

@@ -380,10 +380,11 @@ impl Local {
     }
 }
 
-/// The time for which a changed document has to stay the same, because an editor may still be writing it.
+/// The time for which a changed document must stay unchanged before it is read, because an editor may still be writing
+/// it.
 const WRITTEN: Duration = Duration::from_millis(500);
 
-/// Reads the document after each change of its file, so that a refusal is printed while its author is there.
+/// Reads the document after each change of its file, so that the author of an invalid change sees the error at once.
 async fn follow(file: PathBuf, sources: LiveSources) {
     let modified = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
     let mut read = modified();

@@ -78,13 +78,13 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
         let text = format!("`topics.{field}` has `{text}`, which {provider} does not send: it writes `{topic}`");
         return Some((Weight::Warning, text));
     }
-    // A topic without a sample may exist in a known family.
+    // A topic without a sample may exist in a known topic family.
     let family = |topic: &str| topic.split(['/', '.', ':', '*']).next().unwrap_or_default().to_owned();
     let slip = known.iter().find(|topic| nearest::is_slip(text, topic));
     if slip.is_none() && known.iter().any(|topic| family(topic) == family(text)) {
         return None;
     }
-    // A family's pattern may be misspelt, such as `order/*` for `orders/*`.
+    // The pattern of a topic family may be misspelt, such as `order/*` for `orders/*`.
     let families = known.iter().filter_map(|topic| Some(format!("{}*", &topic[..=topic.find(['/', '.', ':'])?])));
     let families: BTreeSet<String> = families.collect();
     let hint = match slip {

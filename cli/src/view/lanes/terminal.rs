@@ -129,7 +129,7 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
             Sign::Failed => ('!', Paint::Bad),
             Sign::TakenOver => ('»', Paint::Warn),
         };
-        // The sign stands one column earlier, so that a name that starts here stays readable.
+        // The sign is drawn one column earlier, so that a name that starts here stays readable.
         cells[column(mark.at).saturating_sub(1)] = Cell { glyph, paint };
     }
     cells

@@ -166,20 +166,20 @@ pub(super) async fn sources(place: &Place) -> Result<(Found, Sources)> {
     Ok((found, sources))
 }
 
-/// Returns why `name` is no source of the deployment; `None` if it is one, or the document cannot be read.
+/// Returns an error if the deployment has no source `name`. Returns `None` too if the sources document cannot be read.
 pub async fn unknown_in(deployment: &Deployment, name: &SourceName) -> Option<anyhow::Error> {
     let sources = configured(deployment).await.ok()?;
     let is_unknown = sources.get(name.as_str()).is_none();
     is_unknown.then(|| unknown(&"the sources document", &sources, name.as_str()))
 }
 
-/// Returns the pause of `source`, which sent the order's next delivery.
 pub async fn pause(deployment: &Deployment, source: &SourceName, state: &EntityState) -> Option<Pause> {
     let is_paused = paused(deployment).await.contains(source);
     is_paused.then(|| Pause::of(source.clone(), state, deployment.env.now()))
 }
 
-/// Returns the sources that the deployment's document pauses; none if the document cannot be read.
+/// Returns the sources that are paused in the deployment's document. If the document cannot be read, returns no
+/// sources.
 pub async fn paused(deployment: &Deployment) -> BTreeSet<SourceName> {
     let sources = configured(deployment).await.unwrap_or_default();
     sources.iter().filter(|source| source.is_paused).map(|source| source.name.clone()).collect()
