@@ -36,7 +36,8 @@ const FOLDER: &str = "/v1/notifications/certs/";
 
 const NAMES: [&str; 2] = ["messageverificationcerts.paypal.com", "messageverificationcerts.sandbox.paypal.com"];
 
-/// Where PayPal's events hold the id of their entity. Captures and refunds name their order among the related ids.
+/// Where PayPal's events hold the id of their entity. Captures and refunds name their order among the
+/// related ids.
 const LINES: &[Line] = &[
     Line { families: &["CHECKOUT.ORDER"], places: &["/resource/id"], kind: Kind::Named("order") },
     Line {

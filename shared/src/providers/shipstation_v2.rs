@@ -26,7 +26,8 @@ const TIME: &str = "x-shipengine-timestamp";
 /// two.
 const MOST_KEYS: usize = 16;
 
-/// Where ShipStation's events hold the id of their entity. Most events hold only a URL that returns their object.
+/// Where ShipStation's events hold the id of their entity. Most events hold only a URL that returns
+/// their object.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/shipment_id"], kind: Kind::Named("shipment") },
     Line { families: &[], places: &["/data/label_id"], kind: Kind::Named("label") },

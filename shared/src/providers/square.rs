@@ -25,8 +25,8 @@ pub(super) static WITHOUT_URL: Square = Square { url: String::new() };
 
 const SIGNATURE: &str = "x-square-hmacsha256-signature";
 
-/// Where Square's events hold the id of their entity. An object without an order, such as a payment taken without one, is
-/// its own entity.
+/// Where Square's events hold the id of their entity. An object without an order, such as a payment
+/// taken without one, is its own entity.
 const LINES: &[Line] = &[
     Line { families: &["order", "order.fulfillment"], places: &["/data/id"], kind: Kind::Named("order") },
     Line { families: &["payment"], places: &["/data/object/payment/order_id"], kind: Kind::Named("order") },
