@@ -45,8 +45,7 @@ async fn console_resumes_blocked_order_and_redrives_group() {
         shop.until_parked(&format!("shopify/order/{order}")).await;
     }
     shop.trade(1009..1010).await;
-    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::view::recording::EventKind::Blocked(_))))
-        .await;
+    shop.until_blocked().await;
     browser.open(&shop.console.url).await;
     browser.until_text("1 order blocked, 3 deliveries parked").await;
     shop.mend();
@@ -137,8 +136,7 @@ async fn hold_skip_and_resume_show_the_given_reasons() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.trade(1009..1010).await;
-    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::view::recording::EventKind::Blocked(_))))
-        .await;
+    shop.until_blocked().await;
     browser.open(&shop.console.url).await;
     let page = format!("http://{}/order?key=woocommerce/order/1009", shop.console.address);
     let act = async |name: &str, why: &str, said: &str| {

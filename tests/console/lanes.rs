@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serializer::view::recording::EventKind;
 use tests::{
     deployment::LocalDeployment,
     shop::{Shop, console, stock},
@@ -49,10 +48,7 @@ async fn lanes_show_arriving_orders_and_outcomes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lanes_and_overview_agree_on_order_states() {
     let Some(browser) = browser().await else { return };
-    let shop = Shop::open(Duration::from_millis(5)).await;
-    shop.trade(1000..1010).await;
-    shop.until_parked("shopify/order/1004").await;
-    shop.until(|all| all.iter().any(|one| matches!(one.what, EventKind::Blocked(_)))).await;
+    let shop = Shop::troubled(Duration::from_millis(5)).await;
     let entity = "shopify/order/1003".parse().expect("a key");
     shop.deployment.operator().hold(&entity).await.expect("it is put on hold");
     browser.open(&shop.console.url).await;

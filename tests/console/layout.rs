@@ -43,11 +43,8 @@ async fn phone_uses_local_times_and_collapses_differences() {
     shop.send(1004, &SHOPIFY[..2]).await;
     shop.pay_again(1004).await;
     let entity = "shopify/order/1004".parse().expect("a key");
-    let parked = async || shop.deployment.operator().parked(&entity).await.expect("it answers");
-    while parked().await.len() < 2 {
-        shop.until_parked("shopify/order/1004").await;
-    }
-    let second = parked().await[1].sequence;
+    shop.until_all_parked("shopify/order/1004", 2).await;
+    let second = shop.deployment.operator().parked(&entity).await.expect("it answers")[1].sequence;
     browser.emulate("Emulation.setTimezoneOverride", serde_json::json!({ "timezoneId": "Asia/Tokyo" })).await;
     browser.open(&shop.console.url).await;
     let page = format!("http://{}/delivery?key=shopify/order/1004&sequence={second}", shop.console.address);
@@ -69,9 +66,7 @@ async fn phone_uses_local_times_and_collapses_differences() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_fits_a_phone_and_has_landmarks() {
     let Some(browser) = browser().await else { return };
-    let shop = Shop::open(Duration::from_millis(1)).await;
-    shop.trade(1000..1010).await;
-    shop.until_parked("shopify/order/1004").await;
+    let shop = Shop::troubled(Duration::from_millis(1)).await;
     browser.open(&shop.console.url).await;
     for scheme in ["light", "dark"] {
         browser.prefer(scheme).await;

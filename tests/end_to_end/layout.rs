@@ -41,17 +41,65 @@ fn no_file_is_longer_than_seven_hundred_lines() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-fn tests_called(name: &str, source: &str) -> usize {
+fn test_names(source: &str) -> Vec<&str> {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
-    let begins = |line: &str| {
-        let name_on = line.trim_start_matches("async ").strip_prefix("fn ").and_then(|line| line.strip_prefix(name));
-        name_on.is_some_and(|rest| rest.starts_with('('))
-    };
     let is_test = |above: &[&str]| {
         let attributes = above.iter().rev().take_while(|line| !line.is_empty() && !line.ends_with(['{', '}']));
         attributes.into_iter().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
     };
-    (0..lines.len()).filter(|at| begins(lines[*at]) && is_test(&lines[..*at])).count()
+    let tests = (0..lines.len()).filter(|at| is_test(&lines[..*at]));
+    tests
+        .filter_map(|at| Some(lines[at].trim_start_matches("async ").strip_prefix("fn ")?.split_once('(')?.0))
+        .collect()
+}
+
+fn tests_called(name: &str, source: &str) -> usize {
+    test_names(source).into_iter().filter(|test| *test == name).count()
+}
+
+/// Returns the filters of a ledger's command that match no test. A name alone is one of `end_to_end`.
+fn unmatched(command: &str) -> Vec<String> {
+    let words = command.split_whitespace().filter(|word| !["cargo", "test", "--locked", "--"].contains(word));
+    let words: Vec<&str> = words.collect();
+    let (folder, filters) = match words.as_slice() {
+        ["-p", "tests", "--test", suite, filters @ ..] | ["--test", suite, filters @ ..] => {
+            (format!("tests/{suite}"), filters)
+        }
+        ["-p", "webhook-serializer", "--lib", filters @ ..] | ["lib", filters @ ..] => ("shared/src".into(), filters),
+        ["-p", "model", filters @ ..] => ("tests/model".into(), filters),
+        filters @ [first, ..] if first.contains("::") => ("tests/end_to_end".into(), filters),
+        _ => return Vec::new(),
+    };
+    let mut paths = Vec::new();
+    if !filters.is_empty() {
+        let folder = root().join(folder);
+        for file in sources(&folder) {
+            let module = file.strip_prefix(&folder).expect("below it").with_extension("");
+            let module = module.to_str().expect("a path in UTF-8").replace('/', "::");
+            paths.extend(test_names(&read(&file)).iter().map(|name| format!("{module}::{name}")));
+        }
+    }
+    let is_unmatched = |filter: &&&str| !paths.iter().any(|path| path.contains(**filter));
+    filters.iter().filter(is_unmatched).map(|filter| (*filter).to_owned()).collect()
+}
+
+/// A command that runs no test would pass with the mistake in the code.
+#[test]
+fn every_ledger_command_matches_an_existing_test() {
+    let page = read(&root().join("tests/README.md"));
+    let (_, ledger) = page.split_once("\n## Ledger\n").expect("it has a ledger");
+    let entries = ledger.split("\n## ").next().expect("the first of any").lines();
+    let entries = entries.filter(|line| line.starts_with("- "));
+    let mut commands: Vec<String> =
+        entries.flat_map(|entry| entry.split('`').skip(1).step_by(2)).map(str::to_owned).collect();
+    for patch in fs::read_dir(root().join("tests/ledger")).expect("it can be listed") {
+        let patch = read(&patch.expect("it can be listed").path());
+        commands.push(patch.strip_prefix("command: ").and_then(|rest| rest.lines().next()).expect("one").to_owned());
+    }
+    assert!(commands.len() > 60, "the ledger was read: {}", commands.len());
+    for command in commands {
+        assert_eq!(unmatched(&command), [""; 0], "`{command}` in tests/README.md or tests/ledger");
+    }
 }
 
 fn objection(shown_by: &str) -> Option<String> {

@@ -169,7 +169,10 @@ async fn message_of_throttled_order_returns_before_batch_ends() {
     world.append("test/a", "a").await;
     let clock = world.env.clone();
     let begun = clock.monotonic();
-    world.fail(Fault::Before(TableError::Throttled), move |call| matches!(call.writes, [write] if write.key.partition.1 == "test/a".into() && clock.monotonic() < begun + 8 * SECOND));
+    world.fail(Fault::Before(TableError::Throttled), move |call| match call.writes {
+        [write] => write.key.partition.1 == "test/a".into() && clock.monotonic() < begun + 8 * SECOND,
+        _ => false,
+    });
     let handler = |delivery: &Delivery, context: &Context| {
         let time = if delivery.delivery_id().as_str() == "long" { 599 * SECOND } else { Duration::ZERO };
         let clock = context.env().clone();

@@ -111,6 +111,15 @@ impl Shop {
         }
     }
 
+    /// Opens a shop with ten orders, of which 1004 has a parked delivery and 1009 is blocked.
+    pub async fn troubled(pace: Duration) -> Self {
+        let shop = Self::open(pace).await;
+        shop.trade(1000..1010).await;
+        shop.until_parked("shopify/order/1004").await;
+        shop.until_blocked().await;
+        shop
+    }
+
     /// Posts another `orders/paid` of an order, which is partly refunded.
     ///
     /// # Panics
@@ -144,9 +153,19 @@ impl Shop {
     }
 
     pub async fn until_parked(&self, order: &str) {
+        self.until_all_parked(order, 1).await;
+    }
+
+    /// Waits until this many deliveries of the order were parked.
+    pub async fn until_all_parked(&self, order: &str, count: usize) {
         let is_it =
-            |one: &OrderEvent| one.entity.as_str() == order && one.what == EventKind::Settled(Settlement::Parked);
-        self.until(|happenings| happenings.iter().any(is_it)).await;
+            |one: &&OrderEvent| one.entity.as_str() == order && one.what == EventKind::Settled(Settlement::Parked);
+        self.until(|happenings| happenings.iter().filter(is_it).count() >= count).await;
+    }
+
+    /// Waits until an order is blocked.
+    pub async fn until_blocked(&self) {
+        self.until(|happenings| happenings.iter().any(|one| matches!(one.what, EventKind::Blocked(_)))).await;
     }
 }
 

@@ -194,8 +194,7 @@ impl Stack {
 #[test]
 fn stack_outputs_name_tables_queue_and_sources() {
     let mut stack = Stack::start();
-    assert!(stack.local.send(&["shopify-orders-create.json"]).status.success());
-    stack.local.until(|told| told["what"] == "settled");
+    stack.local.apply_sample();
     let inspected = stack.ran(&["show", "shopify/order/450789469"]);
     assert!(printed(&inspected).contains("All deliveries are settled."), "{inspected:?}");
     let asked = stack.aws.asked("DescribeStacks");

@@ -36,9 +36,7 @@ pub fn page_at(url: &str, path: &str) -> String {
 
 #[test]
 fn separate_console_process_shows_local_orders() {
-    let mut local = Local::start(&[]);
-    assert!(local.send(&["shopify-orders-create.json"]).status.success());
-    local.until(|told| told["what"] == "settled");
+    let local = Local::with_order();
     let own = page(&local.console);
     assert!(own.contains("All orders move") && own.contains(&local.url), "{own}");
     let arguments = ["console", "--json", local.target.as_str()];

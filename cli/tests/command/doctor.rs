@@ -64,8 +64,7 @@ fn well() -> Stack {
 #[test]
 fn healthy_stack_passes_every_check() {
     let mut stack = well();
-    assert!(stack.local.send(&["shopify-orders-create.json"]).status.success());
-    stack.local.until(|told| told["what"] == "settled");
+    stack.local.apply_sample();
     let done = stack.ran(&["doctor", "--json"]);
     let told = findings(&done);
     for check in [
@@ -361,9 +360,7 @@ fn tables_without_stack_kms_key_get_a_warning() {
 
 #[test]
 fn doctor_on_local_run_skips_aws_checks() {
-    let mut local = Local::start(&[]);
-    assert!(local.send(&["shopify-orders-create.json"]).status.success());
-    local.until(|told| told["what"] == "settled");
+    let local = Local::with_order();
     let done = local.ran(&["doctor", "--json"]);
     let told = findings(&done);
     assert!(done.status.success(), "{done:?}");

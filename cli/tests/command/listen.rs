@@ -25,9 +25,7 @@ fn told(done: &Output) -> Vec<String> {
 
 #[test]
 fn listen_to_local_run_prints_each_event_once() {
-    let mut local = Local::start(&[]);
-    assert!(local.send(&["shopify-orders-create.json"]).status.success());
-    local.until(|told| told["what"] == "settled");
+    let local = Local::with_order();
     let before = local.ran(&["listen", "--json", "--since", "5m", "--limit", "2"]);
     assert_eq!(told(&before), [format!("accepted {ORDER} orders/create"), format!("applied {ORDER} orders/create")]);
 

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpListener, TcpStream},
     process::{Child, Stdio},
     sync::{
         Arc, Condvar, Mutex,
@@ -13,6 +13,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 
 use crate::{
     aws::Stack,
@@ -261,10 +262,18 @@ fn delivery_waits_until_receiver_is_reachable_again() {
     let warehouse = Warehouse::start("handler = 'log'");
     warehouse.send("1", "1", 0);
     warehouse.send("2", "1", 0);
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
+    // Bound but not listening, the socket refuses connections, and nobody else gets its port.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+    let address = socket.local_addr().expect("an address");
     let mut listening = warehouse.listen(&["--since", "5m", "--to", &format!("http://{address}/mine")]);
     listening.until_said("cannot be reached (Connection refused");
-    let listener = TcpListener::bind(address).expect("it is still free");
+    let listener = {
+        let _entered = runtime.enter();
+        socket.listen(8).and_then(tokio::net::TcpListener::into_std).expect("it listens")
+    };
+    listener.set_nonblocking(false).expect("it blocks");
     let answers = std::thread::spawn(move || {
         [(); 2].map(|()| {
             let mut stream = BufReader::new(listener.accept().expect("a connection").0);
@@ -317,8 +326,11 @@ fn answer_after_timeout_counts_as_no_answer() {
     });
     let to = format!("{url}/mine");
     let mut listening = warehouse.listen(&["--since", "5m", "--limit", "1", "--timeout", "1", "--to", &to]);
-    assert_eq!([listening.next(), listening.next()].map(|(what, _)| what), ["no answer", "200"]);
-    assert_eq!(listening.ended(), Some(0));
+    assert_eq!(listening.next().0, "no answer");
+    // On a slow machine, the answer to the second request may be late too.
+    let second = listening.next().0;
+    let answered = if second == "no answer" { listening.next().0 } else { second };
+    assert_eq!((answered.as_str(), listening.ended()), ("200", Some(0)));
 }
 
 #[test]

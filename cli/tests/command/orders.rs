@@ -171,8 +171,7 @@ fn send_continues_after_unknown_source() {
 fn show_limits_settled_deliveries_as_requested() {
     let mut local = Local::start(&[]);
     for _ in 0..30 {
-        assert!(local.send(&["shopify-orders-create.json"]).status.success());
-        local.until(|told| told["what"] == "settled");
+        local.apply_sample();
     }
     let seen: Value =
         serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--settled", "25", "--json"]))).unwrap();
@@ -186,8 +185,7 @@ fn show_limits_settled_deliveries_as_requested() {
 fn show_prints_repeats_until_order_is_erased() {
     let mut local = Local::start(&[]);
     for _ in 0..2 {
-        assert!(local.send(&["shopify-orders-create.json"]).status.success());
-        local.until(|told| told["what"] == "settled");
+        local.apply_sample();
     }
     let shown = printed(&local.ran(&["show", ORDER]));
     let seen: Value = serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap();
@@ -219,7 +217,7 @@ fn show_names_a_paused_source() {
     let seen =
         |local: &Local| -> Value { serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap() };
     // A worker finds the source paused and looks again after a quarter of an hour.
-    while seen(&local)["is_pause_seen"] != true {}
+    assert!((0..1_000).any(|_| seen(&local)["is_pause_seen"] == true), "no worker saw the pause");
     let shown = printed(&local.ran(&["show", ORDER]));
     assert!(shown.contains("Its source shopify is paused. A worker looks again in 15 min.\n"), "{shown}");
     let resume = format!("serializer source resume {} shopify", local.target);
@@ -293,9 +291,7 @@ fn show_reports_deliveries_run_again_by_rewind() {
 
 #[test]
 fn audit_counts_orders_and_neither_jobs_nor_other_keys() {
-    let mut local = Local::start(&[]);
-    assert!(local.send(&["shopify-orders-create.json"]).status.success());
-    local.until(|told| told["what"] == "settled");
+    let local = Local::with_order();
     // Each of these keys has a row from now on.
     for key in ["cron/sweep", "invoice_gen/SUB-1234"] {
         assert!(local.ran(&["lease", "run", key, "--", "true"]).status.success());
@@ -314,9 +310,7 @@ fn unknown_order_is_reported_with_next_command() {
 
 #[test]
 fn unknown_order_is_reported_with_similar_keys() {
-    let mut local = Local::start(&[]);
-    assert!(local.send(&["shopify-orders-create.json"]).status.success());
-    local.until(|told| told["what"] == "settled");
+    let local = Local::with_order();
     let shown = local.ran(&["show", "shopify/order/45078946"]);
     assert!(printed(&shown).contains(&format!("Similar keys: {ORDER}.\n")), "{shown:?}");
     let similar = format!("has expired or was erased. Similar keys: {ORDER}\n");

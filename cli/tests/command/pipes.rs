@@ -19,9 +19,7 @@ fn unread(arguments: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn closed_stdout_ends_command_quietly() {
-    let mut local = Local::start(&[]);
-    assert!(local.send(&["shopify-orders-create.json"]).status.success());
-    local.until(|told| told["what"] == "settled");
+    let local = Local::with_order();
     let (target, url) = (local.target.clone(), local.url.clone());
     let (sample, sources) = (event("shopify-orders-paid.json"), event("sources.toml"));
     let commands: [&[&str]; 8] = [

@@ -94,6 +94,19 @@ impl Local {
         local
     }
 
+    /// Starts a run that has applied the first delivery of a sample order.
+    pub fn with_order() -> Self {
+        let mut local = Self::start(&[]);
+        local.apply_sample();
+        local
+    }
+
+    /// Sends the first delivery of a sample order, and waits until it is settled.
+    pub fn apply_sample(&mut self) {
+        assert!(self.send(&["shopify-orders-create.json"]).status.success());
+        self.until(|told| told["what"] == "settled");
+    }
+
     /// Reads events until one matches, and returns it.
     pub fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
         loop {

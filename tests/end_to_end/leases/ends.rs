@@ -3,7 +3,7 @@
 use std::future::pending;
 
 use tests::prelude::*;
-use webhook_serializer::leases::{LeaseError, RunError, Show};
+use webhook_serializer::leases::{Guard, LeaseError, RunError, Show};
 
 use super::{faulty, noted, subscription};
 
@@ -13,6 +13,15 @@ impl Drop for Dropped {
     fn drop(&mut self) {
         self.0.fetch_add(1, Relaxed);
     }
+}
+
+/// Returns the guard of a lease that expired, as in a frozen process, and the guard of the one that replaced it.
+async fn taken_over() -> (World, Guard, Guard) {
+    let world = World::new();
+    let frozen = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
+    world.env.sleep(Duration::from_secs(20)).await;
+    let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
+    (world, frozen, other)
 }
 
 #[tokio::test(start_paused = true)]
@@ -34,15 +43,10 @@ async fn work_stops_before_unrenewed_lease_expires() {
 
 #[tokio::test(start_paused = true)]
 async fn write_after_a_take_over_is_refused() {
-    let world = World::new();
-    let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
-    // As in a frozen process, nothing renews the lease.
-    world.env.sleep(Duration::from_secs(20)).await;
-    let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
-    assert!(other.lease().token() > guard.lease().token());
+    let (world, mut frozen, other) = taken_over().await;
+    assert!(other.lease().token() > frozen.lease().token());
     let before = world.memory.rows(&TableName::Entities);
-    let check = guard.lease().check();
-    let mut frozen = guard;
+    let check = frozen.lease().check();
     assert_eq!(frozen.hold(async { 1 }).await, Err(LeaseError::Lost), "nothing is begun");
     assert_eq!(frozen.extend().await, Err(LeaseError::Lost));
     let transaction = world.memory.transact(&[check, noted("late")], "a token").await.unwrap();
@@ -144,11 +148,8 @@ async fn lease_caller_without_time_sends_no_request() {
 
 #[tokio::test(start_paused = true)]
 async fn released_guard_of_lost_lease_counts_as_lost() {
-    let world = World::new();
-    let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
-    world.env.sleep(Duration::from_secs(20)).await;
-    let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
-    assert_eq!(guard.release().await, Err(LeaseError::Lost));
+    let (world, frozen, other) = taken_over().await;
+    assert_eq!(frozen.release().await, Err(LeaseError::Lost));
     assert_eq!((world.events.lost(), world.events.dropped()), (1, 0));
     other.release().await.unwrap();
 }
