@@ -349,6 +349,7 @@ impl Load {
             .map(|design| (design(self), design(&idle).without_observation()))
     }
 
+    /// Prints the bill, then what other designs cost.
     pub fn print(self) {
         let load = Self { burst: self.burst.max(1.0), ..self };
         let bills = load.bills();
