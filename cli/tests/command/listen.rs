@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     aws::Stack,
-    running::{Local, complained, interrupt, position, printed, ran, serializer},
+    running::{Local, complained, event as sample, file, folder, interrupt, position, printed, ran, serializer},
 };
 
 const ORDER: &str = "shopify/order/450789469";
@@ -127,8 +127,9 @@ fn filter_that_matches_nothing_is_refused_or_named() {
     }
     let empty = complained(&local.ran(&["listen", "--topic", ""]));
     assert!(empty.contains("it is empty; write `unknown` for deliveries without a topic"), "{empty}");
-    let mistyped = ["listen", &local.target, "--json", "--order", "shopify/order/45078946"];
-    let mut listen = serializer(&mistyped).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mistyped = ["listen", &local.target, "--since", "5m", "--limit", "1", "--order", "shopify/order/45078946"];
+    let mut listen =
+        serializer(&mistyped).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it can be started");
     let mut said = String::new();
     BufReader::new(listen.stderr.take().expect("it is piped")).read_line(&mut said).expect("text");
     let similar = format!(
@@ -136,8 +137,12 @@ fn filter_that_matches_nothing_is_refused_or_named() {
         or was erased. Similar keys: {ORDER}. The command waits for its first event\n"
     );
     assert_eq!(said, similar);
-    interrupt(&listen);
-    assert_eq!(listen.wait().expect("it ends").code(), Some(0), "it listens on");
+    // It listens on: the order's first delivery ends it.
+    let text = std::fs::read_to_string(sample("shopify-orders-create.json")).expect("a sample");
+    let folder = folder();
+    let sample = file(&folder, "event.json", &text.replace("450789469", "45078946"));
+    assert!(ran(&["send", "--to", &local.url, sample.to_str().expect("a path in UTF-8")]).status.success());
+    assert_eq!(listen.wait().expect("it ends").code(), Some(0));
 }
 
 #[test]

@@ -180,6 +180,7 @@ fn listen_posts_forwarded_request_with_new_signature() {
         assert_eq!((what.as_str(), &line["status"], &line["words"]), ("200", &200.into(), &"heard".into()), "{line}");
         listening.until_said("signed with the `forward` secrets of warehouse; deliveries of other sources with whsec_");
         assert_eq!(listening.ended(), Some(0));
+        assert!(!listening.said.iter().any(|line| line.contains("holds no delivery")), "{place} is found");
         let again = next_post(&posted);
         assert_eq!(again.path, "/mine?a=b");
         assert!(again.body == first.body && again.body.len() > padding, "{} bytes", again.body.len());

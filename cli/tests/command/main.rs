@@ -10,6 +10,7 @@ mod leases;
 mod listen;
 mod listen_to;
 mod local;
+mod mending;
 mod orders;
 mod pipes;
 mod restore;

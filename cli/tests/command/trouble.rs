@@ -1,4 +1,4 @@
-//! Orders in trouble: `status`, `list`, `show`, and the verbs that change them, for one order or many.
+//! Orders in trouble, as `status`, `list` and `show` describe them.
 
 use std::{
     io::{BufRead, BufReader, Read, Write as _},
@@ -13,13 +13,17 @@ use webhook_serializer::{
     config::StoreConfig,
     protocol::{
         entity::EntityKey,
-        keys::part_row,
+        format::{FORMAT, attribute as a},
+        keys::{entity_row, part_row},
         table::{Row, Write},
     },
     time::{Env, Nonce, Timestamp},
 };
 
-use crate::running::{Local, complained, event, file, folder, position, printed, ran, serializer};
+use crate::{
+    console,
+    running::{Local, complained, event, file, folder, position, printed, ran, serializer},
+};
 
 /// The first source parks at once, the second blocks at once, the third retries after an hour.
 const SOURCES: &str = r#"
@@ -46,8 +50,8 @@ forward = { url = "http://ENDPOINT", secret = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW5
 retry = { attempts = 8, first = "1h", longest = "2h" }
 "#;
 
-const BLOCKED: &str = "warehouse/order/450789469";
-const PARKED: &str = "shopify/order/450789469";
+pub const BLOCKED: &str = "warehouse/order/450789469";
+pub const PARKED: &str = "shopify/order/450789469";
 
 /// Returns the address of an endpoint. It answers 200 to requests to `/shop` with a price, and 500 to all
 /// others until it is mended.
@@ -73,14 +77,14 @@ fn endpoint(is_mended: &'static AtomicBool) -> String {
 }
 
 /// A deployment whose orders are in trouble.
-struct Trouble {
-    local: Local,
-    folder: tempfile::TempDir,
-    is_mended: &'static AtomicBool,
+pub struct Trouble {
+    pub local: Local,
+    pub folder: tempfile::TempDir,
+    pub is_mended: &'static AtomicBool,
 }
 
 impl Trouble {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let folder = folder();
         let is_mended: &AtomicBool = Box::leak(Box::default());
         let sources = file(&folder, "sources.toml", &SOURCES.replace("ENDPOINT", &endpoint(is_mended)));
@@ -90,7 +94,7 @@ impl Trouble {
     }
 
     /// Posts a changed sample and waits for the event `what`.
-    fn send(&mut self, sample: &str, change: impl Fn(String) -> String, what: &str) {
+    pub fn send(&mut self, sample: &str, change: impl Fn(String) -> String, what: &str) {
         let text = change(std::fs::read_to_string(event(sample)).expect("there is such a sample"));
         let sample = file(&self.folder, "event.json", &text);
         let sources = self.folder.path().join("sources.toml");
@@ -100,33 +104,56 @@ impl Trouble {
         self.local.until(|told| told["what"] == what || told["outcome"] == what);
     }
 
-    fn park(&mut self, order: &str, id: &str) {
+    pub fn park(&mut self, order: &str, id: &str) {
         let broken =
             |text: String| text.replace("total_price", "no_price").replace("450789469", order).replace("15e8d2f1", id);
         self.send("shopify-orders-create.json", broken, "parked");
     }
 
-    fn block(&mut self) {
+    pub fn block(&mut self) {
         self.send("standard-webhooks-order-shipped.json", |text| text, "blocked");
     }
 
-    fn fail(&mut self) {
+    pub fn fail(&mut self) {
         self.send("stripe-charge-refunded.json", |text| text, "failed");
     }
 
-    fn ran(&self, command: &[&str]) -> Output {
+    pub fn ran(&self, command: &[&str]) -> Output {
         self.local.ran(command)
     }
 
-    fn json(&self, command: &[&str]) -> Value {
+    pub fn json(&self, command: &[&str]) -> Value {
         let done = self.ran(&[command, &["--json"]].concat());
         serde_json::from_str(&printed(&done)).unwrap_or_else(|error| panic!("{error}: {done:?}"))
     }
 
-    fn said(&self, command: &[&str]) -> String {
+    pub fn said(&self, command: &[&str]) -> String {
         let done = self.ran(command);
         assert!(done.status.success(), "{done:?}");
         printed(&done)
+    }
+
+    /// Writes rows to the run's tables.
+    fn write(&self, writes: impl Iterator<Item = Write>) {
+        // The run is not complete when it says that it serves. It is once it answers a command.
+        self.said(&["status"]);
+        let environment = self.environment();
+        let named = |name: &str| environment.iter().find(|(named, _)| named == name).expect(name).1.clone();
+        let config = StoreConfig {
+            entities_table: named("ENTITIES_TABLE"),
+            inbox_table: named("INBOX_TABLE"),
+            queue_url: named("QUEUE_URL"),
+            retention: std::time::Duration::from_secs(86_400),
+            parked_retention: None,
+        };
+        let account = Account::local(named("AWS_ENDPOINT_URL_DYNAMODB"), named("AWS_ENDPOINT_URL_SQS"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let table = Parts::connect(&account, &config, &Env::system(), None).store.table().clone();
+            for write in writes {
+                table.write(&write).await.expect("it is written");
+            }
+        });
     }
 
     /// Reads the deployment's environment file.
@@ -232,27 +259,10 @@ fn list_sorts_by_age_with_reason_and_next_command() {
 #[test]
 fn reading_over_1000_units_asks_first() {
     let trouble = Trouble::start();
-    // The run is not complete when it says that it serves. It is once it answers a command.
-    trouble.said(&["status"]);
-    let environment = trouble.environment();
-    let named = |name: &str| environment.iter().find(|(named, _)| named == name).expect(name).1.clone();
-    let config = StoreConfig {
-        entities_table: named("ENTITIES_TABLE"),
-        inbox_table: named("INBOX_TABLE"),
-        queue_url: named("QUEUE_URL"),
-        retention: std::time::Duration::from_secs(86_400),
-        parked_retention: None,
-    };
-    let account = Account::local(named("AWS_ENDPOINT_URL_DYNAMODB"), named("AWS_ENDPOINT_URL_SQS"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let table = Parts::connect(&account, &config, &Env::system(), None).store.table().clone();
-        let entity = EntityKey::parse("shop/order/1").unwrap();
-        for number in 0..36 {
-            let part = part_row(&entity, &Nonce::from_parts(Timestamp::from_millis(1), 1), number);
-            table.write(&Write::put(part, Row::new().with("body", "x".repeat(340_000)))).await.expect("it is written");
-        }
-    });
+    let entity = EntityKey::parse("shop/order/1").unwrap();
+    let part = |number| part_row(&entity, &Nonce::from_parts(Timestamp::from_millis(1), 1), number);
+    let body = Row::new().with("body", "x".repeat(340_000));
+    trouble.write((0..36).map(|number| Write::put(part(number), body.clone())));
     let refused = trouble.ran(&["status"]);
     let said = complained(&refused);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
@@ -266,7 +276,7 @@ fn reading_over_1000_units_asks_first() {
     assert!(trouble.ran(&["status", "--no-parked"]).status.success());
 }
 
-fn parked(trouble: &Trouble) -> Vec<(String, u64)> {
+pub fn parked(trouble: &Trouble) -> Vec<(String, u64)> {
     let lines = printed(&trouble.ran(&["list", "--parked", "--json"]));
     let orders = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let parked = orders.flat_map(|order| order["parked"].as_array().unwrap().clone());
@@ -359,146 +369,19 @@ fn show_explains_missing_delivery() {
 }
 
 #[test]
-fn bulk_redrive_lists_deliveries_before_any_change() {
-    let mut trouble = Trouble::start();
-    for (order, id) in [("450789469", "1"), ("450789470", "2"), ("450789469", "3"), ("450789469", "4")] {
-        trouble.park(order, id);
+fn expired_delivery_that_blocks_its_order_is_shown() {
+    let trouble = Trouble::start();
+    let order = EntityKey::parse("shop/order/1").unwrap();
+    let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, order.as_str()).with(a::BLOCKED, "expired");
+    let row = row.with(a::HEAD, 12_u32).with(a::TAIL, 14_u32).with(a::TOKEN, 3_u32);
+    trouble.write([Write::put(entity_row(&order), row)].into_iter());
+    let expected = "#13 is empty and so old that its delivery may have expired.";
+    let shown = trouble.said(&["show", order.as_str(), "13"]);
+    assert!(shown.contains(expected) && shown.contains("serializer resume "), "{shown}");
+    for sequence in ["13", "%2313"] {
+        let page = console::page_at(&trouble.local.console, &format!("delivery?key={order}&sequence={sequence}"));
+        assert!(page.starts_with("HTTP/1.1 200 ") && page.contains(expected), "{page}");
     }
-    let before = parked(&trouble);
-    let asked = trouble.ran(&["redrive", "--source", "shopify"]);
-    assert_eq!(asked.status.code(), Some(1), "{asked:?}");
-    assert!(
-        complained(&asked).contains("nothing is changed yet: no terminal is there to ask on; add --yes"),
-        "{asked:?}"
-    );
-    let dry = trouble.ran(&["redrive", "--all", "--dry-run"]);
-    assert!(dry.status.success());
-    for listed in [printed(&asked), printed(&dry)] {
-        let rows = listed.lines().filter(|line| line.starts_with("shopify/order/"));
-        let rows = rows.map(|row| row.split_whitespace().take(2).collect::<Vec<_>>().join(" "));
-        let expected: Vec<String> =
-            before.iter().map(|(order, sequence)| format!("{order} {}", position(*sequence))).collect();
-        assert_eq!(rows.collect::<Vec<_>>(), expected);
-        assert!(listed.contains("4 deliveries of 2 orders."), "{listed}");
-    }
-    assert_eq!(parked(&trouble), before, "nothing was put back");
-    let nothing = trouble.ran(&["redrive", "--source", "stripe", "--yes"]);
-    assert!(
-        complained(&nothing).contains("there is nothing to redrive that matches --source, --error and --since"),
-        "{nothing:?}"
-    );
-
-    // The endpoint still fails, so each delivery is parked again, behind the others.
-    let mut places = Vec::new();
-    for options in [&["--error", "500", "--limit", "1"][..], &["--all"]] {
-        let done = printed(&trouble.ran(&[&["redrive", "--yes", "--json"], options].concat()));
-        for line in done.lines() {
-            let line: Value = serde_json::from_str(line).unwrap();
-            places.push((
-                line["entity"].as_str().unwrap().to_owned(),
-                line["sequence"].as_u64(),
-                line["became"]["back_at"].as_u64(),
-            ));
-            trouble.local.until(|told| told["outcome"] == "parked");
-        }
-    }
-    let of_one: Vec<_> = places.iter().filter(|(entity, ..)| entity == PARKED).collect();
-    let put_back: Vec<u64> = of_one.iter().filter_map(|(_, from, _)| *from).collect();
-    let first: Vec<u64> = before.iter().filter(|(entity, _)| entity == PARKED).map(|(_, at)| *at).collect();
-    assert_eq!(put_back[..3], first, "each once, in their order");
-    assert!(of_one.is_sorted_by_key(|(_, _, at)| at.expect("it is back")), "{places:?}");
-}
-
-#[test]
-fn bulk_commands_list_targets_and_cost_before_asking() {
-    let mut trouble = Trouble::start();
-    trouble.park("450789469", "1");
-    trouble.block();
-    trouble.fail();
-    let before = trouble.json(&["status", "--no-parked"])["groups"].clone();
-    for (verb, order, notes) in [
-        (&["resume"][..], BLOCKED, "1 order, in which 1 delivery waits."),
-        (&["skip", "--why", "test"], BLOCKED, "1 order, in which 1 delivery waits."),
-        (&["retry"], "stripe/order/", "1 order, in which 1 delivery waits."),
-        (&["redrive"], PARKED, "1 delivery of 1 order."),
-        (&["discard", "--why", "test"], PARKED, "1 delivery of 1 order."),
-    ] {
-        let listed = trouble.said(&[verb, &["--all", "--dry-run"]].concat());
-        assert!(listed.contains(order) && listed.contains(notes) && listed.contains(" write units"), "{listed}");
-        let asked = trouble.ran(&[verb, &["--since", "1h"]].concat());
-        assert!(
-            complained(&asked).contains("nothing is changed yet: no terminal is there to ask on; add --yes"),
-            "{asked:?}"
-        );
-        let none = trouble.ran(&[verb, &["--error", "no such error", "--yes"]].concat());
-        let nothing = format!("there is nothing to {} that matches", verb[0]);
-        assert!(complained(&none).contains(&nothing), "{none:?}");
-    }
-    let after = trouble.json(&["status", "--no-parked"])["groups"].clone();
-    assert_eq!(before, after, "nothing was changed");
-    let held = trouble.ran(&["resume", "--all", "--held"]);
-    assert!(complained(&held).contains("there is nothing to resume; nothing was changed"), "{held:?}");
-}
-
-#[test]
-fn bulk_resume_continues_in_order_while_deliveries_arrive() {
-    const ORDERS: u64 = 6;
-    const SAMPLE: &str = "standard-webhooks-order-shipped.json";
-    let mut trouble = Trouble::start();
-    let text = std::fs::read_to_string(event(SAMPLE)).unwrap();
-    let id = serde_json::from_str::<Value>(&text).unwrap()["headers"]["webhook-id"].as_str().unwrap().to_owned();
-    let change = |order: u64, round: &str| {
-        let text = text.replace("450789469", &format!("45078900{order}"));
-        text.replace(&id, &format!("{id}{order}{round}"))
-    };
-    for order in 0..ORDERS {
-        trouble.send(SAMPLE, |_| change(order, "a"), "blocked");
-    }
-    trouble.is_mended.store(true, Relaxed);
-    let some = trouble.said(&["resume", "--source", "warehouse", "--limit", "2", "--yes"]);
-    assert_eq!(some, "resume: 2 done, 0 needed no change, 0 left\n");
-    let later: Vec<_> = (0..ORDERS)
-        .map(|order| file(&trouble.folder, &format!("later{order}.json"), &change(order, "b")))
-        .map(|path| path.to_str().unwrap().to_owned())
-        .collect();
-    let sources = trouble.folder.path().join("sources.toml");
-    let send = ["send", "--to", &trouble.local.url, "--sources", sources.to_str().unwrap()];
-    let arguments: Vec<&str> = send.into_iter().chain(later.iter().map(String::as_str)).collect();
-    let resumed = std::thread::scope(|scope| {
-        scope.spawn(|| assert!(ran(&arguments).status.success()));
-        trouble.said(&["resume", "--all", "--yes", "--json"])
-    });
-    let done = resumed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["done"].clone());
-    assert_eq!(done.collect::<Vec<_>>(), vec![Value::from("resume"); 4], "{resumed}");
-    for _ in 0..2 * ORDERS {
-        trouble.local.until(|told| told["outcome"] == "applied");
-    }
-    let audited = trouble.said(&["audit"]);
-    assert_eq!(audited.trim(), "12 receipts of 6 orders: applied in the order of arrival, one at a time, each once");
-}
-
-#[test]
-fn only_parked_deliveries_are_discarded() {
-    let mut trouble = Trouble::start();
-    trouble.park("450789469", "1");
-    trouble.block();
-    let sequence = parked(&trouble)[0].1.to_string();
-    let discard = |order: &str, sequence: &str, options: &[&str]| {
-        trouble.ran(&[&["discard", order, sequence, "--why", "a test order", "--by", "Ann"], options].concat())
-    };
-    let asked = discard(PARKED, &sequence, &[]);
-    assert!(printed(&asked).contains("removed for good, body and all"), "{asked:?}");
-    assert_eq!((asked.status.code(), parked(&trouble).len()), (Some(1), 1));
-    let done = discard(PARKED, &sequence, &["--yes"]);
-    assert!(printed(&done).ends_with(" is discarded\n"), "{done:?}");
-    assert!(parked(&trouble).is_empty());
-    let again = discard(PARKED, &sequence, &["--yes"]);
-    assert!(complained(&again).contains("is not parked: it was settled, redriven or discarded; nothing was changed"));
-    let waits = trouble.json(&["show", BLOCKED])["state"]["tail"].to_string();
-    let refused = discard(BLOCKED, &waits, &["--yes"]);
-    assert!(complained(&refused).contains("is not parked: it waits for its turn; nothing was changed"), "{refused:?}");
-    let shown = trouble.said(&["show", PARKED, &sequence]);
-    assert!(shown.contains("redriven or discarded since"), "{shown}");
 }
 
 /// Answers every request as AWS refuses a forbidden one.
@@ -535,85 +418,4 @@ fn missing_permission_error_names_permission_and_page() {
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("is not authorized to perform: dynamodb:Scan"), "{said}");
     assert!(said.contains("docs/deploying.md lists the permissions"), "{said}");
-}
-
-const WHY: [&str; 4] = ["--why", "the warehouse counts", "--by", "ada"];
-
-#[test]
-fn held_order_accepts_and_continues_when_resumed() {
-    let mut trouble = Trouble::start();
-    let held = trouble.said(&[&["hold", "shopify/order/450789471"], &WHY[..]].concat());
-    assert!(
-        held.contains("is on hold: nothing waits, and nothing starts until it is resumed\n  serializer resume "),
-        "{held}"
-    );
-    let text = |text: String| text.replace("450789469", "450789471");
-    trouble.send("shopify-orders-create.json", text, "accepted");
-    let listed = trouble.said(&["list", "--held"]);
-    assert!(listed.contains("shopify/order/450789471  on hold"), "{listed}");
-    assert_eq!(trouble.json(&["status"])["on_hold"], 1);
-    let inspected = trouble.said(&["show", "shopify/order/450789471"]);
-    assert!(inspected.contains("1 delivery waits.\n  serializer show "), "{inspected}");
-    let again = trouble.said(&[&["hold", "shopify/order/450789471"], &WHY[..]].concat());
-    assert!(again.contains("was on hold already"), "{again}");
-
-    let resumed = trouble.said(&["resume", "shopify/order/450789471"]);
-    assert!(resumed.contains("continues from ") && resumed.contains(": 1 delivery waits"), "{resumed}");
-    trouble.local.until(|told| told["outcome"] == "applied");
-    let again = trouble.said(&["resume", "shopify/order/450789471"]);
-    assert!(again.contains("was neither blocked nor on hold; a worker was woken: nothing waits"), "{again}");
-    let nobody = trouble.ran(&["resume", "shopify/order/1"]);
-    assert!(
-        !nobody.status.success() && complained(&nobody).contains("there is no order shopify/order/1"),
-        "{nobody:?}"
-    );
-    let refused = trouble.ran(&["hold", "shopify/order/450789471"]);
-    assert!(complained(&refused).contains("--why <TEXT>"), "{refused:?}");
-}
-
-#[test]
-fn skipped_order_continues_and_history_names_operator() {
-    let mut trouble = Trouble::start();
-    trouble.block();
-    let inspected = trouble.json(&["show", BLOCKED]);
-    let first = inspected["waiting"][0]["sequence"].to_string();
-    let later = (first.parse::<u64>().unwrap() + 1).to_string();
-    let wrong = trouble.ran(&[&["skip", BLOCKED, &later, "--yes"], &WHY[..]].concat());
-    assert!(complained(&wrong).contains("it never arrived; nothing was skipped"), "{wrong:?}");
-    let asked = trouble.ran(&[&["skip", BLOCKED, &first], &WHY[..]].concat());
-    assert!(complained(&asked).contains("add --yes"), "{asked:?}");
-    let skipped = trouble.said(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
-    assert!(skipped.contains("is parked; what waits behind it continues\n  serializer redrive "), "{skipped}");
-    let twice = trouble.ran(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
-    assert!(complained(&twice).contains("it is settled; nothing was skipped"), "{twice:?}");
-    let parked = trouble.said(&["show", BLOCKED]);
-    assert!(parked.contains("skipped by ada: the warehouse counts"), "{parked}");
-    trouble.said(&["redrive", BLOCKED]);
-    trouble.local.until(|told| told["what"] == "blocked");
-    trouble.said(&["resume", BLOCKED, "--why", "it is open", "--by", "bob"]);
-
-    let history = printed(&trouble.ran(&["show", BLOCKED, "--history", "--json"]));
-    let told: Vec<String> = history
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .map(|act| format!("{} {}: {}", act["by"], act["what"], act["ended"]).replace('"', ""))
-        .collect();
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert_eq!(&told[0], "ada skip: settled as parked");
-    assert!(told[1].contains(" redrive: put back as "), "{told:?}");
-    assert!(told[2].starts_with("bob resume: continues at "), "{told:?}");
-    let shown = trouble.said(&["show", BLOCKED, "--history"]);
-    assert!(shown.lines().count() == 4 && shown.contains("the warehouse counts"), "{shown}");
-}
-
-#[test]
-fn retry_command_starts_next_attempt_immediately() {
-    let mut trouble = Trouble::start();
-    trouble.fail();
-    let order = trouble.json(&["status"])["groups"][0]["entity"].as_str().unwrap().to_owned();
-    let retried = trouble.said(&["retry", &order]);
-    assert!(retried.contains(" is tried now: ") && retried.contains(": attempt 2"), "{retried}");
-    trouble.local.until(|told| told["what"] == "failed" && told["attempt"] == 2);
-    let idle = trouble.said(&["retry", &order]);
-    assert!(idle.contains("is tried now"), "it waits for another: {idle}");
 }
