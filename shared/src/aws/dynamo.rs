@@ -5,7 +5,7 @@
 
 mod expression;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use aws_sdk_dynamodb::{
     Client,
@@ -32,6 +32,20 @@ use crate::{
     },
 };
 use expression::{Expression, attributes, row_of};
+
+type Item = HashMap<String, AttributeValue>;
+
+/// Sets a write's condition in one of the client's builders. A refused write returns the item that
+/// it met.
+macro_rules! conditional {
+    ($builder:expr, $expression:ident, $condition:ident) => {
+        $builder
+            .set_condition_expression($condition)
+            .set_expression_attribute_names($expression.names())
+            .set_expression_attribute_values($expression.values())
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+    };
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableNames {
@@ -112,95 +126,77 @@ impl DynamoTable {
         let mut expression = Expression::default();
         let condition = expression.condition(&write.condition);
         let item = attributes(&row.clone().into_iter().chain(write.key.to_row()).collect());
-        let sent = self
-            .client
-            .put_item()
-            .table_name(self.name(&write.key.table))
-            .set_item(Some(item))
-            .set_condition_expression(condition)
-            .set_expression_attribute_names(expression.names())
-            .set_expression_attribute_values(expression.values())
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .set_return_consumed_capacity(self.capacity())
-            .send()
-            .await;
-        match sent {
-            Ok(output) => {
-                self.count_write(output.consumed_capacity());
-                Ok(Written::Landed(None))
-            }
-            Err(error) => self.refusal_or_error(error, |error| match error {
+        let put = self.client.put_item().table_name(self.name(&write.key.table)).set_item(Some(item));
+        let sent = conditional!(put, expression, condition).set_return_consumed_capacity(self.capacity()).send().await;
+        self.written(
+            sent,
+            |output| (output.consumed_capacity, None),
+            |error| match error {
                 PutItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
                 _ => None,
-            }),
-        }
+            },
+        )
     }
 
     async fn update(&self, write: &Write, changes: &[Change]) -> Result<Written, TableError> {
         let mut expression = Expression::default();
         let condition = expression.condition(&write.condition);
         let update = expression.update(changes);
-        let sent = self
+        let update = self
             .client
             .update_item()
             .table_name(self.name(&write.key.table))
             .set_key(Some(attributes(&write.key.to_row())))
             .update_expression(update)
-            .set_condition_expression(condition)
-            .set_expression_attribute_names(expression.names())
-            .set_expression_attribute_values(expression.values())
-            .return_values(ReturnValue::AllNew)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .set_return_consumed_capacity(self.capacity())
-            .send()
-            .await;
-        match sent {
-            Ok(output) => {
-                self.count_write(output.consumed_capacity());
-                Ok(Written::Landed(output.attributes.map(row_of)))
-            }
-            Err(error) => self.refusal_or_error(error, |error| match error {
+            .return_values(ReturnValue::AllNew);
+        let sent =
+            conditional!(update, expression, condition).set_return_consumed_capacity(self.capacity()).send().await;
+        self.written(
+            sent,
+            |output| (output.consumed_capacity, output.attributes),
+            |error| match error {
                 UpdateItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
                 _ => None,
-            }),
-        }
+            },
+        )
     }
 
     async fn delete(&self, write: &Write) -> Result<Written, TableError> {
         let mut expression = Expression::default();
         let condition = expression.condition(&write.condition);
-        let sent = self
+        let delete = self
             .client
             .delete_item()
             .table_name(self.name(&write.key.table))
-            .set_key(Some(attributes(&write.key.to_row())))
-            .set_condition_expression(condition)
-            .set_expression_attribute_names(expression.names())
-            .set_expression_attribute_values(expression.values())
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .set_return_consumed_capacity(self.capacity())
-            .send()
-            .await;
-        match sent {
-            Ok(output) => {
-                self.count_write(output.consumed_capacity());
-                Ok(Written::Landed(None))
-            }
-            Err(error) => self.refusal_or_error(error, |error| match error {
+            .set_key(Some(attributes(&write.key.to_row())));
+        let sent =
+            conditional!(delete, expression, condition).set_return_consumed_capacity(self.capacity()).send().await;
+        self.written(
+            sent,
+            |output| (output.consumed_capacity, None),
+            |error| match error {
                 DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
                 _ => None,
-            }),
-        }
+            },
+        )
     }
 
-    fn refusal_or_error<E>(
+    /// Counts a write and converts its answer. `landed` returns the capacity and the item of a write
+    /// that landed, `refusal` the item that was met if the condition failed.
+    fn written<O, E: ProvideErrorMetadata>(
         &self,
-        error: SdkError<E>,
-        refusal: impl FnOnce(E) -> Option<Option<std::collections::HashMap<String, AttributeValue>>>,
-    ) -> Result<Written, TableError>
-    where
-        E: ProvideErrorMetadata,
-    {
+        sent: Result<O, SdkError<E>>,
+        landed: impl FnOnce(O) -> (Option<ConsumedCapacity>, Option<Item>),
+        refusal: impl FnOnce(E) -> Option<Option<Item>>,
+    ) -> Result<Written, TableError> {
+        let error = match sent {
+            Ok(output) => {
+                let (consumed, item) = landed(output);
+                self.count_write(consumed.as_ref());
+                return Ok(Written::Landed(item.map(row_of)));
+            }
+            Err(error) => error,
+        };
         let class = classify(&error);
         if let SdkError::ServiceError(service) = error
             && let Some(item) = refusal(service.into_err())
@@ -228,51 +224,30 @@ impl DynamoTable {
         let table = self.name(&write.key.table);
         let mut expression = Expression::default();
         let condition = expression.condition(&write.condition);
-        let refusal = ReturnValuesOnConditionCheckFailure::AllOld;
         let key = Some(attributes(&write.key.to_row()));
         let item = TransactWriteItem::builder();
         let built = "every required member is set";
         let item = match &write.action {
             Action::Put(row) => {
                 let row = attributes(&row.clone().into_iter().chain(write.key.to_row()).collect());
-                let put = Put::builder()
-                    .table_name(table)
-                    .set_item(Some(row))
-                    .set_condition_expression(condition)
-                    .set_expression_attribute_names(expression.names())
-                    .set_expression_attribute_values(expression.values())
-                    .return_values_on_condition_check_failure(refusal);
+                let put = Put::builder().table_name(table).set_item(Some(row));
+                let put = conditional!(put, expression, condition);
                 item.put(put.build().expect(built))
             }
             Action::Update(changes) => {
-                let update = Update::builder()
-                    .table_name(table)
-                    .set_key(key)
-                    .update_expression(expression.update(changes))
-                    .set_condition_expression(condition)
-                    .set_expression_attribute_names(expression.names())
-                    .set_expression_attribute_values(expression.values())
-                    .return_values_on_condition_check_failure(refusal);
+                let update =
+                    Update::builder().table_name(table).set_key(key).update_expression(expression.update(changes));
+                let update = conditional!(update, expression, condition);
                 item.update(update.build().expect(built))
             }
             Action::Delete => {
-                let delete = Delete::builder()
-                    .table_name(table)
-                    .set_key(key)
-                    .set_condition_expression(condition)
-                    .set_expression_attribute_names(expression.names())
-                    .set_expression_attribute_values(expression.values())
-                    .return_values_on_condition_check_failure(refusal);
+                let delete = Delete::builder().table_name(table).set_key(key);
+                let delete = conditional!(delete, expression, condition);
                 item.delete(delete.build().expect(built))
             }
             Action::Check => {
-                let check = ConditionCheck::builder()
-                    .table_name(table)
-                    .set_key(key)
-                    .set_condition_expression(condition)
-                    .set_expression_attribute_names(expression.names())
-                    .set_expression_attribute_values(expression.values())
-                    .return_values_on_condition_check_failure(refusal);
+                let check = ConditionCheck::builder().table_name(table).set_key(key);
+                let check = conditional!(check, expression, condition);
                 let check = check.build();
                 item.condition_check(check.map_err(|_| TableError::Invalid("a check of nothing".into()))?)
             }
