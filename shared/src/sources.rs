@@ -14,14 +14,15 @@ mod provider;
 mod retry;
 #[cfg(any(test, feature = "verify"))]
 mod sender;
+mod table;
 pub mod template;
 mod topics;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use message::without_values;
 use provider::{AnyProvider, Registry};
 use serde::{Deserialize, de::IgnoredAny};
+use table::Table;
 
 use crate::{
     nearest::nearest,
@@ -113,8 +114,8 @@ struct Form {
     /// The URL of the document's JSON schema, which editors use.
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
-    origin: Option<origin::Entry>,
-    sources: BTreeMap<String, Entry>,
+    origin: Option<Table<origin::Entry>>,
+    sources: BTreeMap<String, Table<Entry>>,
 }
 
 #[derive(Deserialize)]
@@ -130,7 +131,7 @@ struct Entry {
     #[serde(default, deserialize_with = "duration")]
     tolerance: Option<Duration>,
     #[cfg(any(test, feature = "verify"))]
-    topics: Option<Topics>,
+    topics: Option<Table<Topics>>,
     /// Only ingest filters topics; a worker accepts the field and ignores it.
     #[cfg(not(any(test, feature = "verify")))]
     #[serde(default, rename = "topics")]
@@ -141,7 +142,7 @@ struct Entry {
     #[serde(default, deserialize_with = "duration")]
     handler_timeout: Option<Duration>,
     #[serde(default)]
-    retry: Retry,
+    retry: Table<Retry>,
     #[serde(default)]
     on_failure: OnFailure,
     /// Every build checks this field, but only the ingest function uses it.
@@ -154,10 +155,10 @@ struct Entry {
     stale: Stale,
     #[serde(default)]
     paused: bool,
-    generic: Option<Generic>,
+    generic: Option<Table<Generic>>,
     url: Option<String>,
-    forward: Option<destination::Entry>,
-    invoke: Option<invocation::Entry>,
+    forward: Option<Table<destination::Entry>>,
+    invoke: Option<Table<invocation::Entry>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -237,17 +238,15 @@ impl Sources {
 
     fn parse_with(text: &str, registry: Registry) -> Result<Self, InvalidSources> {
         let document: Form = if text.trim_start().starts_with('{') {
-            serde_json::from_str(text).map_err(|error| InvalidSources::Document(without_values(&error.to_string())))?
+            serde_json::from_str(text).map_err(|error| message::of_json(text, &error))
         } else {
-            // The full text of the error quotes the line, which may hold a secret.
-            toml::from_str(text).map_err(|error: toml::de::Error| {
-                let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-                InvalidSources::Document(format!("line {line}: {}", without_values(error.message())))
-            })?
-        };
-        let origin = document.origin.map(Origin::check).transpose().map_err(InvalidSources::Document)?;
+            toml::from_str(text).map_err(|error| message::of_toml(text, &error))
+        }
+        .map_err(InvalidSources::Document)?;
+        let origin =
+            document.origin.map(|Table(origin)| Origin::check(origin)).transpose().map_err(InvalidSources::Document)?;
         let mut sources = BTreeMap::new();
-        for (name, entry) in document.sources {
+        for (name, Table(entry)) in document.sources {
             let invalid = |reason: String| InvalidSources::Source { source_name: name.clone(), reason };
             let parsed = SourceName::parse(&name).map_err(|error| invalid(error.to_string()))?;
             let source = Source::check(parsed.clone(), entry, registry).map_err(invalid)?;
@@ -279,12 +278,15 @@ impl Sources {
 
 impl Source {
     fn check(name: SourceName, entry: Entry, registry: Registry) -> Result<Self, String> {
-        let provider = provider(&entry.provider, entry.generic, entry.url.as_deref(), registry)?;
+        let generic = entry.generic.map(|Table(generic)| generic);
+        let provider = provider(&entry.provider, generic, entry.url.as_deref(), registry)?;
         #[cfg(any(test, feature = "verify"))]
-        if let Some(objection) = entry.topics.as_ref().and_then(Topics::objection) {
+        let topics = entry.topics.map(|Table(topics)| topics);
+        #[cfg(any(test, feature = "verify"))]
+        if let Some(objection) = topics.as_ref().and_then(Topics::objection) {
             return Err(objection);
         }
-        let retry = entry.retry.check()?;
+        let retry = entry.retry.0.check()?;
         let (deliver, linger) = deliver::check(entry.deliver, entry.linger, retry)?;
         let forward = handler_table(FORWARD, "`url` and `secret`", &entry.handler, entry.forward)?;
         let invoke = handler_table(INVOKE, "`function`", &entry.handler, entry.invoke)?;
@@ -293,7 +295,7 @@ impl Source {
             recipients: recipients(entry.webhook_id, entry.client_id, provider.as_dyn())?,
             tolerance: positive("tolerance", entry.tolerance.unwrap_or(providers::TOLERANCE))?,
             #[cfg(any(test, feature = "verify"))]
-            topics: entry.topics,
+            topics,
             entity: entry.entity.check(&name, &entry.provider)?,
             handler: entry.handler,
             handler_timeout: positive("handler_timeout", entry.handler_timeout.unwrap_or(DEFAULT_HANDLER_TIMEOUT))?,
@@ -306,8 +308,8 @@ impl Source {
             linger,
             stale: entry.stale,
             is_paused: entry.paused,
-            forward: forward.map(Destination::check).transpose()?,
-            invoke: invoke.map(Function::check).transpose()?,
+            forward: forward.map(|Table(forward)| Destination::check(forward)).transpose()?,
+            invoke: invoke.map(|Table(invoke)| Function::check(invoke)).transpose()?,
             name,
             provider_name: entry.provider,
             provider,
@@ -516,8 +518,8 @@ mod tests {
         assert!(refused.ends_with("number 1: it is not `whsec_` and the key's bytes in base64"), "{refused}");
     }
 
-    fn stripe(fields: &str) -> Result<Arc<Source>, String> {
-        let document = format!("[sources.shop]\nprovider = 'stripe'\nhandler = 'h'\n{fields}");
+    fn shippo(fields: &str) -> Result<Arc<Source>, String> {
+        let document = format!("[sources.shop]\nprovider = 'shippo'\nhandler = 'h'\n{fields}");
         let sources = Sources::parse(&document).map_err(|error| error.to_string())?;
         Ok(sources.get("shop").unwrap().clone())
     }
@@ -525,10 +527,10 @@ mod tests {
     #[test]
     fn source_tolerance_replaces_the_default_five_minutes() {
         let at = |seconds: u64| Timestamp::from_secs(1_767_621_700 + seconds);
-        let signed = stripe("secrets = 's'").unwrap().sign(&providers::Headers::default(), b"{}", at(1000));
+        let signed = shippo("secrets = 's'").unwrap().sign(&providers::Headers::default(), b"{}", at(1000));
         let headers = signed.into_iter().collect();
         let is_taken = |tolerance: &str, seconds| {
-            let source = stripe(&format!("secrets = 's'\ntolerance = '{tolerance}'")).unwrap();
+            let source = shippo(&format!("secrets = 's'\ntolerance = '{tolerance}'")).unwrap();
             source.verify(Request { headers: &headers, body: b"{}" }, at(seconds)) == Ok(Verified::Delivery)
         };
         for (tolerance, taken, refused) in [("5m", [700, 1300], [699, 1301]), ("10s", [990, 1010], [989, 1011])] {
@@ -536,17 +538,17 @@ mod tests {
             assert!(!refused.iter().any(|now| is_taken(tolerance, *now)), "{tolerance}");
         }
         assert!(is_taken("15m", 100) && is_taken("15m", 1900) && !is_taken("15m", 99) && !is_taken("15m", 1901));
-        let other = stripe("secrets = 'other'\ntolerance = '15m'").unwrap();
+        let other = shippo("secrets = 'other'\ntolerance = '15m'").unwrap();
         let refused = other.verify(Request { headers: &headers, body: b"{}" }, at(1000));
         assert_eq!(refused, Err(Unverified::Mismatch));
-        assert_eq!(stripe("tolerance = '0s'").unwrap_err(), "source `shop`: `tolerance` must be more than zero");
+        assert_eq!(shippo("tolerance = '0s'").unwrap_err(), "source `shop`: `tolerance` must be more than zero");
     }
 
     #[test]
     fn secret_may_be_hexadecimal_or_base64() {
         let now = Timestamp::from_secs(1_767_621_700);
         let sign = |secret: &str| {
-            stripe(&format!("secrets = '{secret}'")).unwrap().sign(&providers::Headers::default(), b"{}", now)
+            shippo(&format!("secrets = '{secret}'")).unwrap().sign(&providers::Headers::default(), b"{}", now)
         };
         assert_eq!(sign("hex:736563726574"), sign("secret"));
         assert_eq!(sign("base64:c2VjcmV0"), sign("secret"));
@@ -556,7 +558,7 @@ mod tests {
             ("base64:hush!", "source `shop`: `secrets`, number 1: the text after `base64:` is not base64"),
             ("hex:0000", "source `shop`: `secrets`, number 1: it is empty"),
         ] {
-            assert_eq!(stripe(&format!("secrets = '{secret}'")).unwrap_err(), refused);
+            assert_eq!(shippo(&format!("secrets = '{secret}'")).unwrap_err(), refused);
         }
     }
 
@@ -589,11 +591,11 @@ mod tests {
     fn errors_omit_values_of_the_document() {
         let refused = |field: &str| Sources::parse(&format!("[sources.shop]\n{SHOP}{field}")).unwrap_err().to_string();
         let cannot = "the sources document cannot be read: line 5: ";
-        let duration = "expected a duration: a number and its unit, such as `10s`, `500ms` or `5m`";
+        let duration = "must be a duration: a number and its unit, such as `10s`, `500ms` or `5m`";
         for (field, expected) in [
-            ("handler_timeout = 'hush'", format!("invalid value: string \"…\", {duration}")),
-            ("handler_timeout = 10", format!("invalid type: integer `10`, {duration}")),
-            ("retry = { first = '1 hush' }", format!("invalid value: string \"…\", {duration}")),
+            ("handler_timeout = 'hush'", format!("`handler_timeout` {duration}")),
+            ("handler_timeout = 10", format!("`handler_timeout` is `10`, but {duration}")),
+            ("retry = { first = '1 hush' }", format!("`first` {duration}")),
             (
                 "rate = 'hush'",
                 "a rate is a whole number from 1 to 1000, a slash, and s, min or h, such as `5/s`".into(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::table::Table;
 use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -56,7 +57,7 @@ pub const LONGEST_LINGER: Duration = Duration::from_secs(60);
 #[serde(untagged, expecting = "`deliver` is `each`, `latest` or a table such as { up_to = 10 }")]
 pub(super) enum Entry {
     Word(Word),
-    Group(Group),
+    Group(Table<Group>),
 }
 
 #[derive(Deserialize)]
@@ -77,7 +78,7 @@ impl Entry {
         match self {
             Self::Word(Word::Each) => Ok(Deliver::Each),
             Self::Word(Word::Latest) => Ok(Deliver::Latest),
-            Self::Group(Group { up_to: most @ 2..=LARGEST_GROUP }) => Ok(Deliver::UpTo(most)),
+            Self::Group(Table(Group { up_to: most @ 2..=LARGEST_GROUP })) => Ok(Deliver::UpTo(most)),
             Self::Group(_) => Err(format!("`deliver.up_to` must be 2 to {LARGEST_GROUP}")),
         }
     }
@@ -127,6 +128,7 @@ mod tests {
         for (options, reason) in [
             ("deliver = { up_to = 1 }", "`deliver.up_to` must be 2 to 25"),
             ("deliver = { up_to = 26 }", "`deliver.up_to` must be 2 to 25"),
+            ("deliver = [10]", "`deliver` is `each`, `latest` or a table such as { up_to = 10 }"),
             ("deliver = 'all'", "`deliver` is `each`, `latest` or a table such as { up_to = 10 }"),
             ("deliver = { up_to = 3 }\nretry = { attempts = 1 }", "needs `retry.attempts` of at least 2"),
             ("deliver = 'latest'\nretry = { attempts = 1 }", "needs `retry.attempts` of at least 2"),

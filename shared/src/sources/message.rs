@@ -6,13 +6,86 @@ use crate::{
     protocol::entity::SourceName,
 };
 
+/// Returns the message of an error in a TOML document.
+pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> String {
+    let span = error.span().unwrap_or_default();
+    let (before, from) = text.split_at(span.start);
+    let key = match before.trim_end().strip_suffix('=') {
+        Some(key) => Some(key),
+        None => from.strip_prefix('[').and_then(|header| header.split_once(']')).map(|(key, _)| key),
+    };
+    let key = key.and_then(last_word);
+    let message = match error.message() {
+        // The parser does not say what it found instead of a word such as `park`.
+        "wanted string or table" if from.starts_with('[') => "invalid type: sequence, expected a string".to_owned(),
+        "wanted string or table" => format!("invalid type: `{}`, expected a string", &text[span]),
+        // The full text of the error quotes the line, which may hold a secret.
+        message => without_values(message),
+    };
+    let message = in_words(&message, key);
+    let example = match key {
+        _ if !message.ends_with("must be a table") => String::new(),
+        Some("origin") => ", such as [origin]".to_owned(),
+        Some(key @ ("topics" | "retry" | "generic" | "forward" | "invoke")) => {
+            format!(", such as [sources.shopify.{key}]")
+        }
+        _ => ", such as [sources.shopify]".to_owned(),
+    };
+    format!("line {}: {message}{example}", before.matches('\n').count() + 1)
+}
+
+/// Returns the message of an error in a JSON document.
+pub(super) fn of_json(text: &str, error: &serde_json::Error) -> String {
+    let lines = text.split_inclusive('\n').take(error.line().saturating_sub(1));
+    let at = lines.map(str::len).sum::<usize>() + error.column();
+    let before = &text[..text.floor_char_boundary(at)];
+    let key = before.rsplit_once(':').filter(|(key, _)| key.trim_end().ends_with('"'));
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let message = without_values(&error.to_string());
+    match message.strip_suffix(&place) {
+        Some(message) => in_words(message, key.and_then(|(key, _)| last_word(key))) + &place,
+        None => message,
+    }
+}
+
+/// Returns the name at the end of `text`, perhaps in quotes.
+fn last_word(text: &str) -> Option<&str> {
+    let text = text.trim_end().trim_end_matches(['"', '\'']);
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    text.rsplit(|c| !is_part(c)).next().filter(|word| !word.is_empty())
+}
+
+/// Says in the document's terms what a parser found as the value of `key`, and what it expected.
+fn in_words(message: &str, key: Option<&str>) -> String {
+    let name = key.map_or_else(|| "a value".to_owned(), |key| format!("`{key}`"));
+    let mismatch = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    let Some((found, expected)) = mismatch.and_then(|rest| rest.split_once(", expected ")) else {
+        return message.to_owned();
+    };
+    let is = match found {
+        "sequence" => "is a list, but ".to_owned(),
+        "map" => "is a table, but ".to_owned(),
+        _ if !found.starts_with("string") => format!("is {}, but ", &found[found.find('`').unwrap_or(0)..]),
+        _ if message.starts_with("invalid type") => "is a text, but ".to_owned(),
+        _ => String::new(),
+    };
+    let expected = match expected {
+        "a string" => "a text",
+        "a boolean" => "`true` or `false`",
+        "u32" => "a positive whole number",
+        "a map" => "a table",
+        expected => expected,
+    };
+    format!("{name} {is}must be {expected}")
+}
+
 /// Removes the document's values from a parser's error text, because a value may
 /// be a secret. Parsers quote values in double quotes or, after `unknown variant`,
 /// in backquotes. Other backquoted text is kept: field names, and the examples in
 /// our own errors, which therefore must not use double quotes.
 ///
 /// Behind an unknown name, adds the expected name that is nearest to it.
-pub(super) fn without_values(message: &str) -> String {
+fn without_values(message: &str) -> String {
     // An escaped quote is part of a value and does not end it.
     let message = with_hint(&message.replace("\\\"", ""));
     let mut kept = String::new();
@@ -103,6 +176,70 @@ mod tests {
         ] {
             let refused = refused(&document);
             assert!(refused.contains(expected) && !refused.contains("hush"), "{document}: {refused}");
+        }
+    }
+
+    #[test]
+    fn wrong_kind_of_value_names_key_found_and_expected() {
+        const SHOP: &str = "[sources.shop]\nprovider = 'shopify'\nhandler = 'log'\n";
+        for (field, expected) in [
+            (
+                "topics = ['hush', 'hush']",
+                "line 4: `topics` is a list, but must be a table, such as [sources.shopify.topics]",
+            ),
+            ("retry = [3]", "line 4: `retry` is a list, but must be a table, such as [sources.shopify.retry]"),
+            ("retry = 3", "line 4: `retry` is `3`, but must be a table, such as [sources.shopify.retry]"),
+            ("retry.attempts = '3'", "line 4: `attempts` is a text, but must be a positive whole number"),
+            ("retry = { attempts = -3 }", "line 4: `attempts` is `-3`, but must be a positive whole number"),
+            (
+                "generic = ['x', 'sha1', 'hex']",
+                "line 4: `generic` is a list, but must be a table, such as [sources.shopify.generic]",
+            ),
+            (
+                "forward = ['hush', 'hush']",
+                "line 4: `forward` is a list, but must be a table, such as [sources.shopify.forward]",
+            ),
+            ("invoke = ['hush']", "line 4: `invoke` is a list, but must be a table, such as [sources.shopify.invoke]"),
+            ("invoke = { function = 3 }", "line 4: `function` is `3`, but must be a text"),
+            ("rate = ['hush']", "line 4: `rate` is a list, but must be a text"),
+            ("rate = { hush = 1 }", "line 4: `rate` is a table, but must be a text"),
+            ("[sources.shop.rate]\nhush = 1", "line 4: `rate` is a table, but must be a text"),
+            ("on_failure = true", "line 4: `on_failure` is `true`, but must be a text"),
+            ("on_failure = ['hush']", "line 4: `on_failure` is a list, but must be a text"),
+            ("\"paused\" = 'hush'", "line 4: `paused` is a text, but must be `true` or `false`"),
+            (
+                "[sources]\nother = ['hush', [], 'log']",
+                "line 5: `other` is a list, but must be a table, such as [sources.shopify]",
+            ),
+        ] {
+            assert_eq!(
+                refused(&format!("{SHOP}{field}")),
+                format!("the sources document cannot be read: {expected}"),
+                "{field}"
+            );
+        }
+        for (document, expected) in [
+            (
+                "[[sources]]\nprovider = 'hush'",
+                "line 1: `sources` is a list, but must be a table, such as [sources.shopify]",
+            ),
+            (
+                "sources.shop = ['hush', 'hush']",
+                "line 1: `shop` is a list, but must be a table, such as [sources.shopify]",
+            ),
+            ("origin = ['hush']", "line 1: `origin` is a list, but must be a table, such as [origin]"),
+            (r#"{"sources": [{"provider": "hush"}]}"#, "`sources` is a list, but must be a table at line 1 column 12"),
+            (r#"{"sources": {"shop": {"retry": 3}}}"#, "`retry` is `3`, but must be a table at line 1 column 32"),
+            (
+                "{\"sources\":\n {\"shop\": {\"paused\": \"hush\"}}}",
+                "`paused` is a text, but must be `true` or `false` at line 2 column 27",
+            ),
+            (
+                r#"{"sources": {"shop": {"paused": "é hush: \"hush\":"}}}"#,
+                "a value is a text, but must be `true` or `false` at line 1 column 52",
+            ),
+        ] {
+            assert_eq!(refused(document), format!("the sources document cannot be read: {expected}"), "{document}");
         }
     }
 
