@@ -209,7 +209,7 @@ fn stack_outputs_name_tables_queue_and_sources() {
     let nothing = stack.ran(&["show", "shopify/order/0"]);
     let next = "`serializer lease list --stack shop --region eu-central-1 --all --raw`";
     assert!(printed(&nothing).contains(next), "{nothing:?}");
-    let document = r#"{"Parameter":{"Name":"/shop","Type":"SecureString","Version":3,"Value":"[sources.mine]\nprovider='stripe'\nsecrets=['s']\nhandler='log'"}}"#;
+    let document = r#"{"Parameter":{"Name":"/shop","Type":"SecureString","Version":3,"Value":"[sources.mine]\nprovider='stripe'\nsecrets=['whsec_s']\nhandler='log'"}}"#;
     stack.aws.answer("AmazonSSM.GetParameter", 200, document);
     let listed = stack.ran(&["source", "list"]);
     assert!(printed(&listed).contains("mine"), "{listed:?}");

@@ -55,7 +55,7 @@ fn well() -> Stack {
     }
     aws.answer("AmazonSSM.GetServiceSetting", 200, r#"{"ServiceSetting":{"SettingValue":"true"}}"#);
     aws.answer("AmazonSQS.GetQueueAttributes", 200, r#"{"Attributes":{"VisibilityTimeout":"90"}}"#);
-    let document = r#"{"Parameter":{"Name":"/shop","Type":"SecureString","Version":3,"Value":"[sources.shopify]\nprovider='shopify'\nsecrets=['s']\nhandler='orders'\n[sources.quiet]\nprovider='stripe'\nsecrets=['s']\nhandler='orders'"}}"#;
+    let document = r#"{"Parameter":{"Name":"/shop","Type":"SecureString","Version":3,"Value":"[sources.shopify]\nprovider='shopify'\nsecrets=['s']\nhandler='orders'\n[sources.quiet]\nprovider='stripe'\nsecrets=['whsec_s']\nhandler='orders'"}}"#;
     aws.answer("AmazonSSM.GetParameter", 200, document);
     topic(aws, &[("SubscriptionsConfirmed", "1")]);
     stack
@@ -207,7 +207,7 @@ fn missing_or_forbidden_invoked_function_is_reported() {
     let aws = &stack.aws;
     let sources = "[sources.shopify]\nprovider='shopify'\nsecrets=['s']\nhandler='invoke'\n\
                    invoke={function='orders',qualifier='live'}\n\
-                   [sources.stripe]\nprovider='stripe'\nsecrets=['s']\nhandler='invoke'\ninvoke={function='mails'}";
+                   [sources.stripe]\nprovider='stripe'\nsecrets=['whsec_s']\nhandler='invoke'\ninvoke={function='mails'}";
     let document = json!({ "Parameter": { "Name": "/shop", "Type": "SecureString", "Version": 3, "Value": sources } });
     aws.answer("AmazonSSM.GetParameter", 200, document.to_string());
     let configuration = "/2015-03-31/functions/orders/configuration?Qualifier=live";

@@ -23,6 +23,8 @@ pub(super) struct Stripe;
 
 const SIGNATURE: &str = "stripe-signature";
 
+const SECRET_PREFIX: &[u8] = b"whsec_";
+
 const API_KEYS: [&str; 3] = ["sk_", "rk_", "pk_"];
 
 /// The type of the test event that Stripe sends to a destination of thin events.
@@ -97,7 +99,9 @@ pub(super) const RULE: Rule = Rule {
 impl Provider for Stripe {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         let reason = "it is an API key; the signing secret of a webhook begins with `whsec_`";
+        let is_signing = secret.expose().starts_with(SECRET_PREFIX);
         signature::objection(secret, &API_KEYS, reason)
+            .or_else(|| (!is_signing).then_some("it does not begin with `whsec_`, as a signing secret of Stripe does"))
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
@@ -148,6 +152,16 @@ mod tests {
             );
         }
         assert_eq!(Stripe.objection(&Secret::new(SECRET)), None);
+    }
+
+    #[test]
+    fn secret_without_stripes_prefix_is_refused() {
+        for secret in ["hush", "whsec", "WHSEC_1", " whsec_1"] {
+            assert!(
+                Stripe.objection(&Secret::new(secret)).unwrap().contains("does not begin with `whsec_`"),
+                "{secret}"
+            );
+        }
     }
 
     #[test]

@@ -135,6 +135,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "stripe",
         header: Some("stripe-signature"),
+        secrets: ["whsec_one", "whsec_two"],
         mark: "v1=",
         more: "00",
         signs_time: true,
