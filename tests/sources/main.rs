@@ -421,6 +421,35 @@ async fn worker_with_slow_clock_notices_source_removal() {
     assert_eq!(script.reads(), 2);
 }
 
+/// Otherwise a webhook that comes right after the pause would wait for a quarter of an hour.
+#[tokio::test(start_paused = true)]
+async fn worker_rereads_document_before_it_requeues_for_a_pause() {
+    let (world, script) = (World::new(), ScriptedDocument::new(&[]));
+    let resumed = document(&[("second", OLD)]);
+    script.set_text(format!("{resumed}paused = true\n"));
+    let live = open(&world, &script).await;
+    let incoming = world.incoming_from("second", "second/order/1", "1");
+    world.inbox().append(&incoming).await.unwrap();
+
+    // The document was just read.
+    assert_eq!(drain(&world, &script, &live).await, Acknowledgement::Delete);
+    let paused = format!("requeued: {:?}", RequeueReason::Paused);
+    assert_eq!((script.events().pop(), script.reads()), (Some(paused.clone()), 1));
+
+    // Several orders cause one read, also while it fails.
+    script.fail("ssm does not answer");
+    for _ in 0..3 {
+        pass(SPACING / 2).await;
+        drain(&world, &script, &live).await;
+    }
+    assert_eq!((script.events().pop(), script.reads()), (Some(paused), 2));
+
+    script.set_text(resumed);
+    pass(SPACING).await;
+    drain(&world, &script, &live).await;
+    assert_eq!((script.events().pop().unwrap().as_str(), script.reads()), ("settled: applied", 3));
+}
+
 #[tokio::test(start_paused = true)]
 async fn worker_requeues_delivery_of_unknown_source() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));

@@ -222,7 +222,8 @@ impl LiveSources {
     /// Looks up the source of a delivery that another instance, perhaps with a newer
     /// document, accepted at `since` by its clock. A missing source counts as gone only
     /// if the document was read after this call began, or later than [`CLOCKS_APART`]
-    /// after `since`.
+    /// after `since`. A paused source may have been resumed, so the document is read again if the last
+    /// read is not recent.
     pub async fn find(&self, name: &SourceName, since: Timestamp) -> Found {
         let asked = self.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
         let known = || {
@@ -234,18 +235,22 @@ impl LiveSources {
                 None => Found::Unknown,
             }
         };
-        match known() {
-            Found::Unknown => {
-                let Some(origin) = &self.0.origin else { return Found::Gone };
-                let is_troubled = self.0.lock().trouble.is_some();
-                let since_tried = origin.env.monotonic().saturating_sub(self.0.lock().tried);
-                if !is_troubled || since_tried >= SPACING {
-                    let _ = origin.env.within(READ_TIMEOUT, self.begin(Cause::Age)).await;
-                }
-                known()
-            }
-            found => found,
+        let found = known();
+        let Some(origin) = &self.0.origin else { return found };
+        let (is_recent, is_troubled) = {
+            let state = self.0.lock();
+            (asked.saturating_sub(state.tried) < SPACING, state.trouble.is_some())
+        };
+        let is_due = match &found {
+            Found::Source(source) => source.is_paused && !is_recent,
+            Found::Gone => false,
+            Found::Unknown => !is_troubled || !is_recent,
+        };
+        if !is_due {
+            return found;
         }
+        let _ = origin.env.within(READ_TIMEOUT, self.begin(Cause::Age)).await;
+        known()
     }
 
     fn begin(&self, cause: Cause) -> impl Future<Output = ()> + use<> {
