@@ -54,6 +54,20 @@ async fn not_now_outcome_counts_no_attempt() {
     assert!(took >= Duration::from_millis(2500) * REFUSED as u32, "it waits each time: {took:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn waiting_delivery_keeps_200_bytes_of_its_error() {
+    let world = World::with("test/a", ["1"]).await;
+    let error = format!("ValueError: {}", "x".repeat(300));
+    let drainer = world.drainer(answering({
+        let error = error.clone();
+        move |_, _| Outcome::retry(error.clone())
+    }));
+    let message = world.messages.receive().await.expect("a wake-up");
+    let received = Received { entity: message.content.entity().clone(), times: message.times };
+    drainer.process(&received, world.env.monotonic() + world.function_time, &SuspectGate::new(1)).await;
+    assert_eq!(world.state("test/a").await.last_error.as_deref(), Some(&error[..200]));
+}
+
 /// The first holder may have died before the start; starts after that are recorded.
 #[tokio::test(start_paused = true)]
 async fn delivery_that_kills_every_worker_is_parked() {

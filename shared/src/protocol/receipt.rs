@@ -137,6 +137,11 @@ impl Recent {
         (room / RECEIPT_BYTES).max(1)
     }
 
+    /// Returns the bytes that receipts may still fill in the entity's row.
+    pub(super) fn free_bytes(&self, entity: &EntityKey) -> usize {
+        Self::capacity(entity).saturating_sub(self.receipts.len()) * RECEIPT_BYTES
+    }
+
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Receipt> + ExactSizeIterator {
         self.receipts.iter()
     }

@@ -205,10 +205,17 @@ pub struct EntityState {
     pub newest_event_time: EventTimes,
 }
 
+/// The most bytes of `last_error` in a row that is full of receipts.
 pub const LAST_ERROR_BYTES: usize = 64;
+
+/// The most bytes of `last_error` in any row.
+pub const LONGEST_LAST_ERROR: usize = 200;
 
 /// The value of `last_error` if a lease holder vanished with the delivery at `head + 1`.
 pub const HOLDER_VANISHED: &str = "holder vanished";
+
+/// The value of `last_error` of a delivery that starts with the waits of the delivery before it.
+pub(crate) const CARRIED_OVER: &str = "the delivery before waited in vain for its destination";
 
 pub const LARGEST_GROUP: u8 = 25;
 
@@ -285,6 +292,12 @@ impl EntityState {
             handover: time(a::HANDOVER),
             newest_event_time: row.bytes(a::NEWEST_EVENT_TIME).and_then(EventTimes::from_stored).unwrap_or_default(),
         })
+    }
+
+    /// Returns the most bytes of an error that the row can hold in one write unit. Receipts are
+    /// added only by a settle, which removes the error.
+    pub fn error_bytes(&self) -> usize {
+        (LAST_ERROR_BYTES + self.recent.free_bytes(&self.entity)).min(LONGEST_LAST_ERROR)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -418,6 +431,26 @@ mod tests {
         };
         assert_eq!([24, 36, 64, 256, 512].map(holds), [18, 17, 16, 9, 1]);
         assert!(fullest(512).size() <= 1100, "{} bytes", fullest(512).size());
+    }
+
+    #[test]
+    fn longest_error_costs_no_second_write_unit() {
+        let mut longest = Vec::new();
+        for bytes in 3..=256 {
+            let full = fullest(bytes);
+            let mut recent = EntityState::parse(&full).unwrap().recent;
+            let most = recent.iter().len();
+            for receipts in (1..=most).rev() {
+                recent.drop_beyond(receipts);
+                let row = full.clone().with(a::RECENT, recent.to_stored().unwrap());
+                let error_bytes = EntityState::parse(&row).unwrap().error_bytes();
+                let size = row.with(a::LAST_ERROR, "x".repeat(error_bytes)).size();
+                assert!(size <= 1024, "{size} bytes with a key of {bytes} and {receipts} receipts");
+                longest.push(error_bytes);
+            }
+        }
+        assert!(longest.contains(&LAST_ERROR_BYTES) && longest.contains(&LONGEST_LAST_ERROR));
+        assert!(CARRIED_OVER.len() <= LAST_ERROR_BYTES && HOLDER_VANISHED.len() <= LAST_ERROR_BYTES);
     }
 
     #[test]

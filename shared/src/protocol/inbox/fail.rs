@@ -9,7 +9,7 @@ use crate::{
         keys::entity_row,
         lease::{Lease, lease_ended, lease_removed},
         operation::{Operation, state_of, updated_state},
-        state::{BlockReason, EntityState},
+        state::{BlockReason, EntityState, LONGEST_LAST_ERROR},
         table::{Action, Change, Condition, Write, Written},
     },
     time::Timestamp,
@@ -70,6 +70,7 @@ pub struct Fail<'a> {
     pub one_by_one: Option<Sequence>,
     /// The time of the retry; `None` blocks the entity.
     pub retry_at: Option<Timestamp>,
+    /// At most [`EntityState::error_bytes`].
     pub error: &'a str,
 }
 
@@ -98,7 +99,7 @@ impl Operation for Fail<'_> {
         if let Some(last) = self.one_by_one {
             changes.push(Change::set(a::ONE_BY_ONE, last.0));
         }
-        changes.push(Change::set(a::LAST_ERROR, shortened(self.error, crate::protocol::state::LAST_ERROR_BYTES)));
+        changes.push(Change::set(a::LAST_ERROR, shortened(self.error, LONGEST_LAST_ERROR)));
         changes.extend(match self.retry_at {
             // Until the next grant, only the retry's own wake-up counts.
             Some(at) => [a::RETRY_AT, a::HANDOVER].map(|name| Change::set(name, at.as_millis())),

@@ -11,7 +11,7 @@ use crate::{
         lease::{Lease, lease_removed, purged_if_idle},
         operation::{Operation, state_of, updated_state},
         receipt::{Receipt, Recent},
-        state::{ABOUT_TO, EntityState, EventTimes, Held, LONGEST_LEASE},
+        state::{ABOUT_TO, CARRIED_OVER, EntityState, EventTimes, Held, LONGEST_LEASE},
         table::{Change, Condition, Write, Written},
     },
     time::Timestamp,
@@ -146,9 +146,7 @@ impl Settle<'_> {
         after.started = None;
         after.retry_at = decision.not_before;
         after.one_by_one = after.one_by_one.filter(|_| !decision.ends_one_by_one);
-        if decision.carried == Retries::default() {
-            after.last_error = None;
-        }
+        after.last_error = (decision.carried != Retries::default()).then(|| CARRIED_OVER.to_owned());
         after.retries = decision.carried;
         after.pending_since = decision.pending_since.or(before.pending_since);
         after.newest_event_time = if times.to_stored().is_some() { times.clone() } else { after.newest_event_time };
@@ -165,7 +163,8 @@ impl Operation for Settle<'_> {
             None => self.decision.changes(self.lease.token),
             Some(carried) => {
                 let mut changes = self.decision.changes_but_retries(self.lease.token);
-                changes.push(Change::set(a::RETRIES, carried));
+                // Not the error of the delivery before, for which the new receipts may leave no room.
+                changes.extend([Change::set(a::RETRIES, carried), Change::set(a::LAST_ERROR, CARRIED_OVER)]);
                 changes
             }
         };

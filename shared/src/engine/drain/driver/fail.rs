@@ -12,6 +12,7 @@ use crate::{
     protocol::{
         attempt::{FailureClass, Retries},
         entity::Sequence,
+        format::shortened,
         inbox::{Fail, Failed},
         receipt::Settlement,
         state::BlockReason,
@@ -80,7 +81,7 @@ impl Driver<'_> {
             suspected: state.is_suspect(),
             one_by_one: *one_by_one,
             retry_at,
-            error,
+            error: &shortened(error, state.error_bytes()),
         };
         match self.drainer.store.run(&fail, self.patience()).await? {
             Failed::Counted => Ok(()),
