@@ -1,5 +1,5 @@
-//! The verbs that an operator applies to orders and deliveries, such as `resume` or `skip`. The commands and the
-//! console share them.
+//! The operations that an operator runs on orders and deliveries, such as `resume` or `skip`. The commands and the
+//! console share this code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +102,7 @@ impl Tally {
 }
 
 impl Verb {
-    /// The verbs that the console offers, in the order of their buttons.
+    /// The operations that the console offers, in the order of their buttons.
     pub const ALL: [Self; 8] = [
         Self::Resume(Stop::Any),
         Self::Retry,
@@ -177,8 +177,8 @@ impl Verb {
         matches!(self, Self::Skip | Self::Redrive | Self::Discard | Self::Rewind)
     }
 
-    /// Returns the smallest number of DynamoDB write units that one target costs. The operations log takes two of the
-    /// units. The verb's own writes take the others, for a body of at most 1 KB.
+    /// Returns the smallest number of DynamoDB write units that this operation costs for one target. Two units are for
+    /// the operations log. The others are for the operation's own writes, with a body of at most 1 KB.
     pub fn write_units(self) -> u64 {
         match self {
             Self::Discard => 3,
@@ -187,7 +187,7 @@ impl Verb {
         }
     }
 
-    /// Runs the verb for one target. After an error, the operation may have been done.
+    /// Runs this operation for one order or delivery. After an error, the operation may have been done.
     pub async fn act(self, operator: &Operator, target: &Target) -> Result<Outcome, OperatorError> {
         let Target { order, sequence } = target;
         let outcome = match (self, sequence) {
@@ -225,12 +225,12 @@ impl Verb {
     }
 }
 
-/// Runs a verb for the targets one after the other, until `report` returns false.
+/// Runs an operation for the targets one after the other, until `report` returns false.
 ///
 /// A redrive keeps the deliveries of an order in sequence. If the outcome for a delivery is undecided, no later
 /// delivery of that order is appended.
 ///
-/// If this function fails, the reported targets are done. Running the verb again continues with the other targets.
+/// If this function fails, the reported targets are done. Running the operation again continues with the other targets.
 pub async fn run(
     verb: Verb,
     operator: &Operator,
@@ -268,7 +268,7 @@ pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a Lane>) -> Vec<Targ
     lanes.filter(takes).map(target).collect()
 }
 
-/// The parked deliveries that a verb would change, sorted by order and sequence.
+/// The parked deliveries that an operation would change, sorted by order and sequence.
 #[derive(Debug, Clone, Default)]
 pub struct ParkedSelection {
     pub deliveries: Vec<ParkedDelivery>,

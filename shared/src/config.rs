@@ -167,8 +167,8 @@ impl Document for FileDocument {
         Box::pin(ready(read.map_err(|error| format!("{} cannot be read: {error}", self.0.display()))))
     }
 
-    /// Returns how long reads of the file are retried. An editor that saves the file removes it for a
-    /// moment, which is shorter.
+    /// Returns how long reads of the file are retried. An editor may remove the file for a moment while it
+    /// saves the file. The retries take longer than that moment.
     fn patience(&self) -> Duration {
         3 * PATIENCE
     }
@@ -176,8 +176,8 @@ impl Document for FileDocument {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerConfig {
-    /// The variable `LEASE_SECONDS`, by default 15. So another worker replaces a dead one within
-    /// seconds, and a slow handler costs one renewal every five seconds.
+    /// The variable `LEASE_SECONDS`, by default 15. With this default, another worker replaces a dead one
+    /// within seconds, and a slow handler costs one renewal every five seconds.
     pub lease: Duration,
     /// The variable `WAIT_SECONDS`, by default 5: how long a worker polls an entity whose lease is
     /// exclusive. A longer wait would cost more function time than a requeued wake-up.

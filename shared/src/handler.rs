@@ -378,11 +378,13 @@ impl<H: Handler> AnyHandler for H {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// On a thread of its own. A handler that blocks this thread prevents neither the renewal of its
-    /// lease nor the work on other entities. The handler's futures still use the caller's runtime.
+    /// The handler runs on a separate thread. A handler that blocks this thread prevents neither the
+    /// renewal of its lease nor the work on other entities. The handler's futures still use the caller's
+    /// runtime.
     #[default]
     Thread,
-    /// On the thread of the caller's task. Simulations use this so that one thread decides everything.
+    /// The handler runs on the thread of the caller's task. Simulations use this variant, because a
+    /// simulation must run on a single thread.
     Inline,
 }
 

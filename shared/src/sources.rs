@@ -222,12 +222,12 @@ impl Templates {
 
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The name of the built-in handler that posts to an endpoint. It is also the name of the table in a
-/// source that holds the settings of this handler.
+/// The name of the built-in handler that posts to an endpoint. The TOML table with the settings of this
+/// handler has the same name.
 pub const FORWARD: &str = "forward";
 
-/// The name of the built-in handler that calls a Lambda function. It is also the name of the table in a
-/// source that holds the settings of this handler.
+/// The name of the built-in handler that calls a Lambda function. The TOML table with the settings of this
+/// handler has the same name.
 pub const INVOKE: &str = "invoke";
 
 impl Sources {
@@ -324,7 +324,7 @@ impl Source {
         self.invoke.as_ref()
     }
 
-    /// Returns `None` if the source takes all topics.
+    /// Returns the topics that the source takes, or `None` if the source takes all topics.
     #[cfg(any(test, feature = "verify"))]
     pub fn topics(&self) -> Option<&Topics> {
         self.topics.as_ref()
@@ -418,8 +418,8 @@ fn positive(field: &str, duration: Duration) -> Result<Duration, String> {
     if duration.is_zero() { Err(format!("`{field}` must be more than zero")) } else { Ok(duration) }
 }
 
-/// Returns the table with the settings of the built-in handler `name`. A source that uses this handler must
-/// have the table. Any other source must not have it.
+/// Checks a TOML table with the settings of the built-in handler `name`. A source that uses this handler
+/// must have the table. Any other source must not have it.
 fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -> Result<Option<T>, String> {
     match (handler == name, table) {
         (true, None) => Err(format!("handler = \"{name}\" needs a table `{name}` with {fields}")),

@@ -15,9 +15,9 @@
 //! OpenTelemetry's current context ([`current`]), so a handler's own spans become children of
 //! its run.
 //!
-//! Tracing never fails and changes no answer or decision. Like the log, spans hold no body,
-//! secret, signature or error text, which may quote one. Requests that fail verification
-//! make no span, or anybody could fill a trace store.
+//! Tracing never fails and changes no answer or decision. Like the log, spans hold no body, secret,
+//! signature or error text, which may quote one. Requests that fail verification make no span. Otherwise
+//! anybody could fill a trace store.
 //!
 //! Without the feature, the types are empty and the functions do nothing.
 

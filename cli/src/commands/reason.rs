@@ -1,7 +1,7 @@
 use clap::Args;
 use webhook_serializer::protocol::maintain::Reason;
 
-/// The reason for a verb whose effect no other verb undoes, or that makes others wait.
+/// The options of a command that needs a reason, because it makes others wait or cannot be undone.
 #[derive(Debug, Args)]
 pub struct RequiredReason {
     /// The reason; stored with your name in the order's history
@@ -11,7 +11,7 @@ pub struct RequiredReason {
     by: Author,
 }
 
-/// The reason for a verb that only lets an order continue.
+/// The options of a command that needs no reason, because it only lets an order continue.
 #[derive(Debug, Args)]
 pub struct OptionalReason {
     /// The reason; stored with your name in the order's history

@@ -4,7 +4,7 @@ use clap::Args;
 use serializer::view::overview::Filter;
 use webhook_serializer::{protocol::entity::SourceName, time::Timestamp};
 
-/// Properties of the chosen orders or deliveries.
+/// The options that choose orders or deliveries by their properties.
 #[derive(Debug, Clone, Args)]
 pub struct Selection {
     /// Only what this source sent

@@ -18,7 +18,7 @@ use webhook_serializer::{
 
 use super::{interrupt::Interrupt, target::Deployment};
 
-/// The read units that a survey spends without asking the operator.
+/// The largest number of read units that a survey spends without asking the operator.
 const FREE: u64 = 1000;
 
 /// The read units that are reserved for the second table. The second table's cost is unknown until its first page is
@@ -63,7 +63,7 @@ pub struct Surveyor<'a> {
     operator: Operator,
     interrupt: Interrupt,
     cost: Cost,
-    /// The read units that were spent without asking the operator.
+    /// The read units that the survey has spent so far without asking the operator.
     unasked: u64,
     /// True once the operator has declined to read on. The answer holds for all tables of the survey.
     declined: bool,
@@ -124,8 +124,8 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
-    /// Returns the read units that the complete table costs. Only a local run knows this number, because AWS updates a
-    /// table's size only every six hours.
+    /// Returns the read units that reading the whole table costs. Returns `None` in AWS, because AWS updates a table's
+    /// size only every six hours.
     async fn whole_table(&self, is_orders: bool) -> Option<u64> {
         if !self.deployment.is_local() {
             return None;

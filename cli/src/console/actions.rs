@@ -1,4 +1,4 @@
-//! Decides which verbs a page offers.
+//! Decides which operations, such as redrive or skip, a page offers.
 
 use webhook_serializer::protocol::{
     entity::{EntityKey, Sequence},
@@ -20,8 +20,8 @@ pub(super) struct Situation<'a> {
     pub(super) is_rewinding: bool,
 }
 
-/// Returns the sequence that a verb's form contains. The form of a skip names the delivery that is next when the page
-/// is shown, because another delivery may be next when the form is submitted.
+/// Returns the sequence that an operation's form contains. The form of a skip names the order's next delivery at the
+/// time when the page is shown. Another delivery may be next when the user submits the form.
 pub(super) fn sequence_of(verb: Verb, about: About<'_>, situation: Situation<'_>) -> Option<Sequence> {
     let in_front = || situation.state.filter(|_| verb == Verb::Skip).map(EntityState::next);
     about.sequence.or_else(in_front)

@@ -59,8 +59,8 @@ pub async fn apply(
     bail!("{place} keeps changing: another process or person writes it. Stop that, then run this again")
 }
 
-/// Restores another writer's document. This command has overwritten that document, and its edit of that document has
-/// failed.
+/// Restores another writer's document after `error`, if this command has overwritten that document. Returns `error`,
+/// with a note about the overwritten document.
 async fn restore(place: &Place, found: Option<&Found>, error: anyhow::Error) -> anyhow::Error {
     let Some((theirs, version)) = found.and_then(|found| Some((found, found.replaced_by()?))) else { return error };
     match place.write(Some(theirs), &theirs.text).await {

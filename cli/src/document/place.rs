@@ -99,7 +99,8 @@ impl std::fmt::Display for Place {
 }
 
 impl Found {
-    /// Returns the version with which this command overwrote the document of another writer, if it did.
+    /// If this command has overwritten another writer's document, returns the name of the version that this command
+    /// wrote.
     pub(super) fn replaced_by(&self) -> Option<String> {
         self.held.as_ref().filter(|held| held.is_replaced).map(|held| held.version.clone())
     }

@@ -129,11 +129,13 @@ impl NextCommand {
 #[derive(Debug, Clone)]
 pub struct Pause {
     pub source: SourceName,
-    /// The time of the order's next wake-up; `None` if this time is near, or if there is no such time.
+    /// The time of the order's next wake-up. `None` if the wake-up is due within `PAUSED_FOR`, or if its time is
+    /// unknown.
     pub looked_at_again: Option<Timestamp>,
 }
 
-/// If a wake-up is due later than this from now, a paused source has delayed the wake-up.
+/// The status names the time of a wake-up only if the wake-up is due in more than this time. A sooner wake-up may have
+/// another cause than the pause.
 const PAUSED_FOR: Duration = Duration::from_secs(120);
 
 impl Pause {

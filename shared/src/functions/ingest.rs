@@ -54,8 +54,8 @@ enum Judged {
     Answer(Response),
     /// Refuse the request. A newer sources document could not change that.
     Refused(Refused),
-    /// Refuse the request if the newest sources document refuses it as well. Its sources, secrets or
-    /// providers may differ.
+    /// Refuse the request if the newest sources document refuses it as well. The newest document may have
+    /// other sources, secrets or providers.
     Unless(Refused),
 }
 
@@ -183,8 +183,8 @@ impl Ingest {
         Err(self.refuse(&current, request, refused))
     }
 
-    /// Decides about a request. Moves the deadline `answer_by` by the time that fetching keys takes, so that
-    /// the store keeps all of its time.
+    /// Decides about a request. Fetching keys moves the deadline `answer_by`, so that the time for
+    /// appending the delivery does not become shorter.
     async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
         if !sources.origin().admits(request.headers.get(ORIGIN_HEADER).map(String::as_str)) {
             return Judged::Unless(Refused::with_status(Refusal::PastOrigin, 403, "send webhooks to the proxy's URL"));

@@ -103,8 +103,8 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// The store could not be reached for at least one job. Calling this function with the same event
-    /// again runs the remaining ticks. Or the event's time is far in the future.
+    /// The event's time is far in the future, or the store could not be reached for at least one job. In
+    /// the second case, calling this function with the same event again runs the remaining ticks.
     pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.env.now());
         let time = deadline.since(self.env.now());

@@ -10,7 +10,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The delivery was redriven twice and is at its third attempt.
+/// Creates a delivery that was redriven twice and is at its third attempt.
 pub(super) fn delivery(id: &str, entity: &str, body: impl Into<Bytes>) -> Delivery {
     let incoming = Incoming {
         entity: EntityKey::parse(entity).unwrap(),

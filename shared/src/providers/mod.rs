@@ -67,7 +67,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// The parameter `name` must be in lower case.
+    /// Returns the value of the header `name`, which must be in lower case.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(held, _)| held == name).map(|(_, value)| value.as_str())
     }
@@ -297,14 +297,14 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         true
     }
 
-    /// Returns the name of a query parameter. Before such a provider sends webhooks, it tests the
-    /// endpoint by a GET with this parameter, and the answer must repeat the parameter's value.
+    /// Returns the name of the query parameter in the provider's test request, or `None` if the provider
+    /// sends no such request. The test request is a GET, and the answer must repeat the parameter's value.
     fn challenge(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns this provider's rules for the registered `url`, byte for byte, if the provider signs its
-    /// URL. Otherwise returns `None`.
+    /// Returns this provider's rules for the URL that is registered with it, if the provider signs this
+    /// URL. Otherwise returns `None`. The parameter `url` must equal the registered URL byte for byte.
     ///
     /// # Errors
     ///
@@ -345,7 +345,8 @@ macro_rules! providers {
     ($($name:literal $(=> $module:ident::$provider:ident)?,)*) => {
         pub const NAMES: [&str; [$($name),*].len()] = [$($name),*];
 
-        /// Returns `None` for `generic`, for an unknown name, and in a build that cannot verify.
+        /// Returns the rules of the provider called `name`. Returns `None` for `generic`, for an unknown
+        /// name, and in a build that cannot verify.
         pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
             if !VERIFIES {
                 return None;

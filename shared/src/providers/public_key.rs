@@ -19,7 +19,7 @@ pub struct RsaKey {
 }
 
 impl RsaKey {
-    /// The parameters `modulus` and `exponent` are big-endian.
+    /// Creates a key from its modulus and its exponent, which are big-endian.
     pub(super) fn of_numbers(modulus: &[u8], exponent: &[u8]) -> Self {
         let without_zeros = |number: &[u8]| number.iter().copied().skip_while(|byte| *byte == 0).collect();
         Self { modulus: without_zeros(modulus), exponent: without_zeros(exponent) }

@@ -52,8 +52,8 @@ impl Example {
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub lines: &'static [Line],
-    /// Example events. Several concern the same entity, and some an entity of another kind with the same
-    /// number. Empty for providers whose senders differ too much.
+    /// Example events. Several events concern the same entity. Some concern an entity of another kind that
+    /// has the same number. The list is empty for providers whose senders differ too much.
     pub examples: &'static [Example],
     pub reads: Reads,
     pub facts: Facts,

@@ -56,8 +56,9 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// ShipStation sends no delivery id, so the body identifies a delivery. The signed time is the time
-/// of the attempt, so it cannot be the time of the event.
+/// Where ShipStation's requests hold an event's fields. ShipStation sends no delivery id, so the body
+/// identifies a delivery. The signed time is the time of the attempt, so it cannot be the time of the
+/// event.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::Body],
     topic: &["/resource_type"],

@@ -1,12 +1,11 @@
-//! Shopify: base64 HMAC-SHA256 of the body under the app's client secret.
+//! Shopify sends a base64 HMAC-SHA256 of the body, under the app's client secret.
 //!
 //! Only the body is signed; topic, shop, webhook id and time are in unsigned headers. So
 //! anybody who has seen a request can replay its body under any topic and id. Only TLS keeps
 //! requests confidential.
 //!
-//! Headers have two families: `X-Shopify-…`, and `Shopify-…` for newer events. A newer event
-//! sends both, so `Shopify-…` takes precedence (Shopify/shopify-app-js,
-//! `lib/webhooks/validate.ts`).
+//! The names of headers begin with `X-Shopify-` or, for newer events, with `Shopify-`. If a request has
+//! both, `Shopify-…` takes precedence (Shopify/shopify-app-js, `lib/webhooks/validate.ts`).
 
 use std::time::Duration;
 
@@ -90,7 +89,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// Newer events may lack a webhook id. Their event id is unique within a topic.
+/// Where Shopify's requests hold an event's fields. A newer event may lack a webhook id; then the event id,
+/// which is unique within a topic, identifies the delivery.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,

@@ -103,8 +103,8 @@ impl Key {
         Self::new(secret.expose())
     }
 
-    /// Returns `None` if `bytes` are empty or all zeros. HMAC pads keys with zeros, so a key of zeros
-    /// equals an empty key.
+    /// Creates a key, or returns `None` if `bytes` are empty or all zeros. HMAC pads keys with zeros, so a
+    /// key of zeros equals an empty key.
     pub(super) fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         Some(bytes.into()).filter(|bytes| bytes.iter().any(|byte| *byte != 0)).map(Self)
     }

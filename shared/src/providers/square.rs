@@ -63,8 +63,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// The time of an event is `created_at`. An order's `version` is unsuitable, because it counts only
-/// changes of the order.
+/// Where Square's requests hold an event's fields. An order's `version` does not serve as the event's time,
+/// because it counts only changes of the order.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/event_id"])],
     topic: &["/type"],

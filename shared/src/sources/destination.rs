@@ -71,8 +71,8 @@ impl Destination {
         self.url.host().unwrap_or_default()
     }
 
-    /// A request is signed with each of these secrets. So a receiver may know either the old or the new secret
-    /// during a rotation.
+    /// Returns the secrets with which each request is signed. During a rotation, there are two secrets, and
+    /// the receiver may know either of them.
     pub fn secrets(&self) -> &[Secret] {
         &self.secrets
     }

@@ -25,11 +25,11 @@ use crate::{
     time::{CLOCKS_APART, Env, Timestamp},
 };
 
-/// The age of the document in use from which a request causes another read.
+/// If the document in use has this age, a request causes another read.
 pub const REFRESH: Duration = Duration::from_secs(60);
 
-/// The age of the document in use from which a request waits for a read before its own work. The request
-/// waits at most [`PATIENCE`]. Otherwise an instance that was idle would still accept a revoked secret.
+/// If the document in use has this age, a request waits for a read before its own work, at most for
+/// [`PATIENCE`]. Otherwise an instance that was idle would still accept a revoked secret.
 pub const STALE: Duration = Duration::from_secs(300);
 
 /// The shortest time between two reads that unverified requests cause. After a failed read, the next one
@@ -43,8 +43,8 @@ pub const PATIENCE: Duration = Duration::from_millis(250);
 /// The timeout of one read. The read continues in the background when no request waits for it.
 const READ_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The duration from which a failed read was interrupted because Lambda froze the function. Such a failure
-/// is not reported.
+/// A failed read that took longer than this was interrupted because Lambda froze the function. Such a
+/// failure is not reported.
 const FROZEN: Duration = Duration::from_secs(3);
 
 /// The time during which a starting function retries its first read. Lambda allows ten seconds
@@ -82,7 +82,8 @@ struct State {
     /// The start of the last read, even if that read failed, on the monotonic clock.
     tried: Duration,
     trouble: Option<String>,
-    /// The number of consecutive reads that unverified requests caused, and that found no change.
+    /// The number of reads that unverified requests caused since the document last changed or a read last
+    /// failed.
     in_vain: u32,
 }
 

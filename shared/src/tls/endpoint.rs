@@ -83,12 +83,12 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint answers the nth request, counted from 0, with `reply(n)`.
+    /// Starts an endpoint that answers the nth request, counted from 0, with `reply(n)`.
     pub(crate) async fn start(reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::listen(None, reply).await
     }
 
-    /// The endpoint uses TLS, and answers the nth request, counted from 0, with `reply(n)`.
+    /// Starts an endpoint that uses TLS and answers the nth request, counted from 0, with `reply(n)`.
     pub(crate) async fn start_tls(
         certificate: &rcgen::CertifiedKey<rcgen::KeyPair>,
         reply: impl Fn(usize) -> Reply + Send + Sync + 'static,

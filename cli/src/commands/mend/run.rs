@@ -1,4 +1,5 @@
-//! Runs a verb for one order or many. Lists the targets and the cost, asks for consent, and shows the progress.
+//! Runs an operation, such as redrive or skip, for one order or many. Lists the targets and the cost, asks for consent,
+//! and shows the progress.
 
 use std::{collections::BTreeSet, process::ExitCode};
 

@@ -110,8 +110,8 @@ struct Rates {
     steps: BTreeMap<String, [Step; STEPS]>,
     now: u64,
     length: Duration,
-    /// The start of the time in which all events are counted, in milliseconds since the Unix epoch. Earlier steps of
-    /// the chart have no values.
+    /// All events since this time are counted, in milliseconds since the Unix epoch. Earlier steps of the chart have no
+    /// values.
     known_since: Option<u64>,
 }
 

@@ -60,7 +60,7 @@ struct Queue {
     settings: QueueSettings,
     /// Wakes the waiting receives when a message is visible, or will be visible earlier than the receives expect.
     arrivals: Arc<Notify>,
-    /// Signals each change that may have changed the number of messages in a state.
+    /// Signals each change that may have changed the number of visible, delayed or in-flight messages.
     changes: Arc<Notify>,
 }
 

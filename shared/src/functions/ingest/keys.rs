@@ -39,10 +39,10 @@ pub const PATIENCE: Duration = Duration::from_millis(1000);
 /// The shortest time between the starts of two fetches of the same address.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// The age from which a copy is fetched again before it is used.
+/// A copy of this age or older is fetched again before a key is used.
 pub const REFRESH: Duration = Duration::from_secs(3600);
 
-/// The age from which a copy is no longer used, even if fetching a newer one fails.
+/// A copy of this age or older is not used, even if fetching a newer copy fails.
 pub const STALE: Duration = Duration::from_secs(86_400);
 
 /// The maximum number of addresses that are remembered. All providers together have fewer keys.
@@ -109,9 +109,9 @@ impl PublishedKeys {
         Self(Arc::new(Cache { env, origin, known, roots, client: OnceLock::new(), copies: Mutex::default() }))
     }
 
-    /// Verifies a webhook of `source`, and fetches the keys that this needs. The errors
-    /// [`Unverified::Unfetched`] and [`Unverified::Unusable`] mean that the webhook cannot be verified at the
-    /// moment.
+    /// Verifies a webhook of `source`, and fetches the keys that the verification needs. The errors
+    /// [`Unverified::Unfetched`] and [`Unverified::Unusable`] mean that the webhook cannot be verified at
+    /// the moment.
     pub async fn verify(&self, source: &Source, webhook: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
         let asked = self.0.env.monotonic();
         let mut verified = source.verify_with(webhook, self, now);

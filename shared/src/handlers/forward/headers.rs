@@ -8,19 +8,19 @@
 //! | `content-type` | the sender's, if it gave one; `application/octet-stream` instead of one of this project's own types |
 //! | `serializer-delivery-id` | the sender's id; unique within the source |
 //! | `serializer-source` | the source's name |
-//! | `serializer-provider` | its provider, such as `shopify`; absent if it is unknown |
+//! | `serializer-provider` | the source's provider, such as `shopify`; absent if the provider is unknown |
 //! | `serializer-topic` | the sender's topic |
 //! | `serializer-entity-key` | the entity, whose deliveries are kept in order |
 //! | `serializer-sequence` | the delivery's position in the entity's inbox; there are gaps |
-//! | `serializer-fencing-token` | greater than that of any earlier start for this entity |
-//! | `serializer-attempt` | the attempt, from 1 |
-//! | `serializer-redrive` | the number of redrives |
-//! | `serializer-run-before` | the token of its run before a rewind; absent unless rewound |
-//! | `serializer-superseded` | the number of older deliveries that it supersedes, with `deliver = "latest"`; absent if none |
-//! | `serializer-age` | its event time compared with those applied before: `newer`, `same-time`, `older`, `unknown` |
-//! | `serializer-received-at` | when it was accepted, RFC 3339 |
-//! | `serializer-deferred-until` | when it was appended, if the tables could not be reached when it was accepted; others of its order may have been handled before it |
-//! | `serializer-event-time` | the event's time by the sender's clock, RFC 3339; absent if it gave none |
+//! | `serializer-fencing-token` | the fencing token of this start, greater than that of any earlier start for this entity |
+//! | `serializer-attempt` | the number of the attempt, from 1 |
+//! | `serializer-redrive` | the number of the delivery's redrives |
+//! | `serializer-run-before` | the fencing token under which the delivery ran before a rewind; absent if the delivery was not rewound |
+//! | `serializer-superseded` | the number of older deliveries that this delivery supersedes, with `deliver = "latest"`; absent if none |
+//! | `serializer-age` | the event's time compared with the times of events that were applied before: `newer`, `same-time`, `older`, `unknown` |
+//! | `serializer-received-at` | the time at which the delivery was accepted, RFC 3339 |
+//! | `serializer-deferred-until` | the time at which a deferred delivery was appended; absent otherwise. Later deliveries of its entity may have been handled before it |
+//! | `serializer-event-time` | the event's time by the sender's clock, RFC 3339; absent if the sender gave none |
 //! | `traceparent` | the trace context; absent without the feature `otel` |
 //!
 //! In the values of `serializer-…` headers, `%` and every byte that is not a visible
@@ -31,7 +31,7 @@
 //!
 //! | header | |
 //! |---|---|
-//! | `webhook-id` | `group:`, the id of the first delivery, and their number. It is signed, and a single delivery's id has no colon, so it tells a list from a delivery. A group that failed may be split: recognise repeats by the ids in the list |
+//! | `webhook-id` | `group:`, the id of the first delivery, and the number of deliveries. Only the id of a list has a colon, and the id is signed. After a failure, the deliveries may be sent one by one, so recognise repeats by the ids in the list |
 //! | `content-type` | [`TOGETHER`] |
 //! | `serializer-deliveries` | the number of deliveries |
 //! | `serializer-source`, `-entity-key`, `-fencing-token` | as above; also in the body, which is signed |

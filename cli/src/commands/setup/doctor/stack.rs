@@ -23,7 +23,8 @@ const OFF: Duration = Duration::from_secs(30);
 const READS: u64 = 40;
 
 const MOST_WORKERS: u64 = 100;
-/// The number of functions from which on a start of all functions at once exceeds Parameter Store's rate limit.
+/// If this many functions start at once, some cannot read the sources document in time, because Parameter Store limits
+/// the rate of reads.
 const MANY: u64 = 500;
 
 const DETECTION: Duration = Duration::from_secs(300);

@@ -54,7 +54,8 @@ pub(super) struct Test {
     whereabouts: DocumentLocation,
 }
 
-/// The pause before a refused webhook is sent again, because the functions may not have read the changed document yet.
+/// The pause before a refused webhook is sent again. A function refuses the webhook until it has read the changed
+/// document.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 2 * (SPACING.as_secs() as u32 + 1);
 
