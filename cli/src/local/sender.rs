@@ -34,7 +34,7 @@ impl Sender {
         Self::pooled(base.into(), usize::MAX)
     }
 
-    /// Returns a client that opens a connection for each request, for a server that restarts at any time.
+    /// Returns a client that opens a connection for each request, for a server that may restart at any time.
     pub fn without_pool(base: impl Into<String>) -> Self {
         Self::pooled(base.into(), 0)
     }

@@ -117,7 +117,7 @@ impl DeliveryStatus {
     }
 }
 
-/// Returns whether the order is blocked at `sequence`. If that delivery has expired, the sequence holds no delivery.
+/// Returns whether the order is blocked at `sequence`, even if the delivery at this sequence has expired.
 pub fn is_blocked_at(sequence: Sequence, single: &Single) -> bool {
     single.state.as_ref().is_some_and(|state| state.blocked.is_some() && state.next() == sequence)
 }

@@ -187,7 +187,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Returns the deployment, to which this worker is connected.
+    /// Returns the deployment that this worker is connected to.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }

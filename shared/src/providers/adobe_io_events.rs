@@ -31,8 +31,8 @@ const HOST: &str = "static.adobeioevents.com";
 /// events.
 const RECIPIENT: &[&str] = &["/recipientclientid", "/recipient_client_id"];
 
-/// Adobe Commerce reports saved objects. An order has its own id, and an object that belongs to an
-/// order has the order's id.
+/// Where the events of Adobe Commerce hold the id of their entity. Each event reports a saved object. The
+/// object is an order, belongs to an order and holds the order's id, or is an entity of its own.
 const LINES: &[Line] = &[
     Line {
         families: &["sales_order"],

@@ -28,8 +28,9 @@ fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
     headers.get(&format!("shopify-{name}")).or_else(|| headers.get(&format!("x-shopify-{name}")))
 }
 
-/// Where Shopify's events hold the id of their entity. An `orders/edited` event holds only the edit,
-/// and a return holds its order. Privacy requests name the customer and the shop only in the body.
+/// Where Shopify's events hold the id of their entity. An `orders/edited` event holds only the edit, which
+/// names the order. A return names its order too. Privacy requests name the customer and the shop only in
+/// the body.
 const LINES: &[Line] = &[
     Line { families: &["orders"], places: &["/id", "/order_edit/order_id", "/order_id"], kind: Kind::Named("order") },
     Line {

@@ -11,11 +11,11 @@ use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 pub enum Deliver {
     #[default]
     Each,
-    /// Up to this many consecutive deliveries that wait, from 2 to 25. The function
-    /// [`Handler::handle_all`](crate::Handler::handle_all) gets them.
+    /// The function [`Handler::handle_all`](crate::Handler::handle_all) gets up to this many consecutive
+    /// waiting deliveries. The number is from 2 to 25.
     UpTo(u8),
-    /// Only the latest of up to 25 consecutive deliveries that wait and have the same topic family. The other
-    /// deliveries are settled as superseded.
+    /// The handler gets only the latest of up to 25 consecutive waiting deliveries with the same topic
+    /// family. The others are settled as superseded.
     Latest,
 }
 

@@ -5,8 +5,8 @@
 //!   read that failed after a freeze is ignored.
 //! - If the document cannot be read or is invalid, the last valid one stays in use, and an
 //!   event reports that.
-//! - If a request names an unknown source or has an unknown signature, the document may only
-//!   be outdated, so the request first causes a read. Anybody can send such requests.
+//! - If a request names an unknown source or has an unknown signature, the document in use
+//!   may be outdated, so the request first causes a read. Anybody can send such requests.
 //!   Therefore they cause at most one read every [`SPACING`], and fewer while the reads find
 //!   nothing new, down to one every [`REFRESH`].
 
@@ -220,11 +220,10 @@ impl LiveSources {
         if state.read + state.spacing() >= asked { Newest::Known } else { Newest::Unknown }
     }
 
-    /// Looks up the source of a delivery that another instance, perhaps with a newer
-    /// document, accepted at `since` by its clock. A missing source counts as gone only
-    /// if the document was read after this call began, or later than [`CLOCKS_APART`]
-    /// after `since`. A paused source may have been resumed, so the document is read again if the last
-    /// read is not recent.
+    /// Looks up the source of a delivery. Another instance, perhaps with a newer document, accepted the
+    /// delivery at `since` by its own clock. A missing source counts as gone only if the document was read
+    /// after this call began, or later than [`CLOCKS_APART`] after `since`. A paused source may have been
+    /// resumed, so the document is read again if the last read is not recent.
     pub async fn find(&self, name: &SourceName, since: Timestamp) -> Found {
         let asked = self.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
         let known = || {

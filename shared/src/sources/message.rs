@@ -48,14 +48,15 @@ pub(super) fn of_json(text: &str, error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns the name at the end of `text`, perhaps in quotes.
+/// Returns the last word of `text`, without quotes.
 fn last_word(text: &str) -> Option<&str> {
     let text = text.trim_end().trim_end_matches(['"', '\'']);
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     text.rsplit(|c| !is_part(c)).next().filter(|word| !word.is_empty())
 }
 
-/// Says in the document's terms what a parser found as the value of `key`, and what it expected.
+/// Rewrites a parser's message about the value of `key` in the document's terms, such as list instead of
+/// sequence.
 fn in_words(message: &str, key: Option<&str>) -> String {
     let name = key.map_or_else(|| "a value".to_owned(), |key| format!("`{key}`"));
     let mismatch = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));

@@ -1,4 +1,4 @@
-//! Tables of the document.
+//! Parses the tables of the sources document: TOML tables and JSON objects.
 
 use std::{fmt, marker::PhantomData};
 
@@ -7,7 +7,8 @@ use serde::{
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-/// A table, whose fields are read by name. Derived code also reads a list, by position.
+/// A table whose fields are read by name. Code derived by serde would also accept a list, and read the
+/// fields by position.
 #[derive(Default)]
 pub(super) struct Table<T>(pub(super) T);
 

@@ -163,7 +163,7 @@ fn shown_in_part(key: Option<&str>, node: &Node) -> Option<Node> {
     }
 }
 
-/// Returns whether a name is an order's number, such as `#1001` or `DE-1042`.
+/// Returns whether a name may be an order's number, such as `#1001` or `DE-1042`.
 fn is_number(text: &str) -> bool {
     text.bytes().any(|byte| byte.is_ascii_digit())
         && text.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase() || b"#-_.".contains(&byte))

@@ -44,7 +44,8 @@ impl Settings {
     }
 }
 
-/// The names of two variables: one for traces, and one for all signals, which the first overrides.
+/// The names of two variables. The first variable is for traces, and overrides the second, which is for all
+/// signals.
 type Names = [&'static str; 2];
 
 const ENDPOINT: Names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];

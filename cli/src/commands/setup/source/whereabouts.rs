@@ -166,7 +166,8 @@ pub(super) async fn sources(place: &Place) -> Result<(Found, Sources)> {
     Ok((found, sources))
 }
 
-/// Returns an error if the deployment has no source `name`. Returns `None` too if the sources document cannot be read.
+/// Returns an error if the deployment has no source `name`. Returns `None` if the source exists, or if the sources
+/// document cannot be read.
 pub async fn unknown_in(deployment: &Deployment, name: &SourceName) -> Option<anyhow::Error> {
     let sources = configured(deployment).await.ok()?;
     let is_unknown = sources.get(name.as_str()).is_none();
