@@ -37,7 +37,8 @@ use crate::sources::destination::{AddressScope, address};
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// The time for which an idle connection is kept. The servers Node, uvicorn and Apache close an idle
-/// connection after five seconds. This time is shorter, so that no request meets such a closing.
+/// connection after five seconds. This time is shorter, so that no request is sent on a connection that the
+/// server is closing.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
 #[derive(Clone)]

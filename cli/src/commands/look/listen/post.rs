@@ -1,5 +1,5 @@
-//! Posts accepted deliveries to the receiver. Several orders are posted concurrently, the deliveries of each order in
-//! sequence.
+//! Posts accepted deliveries to the receiver. Different orders are posted concurrently. The deliveries of one order are
+//! posted in sequence.
 
 use std::{collections::HashSet, io::IsTerminal, process::ExitCode, sync::Mutex, time::Duration};
 
