@@ -41,9 +41,9 @@ use crate::{
 use connections::Connections;
 use endpoints::Variant;
 
-/// The timeout of one request to AWS. The SDK by itself sets none.
+/// The timeout of one request to AWS. The SDK has no such timeout by default.
 ///
-/// The SDK's clients do not retry, since `store.rs` does.
+/// The timeout covers a single try. `store.rs` repeats requests, and the SDK's clients do not.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 pub type Http = SharedHttpClient;
@@ -52,8 +52,8 @@ pub type Http = SharedHttpClient;
 pub struct Account {
     pub region: Region,
     pub credentials: SharedCredentialsProvider,
-    /// The endpoint of DynamoDB. `None` means the region's endpoint. The next four fields are the
-    /// endpoints of other services.
+    /// The endpoint of DynamoDB. In this and the other fields for endpoints, `None` stands for the
+    /// region's endpoint.
     pub dynamodb_endpoint: Option<String>,
     pub sqs_endpoint: Option<String>,
     pub ssm_endpoint: Option<String>,
@@ -138,8 +138,9 @@ impl Account {
 
     /// Makes the account also trust the operating system's root certificates.
     ///
-    /// A program outside Lambda may be behind a proxy that issues its own certificates. Lambda
-    /// functions do not call this, so that they stay small and start quickly.
+    /// A program outside Lambda may be behind a proxy that issues its own certificates. A
+    /// deployment's own functions do not call this method, so that they stay small and start
+    /// quickly.
     pub(crate) fn outside(mut self) -> Self {
         if self.roots.is_none() && !self.has_other_roots() {
             self.roots = Some(Roots::amazon_or_machine());

@@ -147,7 +147,8 @@ pub const LEASE: Duration = Duration::from_secs(30);
 
 /// The longest lease that a job may have.
 ///
-/// The limit is below the longest lease of any row, so that a holder's clock may be ahead.
+/// The limit is shorter than the longest lease of any row, to allow for a holder's clock that is
+/// ahead.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
 /// A function that a scheduler runs on a schedule.
@@ -301,8 +302,8 @@ pub enum InvalidJob {
     Schedule(#[from] InvalidSchedule),
     #[error("lease: must be from 1 to {} s", LONGEST_LEASE.as_secs())]
     Lease,
-    /// The job's time limit is zero, or longer than this time, at which the invocation would be
-    /// stopped.
+    /// The job's time limit is zero, or longer than this time: the function's timeout less the time
+    /// to record the tick.
     #[error("time: must be more than 0 and at most {} s, which is FUNCTION_TIMEOUT_SECONDS less {} s to record the tick", .0.as_secs(), MARGIN.as_secs())]
     Time(Duration),
     /// `JOBS` names a job that does not exist. The text suggests the nearest name and lists all

@@ -152,7 +152,7 @@ pub struct Inspected {
     pub state: Option<EntityState>,
     /// The first waiting items, at most 100 of them.
     pub waiting: Vec<Item>,
-    /// The earlier outcomes of those items in `waiting` that were rewound.
+    /// The outcomes before the rewind, for those items in `waiting` that were rewound.
     pub again: BTreeMap<Sequence, Settlement>,
     pub parked: Vec<Parked>,
 }

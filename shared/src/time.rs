@@ -134,9 +134,10 @@ impl Clock for SystemClock {
 
     /// Returns the time since a fixed moment, including time in which the machine was frozen.
     ///
-    /// The monotonic clock of a paused virtual machine may stand still. So between two readings, the
-    /// monotonic or the wall clock counts, whichever advanced further. If the wall clock is set
-    /// forward, a holder gives its lease up early, which is safe. Setting it back has no effect.
+    /// The monotonic clock of a paused virtual machine may stand still. So between two readings,
+    /// the monotonic or the wall clock counts, whichever advanced further. If the wall clock is set
+    /// forward, a holder gives its lease up before the lease expires, which is safe. Setting the
+    /// wall clock back has no effect.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     fn monotonic(&self) -> Duration {
         let mut passed = self.0.lock().expect("no one panics while holding this");
@@ -234,8 +235,8 @@ impl Env {
 
     /// Returns a random part of `duration`, between half of it and all of it.
     ///
-    /// Processes that start to wait together then end at different times, and none waits almost
-    /// nothing.
+    /// So processes that start to wait together end their waits at different times, and no wait is
+    /// almost zero.
     pub fn jittered(&self, duration: Duration) -> Duration {
         duration.mul_f64(0.5 + self.fraction() / 2.0)
     }

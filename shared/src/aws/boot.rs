@@ -150,9 +150,10 @@ impl Leases {
     }
 }
 
-/// Finds the account of a program that may run outside Lambda.
+/// Finds region, credentials and endpoints for a program that may run outside Lambda.
 ///
-/// In a Lambda function the variables are always set, and looking elsewhere would slow its start.
+/// If the environment has an access key, no other place is searched. Lambda always sets the key,
+/// and a search would slow the start of a function.
 async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
     #[cfg(feature = "credentials")]
     if variables.value("AWS_ACCESS_KEY_ID").is_none() {

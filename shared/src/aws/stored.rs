@@ -222,7 +222,8 @@ impl Stored {
         Ok(Replaced::Overtaken(Held { text: theirs.text, version, is_replaced: true, parameter: own_name }))
     }
 
-    /// Reads a parameter's settings. An empty page of the result may be followed by further pages.
+    /// Reads a parameter's settings. Continues after an empty page of the result, because a later
+    /// page may hold the settings.
     async fn settings(&self, name: &str) -> Result<ParameterSettings, Refused> {
         let filter = json!([{ "Key": "Name", "Option": "Equals", "Values": [name] }]);
         let needed = "ssm:DescribeParameters, so that the parameter keeps its key and its tier";

@@ -27,10 +27,10 @@ pub const SHORTEST: Duration = Duration::from_secs(5);
 /// The longest time that a breaker stays open, without jitter.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// The shortest time after which a running handler seems to hang.
+/// The shortest time without a success after which a running handler seems to hang.
 ///
-/// The time counts from the handler's start or the source's last success, whichever is later. If
-/// twice the duration of that success is longer than this constant, that time applies instead.
+/// The time counts from the handler's start or the source's last success, whichever is later. It is
+/// twice the duration of that success, if that is longer than this constant.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest wait of a start that is refused because running handlers seem to hang.
@@ -41,7 +41,7 @@ const HANG_PAUSE: Duration = Duration::from_secs(2);
 /// The longest wait of a refused start, as a multiple of the breaker's open time.
 const OPENINGS: u32 = 5;
 
-/// The delay by which a handler's timeout may fire late and still count as a failure.
+/// The longest delay of a handler's timeout with which the timeout still counts as a failure.
 ///
 /// A longer delay means that the process was frozen, which says nothing about the handler.
 const FROZEN: Duration = Duration::from_secs(1);
@@ -65,8 +65,8 @@ pub enum Admission {
     NotNow {
         /// The least time before the drain may ask for this start again.
         wait: Duration,
-        /// The limit of the delivery's growing waits while the breaker is open. A longer wait would
-        /// delay the source's recovery.
+        /// The limit of the delivery's backoff, which doubles with each refused start. A longer
+        /// backoff would delay the delivery after the source has recovered.
         longest: Duration,
     },
 }
@@ -238,7 +238,8 @@ impl Breakers {
         since.replace(since.unwrap_or(now)).is_none()
     }
 
-    /// Marks the source's destination available. Returns how long it was unavailable, if it was.
+    /// Marks the source's destination available. Returns how long the destination was unavailable,
+    /// or `None` if it was available.
     pub(crate) fn mark_available(&self, source: &SourceName, now: Duration) -> Option<Duration> {
         let since = self.destinations().get_mut(source)?.unavailable_since.take()?;
         Some(now.saturating_sub(since))

@@ -100,10 +100,10 @@ pub trait Queue: Send + Sync + 'static {
 }
 
 pub trait Visibility: Send + Sync + 'static {
-    /// Hides at most ten messages, given by their receipt handles, for `time` from now.
+    /// Hides at most ten messages, given by their receipt handles, for the duration `time`.
     ///
-    /// `time` is rounded up to whole seconds. The request is sent once. After an error, some of
-    /// the messages may keep their old visibility timeout.
+    /// `time` is rounded up to whole seconds. The request is sent once. After an error, some of the
+    /// messages may keep their old visibility timeout.
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
 }
 

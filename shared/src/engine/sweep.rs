@@ -1,9 +1,9 @@
 //! Scans the table on a schedule, and wakes entities whose wake-up was lost.
 //!
-//! The sweep also extends the retention of deliveries that have waited long. It scans the table in
-//! [`SEGMENTS`] parts, one a minute, so that a pass takes an hour. A sweep that runs out of time
-//! stores its position (`maintain::SweepTurn`), and the next sweep continues there. A row may be
-//! swept twice.
+//! The sweep also extends the retention of deliveries that have waited long. It divides the table
+//! into [`SEGMENTS`] segments and scans one a minute, so that a pass takes an hour. A sweep that
+//! runs out of time stores its position, and the next sweep continues there. A row may be swept
+//! twice.
 
 mod keep;
 

@@ -31,8 +31,8 @@ pub struct Guard {
     recent: Recent,
     /// Set if the inbox was empty when the row was last read.
     is_idle: bool,
-    /// Set if waiting deliveries go before other exclusive holders after the release. A worker that
-    /// is woken could then start the deliveries at once.
+    /// Set if, after the release, waiting deliveries go before other exclusive holders. A waker is
+    /// set, the entity is neither blocked nor on hold, and no delivery waits for a retry.
     gives_way: bool,
     end: Duration,
     granted: Duration,

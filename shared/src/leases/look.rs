@@ -1,6 +1,6 @@
 //! Shows leases and their holders, for diagnosis.
 //!
-//! What it shows may already be out of date. Only the condition of a write proves who has a lease.
+//! A shown lease may already have ended. Only the condition of a write proves who has a lease.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};

@@ -18,8 +18,8 @@ use crate::protocol::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Erased {
-    /// Only the key and the numbers of the entity's row are left, for a day, and tombstones until
-    /// they expire.
+    /// The entity was erased. Its row keeps the key and the numbers for at least a day, and its
+    /// inbox keeps tombstones until they expire.
     Numbers {
         /// The number of rows that were deleted or reduced to numbers. Parts of bodies do not
         /// count.
@@ -36,9 +36,9 @@ pub enum Erased {
 impl Operator {
     /// Deletes an entity's deliveries, parked deliveries, receipts and operations log.
     ///
-    /// Of the entity's row, only the numbers stay. Deliveries that arrive during the call stay,
-    /// too. Without receipts, a webhook that is sent again is handled as new. If a worker writes a
-    /// receipt after the erase, a second erase removes it. If the call fails with
+    /// The entity's row keeps only its numbers. Deliveries that arrive during the call are kept. A
+    /// webhook that is sent again is handled as new, because its receipt is gone. If a worker
+    /// writes a receipt after the erase, a second erase removes it. If the call fails with
     /// [`OperatorError::InUse`], nothing was deleted.
     pub async fn erase(&self, entity: &EntityKey) -> Result<Erased, OperatorError> {
         let seen = self.store.entity(entity, PATIENCE).await?;

@@ -87,9 +87,10 @@ impl Pass<'_> {
 }
 
 impl Operator {
-    /// Makes this operator scan tables in a single segment, and so without an early estimate.
+    /// Makes this operator scan each table as a single segment. Such a scan gives no early estimate
+    /// of its cost.
     ///
-    /// This suits the embedded table, which visits all rows for each page of a segment.
+    /// A single segment suits the embedded table, which visits all rows for each page of a segment.
     #[must_use]
     pub fn in_one_part(self) -> Self {
         Self { parts: 1, ..self }

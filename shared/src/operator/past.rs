@@ -109,7 +109,7 @@ impl Operator {
         Ok(Settled { places, has_older })
     }
 
-    /// Returns the earlier outcomes of those items in `waiting` that were rewound.
+    /// Returns the outcomes before the rewind, for those items in `waiting` that were rewound.
     pub(super) async fn again(
         &self,
         entity: &EntityKey,

@@ -242,7 +242,8 @@ impl Operator {
     /// Returns the report on an entity that an earlier run of this restore has finished.
     ///
     /// The report lacks the findings that [`Found`] has. If a run was killed halfway through the
-    /// entity, the report counts all parked deliveries. Its other counts then begin after the kill.
+    /// entity, the report counts all parked deliveries, but its other counts cover only the time
+    /// after the kill.
     pub async fn restored_before(
         &self,
         restoring: &RestoreRecord,

@@ -103,11 +103,11 @@ impl Operator {
         }
     }
 
-    /// Gives the delivery in front a new run token, if an earlier rewind covers it and it was not
-    /// settled since that rewind.
+    /// Changes the token that the delivery in front carries as `run_before`, if an earlier rewind
+    /// covers this delivery and the delivery was not settled since.
     ///
-    /// The delivery's handler may already have had an effect under the old run token, and the
-    /// delivery runs once more after this rewind.
+    /// The handler may already have had an effect with the old token. After this rewind the
+    /// delivery runs once more, and the new token tells receivers the two runs apart.
     async fn rename_front(
         &self,
         entity: &EntityKey,
@@ -223,11 +223,13 @@ impl Operator {
     }
 }
 
-/// Returns the decision that settles the rewound items in front with their earlier outcomes.
+/// Returns the decision that settles the rewound items in front with their outcomes before the
+/// rewind.
 ///
-/// Returns `None` if no item in front is rewound. The receipts get `token`, so that a landed write
-/// is recognised. Before the decision is written, the receipts of earlier sequences that it drops
-/// must get rows of their own. `seen_at` is when the entity's row was last read.
+/// Returns `None` if no item in front is rewound. The receipts get the token `token`, so that a
+/// landed write is recognised. If the decision drops receipts of earlier sequences, the caller must
+/// first write them to rows of their own. `seen_at` is the time of the last read of the entity's
+/// row.
 pub fn as_before(
     state: &EntityState,
     page: &Page,

@@ -1,8 +1,9 @@
-//! Retries: how long a delivery waits after a handler start that did not settle it, and when the
-//! delivery is given up.
+//! Decides how long a delivery waits after a handler start that did not settle it, and when its
+//! retries end.
 //!
-//! Each [`FailureClass`] has its own waits and its own limit. An unreachable destination is not the
-//! delivery's fault and may be out for days. A delivery that fails is likely to fail again.
+//! Once the retries end, the delivery is parked or its entity is blocked. Each [`FailureClass`] has
+//! its own waits and its own limit. An unreachable destination is not the delivery's fault and may
+//! be out for days. A delivery that fails is likely to fail again.
 
 use std::time::Duration;
 
@@ -36,8 +37,8 @@ pub struct Retries {
     pub class: FailureClass,
 }
 
-/// The number of consecutive crashes after which a delivery is given up. A crash is a lease holder
-/// that vanished after it recorded a handler start.
+/// The number of consecutive crashes after which a delivery is not retried. A crash is a lease
+/// holder that vanished after it recorded a handler start.
 pub const MOST_CRASHES: u8 = 8;
 
 impl Retries {
@@ -64,8 +65,9 @@ impl Retries {
         Self { crashes: self.crashes.saturating_add(1), ..self }
     }
 
-    /// Returns the retries of the next delivery if this delivery is given up because of an
-    /// unavailable destination. The next delivery inherits only the total wait for the destination.
+    /// Returns the retries that remain once the waits for an unavailable destination have reached
+    /// their limit: only the total wait for the destination. The next delivery inherits it, or the
+    /// deliveries of a split group do.
     #[must_use]
     pub fn carried(self) -> Self {
         let mut carried = Self { class: FailureClass::Unavailable, ..Self::default() };
@@ -111,7 +113,7 @@ pub struct RetryPolicy {
     pub first: Duration,
     /// The longest wait after [`FailureClass::Failed`].
     pub longest: Duration,
-    /// The total wait after [`FailureClass::Failed`] at which a delivery is given up.
+    /// The total wait after [`FailureClass::Failed`] at which a delivery's retries end.
     /// `unanswered_for` and `unavailable_for` limit the waits after the other classes.
     pub failed_for: Duration,
     pub unanswered_for: Duration,
@@ -172,8 +174,8 @@ impl RetryPolicy {
         self.attempts.map_or(MOST_CRASHES, |attempts| attempts.min(MOST_CRASHES.into()) as u8)
     }
 
-    /// Returns whether a delivery is given up after a failure of `class`. The parameter `waited` is
-    /// the delivery's total wait after earlier failures of `class`.
+    /// Returns whether a delivery's retries end with a failure of `class`. The parameter `waited`
+    /// is the delivery's total wait after earlier failures of `class`.
     pub fn gives_up(&self, class: FailureClass, attempts: u32, waited: Duration) -> bool {
         let is_last = class == FailureClass::Failed && self.attempts.is_some_and(|most| attempts >= most);
         is_last || waited >= self.limit(class)

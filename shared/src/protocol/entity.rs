@@ -316,8 +316,8 @@ impl Identity {
 
 /// The first 64 bits of the SHA-256 hash of an [`Identity`]. As text it has 11 characters.
 ///
-/// Within one entity 64 bits are enough: if 37 million entities have a million deliveries each, two
-/// deliveries of one entity are expected to share a hash.
+/// Within one entity 64 bits are enough. Among 37 million entities with a million deliveries each,
+/// only one pair of deliveries of the same entity is expected to share a hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdentityHash([u8; 8]);
 

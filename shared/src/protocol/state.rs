@@ -60,7 +60,7 @@ pub struct Held {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockReason {
-    /// The delivery at `head + 1` was given up, and its source is configured to block.
+    /// The retries of the delivery at `head + 1` have ended, and its source is configured to block.
     Attempts,
     /// The delivery at `head + 1` is missing. It was claimed so long ago that its retention may
     /// have ended.
@@ -195,8 +195,8 @@ pub struct EntityState {
     pub hold: Hold,
     /// The time until which drains yield to an exclusive waiter.
     pub yield_until: Option<Timestamp>,
-    /// The time until which only drains are granted, so that deliveries get their turn after an
-    /// exclusive lease.
+    /// The time until which only drains are granted the lease, so that deliveries get their turn
+    /// after an exclusive lease.
     pub turn_until: Option<Timestamp>,
     /// The hand-over, if there is one. While a drain has the lease, the value `ABOUT_TO` means that
     /// the drain will hand over. While the entity is free, the value is the time at which the
@@ -232,8 +232,8 @@ pub const OVERDUE: Duration = Duration::from_secs(300);
 
 pub const LONGEST_LEASE: Duration = Duration::from_secs(900);
 
-/// The longest time from now to the end of a valid lease. A lease that ends later comes from a
-/// wrong clock, and counts as expired.
+/// The longest time by which the end of a valid lease may lie in the future. A lease that ends
+/// later comes from a wrong clock, and counts as expired.
 pub(crate) const FARTHEST_EXPIRY: Duration = LONGEST_LEASE.saturating_add(CLOCKS_APART);
 
 impl EntityState {

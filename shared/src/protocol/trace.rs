@@ -2,8 +2,8 @@
 //! Context](https://www.w3.org/TR/trace-context/). Rows and deferred messages store the header's
 //! text. A delivery whose header is invalid starts a new trace.
 //!
-//! The header `tracestate` is not stored. It may be ten times as long, and each byte of a delivery
-//! costs at each write and read.
+//! The header `tracestate` is not stored. It may be ten times as long, and each stored byte adds to
+//! the cost of writes and reads.
 
 use super::{format::attribute as a, table::Row};
 

@@ -30,8 +30,8 @@ pub enum AcquireStep {
     /// other drain of the batch finish.
     TakeOver {
         seen: EntityState,
-        /// The sum of the suspect's attempts and its vanished holders. `None` if no delivery is
-        /// suspected.
+        /// The suspect's attempts and vanished holders, counted together. `None` if no delivery is
+        /// a suspect.
         attempts: Option<u32>,
     },
 }

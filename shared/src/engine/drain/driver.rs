@@ -216,10 +216,10 @@ impl<'a> Driver<'a> {
         self.drain.front().expect("the step is about a delivery").unpacked.head()
     }
 
-    /// Ends the drain because the store failed.
+    /// Ends the drain after an error of the store: releases the lease, or hands over.
     ///
-    /// If the lease just expired, the worker that takes it over would suspect the delivery in
-    /// front, which did not cause the failure.
+    /// If the lease were left to expire, the delivery in front would become a suspect, although it
+    /// did not cause the error.
     async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), DrainError> {
         let entity = self.drain.state().entity.clone();
         tracing::error!(%entity, %error, "requeued");

@@ -39,7 +39,7 @@ pub(super) const SHORT_WAIT: Duration = Duration::from_secs(1);
 /// ended, and would only be requeued.
 pub(super) const HANDOVER_DELAY: Duration = Duration::from_secs(1);
 
-/// The delay of a wake-up while the source is paused: the longest delay that SQS supports.
+/// The delay of a wake-up whose source an operator has paused: the longest delay that SQS supports.
 const PAUSED: Duration = Duration::from_secs(900);
 
 /// The largest total size of a group's bodies, in bytes.
@@ -150,8 +150,8 @@ pub enum Step {
     AwaitGap,
     WriteTombstone(Sequence),
     FindSource,
-    /// Wait until no other drain of the batch runs. The number is the sum of the suspect's attempts
-    /// and its vanished holders.
+    /// Wait until no other drain of the batch runs. The number counts the suspect's attempts and
+    /// vanished holders together.
     AwaitIsolation(u32),
     Start {
         /// Set if the start must be recorded first, because a previous holder died with this delivery.
@@ -177,8 +177,8 @@ pub enum Step {
         attempts: u32,
         /// The delivery's waits so far, including the wait that now begins.
         retries: Retries,
-        /// The last sequence of the deliveries that start singly from now on. If it equals `head`,
-        /// the attempts belong to the latest delivery of a `latest` group.
+        /// The sequence up to which deliveries start singly. If it equals `head`, the attempts
+        /// belong to the latest delivery of a `latest` group.
         one_by_one: Option<Sequence>,
         wait: Duration,
         error: String,

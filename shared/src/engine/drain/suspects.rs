@@ -17,8 +17,8 @@ pub struct SuspectGate(watch::Sender<Batch>);
 struct Batch {
     /// The number of drains that run: they have not ended and do not wait at the gate.
     busy: usize,
-    /// The drains that wait at the gate. Each pair holds the number of the suspect's attempts and
-    /// the number of the drain.
+    /// The drains that wait at the gate. Each has a pair: the attempts of its suspect, and the
+    /// drain's number. The drain with the fewest attempts goes first.
     waiting: BTreeSet<(u32, usize)>,
     drains: usize,
 }

@@ -162,9 +162,9 @@ impl Operation for Block<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unblock<'a> {
     pub entity: &'a EntityKey,
-    /// The token of the row that shows the block. The write demands it, so a write that lands after
-    /// its caller gave up cannot end a later block. No operator would have looked at that block,
-    /// and no wake-up would follow.
+    /// The token of the row that shows the block. The write demands this token, so a write that
+    /// lands late cannot end a later block. The operator has not seen that later block, and no
+    /// wake-up would follow its end.
     pub seen: FencingToken,
 }
 

@@ -35,8 +35,8 @@ pub struct Decision {
     pub not_before: Option<Timestamp>,
     /// Set if later deliveries need no longer start one at a time.
     pub ends_one_by_one: bool,
-    /// The retries with which the next delivery begins. If this delivery is given up because its
-    /// destination was unavailable, its wait counts for the next delivery too, up to the next
+    /// The retries with which the next delivery begins. If this delivery is parked because its
+    /// destination was unavailable, its wait also counts for the next delivery, up to the next
     /// delivery's age.
     pub carried: Retries,
 }

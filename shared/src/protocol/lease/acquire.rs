@@ -105,8 +105,9 @@ fn refusal(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     (until > now).then_some(Acquired::Waiting { until, awaited })
 }
 
-/// Returns the end of the waiting deliveries' turn, during which only drains are granted. `None`
-/// outside a turn. An end too far ahead comes from a wrong clock, and counts as passed.
+/// Returns the time until which only drains are granted the lease, because deliveries have their
+/// turn after an exclusive holder. Returns `None` if no such time is set or it has passed. A time
+/// too far ahead comes from a wrong clock, and counts as passed.
 pub fn deliveries_turn(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
     state.turn_until.filter(|until| *until > now && *until <= now + LONGEST_LEASE)
 }

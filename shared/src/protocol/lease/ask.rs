@@ -28,8 +28,8 @@ pub struct RequestYield<'a> {
 /// The longest time for which drains yield to an exclusive waiter.
 pub const LONGEST_YIELD: Duration = Duration::from_secs(10);
 
-/// The longest time from now to a valid `yield_until`. A later time comes from a wrong clock, and
-/// counts as passed.
+/// The longest time by which a valid `yield_until` may lie in the future. A later time comes from a
+/// wrong clock, and counts as passed.
 const FARTHEST_YIELD: Duration = LONGEST_YIELD.saturating_add(CLOCKS_APART);
 
 pub fn yields_until(state: &EntityState, now: Timestamp) -> Option<Timestamp> {

@@ -155,8 +155,8 @@ pub struct YieldToDeliveries<'a> {
     pub now: Timestamp,
 }
 
-/// The time for which only drains are granted after an exclusive holder has yielded to waiting
-/// deliveries. A worker needs about this time to start.
+/// The time for which only drains are granted the lease, after an exclusive holder has yielded to
+/// waiting deliveries. A worker needs about this time to start.
 pub const LONGEST_TURN: Duration = Duration::from_secs(2);
 
 impl Operation for YieldToDeliveries<'_> {

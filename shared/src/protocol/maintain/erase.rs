@@ -16,10 +16,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time between an erased row's greatest number, read as a time in milliseconds, and the row's
-/// deletion. A row created after the deletion starts with the current time as its numbers. So its
-/// numbers are greater than the erased ones, unless its creator's clock is behind by more than this
-/// time.
+/// The time for which an erased row is kept, counted from the erase or from the row's greatest
+/// number, whichever is later.
+///
+/// A row's numbers are also times in milliseconds. If a row is created after the deletion, its
+/// numbers start at the current time. They exceed the erased numbers, unless the creator's clock is
+/// behind by more than this constant.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// Removes everything but `head`, `tail` and `token` from the row of a free entity with an empty

@@ -1,7 +1,7 @@
 //! The sweep's position, stored in one row.
 //!
-//! The sweep scans the segments of the table in a circle, one segment in each turn. A turn is due a
-//! minute after the previous turn. Overdue turns follow each other at once.
+//! The sweep scans the segments of the table one after the other, and then begins again. A scan of
+//! one segment is due a minute after the previous one. Overdue scans follow each other at once.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use crate::{
 /// The number of segments into which the sweep divides the table: one for each minute of an hour.
 pub const SEGMENTS: u32 = 60;
 
-/// The time from one turn of the sweep to the next.
+/// The time from the due time of one segment's scan to the due time of the next.
 pub const TURN: Duration = Duration::from_secs(60);
 
 /// The longest delay that the sweep makes up for. After an outage of days, the sweep passes over
 /// the table once, instead of once for each hour.
 const MOST_LATE: Duration = Duration::from_secs(TURN.as_secs() * SEGMENTS as u64);
 
-/// A turn of the sweep, in which it scans one segment of the table.
+/// The scan of one segment of the table, as a step of the sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepTurn {
-    /// The number of the turn, counted from 0 since the first sweep of the table.
+    /// The number of segments that the sweep has finished before this one, since its first tick.
     pub number: u64,
     /// The key of the entity after which the scan continues; `None` at the segment's beginning.
     pub after: Option<String>,
-    /// The time of the tick at which this turn is due.
+    /// The time of the tick at which this segment's scan is due.
     pub due: Timestamp,
 }
 
@@ -53,7 +53,8 @@ impl SweepTurn {
         self.after.as_deref().map(entity_row_named)
     }
 
-    /// Returns the next turn. The parameter `tick` is the tick in which this turn ended.
+    /// Returns the scan of the next segment. The parameter `tick` is the tick in which this scan
+    /// ended.
     #[must_use]
     pub fn finished(&self, tick: Timestamp) -> Self {
         let earliest = Timestamp::from_millis(tick.as_millis().saturating_sub(MOST_LATE.as_millis() as u64));

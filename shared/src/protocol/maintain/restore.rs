@@ -30,8 +30,8 @@ const MARGIN: Duration = Duration::from_secs(3_600);
 /// not part of the backup.
 const CLOCKS_APART: Duration = Duration::from_secs(5 * 60);
 
-/// The time between the numbers of an advanced row, read as times in milliseconds, and the row's
-/// deletion. An erased row is kept for the same time.
+/// The shortest time for which an advanced row is kept. It counts from the row's numbers, which are
+/// also times in milliseconds. An erased row is kept for the same time.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// The last result that a restored job shows, because its runs since the backup are unknown.

@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Driver<'_> {
-    /// Writes the receipts that `decision` would drop from the row to rows of their own.
+    /// Writes rows of their own for the receipts that `decision` would drop from the entity's row.
     ///
     /// If that fails, returns a decision that drops no receipts. So the handler's work is still
     /// settled within the function's time.
@@ -35,8 +35,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Writes the receipts that the decision after `decision` will drop to rows of their own.
-    /// Returns the written receipts.
+    /// Writes rows of their own for the receipts that the settle after `decision` will drop from
+    /// the entity's row. Returns the written receipts.
     ///
     /// The caller settles `decision` concurrently.
     pub(super) fn spill_ahead(&self, decision: &Decision) -> impl Future<Output = Vec<Receipt>> + use<> {
