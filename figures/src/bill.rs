@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_costs_stay_while_others_double_with_load() {
+    fn doubled_load_doubles_all_but_fixed_costs() {
         let twice = Load { per_day: 20_000.0, ..LOAD };
         for ((bill, fixed), (twice, fixed_of_twice)) in LOAD.bills().into_iter().zip(twice.bills()) {
             assert!(fixed > 0.0 && fixed < bill.dollars(), "{}", bill.design);

@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn entity_template_never_reached_is_refused() {
+    fn entity_template_that_is_never_used_is_refused() {
         let read = |entity: &str| Sources::parse(&format!("[sources.shop]\n{SHOP}entity = {entity}"));
         for first in ["chat/one", "{source}/{provider}", "{source}/{topic}"] {
             let refused = read(&format!("['{first}', '{{/x}}']")).unwrap_err().to_string();

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn nonce_contains_its_time() {
+    fn nonce_contains_the_time_of_its_creation() {
         let at = Timestamp::from_millis(1_700_000_000_123);
         assert_eq!(Nonce::from_parts(at, 5).drawn_at(), Some(at));
     }

@@ -145,7 +145,7 @@ fn commit_cannot_name_the_serializers_own_tables() {
 }
 
 #[test]
-fn every_skipped_rule_name_exists() {
+fn every_rule_named_as_skipped_exists() {
     for name in skipped() {
         let is_rule =
             [TWO_ABSENT, NULL, TYPES].contains(&&*name) || RULES.iter().any(|(rule, _)| rule.replace('_', "-") == name);

@@ -72,7 +72,7 @@ fn tracing_crates_are_absent_by_default() {
 }
 
 #[test]
-fn workspace_build_adds_no_local_run_crates() {
+fn workspace_build_gives_functions_no_local_run_crates() {
     for package in LOCAL {
         let dependents = dependents(&["--workspace"], package);
         assert!(!dependents.is_empty(), "{package} is in the workspace");

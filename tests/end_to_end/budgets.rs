@@ -380,7 +380,7 @@ async fn ingest_takes_two_sequential_round_trips() {
 
 /// A lease of 15 s is renewed every 5 s.
 #[tokio::test(start_paused = true)]
-async fn lease_is_renewed_each_third_during_slow_handler() {
+async fn lease_is_renewed_every_third_of_its_length() {
     let mut world = World::new();
     world.append_from("slow", "slow/a", "1").await;
     let table = world.break_table(|_| Fault::None);
@@ -391,7 +391,7 @@ async fn lease_is_renewed_each_third_during_slow_handler() {
 
 /// The settle, the spilled receipt and the next page are requested concurrently.
 #[tokio::test(start_paused = true)]
-async fn one_round_trip_passes_between_backlogged_deliveries() {
+async fn backlogged_deliveries_are_one_round_trip_apart() {
     const LATENCY: Duration = Duration::from_millis(100);
     const HANDLER: Duration = Duration::from_millis(700);
     const K: u32 = 60;

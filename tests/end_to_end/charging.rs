@@ -85,7 +85,7 @@ async fn delivery_that_kills_every_worker_is_parked() {
 
 /// The worker dies before its handler starts, for example because a page is too large.
 #[tokio::test(start_paused = true)]
-async fn order_blocks_after_repeated_deaths_before_start() {
+async fn repeated_worker_deaths_before_start_block_the_order() {
     let mut world = World::with("test/a", ["1"]).await;
     let whole = world.table.clone();
     world.fail(Fault::Silent, |call| call.read > 0);
@@ -126,7 +126,7 @@ async fn row_of_a_newer_format_is_never_changed() {
 
 /// Recording the start takes time too. Configurations that leave no time for it are refused.
 #[tokio::test(start_paused = true)]
-async fn suspect_with_longest_accepted_handler_timeout_starts_again() {
+async fn suspect_with_longest_allowed_handler_timeout_still_starts() {
     let document = |seconds: u32| format!(source!("slowest", "handler_timeout = '{}s'"), seconds);
     let is_accepted = |seconds: u32| {
         let sources = Sources::parse(&document(seconds)).expect("the document is right");

@@ -113,7 +113,7 @@ async fn deferred_delivery_already_stored_is_a_repeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn source_on_outage_overrides_the_providers_default() {
+async fn source_setting_for_outages_overrides_provider_default() {
     for (source, expected) in [("queued", 202), ("refused", 503), ("again", 503)] {
         let world = out_until(HOUR, |_| Fault::Silent);
         assert_eq!(status(&world, source, "1").await, expected, "{source}");
@@ -296,7 +296,7 @@ async fn untried_deferred_deliveries_keep_the_retry_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deferred_delivery_reports_age_older_than_applied_event() {
+async fn deferred_delivery_is_older_than_event_applied_meanwhile() {
     const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\non_outage = 'queue'\n\
          generic = { header = 'x-sign', hash = 'sha256', encoding = 'hex', delivery_id = 'x-id', topic = '/type', \
          entity = '/order', event_time = '/at' }\n";
@@ -351,7 +351,7 @@ async fn deferred_delivery_does_not_supersede_a_newer_event() {
 
 /// The gap's time runs from the append, not from the webhook's arrival.
 #[tokio::test(start_paused = true)]
-async fn gap_of_deferred_delivery_counts_from_append() {
+async fn gap_time_of_deferred_delivery_starts_at_append() {
     let world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "late").await, 202);
     tokio::time::advance(HOUR).await;

@@ -5,7 +5,7 @@ use tests::prelude::*;
 use webhook_serializer::{leases::LeaseError, protocol::lease::LONGEST_TURN};
 
 #[tokio::test(start_paused = true)]
-async fn repeated_caller_lets_waiting_deliveries_pass() {
+async fn repeated_lease_caller_alternates_with_waiting_deliveries() {
     let world = World::new();
     let ids: Vec<String> = (0..20).map(|id| id.to_string()).collect();
     world.append_all("test/a", &ids).await;
@@ -30,7 +30,7 @@ async fn repeated_caller_lets_waiting_deliveries_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_without_worker_delay_lease_caller_one_turn() {
+async fn deliveries_without_worker_delay_lease_caller_two_seconds() {
     let world = World::with("test/a", ["1"]).await;
     let leases = world.leases("a caller");
     let entity = key("test/a");

@@ -40,7 +40,7 @@ async fn group_is_handled_in_one_start_and_commit() {
 
 /// If the group's duration counted once for each delivery, it would look several times as long.
 #[tokio::test(start_paused = true)]
-async fn group_logs_each_delivery_but_one_duration() {
+async fn group_logs_every_delivery_but_only_one_duration() {
     let world = world("deliver = { up_to = 4 }");
     appended(&world, ["0", "1", "2", "3", "4"]).await;
     world.work(&[world.drainer(Counting::default())]).await;
@@ -156,7 +156,7 @@ async fn older_event_does_not_supersede_a_newer_one() {
 
 /// The holder vanishes with a retry of the latest delivery. Each delivery then runs alone.
 #[tokio::test(start_paused = true)]
-async fn attempts_of_latest_do_not_count_for_others() {
+async fn attempts_of_latest_delivery_count_for_no_other() {
     let mut world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let starts: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
@@ -245,7 +245,7 @@ async fn linger_is_skipped_once_group_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn linger_is_skipped_once_row_is_full() {
+async fn linger_is_skipped_at_row_limit_for_receipts() {
     let key = format!("test/{}", "x".repeat(251));
     let capacity = Recent::capacity(&entity(&key));
     assert_eq!(capacity, 9);
@@ -325,7 +325,7 @@ fn ages() -> (Arc<Mutex<Vec<Age>>>, impl Handler + Clone) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_delivery_of_spilled_groups_is_remembered() {
+async fn spilled_receipts_of_groups_recognise_each_repeat() {
     let key = format!("test/{}", "x".repeat(470));
     let world = world("deliver = { up_to = 25 }");
     let ids: Vec<String> = (0..40).map(|number| format!("{number:02}")).collect();

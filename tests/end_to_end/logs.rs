@@ -429,7 +429,7 @@ async fn failed_job_is_counted_without_error_text() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skipped_tick_names_holder_of_job_lease() {
+async fn log_names_lease_holder_that_prevents_a_tick() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (world, lines) = (World::new(), Lines::default());
     let writer = lines.clone();

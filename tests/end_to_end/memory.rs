@@ -126,7 +126,7 @@ async fn handled_delivery_settles_although_receipt_writes_fail() {
 
 /// Expiry deletes rows in any order: here the order's row goes before its receipts.
 #[tokio::test(start_paused = true)]
-async fn receipt_left_by_expired_row_makes_no_repeat() {
+async fn receipt_outliving_its_row_makes_no_repeat() {
     let world = World::new();
     let key = long();
     world.append_all(&key, ["bad", "1"]).await;
@@ -148,7 +148,7 @@ async fn receipt_left_by_expired_row_makes_no_repeat() {
 
 /// Holders of exclusive leases may keep rows for less time.
 #[tokio::test(start_paused = true)]
-async fn exclusive_release_keeps_row_for_receipts_retention() {
+async fn exclusive_release_keeps_row_as_long_as_receipts() {
     let world = handled("test/a", &["1".into()]).await;
     let until = world.state("test/a").await.recent.keep_until();
     assert_eq!(until, world.env.now() + world.settings.retention);

@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn unreadable_receive_count_means_received_again(text in any_text()) {
+    fn message_with_unreadable_receive_count_counts_as_redelivered(text in any_text()) {
         let record = serde_json::json!({"messageId": "1", "body": "", "attributes": {"ApproximateReceiveCount": text}});
         let event: SqsEvent = serde_json::from_value(serde_json::json!({"Records": [record]})).unwrap();
         let message = Message::from(event.records[0].clone());

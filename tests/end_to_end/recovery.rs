@@ -153,7 +153,7 @@ async fn batch_extends_visibility_in_one_request() {
 
 /// The queue's own visibility timeout is more than a quarter of an hour.
 #[tokio::test(start_paused = true)]
-async fn message_kept_during_outage_returns_after_a_lease() {
+async fn message_kept_during_outage_returns_after_lease_length() {
     let mut world = World::with("test/a", ["a"]).await;
     let clock = world.env.clone();
     let outage = clock.monotonic() + 8 * SECOND;
@@ -192,7 +192,7 @@ async fn message_of_throttled_order_returns_before_batch_ends() {
 /// While a suspect waits for its batch, its message may become visible, and another worker may delete it. A
 /// lease acquired after that would have no wake-up.
 #[tokio::test(start_paused = true)]
-async fn message_possibly_visible_again_acquires_no_lease() {
+async fn worker_acquires_no_lease_for_possibly_visible_message() {
     suspect_beside(30 * SECOND, Duration::ZERO).await;
 }
 

@@ -106,7 +106,7 @@ async fn killed_restore_continues_to_the_same_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unanswered_write_changes_no_restore() {
+async fn restore_has_same_result_despite_unanswered_writes() {
     let mut disaster = Disaster::strikes().await;
     let table = disaster.world.table.clone();
     // Each write's first reply is lost.
@@ -172,7 +172,7 @@ async fn restore_does_not_change_orders_in_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restore_raises_numbers_above_fast_clocks() {
+async fn restore_raises_numbers_above_those_of_fast_clocks() {
     let world = World::new();
     let ahead = world.env.now() + 24 * HOUR;
     let nonce = world.env.nonce();
@@ -239,7 +239,7 @@ async fn restore_reports_rewound_deliveries_as_applied() {
 
 /// The order's row was copied while the delivery waited, the inbox later: it holds the delivery's receipt.
 #[tokio::test(start_paused = true)]
-async fn restore_keeps_deliveries_parked_in_later_copy() {
+async fn restore_keeps_deliveries_parked_between_table_copies() {
     let mut world = World::new();
     // The row of this key has room for one receipt.
     let key = format!("test/{}", "x".repeat(507));

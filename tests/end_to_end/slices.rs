@@ -24,7 +24,7 @@ async fn claim_after_hand_over_sends_no_wake_up() {
 
 /// A worker meets the lease after a slice's last settle and before its release.
 #[tokio::test(start_paused = true)]
-async fn worker_meeting_a_hand_over_retries_soon() {
+async fn wake_up_during_hand_over_is_retried_soon() {
     let world = World::with("test/a", 0..9).await;
     world.messages.clear();
     world.waker().wake(&key("test/a"), Duration::ZERO, SECOND).await.unwrap();
@@ -111,7 +111,7 @@ async fn gap_whose_claim_is_old_is_filled_immediately() {
 
 /// A worker that has no time to wait must not fill a fresh gap.
 #[tokio::test(start_paused = true)]
-async fn worker_without_time_does_not_fill_fresh_gap() {
+async fn worker_short_of_time_fills_no_fresh_gap() {
     let mut world = World::new();
     world.function_time = world.settings.gap;
     let entity = key("test/a");

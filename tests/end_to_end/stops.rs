@@ -120,7 +120,7 @@ async fn late_hold_or_resume_changes_no_later_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unblock_ends_no_hold_and_resume_no_block() {
+async fn unblock_keeps_hold_and_resume_keeps_block() {
     let world = World::blocked().await;
     on_hold(&world).await;
     world.operator().unblock(&entity()).await.unwrap();
@@ -429,7 +429,7 @@ async fn row_of_resumed_empty_order_expires_after_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_behind_skip_counts_waiting_from_arrival() {
+async fn delivery_after_skipped_one_waits_since_its_arrival() {
     let world = World::with("test/a", ["1"]).await;
     world.env.sleep(Duration::from_secs(60)).await;
     let came = world.env.now();

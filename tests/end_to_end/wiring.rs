@@ -60,7 +60,7 @@ async fn append_refused_by_tombstone_sends_wake_up() {
 
 /// A worker that now holds the order may not have seen the first claim.
 #[tokio::test(start_paused = true)]
-async fn append_over_tombstone_during_drain_sends_two_wake_ups() {
+async fn append_over_tombstone_wakes_waiting_order_twice() {
     let world = World::with("test/a", ["first"]).await;
     let sequence = world.state("test/a").await.tail.next();
     let purge_at = world.env.now() + Duration::from_secs(86_400);
@@ -107,7 +107,7 @@ async fn message_is_kept_if_it_cannot_be_requeued() {
 
 /// The message is replaced before the acquire: a lease without a wake-up would be orphaned.
 #[tokio::test(start_paused = true)]
-async fn redelivered_message_acquires_nothing_before_being_replaced() {
+async fn redelivered_message_is_replaced_before_lease_is_acquired() {
     let mut world = World::with("test/a", ["1"]).await;
     without_queue(&mut world);
     let worker = world.worker(Done);

@@ -177,7 +177,7 @@ fn every_counterexample_is_found() {
 }
 
 #[test]
-fn protocol_holds_when_no_control_removes_a_rule() {
+fn each_counterexample_vanishes_with_its_rule_restored() {
     if !is_thorough() {
         return not_run("explores for a minute; PROVE=1 asks for it");
     }
@@ -190,7 +190,7 @@ fn protocol_holds_when_no_control_removes_a_rule() {
 
 /// The condition of `fail` on `head` is redundant as long as every settle changes the token.
 #[test]
-fn fail_is_protected_by_its_token_too() {
+fn token_alone_protects_fail_without_head_condition() {
     let found = |changes: &[Rule]| {
         let control = controls().into_iter().find(|control| control.rule == Rule::FailWithoutHead).unwrap();
         explored(Protocol { changes: Changes::of(changes), ..control.model })

@@ -118,7 +118,7 @@ async fn cancelled_receive_takes_no_message() {
 }
 
 #[tokio::test]
-async fn waiting_for_counts_notices_deletes_and_delays() {
+async fn waiter_for_queue_counts_notices_deletes_and_delays() {
     let (queues, clock) = memory();
     queues.send(QUEUE, &NewMessage::with_body("work")).expect("sent");
     queues.send(QUEUE, &NewMessage { delay: seconds(5), ..NewMessage::with_body("later") }).expect("sent");

@@ -195,7 +195,7 @@ fn mutated_seeds_pass_without_the_mutation() {
 ///
 /// The exception is `fail` without `head` = sequence - 1. Without that condition, nothing that could be
 /// noticed happens: every settle changes the token, which `fail` names too. The model has the same states
-/// without that condition as with it (`fail_is_protected_by_its_token_too`), and shows the counterexample if
+/// without that condition as with it (`token_alone_protects_fail_without_head_condition`), and shows the counterexample if
 /// settles keep the token.
 const NOTICED: &[(Rule, u64)] = &[
     (Rule::ReceiversIgnoreTokens, 4),

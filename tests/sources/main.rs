@@ -93,7 +93,7 @@ async fn document_refresh_ends_with_request_or_time_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn document_read_frozen_for_long_is_ignored() {
+async fn document_read_during_long_freeze_is_ignored() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, live) = ingest(&world, &script).await;
     script.hang();
@@ -226,7 +226,7 @@ async fn first_webhook_of_added_source_is_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn corrected_provider_accepts_the_next_webhook() {
+async fn webhook_after_correction_of_provider_is_accepted() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[]));
     script.set_text(format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['{OLD}']\nhandler = 'test'\n"));
     let (ingest, _) = ingest(&world, &script).await;
@@ -310,7 +310,7 @@ async fn last_document_is_used_while_service_is_unreachable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unverifiable_webhook_gets_503_while_document_silent() {
+async fn unverifiable_webhook_gets_503_while_document_read_hangs() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     script.hang();

@@ -140,7 +140,7 @@ fn text_of(value: &toml::Value) -> String {
 }
 
 #[test]
-fn changelog_and_page_say_to_remove_earlier_stacks() {
+fn changelog_and_deploying_page_forbid_upgrading_earlier_stacks() {
     let changelog = file("CHANGELOG.md");
     let steps = section(&changelog, "### Upgrading from an earlier checkout");
     let is_said = |line: &str| line.starts_with("- A stack of an earlier template cannot be upgraded: remove it");

@@ -316,7 +316,7 @@ async fn attempts_and_repeats_have_spans_without_error_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rewind_keeps_trace_and_redrive_begins_one() {
+async fn rewind_keeps_trace_and_redrive_begins_new_one() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let gone = r#"{"type":"order.updated","data":{"order_id":"1","note":"is gone once"}}"#;

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn only_delivery_and_refusal_lines_become_events() {
+    fn only_delivery_and_refusal_log_lines_become_events() {
         let told = |line: &str| OrderEvent::of_line(line, NOW);
         let line = r#"{"level":"INFO","message":"settled","entity":"shop/order/1","sequence":9,"delivery":"7","source":"shop","outcome":"applied","HandlerMs":1000,"LagMs":42,"_aws":{}}"#;
         let one = told(line).unwrap();

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn paused_source_is_resumed_before_its_order() {
+    fn status_with_paused_source_suggests_resuming_it() {
         let next = |row: &Row| -> Vec<String> {
             let state = EntityState::parse(row).unwrap();
             let pause = Pause::of(SourceName::parse("shop").unwrap(), &state, NOW);

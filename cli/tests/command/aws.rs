@@ -192,7 +192,7 @@ impl Stack {
 }
 
 #[test]
-fn stack_outputs_name_tables_queue_and_sources() {
+fn stack_outputs_locate_tables_queue_and_sources() {
     let mut stack = Stack::start();
     stack.local.apply_sample();
     let inspected = stack.ran(&["show", "shopify/order/450789469"]);

@@ -116,7 +116,7 @@ fn unknown_outcome_is_refused_with_nearest_suggestion() {
 }
 
 #[test]
-fn filter_that_matches_nothing_is_refused_or_named() {
+fn filter_matching_nothing_is_refused_or_reported() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");

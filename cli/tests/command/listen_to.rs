@@ -375,7 +375,7 @@ fn posting_to_another_machine_requires_yes() {
 }
 
 #[test]
-fn sequence_without_delivery_in_since_is_reported() {
+fn since_option_naming_no_delivery_is_reported() {
     let warehouse = Warehouse::start("handler = 'log'");
     warehouse.send("1", "450789469", 0);
     let (url, _posted) = endpoint::endpoint(|_, _| ok());

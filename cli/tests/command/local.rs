@@ -10,7 +10,7 @@ use std::{
 use crate::running::{Local, complained, event, file, folder, printed, ran, serializer};
 
 #[test]
-fn data_folder_in_use_error_names_the_process() {
+fn error_names_process_that_uses_the_data_folder() {
     let folder = folder();
     let data = folder.path().to_str().unwrap();
     let local = Local::start(&["--data", data]);
@@ -92,7 +92,7 @@ fn parked_delivery_is_printed_with_next_command() {
 }
 
 #[test]
-fn change_of_sources_is_read_or_refused_at_once() {
+fn changed_sources_file_is_read_or_refused_immediately() {
     let folder = folder();
     let samples = serializer::local::samples::SOURCES;
     let sources = file(&folder, "sources.toml", samples);

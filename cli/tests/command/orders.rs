@@ -290,7 +290,7 @@ fn show_reports_deliveries_run_again_by_rewind() {
 }
 
 #[test]
-fn audit_counts_orders_and_neither_jobs_nor_other_keys() {
+fn audit_excludes_jobs_and_keys_without_deliveries() {
     let local = Local::with_order();
     // Each of these keys has a row from now on.
     for key in ["cron/sweep", "invoice_gen/SUB-1234"] {
@@ -337,7 +337,7 @@ fn port_without_url_is_refused_with_example() {
 }
 
 #[test]
-fn url_after_a_space_is_refused_with_its_form() {
+fn local_url_after_space_is_refused_with_correction() {
     for arguments in
         [&["show", "--local", "http://127.0.0.1:9007", ORDER][..], &["list", "--local", "http://127.0.0.1:9007"]]
     {

@@ -260,7 +260,7 @@ fn verify_says_unsigned_url_makes_no_difference() {
 }
 
 #[test]
-fn verified_url_token_signs_no_part_of_webhook() {
+fn webhook_with_url_token_has_no_signed_parts() {
     let body =
         r#"{"resource_url":"https://ssapi.shipstation.com/orders?importBatch=8","resource_type":"ORDER_NOTIFY"}"#;
     let at = |provider, secret, url: &[&str]| verified(provider, secret, &[], url, body.as_bytes());

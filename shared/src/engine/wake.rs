@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silent_queue_is_given_up_at_time_limit() {
+    async fn send_to_silent_queue_fails_at_time_limit() {
         let (woken, sent, took) = woken(&[None], Duration::ZERO, SECOND / 2).await;
         assert_eq!((woken.is_err(), sent.len(), took), (true, 1, SECOND / 2));
     }

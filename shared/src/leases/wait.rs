@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn free_lease_is_requested_once_delivery_turn_ends() {
+    fn caller_requests_lease_after_time_reserved_for_deliveries() {
         let waiting = |until| Acquired::Waiting { until, awaited: None };
         assert_eq!(wait_step(waiting(NOW + SECOND), NOW, None), WaitStep::StandBack(NOW + SECOND));
         for free in [waiting(NOW), Acquired::Empty, Acquired::Stopped] {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn row_read_by_waiter_shows_holder_or_turn() {
+    fn row_shows_waiter_the_holder_or_reserved_time() {
         let seen = held(LeaseKind::Drain, NOW);
         assert_eq!(seen_row(Some(seen.clone()), NOW), Acquired::Held(seen.clone()));
         let free = EntityState { held: None, ..seen };

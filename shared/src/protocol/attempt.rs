@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_class_gives_up_at_own_limit() {
+    fn each_failure_class_is_retried_until_own_limit() {
         let policy = RetryPolicy::default();
         for (class, limit, starts) in [
             (FailureClass::Failed, HOUR, 13..=25),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_limit_zero_gives_up_after_first_failure() {
+    fn retry_limit_zero_allows_no_retry() {
         let none = Duration::ZERO;
         let limits =
             RetryPolicy { failed_for: none, unanswered_for: none, unavailable_for: none, ..RetryPolicy::default() };

@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn redriven_delivery_is_compared_with_no_adjacent_period() {
+    fn redriven_delivery_ignores_adjacent_retry_periods() {
         let identity =
             Identity { source: SourceName::parse("shop").unwrap(), delivery_id: received("{}", 1000, 60), redrive: 1 };
         assert_eq!(identity.adjacent_hashes().count(), 0);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_with_senders_id_has_no_adjacent_periods() {
+    fn delivery_with_senders_id_ignores_retry_periods() {
         let hash = DeliveryId::from_body(b"{}").0;
         for id in ["evt_1".to_owned(), "a~5".into(), hash.clone(), format!("{hash}~x"), format!("{hash}@5")] {
             let id = DeliveryId(id);
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn overlong_hash_id_is_repeat_in_adjacent_period() {
+    fn overlong_hash_id_repeats_in_adjacent_retry_period() {
         let long = format!("{}/{}", "x".repeat(205), DeliveryId::from_body(b"{}"));
         let (first, second) = (received(&long, 1000, 60), received(&long, 1060, 60));
         assert!(first.0.len() <= DeliveryId::MAX_BYTES && is_repeat(&second, &first));

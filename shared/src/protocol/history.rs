@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn history_reports_older_token_overlap_and_equal_sequence() {
+    fn history_reports_older_tokens_overlaps_and_shared_sequences() {
         let history = History::of(vec![receipt(1, 4, 0, 9000), receipt(2, 3, 100, 9500), receipt(2, 5, 9600, 9700)]);
         assert_eq!(
             history.mistakes,

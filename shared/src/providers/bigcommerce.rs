@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_in_one_second_are_separate_deliveries() {
+    fn equal_bodies_with_different_ids_are_separate_deliveries() {
         let body = r#"{"scope":"store/order/updated","hash":"3f9e","created_at":1767621600,"data":{"id":7}}"#;
         let id = |id| {
             let described = tests::describe(&BIGCOMMERCE, &[("webhook-id", id)], body);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn producer_store_is_the_senders_account() {
+    fn producer_field_names_the_senders_account() {
         let converted = r#"{"scope":"store/cart/converted","producer":"stores/abcde","created_at":1561486893,
                             "data":{"type":"cart","id":"d300","orderId":252}}"#;
         let described = tests::describe(&BIGCOMMERCE, &[], converted);

@@ -68,7 +68,7 @@ mod tests {
     const MILLIS: u64 = 1_767_621_600_250;
 
     #[test]
-    fn timestamp_formats_are_equivalent() {
+    fn every_timestamp_format_gives_the_same_time() {
         for text in [
             "1767621600.25",
             "1767621600.250999",

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_forward_secret_is_refused_unshown() {
+    fn unusable_forward_secret_is_refused_and_not_shown() {
         for secret in ["'hush'", "'whsec_'", "'whsec_hush!'", "'c2VjcmV0'", "[]", "['whsec_c2VjcmV0', 'hush']", "{}"] {
             let refused = checked(&format!("url = 'https://example.com/', secret = {secret}")).unwrap_err();
             assert!(refused.contains("secret"), "{refused}");

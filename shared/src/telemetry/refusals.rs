@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_unknown_sources_hide_no_configured_source() {
+    fn flood_of_unknown_sources_hides_no_other_refusal() {
         let mut refusals = Refusals::default();
         for _ in 0..1000 {
             refusals.refused(None, Refusal::UnknownSource, None, at(0));

@@ -228,7 +228,7 @@ fn ten_metrics_are_counted_by_default() {
 }
 
 #[test]
-fn next_invocation_reports_refusals_after_ten_seconds() {
+fn next_invocation_logs_refusals_summed_for_ten_seconds() {
     let (sink, clock) = (Sink::default(), TestClock::default());
     let log = JsonLog::to(sink.clone(), log_level(None), Env::new(clock.clone(), SeededRandom::new(1)));
     let source = &incoming().identity.source;
@@ -251,7 +251,7 @@ fn next_invocation_reports_refusals_after_ten_seconds() {
 
 /// CloudWatch accepts one value of a metric in a line, and JSON one value of a key.
 #[test]
-fn lag_is_logged_for_each_group_delivery() {
+fn lag_is_logged_for_each_delivery_of_group() {
     let (incoming, entity, token) = (incoming(), &incoming().entity, FencingToken(3));
     let sink = Sink::default();
     let log = JsonLog::to(sink.clone(), log_level(None), Env::new(FrozenClock, SeededRandom::new(1)));

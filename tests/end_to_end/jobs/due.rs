@@ -107,7 +107,7 @@ async fn disabled_job_runs_only_on_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crashed_run_of_disabled_job_stays_recorded() {
+async fn crashed_run_of_disabled_job_is_not_repeated() {
     let night = Night::new();
     let job = |takes| one(night.runs.job("job", "every minute", Duration::from_secs(takes)));
     night.killed(&night.ticker(job(30)), 0, Duration::from_secs(2)).await;

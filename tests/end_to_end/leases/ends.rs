@@ -139,7 +139,7 @@ async fn lease_time_counts_from_sending_the_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_caller_without_time_sends_no_request() {
+async fn lease_caller_with_too_little_time_sends_nothing() {
     let (world, table) = faulty(|_| Fault::None);
     let terms = Terms::default().within(Duration::from_secs(1));
     let refused = world.leases("a test").acquire(&subscription(), terms).await.unwrap_err();
@@ -147,7 +147,7 @@ async fn lease_caller_without_time_sends_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn released_guard_of_lost_lease_counts_as_lost() {
+async fn release_of_lost_lease_is_reported_as_lost() {
     let (world, frozen, other) = taken_over().await;
     assert_eq!(frozen.release().await, Err(LeaseError::Lost));
     assert_eq!((world.events.lost(), world.events.dropped()), (1, 0));

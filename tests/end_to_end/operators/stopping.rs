@@ -56,7 +56,7 @@ async fn concurrent_skip_and_unblock_settle_each_delivery_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_hold_and_resume_end_held_or_running() {
+async fn concurrent_hold_and_resume_leave_no_order_stuck() {
     let waiting = async || {
         let world = World::new();
         world.operator().hold(&entity()).await.expect("memory answers");
@@ -106,7 +106,7 @@ async fn erase_during_hold_keeps_the_held_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resume_during_a_claim_keeps_the_row() {
+async fn claim_during_resume_keeps_row_from_expiring() {
     let on_hold = async || {
         let world = World::new();
         world.operator().hold(&entity()).await.expect("memory answers");

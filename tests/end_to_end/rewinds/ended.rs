@@ -59,7 +59,7 @@ async fn rewind_spans_more_than_a_page() {
 
 /// The operator that ends the rewind dies at each call in turn, and the run continues.
 #[tokio::test(start_paused = true)]
-async fn rewound_run_continued_later_keeps_run_token() {
+async fn rewound_run_continued_later_keeps_run_before() {
     for survives in 1.. {
         let mut world = applied(40).await;
         rewound(&world, 0).await;
@@ -107,7 +107,7 @@ async fn ended_rewind_stops_at_a_missing_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_behind_rewind_counts_waiting_from_arrival() {
+async fn ended_rewind_counts_waiting_time_from_arrival() {
     let world = applied(3).await;
     world.env.sleep(DAY).await;
     rewound(&world, 0).await;
@@ -119,7 +119,7 @@ async fn delivery_behind_rewind_counts_waiting_from_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_during_rewind_end_counts_waiting_from_arrival() {
+async fn arrival_during_rewinds_end_starts_waiting_time() {
     for before in 1.. {
         let mut world = applied(3).await;
         world.env.sleep(20 * DAY).await;

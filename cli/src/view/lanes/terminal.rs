@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn lane_shows_waiting_time_before_named_delivery() {
+    fn lane_shows_waiting_time_before_delivery_name() {
         console::set_colors_enabled(false);
         let lines = lines(&picture(1), 80, 30);
         assert!(lines[0].contains("···"), "{}", lines[0]);

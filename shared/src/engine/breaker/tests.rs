@@ -138,7 +138,7 @@ fn any_success_closes_the_breaker() {
 }
 
 #[test]
-fn answered_probe_closes_the_breaker() {
+fn probe_answered_with_failure_closes_the_breaker() {
     let mut clocked = Clocked::opened();
     clocked.pass(5.0);
     assert_eq!(clocked.run(4, 0.1, StartResult::Answered), Change::Closed);

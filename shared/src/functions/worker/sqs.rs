@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unreadable_receive_count_means_received_again() {
+    fn message_with_unreadable_receive_count_counts_as_redelivered() {
         for (count, times) in [("1", 1), ("3", 3), ("", 2), ("many", 2)] {
             let attributes = Attributes { approximate_receive_count: count.into() };
             let record = Record { attributes, message_id: "m".into(), receipt_handle: "r".into(), body: "b".into() };

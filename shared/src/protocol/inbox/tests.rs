@@ -46,7 +46,7 @@ fn fail<'a>(lease: &'a Lease, seen: &EntityState, attempts: u32, retries: Retrie
 }
 
 #[test]
-fn claim_before_a_due_retry_owes_no_wake_up() {
+fn claim_before_due_retry_needs_no_wake_up() {
     let state = state(&claimed(1));
     let owes = |last_error: Option<&str>, retry_at| {
         let last_error = last_error.map(str::to_owned);
@@ -60,7 +60,7 @@ fn claim_before_a_due_retry_owes_no_wake_up() {
 }
 
 #[test]
-fn claim_after_overdue_hand_over_owes_a_wake_up() {
+fn claim_after_overdue_hand_over_needs_wake_up() {
     let (lease, _, row) = held(LeaseKind::Drain, 1);
     let due = NOW + LENGTH;
     let handed_over = state(&after(&HandOver { lease: &lease, suspected: false, due }, &row));
@@ -71,7 +71,7 @@ fn claim_after_overdue_hand_over_owes_a_wake_up() {
 }
 
 #[test]
-fn claim_after_a_fail_owes_no_wake_up() {
+fn claim_after_failed_attempt_needs_no_wake_up() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let fail = fail(&lease, &seen, 0, Retries::default().after(FailureClass::Unavailable, LENGTH));
     let failed = state(&after(&fail, &row));
@@ -83,7 +83,7 @@ fn claim_after_a_fail_owes_no_wake_up() {
 }
 
 #[test]
-fn fail_of_suspect_restarts_vanished_holder_count() {
+fn failed_suspect_restarts_count_of_vanished_holders() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let suspect = row.with(a::SUSPECT, 7_u32);
     let fail = fail(&lease, &seen, 0, Retries::default());
@@ -114,7 +114,7 @@ fn settle_clears_retries_except_an_inherited_wait() {
 }
 
 #[test]
-fn retries_without_last_error_are_read_as_none() {
+fn retry_counts_without_last_error_are_ignored() {
     let retries = Retries::default().after(FailureClass::Failed, LENGTH);
     let row = claimed(1).with(a::RETRIES, retries.to_stored().unwrap());
     assert_eq!(state(&row).retries, Retries::default());

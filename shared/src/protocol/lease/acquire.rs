@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_past_or_far_ahead_delays_no_acquire() {
+    fn reserved_time_past_or_far_ahead_is_ignored() {
         let (state, now) = (state(&claimed(1)), NOW);
         let turn = |turn_until| deliveries_turn(&EntityState { turn_until, ..state.clone() }, now);
         let moment = Duration::from_millis(1);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn take_over_counts_attempt_or_suspicion_of_vanished_drain() {
+    fn take_over_from_drain_counts_attempt_or_suspicion() {
         let head = NOW.as_millis();
         let charged = |row: &Row| {
             let after = taken_over(row, LeaseKind::Drain);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn exclusive_empty_or_ending_lease_counts_no_attempt() {
+    fn take_over_counts_no_attempt_without_unfinished_drain() {
         let drained = held(LeaseKind::Drain, 3);
         let tail = drained.number(a::TAIL).expect("a tail");
         let rows = [

@@ -251,7 +251,7 @@ fn every_ping_sample_is_recognised_as_ping() {
 }
 
 #[test]
-fn wake_up_sample_names_the_shopify_samples_order() {
+fn wake_up_sample_names_order_of_shopify_sample() {
     let event: serde_json::Value = serde_json::from_str(&read("wake-up.json")).unwrap();
     let record = &event["Records"][0];
     assert_eq!(record["eventSource"], "aws:sqs");

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn past_invocation_deadline_does_not_stop_export() {
+    async fn spans_are_exported_despite_past_invocation_deadline() {
         let case = Case::new(Sampler::AlwaysOn);
         drop(case.tracer.build(SpanBuilder::from_name("one")));
         case.outbox.invoked(Timestamp::from_millis(600_000));

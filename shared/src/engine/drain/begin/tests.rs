@@ -106,7 +106,7 @@ fn exclusive_lease_is_polled_while_time_allows() {
 }
 
 #[test]
-fn acquire_is_refused_by_missing_row_or_lease() {
+fn acquire_is_refused_if_row_missing_or_leased() {
     assert_eq!(refusal(None), Some(Acquired::Empty));
     let state = held(LeaseKind::Drain, NOW);
     assert_eq!(refusal(Some(state.clone())), Some(Acquired::Held(state.clone())));

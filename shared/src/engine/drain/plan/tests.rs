@@ -159,7 +159,7 @@ fn waiting_delivery_is_started() {
 }
 
 #[test]
-fn lease_ends_if_entity_empty_blocked_or_held() {
+fn drain_releases_empty_blocked_or_held_entity() {
     assert_eq!(next(&Drain::granted(row(7, 7), MEMORY), MOMENT), Step::ReleaseEmpty);
     assert_eq!(after(|state| state.blocked = Some(BlockReason::Attempts)), Step::Release);
     assert_eq!(after(|state| state.hold = on_hold()), Step::Release);
@@ -340,7 +340,7 @@ fn receipts_are_spilled_once_before_being_dropped() {
 /// The write of the current decision may still fail, so the receipts that this decision adds are
 /// not spilled yet.
 #[test]
-fn receipt_of_unwritten_decision_is_not_spilled_ahead() {
+fn receipt_of_unwritten_decision_is_not_yet_spilled() {
     let one = Memory { capacity: 1, ..MEMORY };
     let mut drain = Drain::granted(remembering(&[("D7", Settlement::Applied)], 12), one);
     drain.read(page(4));
@@ -350,7 +350,7 @@ fn receipt_of_unwritten_decision_is_not_spilled_ahead() {
 }
 
 #[test]
-fn no_receipts_are_spilled_ahead_at_last_delivery() {
+fn last_delivery_spills_no_receipts_in_advance() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let ahead = |tail| {
         let drain = drain(remembering(&remembered, tail), 1);
@@ -420,7 +420,7 @@ fn settle_moves_pending_since_to_next_arrival() {
 }
 
 #[test]
-fn settle_decision_carries_receipt_and_next_start() {
+fn settle_decision_has_receipt_and_next_start_time() {
     let decision = drain(row(7, 9), 1).decision(ended(Settlement::Applied), NOW, Some(NOW + SECOND));
     let receipt = Receipt { token: FencingToken(70), took: Some(SECOND), ..receipt_of("D8", 8, Settlement::Applied) };
     assert_eq!((first_receipt(&decision), decision.last()), (&receipt, Sequence(8)));

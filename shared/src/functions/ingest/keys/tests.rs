@@ -393,7 +393,7 @@ async fn failed_key_fetch_is_not_repeated_immediately() {
 }
 
 #[tokio::test]
-async fn silent_host_is_given_up_after_a_second() {
+async fn key_fetch_from_silent_host_times_out() {
     let mut world = World::new(&[], |_| Reply::Never).await;
     let (keys, clock) = (world.keys.clone(), world.clock.clone());
     let sources = Sources::parse(&format!("[sources.shop]\nhandler = 'h'\n{SHIPSTATION}")).unwrap();
@@ -453,7 +453,7 @@ async fn key_is_refetched_hourly_and_usable_one_day() {
 }
 
 #[tokio::test]
-async fn unfetchable_key_urls_evict_no_cached_key() {
+async fn failed_key_fetches_evict_no_cached_key() {
     let world = World::new(&[], |number| if number == 0 { Reply::of(public()) } else { Reply::status(404) }).await;
     let verify = async |path: &str| adobe(&world, ADOBE, [&signature(BODY), path, "", ""], BODY).await;
     assert_eq!(verify("/prod/keys/own.pem").await, Ok(Verified::Delivery));

@@ -68,7 +68,7 @@ fn unfinished_restore_continues_only_to_the_same_time() {
 }
 
 #[test]
-fn restored_numbers_exceed_a_thousand_writes_per_second() {
+fn restored_numbers_exceed_any_assigned_since_the_backup() {
     for (made, ahead) in [(T, 0), (T + 24 * HOUR, 24 * 3_600_000)] {
         let row = empty(made);
         let advanced = evaluate(&advance(&restoring(), &state(&row)).write(), Some(&row)).unwrap().unwrap();
@@ -134,7 +134,7 @@ fn unanswered_restore_writes_are_recognised() {
 
 /// The changes are a claim, a settle, a grant, a hold, a tick, a newer version and an erasure.
 #[test]
-fn restore_does_not_advance_a_row_changed_meanwhile() {
+fn restore_changes_no_row_that_changed_meanwhile() {
     let receipt = Receipt {
         sequence: Sequence(T.as_millis() + 1),
         identity: Some(crate::protocol::entity::IdentityHash::from_bytes([1; 8])),
@@ -168,7 +168,7 @@ fn restore_does_not_advance_a_row_changed_meanwhile() {
 }
 
 #[test]
-fn unadvanced_row_with_later_claim_is_in_use() {
+fn unrestored_row_claimed_after_backup_is_in_use() {
     let restoring = restoring();
     let (later, now) = (restoring.begun + HOUR, restoring.begun + 2 * HOUR);
     let claimed_at = |row: Row, at| state(&row.with(a::LAST_CLAIM, Nonce::from_parts(at, 7).as_str()));

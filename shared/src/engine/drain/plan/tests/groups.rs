@@ -163,7 +163,7 @@ fn failed_group_is_retried_one_by_one() {
 }
 
 #[test]
-fn group_answered_not_now_is_not_split() {
+fn not_now_answer_does_not_split_the_group() {
     let requeue = |options: &str, group: Group, state: EntityState| {
         let drain = roomy(state, 9, page(5));
         match drain.answered(Outcome::not_now("full"), group, &source(options), with(0.5)) {
@@ -176,7 +176,7 @@ fn group_answered_not_now_is_not_split() {
 }
 
 #[test]
-fn last_failed_attempt_of_latest_splits_the_group() {
+fn final_failed_attempt_of_latest_delivery_splits_group() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n");
     let fails = |attempts| {
         let drain = roomy(EntityState { attempts, ..row(7, 20) }, 9, page(5));
@@ -193,7 +193,7 @@ fn last_failed_attempt_of_latest_splits_the_group() {
 
 /// The sources document may have been changed to allow fewer attempts than were already made.
 #[test]
-fn attempts_of_latest_do_not_park_first_delivery() {
+fn attempts_of_latest_delivery_do_not_park_another() {
     let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
     let retries = crashed(3);
     let failed = |one_by_one| roomy(EntityState { attempts: 3, retries, one_by_one, ..row(7, 20) }, 9, page(5));
@@ -249,7 +249,7 @@ fn superseded_deliveries_have_no_attempts() {
 }
 
 #[test]
-fn settle_past_one_by_one_ends_single_starts() {
+fn single_starts_end_once_split_group_is_settled() {
     let ends = |until| {
         let state = EntityState { one_by_one: Some(Sequence(until)), ..row(7, 12) };
         roomy(state, 9, page(2)).decision(ended(Settlement::Applied), NOW, None).ends_one_by_one
@@ -267,7 +267,7 @@ fn next_page_is_read_ahead_for_next_group() {
 }
 
 #[test]
-fn receipts_for_whole_next_group_are_spilled_ahead() {
+fn receipts_are_spilled_in_advance_for_whole_group() {
     let receipts = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let drain = roomy(remembering(&receipts, 20), 4, page(5));
     let decision = drain.decision(SettleRequest { group: several(2), ..ended(Settlement::Applied) }, NOW, None);
