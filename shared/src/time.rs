@@ -45,7 +45,7 @@ impl Timestamp {
         self.0.div_ceil(1000)
     }
 
-    /// Returns the time from `earlier` to `self`, or zero if `earlier` is the later one.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is after `self`.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

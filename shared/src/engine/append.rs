@@ -98,7 +98,8 @@ pub enum AppendError {
 #[derive(Debug, Clone, Copy)]
 enum Origin {
     New,
-    /// A redriven delivery. If it was rewound, the token names its run before the rewind.
+    /// A redriven delivery. If the delivery was rewound, the token is that of its run before the
+    /// rewind.
     Redriven(Option<FencingToken>),
     Deferred,
 }

@@ -1,10 +1,10 @@
 //! A circuit breaker for each source, in each worker process.
 //!
-//! An invocation ends with its slowest drain, so a hanging handler occupies a slot that other
-//! entities need. A source's breaker opens when three entities in a row fail because the handler
-//! hangs or its destination is unavailable. This process then starts none of the source's
-//! handlers for a while. Afterwards a single start serves as the probe, and the first success
-//! closes the breaker.
+//! An invocation lasts as long as its slowest drain, so a handler that hangs keeps the worker from
+//! other entities. A source's breaker opens when three entities in a row fail because the handler
+//! hangs or its destination is unavailable. This process then starts none of the source's handlers
+//! for a while. Afterwards a single start serves as the probe, and the first success closes the
+//! breaker.
 //!
 //! [`Breaker`] decides without side effects. All drains of a worker share one `Breakers`.
 

@@ -28,8 +28,8 @@ use crate::{
 
 /// The shortest interval between two polls: about as long as a hand-over takes.
 ///
-/// Otherwise the interval is a tenth of the time waited so far. So the polls are few, and the delay
-/// that they add stays small in proportion.
+/// A longer interval is a tenth of the time waited so far. So the polls are few, and the delay that
+/// they add stays small in proportion.
 const SOONEST: Duration = Duration::from_millis(20);
 /// The longest interval between two polls. A longer interval would delay a person noticeably.
 const LATEST: Duration = Duration::from_millis(500);

@@ -24,7 +24,7 @@ pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 pub(crate) struct Parking<'a> {
     /// The delivery's last error. The row stores at most 1,000 bytes of it.
     pub error: &'a str,
-    /// The token of the delivery's run before a rewind, if it was rewound.
+    /// The token of the delivery's run before a rewind. `None` if the delivery was not rewound.
     pub run_before: Option<FencingToken>,
     /// The row's retention. `None` keeps the row until an operator redrives or discards it.
     pub kept_for: Option<Duration>,

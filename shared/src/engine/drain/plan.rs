@@ -154,7 +154,8 @@ pub enum Step {
     /// vanished holders together.
     AwaitIsolation(u32),
     Start {
-        /// Set if the start must be recorded first, because a previous holder died with this delivery.
+        /// Set if the start must be recorded before the handler runs, because an earlier lease
+        /// holder vanished with this delivery.
         is_recorded: bool,
         group: Group,
     },
@@ -484,8 +485,8 @@ impl Drain {
         self.without_row(decision.dropped.iter())
     }
 
-    /// Returns the receipts that the decision after `decision` will drop from the entity's row.
-    /// They may get rows of their own while `decision` is written.
+    /// Returns the receipts that the settle after `decision` will drop from the entity's row. They
+    /// may get rows of their own while `decision` is written.
     pub fn to_spill_ahead(&self, decision: &Decision) -> Vec<Receipt> {
         let waiting = self.state.tail.0.saturating_sub(decision.last().0);
         // The next group is likely to be as large as this one.

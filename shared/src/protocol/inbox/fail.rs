@@ -70,7 +70,7 @@ pub struct Fail<'a> {
     pub one_by_one: Option<Sequence>,
     /// The time of the retry; `None` blocks the entity.
     pub retry_at: Option<Timestamp>,
-    /// At most [`EntityState::error_bytes`].
+    /// The start's error. It must have at most [`EntityState::error_bytes`] bytes.
     pub error: &'a str,
 }
 

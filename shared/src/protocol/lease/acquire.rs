@@ -49,8 +49,8 @@ pub enum Acquired {
         /// it sent none.
         awaited: Option<FencingToken>,
     },
-    /// The entity is blocked or on hold. No drain is granted until an operator lets the entity
-    /// continue.
+    /// The entity is blocked or on hold. No drain is granted the lease until an operator lets the
+    /// entity continue.
     Stopped,
 }
 
@@ -205,7 +205,7 @@ impl Operation for TakeOver {
     }
 
     /// Judges the reply as [`Acquire`] does. If the lease was released in the meantime and can be
-    /// acquired, the outcome is [`Acquired::Waiting`] until the current time.
+    /// acquired, the outcome is [`Acquired::Waiting`] with the current time as `until`.
     fn judge(&self, reply: Written) -> Result<Acquired, CorruptRow> {
         self.request.judge(reply)
     }

@@ -21,7 +21,7 @@ use crate::{
 pub struct RequestYield<'a> {
     pub entity: &'a EntityKey,
     pub now: Timestamp,
-    /// The time until which no drain is granted.
+    /// The time until which no drain is granted the lease.
     pub until: Timestamp,
 }
 

@@ -25,7 +25,7 @@ pub const TURN: Duration = Duration::from_secs(60);
 /// the table once, instead of once for each hour.
 const MOST_LATE: Duration = Duration::from_secs(TURN.as_secs() * SEGMENTS as u64);
 
-/// The scan of one segment of the table, as a step of the sweep.
+/// A step of the sweep: the scan of one segment of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepTurn {
     /// The number of segments that the sweep has finished before this one, since its first tick.
