@@ -35,8 +35,8 @@ use expression::{Expression, attributes, row_of};
 
 type Item = HashMap<String, AttributeValue>;
 
-/// Sets a write's condition in one of the client's builders. A refused write returns the item that
-/// it met.
+/// Adds a write's condition to one of the client's builders. If the condition fails, DynamoDB's
+/// error contains the item that was found.
 macro_rules! conditional {
     ($builder:expr, $expression:ident, $condition:ident) => {
         $builder
@@ -181,8 +181,11 @@ impl DynamoTable {
         )
     }
 
-    /// Counts a write and converts its answer. `landed` returns the capacity and the item of a write
-    /// that landed, `refusal` the item that was met if the condition failed.
+    /// Counts a write and converts DynamoDB's answer.
+    ///
+    /// `landed` takes the consumed capacity and the item from the output of a write that landed.
+    /// `refusal` takes the item from an error, and returns `None` if the error does not mean a
+    /// failed condition.
     fn written<O, E: ProvideErrorMetadata>(
         &self,
         sent: Result<O, SdkError<E>>,

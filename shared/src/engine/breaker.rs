@@ -41,9 +41,10 @@ const HANG_PAUSE: Duration = Duration::from_secs(2);
 /// The longest wait of a refused start, as a multiple of the breaker's open time.
 const OPENINGS: u32 = 5;
 
-/// The longest delay of a handler's timeout with which the timeout still counts as a failure.
+/// The delay after which a handler's timeout no longer counts as a failure.
 ///
-/// A longer delay means that the process was frozen, which says nothing about the handler.
+/// If the timeout fires later than that, the process was frozen, which says nothing about the
+/// handler.
 const FROZEN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -205,16 +205,16 @@ pub struct EntityState {
     pub newest_event_time: EventTimes,
 }
 
-/// The most bytes of `last_error` in a row that is full of receipts.
+/// The longest `last_error`, in bytes, of a row that is full of receipts.
 pub const LAST_ERROR_BYTES: usize = 64;
 
-/// The most bytes of `last_error` in any row.
+/// The longest `last_error` of any row, in bytes.
 pub const LONGEST_LAST_ERROR: usize = 200;
 
 /// The value of `last_error` if a lease holder vanished with the delivery at `head + 1`.
 pub const HOLDER_VANISHED: &str = "holder vanished";
 
-/// The value of `last_error` of a delivery that starts with the waits of the delivery before it.
+/// The value of `last_error` if a delivery inherits the waits of the delivery before it.
 pub(crate) const CARRIED_OVER: &str = "the delivery before waited in vain for its destination";
 
 pub const LARGEST_GROUP: u8 = 25;
@@ -294,8 +294,9 @@ impl EntityState {
         })
     }
 
-    /// Returns the most bytes of an error that the row can hold in one write unit. Receipts are
-    /// added only by a settle, which removes the error.
+    /// Returns the greatest length, in bytes, of an error with which a write of the row still costs
+    /// one unit. Later receipts do not need the room, because the settle that adds them removes the
+    /// error.
     pub fn error_bytes(&self) -> usize {
         (LAST_ERROR_BYTES + self.recent.free_bytes(&self.entity)).min(LONGEST_LAST_ERROR)
     }
