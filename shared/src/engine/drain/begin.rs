@@ -100,8 +100,8 @@ pub enum Drained {
     Requeue(Duration, RequeueReason),
     Awaits(FencingToken, Duration),
     Lost,
-    /// The drain failed: the store cannot be reached, a row is corrupt, or a wake-up could not be
-    /// sent. A drain that has the lease leaves it to expire.
+    /// The store did not answer the request for the lease, or a wake-up could not be sent. If the
+    /// drain has the lease, the lease is left to expire.
     Failed,
 }
 

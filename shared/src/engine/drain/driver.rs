@@ -216,10 +216,11 @@ impl<'a> Driver<'a> {
         self.drain.front().expect("the step is about a delivery").unpacked.head()
     }
 
-    /// Ends the drain after an error of the store: releases the lease, or hands over.
+    /// Ends the drain if the store fails or the invocation's time ends: releases the lease, or
+    /// hands over.
     ///
     /// If the lease were left to expire, the delivery in front would become a suspect, although it
-    /// did not cause the error.
+    /// is not the cause.
     async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), DrainError> {
         let entity = self.drain.state().entity.clone();
         tracing::error!(%entity, %error, "requeued");

@@ -585,8 +585,8 @@ pub enum Stop {
     HandOver,
 }
 
-/// Returns how a drain ends its lease when the store fails. `is_replaced` says that a fresh
-/// wake-up was sent before the drain began.
+/// Returns how a drain ends its lease if the store fails or the invocation's time ends.
+/// `is_replaced` says that a fresh wake-up was sent before the drain began.
 pub fn stop(is_replaced: bool) -> Stop {
     if is_replaced { Stop::Release } else { Stop::HandOver }
 }
