@@ -20,7 +20,7 @@ use crate::{
         memory::evaluate,
         operation::Operation,
         receipt::{Receipt, Recent},
-        state::{BlockReason, EntityState, EventTimes, LeaseKind, OVERDUE},
+        state::{BlockReason, CARRIED_OVER, EntityState, EventTimes, LeaseKind, OVERDUE},
         table::{Row, Transacted, Written},
     },
     time::Timestamp,
@@ -102,10 +102,10 @@ fn settle_clears_retries_except_an_inherited_wait() {
         let settle = Settle { lease: &lease, decision: &decision, now: NOW, length: LENGTH, hands_over: false };
         let after = state(&after(&settle, &row));
         assert_eq!(settle.applied(&state(&row)), after);
-        (after.retries, after.last_error.is_some())
+        (after.retries, after.last_error)
     };
-    assert_eq!(settled(Retries::default()), (Retries::default(), false));
-    assert_eq!(settled(retries.carried()), (retries.carried(), true));
+    assert_eq!(settled(Retries::default()), (Retries::default(), None));
+    assert_eq!(settled(retries.carried()), (retries.carried(), Some(CARRIED_OVER.to_owned())));
     let seen = state(&row.clone().with(a::TAIL, seen.next().0));
     let decision = Decision { carried: retries.carried(), ..decision(&seen, &lease) };
     let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at: None };
