@@ -134,9 +134,10 @@ fn verify_names_each_usual_mistake() {
     }
     let hex = "x-shopify-hmac-sha256: 6f9e2c0dd5a2a2d0a1d2d5d5a59d4b1e".to_owned();
     let of_headers =
-        |provider: &str, headers: &[String]| reason(verified(provider, "secret", headers, &[], BODY.as_bytes()));
+        |provider: &str, headers: &[String]| reason(verified(provider, "whsec_s", headers, &[], BODY.as_bytes()));
     assert!(of_headers("shopify", &[hex]).contains("does not fit this body"));
     assert!(of_headers("shopify", &[]).starts_with("there is no header x-shopify-hmac-sha256"));
+    let shopify = signed("shopify", "whsec_s", &[], BODY.as_bytes());
     assert_eq!(of_headers("stripe", &shopify), "shopify signed it: verify it with --provider shopify");
     let others = signed("shopify", "other", &[], BODY.as_bytes());
     let verify_as_shopify = "its headers are those of shopify, not of stripe: verify it with --provider shopify";
