@@ -4,6 +4,7 @@
 //! shows a value, which may be a secret. [`LiveSources`] reads the document again while a
 //! function runs.
 
+mod check;
 pub mod deliver;
 pub mod destination;
 pub mod invocation;
@@ -20,26 +21,24 @@ mod topics;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use check::Form;
 use provider::{AnyProvider, Registry};
-use serde::{Deserialize, de::IgnoredAny};
+use serde::Deserialize;
 use table::Table;
 
 use crate::{
-    nearest::nearest,
     protocol::{
         attempt::{OnFailure, RetryPolicy},
-        entity::{EntityKey, SourceName},
+        entity::SourceName,
         rate::Rate,
     },
-    providers::{self, Generic, Provider, Secret, Secrets},
+    providers::Secret,
     sources::{
         deliver::{Deliver, Linger, Stale},
         destination::Destination,
         invocation::Function,
-        retry::Retry,
-        template::{InvalidTemplate, Template},
+        template::Template,
     },
-    time::duration::duration,
 };
 
 pub use live::{Document, Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE};
@@ -108,118 +107,6 @@ pub struct Source {
     invoke: Option<Function>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Form {
-    /// The URL of the document's JSON schema, which editors use.
-    #[serde(rename = "$schema", default)]
-    _schema: IgnoredAny,
-    origin: Option<Table<origin::Entry>>,
-    sources: BTreeMap<String, Table<Entry>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    provider: String,
-    #[serde(default)]
-    secrets: Secrets,
-    #[serde(default)]
-    webhook_id: Ids,
-    #[serde(default)]
-    client_id: Ids,
-    #[serde(default, deserialize_with = "duration")]
-    tolerance: Option<Duration>,
-    #[cfg(any(test, feature = "verify"))]
-    topics: Option<Table<Topics>>,
-    /// Only ingest filters topics; a worker accepts the field and ignores it.
-    #[cfg(not(any(test, feature = "verify")))]
-    #[serde(default, rename = "topics")]
-    _topics: IgnoredAny,
-    #[serde(default)]
-    entity: Templates,
-    handler: String,
-    #[serde(default, deserialize_with = "duration")]
-    handler_timeout: Option<Duration>,
-    #[serde(default)]
-    retry: Table<Retry>,
-    #[serde(default)]
-    on_failure: OnFailure,
-    /// Every build checks this field, but only the ingest function uses it.
-    on_outage: Option<OnOutage>,
-    rate: Option<Rate>,
-    deliver: Option<deliver::Entry>,
-    #[serde(default, deserialize_with = "duration")]
-    linger: Option<Duration>,
-    #[serde(default)]
-    stale: Stale,
-    #[serde(default)]
-    paused: bool,
-    generic: Option<Table<Generic>>,
-    url: Option<String>,
-    forward: Option<Table<destination::Entry>>,
-    invoke: Option<Table<invocation::Entry>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(untagged, expecting = "`entity` is a template such as `{source}/{entity}`, or a list of templates")]
-enum Templates {
-    #[default]
-    None,
-    One(String),
-    Several(Vec<String>),
-}
-
-/// The ids of the recipient, for a sender with a published key. The document may hold a single text.
-#[derive(Deserialize, Default)]
-#[serde(untagged, expecting = "an id is a text; several are a list of texts")]
-enum Ids {
-    #[default]
-    None,
-    One(String),
-    Several(Vec<String>),
-}
-
-impl From<Ids> for Vec<String> {
-    fn from(ids: Ids) -> Self {
-        match ids {
-            Ids::None => Vec::new(),
-            Ids::One(id) => vec![id],
-            Ids::Several(ids) => ids,
-        }
-    }
-}
-
-impl Templates {
-    fn check(self, source: &SourceName, provider: &str) -> Result<Vec<Template>, String> {
-        let texts = match self {
-            Self::None => Vec::new(),
-            Self::One(text) => vec![text],
-            Self::Several(texts) => texts,
-        };
-        let unrouted = EntityKey::unrouted(source);
-        let mut templates: Vec<Template> = Vec::new();
-        for (text, number) in texts.iter().zip(1..) {
-            let wrong = |error: InvalidTemplate| format!("entity template {number}: {error}");
-            let template = Template::parse(text).map_err(wrong)?;
-            if let Some(constant) = template.constant(source, provider) {
-                let key = EntityKey::parse(&constant).map_err(|error| wrong(error.into()))?;
-                if key == unrouted {
-                    let reason = format!("`{unrouted}` is reserved for deliveries without an entity, which are parked");
-                    return Err(format!("entity template {number}: {reason}; choose another key"));
-                }
-            }
-            if let Some(before) = templates.iter().position(Template::always_has_a_value) {
-                let before = before + 1;
-                let reason = format!("is never used, because template {before} always has a value");
-                return Err(format!("entity template {number} {reason}; put template {before} last or remove one"));
-            }
-            templates.push(template);
-        }
-        Ok(templates)
-    }
-}
-
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The name of the built-in handler that posts to an endpoint. The TOML table with the settings of this
@@ -277,45 +164,6 @@ impl Sources {
 }
 
 impl Source {
-    fn check(name: SourceName, entry: Entry, registry: Registry) -> Result<Self, String> {
-        let generic = entry.generic.map(|Table(generic)| generic);
-        let provider = provider(&entry.provider, generic, entry.url.as_deref(), registry)?;
-        #[cfg(any(test, feature = "verify"))]
-        let topics = entry.topics.map(|Table(topics)| topics);
-        #[cfg(any(test, feature = "verify"))]
-        if let Some(objection) = topics.as_ref().and_then(Topics::objection) {
-            return Err(objection);
-        }
-        let retry = entry.retry.0.check()?;
-        let (deliver, linger) = deliver::check(entry.deliver, entry.linger, retry)?;
-        let forward = handler_table(FORWARD, "`url` and `secret`", &entry.handler, entry.forward)?;
-        let invoke = handler_table(INVOKE, "`function`", &entry.handler, entry.invoke)?;
-        Ok(Self {
-            secrets: secrets(entry.secrets, provider.as_dyn())?,
-            recipients: recipients(entry.webhook_id, entry.client_id, provider.as_dyn())?,
-            tolerance: positive("tolerance", entry.tolerance.unwrap_or(providers::TOLERANCE))?,
-            #[cfg(any(test, feature = "verify"))]
-            topics,
-            entity: entry.entity.check(&name, &entry.provider)?,
-            handler: entry.handler,
-            handler_timeout: positive("handler_timeout", entry.handler_timeout.unwrap_or(DEFAULT_HANDLER_TIMEOUT))?,
-            retry,
-            on_failure: entry.on_failure,
-            #[cfg(any(test, feature = "verify"))]
-            on_outage: entry.on_outage,
-            rate: entry.rate,
-            deliver,
-            linger,
-            stale: entry.stale,
-            is_paused: entry.paused,
-            forward: forward.map(|Table(forward)| Destination::check(forward)).transpose()?,
-            invoke: invoke.map(|Table(invoke)| Function::check(invoke)).transpose()?,
-            name,
-            provider_name: entry.provider,
-            provider,
-        })
-    }
-
     pub fn forward(&self) -> Option<&Destination> {
         self.forward.as_ref()
     }
@@ -360,76 +208,6 @@ impl Source {
     }
 }
 
-fn provider(
-    name: &str,
-    generic: Option<Generic>,
-    url: Option<&str>,
-    registry: Registry,
-) -> Result<AnyProvider, String> {
-    let provider = match (name, generic) {
-        (name, _) if !providers::NAMES.contains(&name) => {
-            let names = providers::NAMES.join(", ");
-            // A name that is similar to no provider's is hidden, because it may be a secret.
-            return Err(match nearest(name, providers::NAMES) {
-                Some(nearest) => format!("there is no provider `{name}`; did you mean `{nearest}`? There are {names}"),
-                None => format!("there is no such provider; there are {names}"),
-            });
-        }
-        ("generic", Some(generic)) => (registry.by_options)(generic),
-        ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
-        (_, Some(_)) => {
-            return Err("a table `generic` needs provider = \"generic\"; write that, or remove the table".into());
-        }
-        (name, None) => (registry.by_name)(name).map_or(AnyProvider::NotInThisBuild, AnyProvider::BuiltIn),
-    };
-    let configured = provider.as_dyn().map(|provider| provider.with_url(url)).transpose()?.flatten();
-    Ok(configured.map(AnyProvider::Configured).unwrap_or(provider))
-}
-
-fn secrets(secrets: Secrets, provider: Option<&dyn Provider>) -> Result<Vec<Secret>, String> {
-    let checked = |(number, secret): (usize, Secret)| {
-        let objected = |objection: &str| format!("`secrets`, number {number}: {objection}");
-        let secret = secret.decoded().map_err(objected)?;
-        match provider.and_then(|provider| provider.objection(&secret)) {
-            Some(objection) => Err(objected(objection)),
-            None => Ok(secret),
-        }
-    };
-    (1..).zip(Vec::from(secrets)).map(checked).collect()
-}
-
-fn recipients(webhook_id: Ids, client_id: Ids, provider: Option<&dyn Provider>) -> Result<Vec<String>, String> {
-    let expected = provider.map(|provider| provider.published().and_then(|published| published.recipient()));
-    let mut recipients = Vec::new();
-    for (field, ids) in [("webhook_id", webhook_id), ("client_id", client_id)] {
-        let ids = Vec::from(ids);
-        if !ids.is_empty() && expected.is_some_and(|expected| expected != Some(field)) {
-            return Err(format!("this provider has no `{field}`; remove it"));
-        }
-        if ids.iter().any(String::is_empty) {
-            return Err(format!("`{field}` is empty"));
-        }
-        recipients.extend(ids);
-    }
-    Ok(recipients)
-}
-
-fn positive(field: &str, duration: Duration) -> Result<Duration, String> {
-    if duration.is_zero() { Err(format!("`{field}` must be more than zero")) } else { Ok(duration) }
-}
-
-/// Checks a TOML table with the settings of the built-in handler `name`. A source that uses this handler
-/// must have the table. Any other source must not have it.
-fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -> Result<Option<T>, String> {
-    match (handler == name, table) {
-        (true, None) => Err(format!("handler = \"{name}\" needs a table `{name}` with {fields}")),
-        (false, Some(_)) => {
-            Err(format!("a table `{name}` needs handler = \"{name}\"; write that, or remove the table"))
-        }
-        (_, table) => Ok(table),
-    }
-}
-
 #[cfg(test)]
 fn shop(fields: &str) -> Result<Arc<Source>, String> {
     let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n{fields}");
@@ -441,7 +219,7 @@ fn shop(fields: &str) -> Result<Arc<Source>, String> {
 mod tests {
     use super::*;
     use crate::{
-        providers::{Request, Unverified, Verified},
+        providers::{self, Request, Unverified, Verified},
         time::Timestamp,
     };
 
