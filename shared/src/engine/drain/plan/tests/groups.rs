@@ -1,6 +1,7 @@
 //! Tests of groups, and of deliveries that a newer delivery supersedes.
 
 use super::{
+    super::group::GROUP_BYTES,
     retry::{crashed, waited},
     *,
 };

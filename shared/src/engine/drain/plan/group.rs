@@ -1,0 +1,116 @@
+//! Decides which deliveries one handler start covers.
+
+use std::collections::BTreeSet;
+
+use super::{Drain, PageItem, Waiting, is_stale};
+use crate::{
+    protocol::{delivery::Delivery, receipt::Settlement},
+    sources::{Source, deliver::Deliver},
+    time::Timestamp,
+};
+
+/// The largest total size of a group's bodies, in bytes.
+///
+/// An invoked Lambda function takes 6 MB, and encoding makes the bodies longer: JSON adds escapes,
+/// and base64 adds a third.
+pub(super) const GROUP_BYTES: usize = 4 * 1024 * 1024;
+
+/// The deliveries that one handler start covers: the delivery in front, and possibly some directly
+/// behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Group {
+    pub size: usize,
+    /// Set if the handler gets only the group's last delivery, which supersedes the other
+    /// deliveries.
+    pub is_latest: bool,
+}
+
+impl Group {
+    pub const ONE: Self = Self { size: 1, is_latest: false };
+
+    pub fn is_several(self) -> bool {
+        self.size > 1
+    }
+
+    pub(super) fn settlements(self, last: Settlement) -> impl Iterator<Item = Settlement> {
+        let others = if self.is_latest { Settlement::Superseded } else { last };
+        std::iter::repeat_n(others, self.size - 1).chain([last])
+    }
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+impl Drain {
+    pub(super) fn group(&self, front: &Delivery, source: &Source) -> Group {
+        let is_latest = source.deliver == Deliver::Latest;
+        // A delivery with attempts starts by itself. With `latest`, the attempts are the whole group's.
+        let is_alone =
+            self.state.is_one_by_one() || self.before(front).is_some() || self.state.attempts > 0 && !is_latest;
+        let most = if is_alone { 1 } else { source.deliver.most().min(self.memory.capacity) };
+        let mut identities = BTreeSet::new();
+        let mut times = self.state.newest_event_time.clone();
+        let mut newest = None;
+        let mut bytes = 0_usize;
+        let fits = |item: &&PageItem| {
+            let PageItem::Delivery(waiting) = item else { return false };
+            let head = waiting.unpacked.head();
+            bytes = bytes.saturating_add(waiting.unpacked.body_bytes());
+            let is_due = head.source() == front.source()
+                && (!is_latest
+                    || identities.is_empty()
+                    || head.family() == front.family() && may_supersede(head, newest))
+                && !self.is_repeat(head)
+                && self.before(head).is_none()
+                && !is_stale(head, &times, source)
+                && !head.repeated_hashes().any(|identity| identities.contains(&identity));
+            identities.insert(head.identity_hash());
+            newest = newest.max(head.event_time());
+            if let Some(time) = head.event_time() {
+                times = times.applied(head.family(), time);
+            }
+            is_due && bytes <= GROUP_BYTES
+        };
+        let size = self.page.items.iter().take(most).take_while(fits).count();
+        // The group has at least the delivery in front, however large its body is.
+        Group { size: size.max(1), is_latest }
+    }
+
+    /// Returns the deliveries of `group` that its handler gets, in sequence.
+    pub fn members(&self, group: Group) -> impl Iterator<Item = &Waiting> {
+        let skipped = if group.is_latest { group.size - 1 } else { 0 };
+        let items = self.page.items.iter().take(group.size).skip(skipped);
+        items.filter_map(|item| match item {
+            PageItem::Delivery(waiting) => Some(&**waiting),
+            PageItem::Tombstone(_) => None,
+        })
+    }
+
+    /// Returns the number of failed attempts at `group`.
+    ///
+    /// Attempts at the latest delivery of a `latest` group do not count if the delivery in front
+    /// starts singly.
+    pub fn tried(&self, group: Group) -> u32 {
+        if self.state.has_attempts_of_latest() && !group.is_several() { 0 } else { self.state.attempts }
+    }
+
+    /// Returns the attempt's number if `group` starts now, counted from 1.
+    ///
+    /// A vanished holder counts as an attempt, because it may have started the handler.
+    pub fn attempt(&self, group: Group) -> u32 {
+        self.tried(group) + u32::from(self.state.is_suspect()) + 1
+    }
+}
+
+/// Returns whether `delivery` may supersede the deliveries in front of it, whose newest event time
+/// is `newest`.
+///
+/// A redriven or deferred delivery may not, because it was appended late: a delivery in front of it
+/// may be newer.
+fn may_supersede(delivery: &Delivery, newest: Option<Timestamp>) -> bool {
+    let is_in_order = delivery.redrive() == 0 && delivery.deferred_until().is_none();
+    is_in_order && delivery.event_time().is_none_or(|time| Some(time) >= newest)
+}
