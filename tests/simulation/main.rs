@@ -195,8 +195,8 @@ fn mutated_seeds_pass_without_the_mutation() {
 ///
 /// The exception is `fail` without `head` = sequence - 1. Without that condition, nothing that could be
 /// noticed happens: every settle changes the token, which `fail` names too. The model has the same states
-/// without that condition as with it (`token_alone_protects_fail_without_head_condition`), and shows the counterexample if
-/// settles keep the token.
+/// without that condition as with it (`token_alone_protects_fail_without_head_condition`), and shows the
+/// counterexample if settles keep the token.
 const NOTICED: &[(Rule, u64)] = &[
     (Rule::ReceiversIgnoreTokens, 4),
     (Rule::OneTokenPerDrain, 64),

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn template_that_merges_orders_is_warned_about() {
+    fn template_that_merges_different_objects_is_warned_about() {
         let told = warned("woocommerce", "'{source}/order/{/id}'").unwrap();
         assert!(told.contains("different things to one entity"), "{told}");
         assert!(told.contains("product.updated   product/7   shop/order/7\n"), "{told}");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn template_that_groups_orders_causes_no_warning() {
+    fn template_that_keeps_orders_whole_causes_no_warning() {
         for (provider, entity) in [
             ("shopify", "'{source}/{entity}'"),
             ("shopify", "'all/{entity}'"),

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_before_listening_are_counted_until_answered() {
+    fn deliveries_accepted_before_listening_are_counted_until_posted() {
         let mut orders = Orders::default();
         orders.accepted(&key("a/1"), None, Sequence(9), true);
         orders.accepted(&key("b/1"), None, Sequence(3), false);
