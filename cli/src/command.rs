@@ -37,37 +37,37 @@ pub(crate) enum Command {
     Send(send::Send),
     /// Check a webhook's signature, and say why it is wrong
     Verify(verify::Verify),
-    /// Print the headers with which a sender would sign a body
+    /// Print the signed headers that a sender would send with a body
     Sign(sign::Sign),
-    /// Count what waits, is parked or is blocked, by source and by error
+    /// Count waiting and parked deliveries and blocked orders, by source and error
     Status(status::Status),
-    /// List orders: their state, why they do not move, and what to type next
+    /// List orders with their state, why they wait, and the next command
     List(list::List),
     /// Show an order, one of its deliveries, or what operators did to it
     Show(show::Show),
     /// Print events as they happen, or post each accepted delivery to a URL, such as one on this machine
     Listen(listen::Listen),
-    /// Serve all of this in a browser
+    /// Serve a console for the browser, with the same views and actions
     Console(commands::look::console::Console),
-    /// Check by the receipts that orders were applied in order, and each delivery once
+    /// Check in the receipts that each delivery was applied once, in order
     Audit(audit::Audit),
-    /// Let blocked orders, or those on hold, continue: one or many
+    /// Let orders continue that are blocked or on hold: one or many
     Resume(resume::Resume),
-    /// Try failed deliveries now, instead of when their next attempt is due: one or many
+    /// Start the next attempt of failed deliveries now: one or many
     Retry(retry::Retry),
-    /// Park the delivery in front of an order, and continue behind it: one or many
+    /// Park the next delivery of an order, and continue with the one behind it: one or many
     Skip(skip::Skip),
     /// Append parked deliveries again, at the end of their orders: one or many
     Redrive(redrive::Redrive),
     /// Remove parked deliveries for good: one or many
     Discard(discard::Discard),
-    /// Run applied deliveries again, in order and before what waits
+    /// Run applied deliveries again, in order, before all waiting deliveries
     Rewind(rewind::Rewind),
     /// Put an order on hold: webhooks wait, and no handler starts
     Hold(hold::Hold),
-    /// Delete all that is stored of an order
+    /// Delete all stored data of an order
     Erase(erase::Erase),
-    /// Look at leases, run a program under one, end one by force
+    /// Show leases, run a program under a lease, or end a lease by force
     Lease(lease::Lease),
     /// List the jobs, or run one now
     Jobs(jobs::Jobs),
@@ -75,9 +75,9 @@ pub(crate) enum Command {
     Source(source::Sources),
     /// Check a sources document, as the functions do when they read it
     Check(check::Check),
-    /// Check a deployment, and say how to mend what is wrong
+    /// Check a deployment, and print how to fix each problem
     Doctor(doctor::Doctor),
-    /// Prepare tables that were restored from a backup for use
+    /// Make tables usable again after a restore from a backup
     Restore(restore::Restore),
 }
 
@@ -90,7 +90,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 
 const FOOTER: &str = "\
 To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.
-The other commands speak to that with --local, and to a stack in AWS with --stack NAME: docs/operating.md.";
+With --local, the other commands use that local run; with --stack NAME, they use a stack in AWS: docs/operating.md.";
 
 fn grouped() -> clap::Command {
     let command = Arguments::command();
@@ -218,7 +218,7 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
             let code = failed(&error);
             if format!("{error:#}").contains("AccessDenied") {
                 complain(
-                    "docs/deploying.md lists the permissions to operate a stack; with them, the same command continues.",
+                    "docs/deploying.md lists the permissions to operate a stack: get them, then run the same command again.",
                 );
             }
             code

@@ -144,27 +144,29 @@ impl Verb {
         match self {
             Self::Resume(Stop::Hold) => "The holds end: waiting deliveries are handled, in order.",
             Self::Resume(Stop::Block) => {
-                "Each blocked delivery is tried again, with all its attempts; then those behind it, in order."
+                "Each blocked delivery is tried again, with all its attempts. The deliveries behind it follow, in order."
             }
             Self::Resume(Stop::Any) => {
-                "A blocked delivery is tried again, with all its attempts; then those behind it, in order. A hold ends."
+                "A blocked delivery is tried again, with all its attempts. The deliveries behind it follow, in order. A hold ends."
             }
             Self::Retry => {
                 "The delivery is tried now, instead of when its next attempt is due. Its attempts stay counted."
             }
             Self::Skip => {
-                "The delivery in front is parked: redrive appends it again at the end. Those behind it continue, in order."
+                "The next delivery is parked, and `redrive` can append it again. The deliveries behind it continue, in order."
             }
-            Self::EndRewind => "What has not run again yet stays as it was settled; waiting deliveries continue.",
+            Self::EndRewind => {
+                "Deliveries that have not run again stay as they were settled; waiting deliveries continue."
+            }
             Self::Redrive => {
-                "Each parked delivery is appended at the end of its order, behind what has arrived since, and is handled again."
+                "Each parked delivery is appended at the end of its order, behind newer ones, and is handled again."
             }
-            Self::Discard => "Each parked delivery is removed for good, body and all. It is never handled.",
+            Self::Discard => "Each parked delivery is removed for good, with its body. No handler gets it.",
             Self::Rewind => {
-                "Applied deliveries run again from here on, in order and before anything that waits. Their effects happen again."
+                "Applied deliveries run again from here on, in order, before all waiting deliveries. Their effects happen again."
             }
             Self::Hold => {
-                "The handler at work finishes, and no other starts. Webhooks are accepted and wait, in order, until it is resumed."
+                "The running handler finishes, and no other starts. Webhooks are accepted and wait, in order, until the order is resumed."
             }
         }
     }
@@ -217,9 +219,13 @@ impl Verb {
                 Err(error) => not_leased(target, error)?,
                 result => rewound(self, order, &result?),
             },
-            (Self::Skip | Self::Redrive | Self::Discard | Self::Rewind, None) => {
-                refused(target, format!("{}: name a delivery of {order}", self.name()))
-            }
+            (Self::Skip | Self::Redrive | Self::Discard | Self::Rewind, None) => refused(
+                target,
+                format!(
+                    "{} needs the SEQUENCE of a delivery of {order}; `serializer show {order}` lists them",
+                    self.name()
+                ),
+            ),
         };
         Ok(outcome)
     }
@@ -311,15 +317,16 @@ pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, Oper
     match error {
         OperatorError::Unknown => Ok(Outcome { is_unknown: true, ..refused(target, unknown(order)) }),
         OperatorError::Lease(LeaseError::Contended { by, until }) => {
-            let sentence = format!("{order} is leased by {by} until {until}; nothing was changed. Try again");
+            let sentence =
+                format!("nothing was changed: {by} holds the lease of {order} until {until}. Try again then");
             let why = &["--why", "TEXT"];
             Ok(refused(target, sentence)
-                .then("hold", why, "first, if the order is always busy: then no other handler starts")
+                .then("hold", why, "first, if the order is always busy: it keeps other handlers from starting")
                 .then("lease release", why, "takes the lease away"))
         }
         OperatorError::Lease(LeaseError::Lost) => {
-            let sentence = format!("the lease of {order} was lost during the operation, which may or may not be done");
-            Ok(refused(target, sentence).then("show", &[], "tells which"))
+            let sentence = format!("the lease of {order} was lost during the operation, which may have taken effect");
+            Ok(refused(target, sentence).then("show", &[], "shows whether it did"))
         }
         error => Err(error),
     }
@@ -417,8 +424,8 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
     let (effect, sentence, settled) = match skipped {
         Skipped::As(settlement) => {
             let sentence = match settlement {
-                Settlement::Parked => format!("{order} {shown} is parked; what waits behind it continues"),
-                Settlement::Void => format!("{order} {shown} was empty and is given up"),
+                Settlement::Parked => format!("{order} {shown} is parked; the deliveries behind it continue"),
+                Settlement::Void => format!("{order} {shown} was empty, and a tombstone fills it"),
                 other => format!("{order} {shown} is settled as {other}"),
             };
             (Effect::Done, sentence, Some(settlement))
@@ -426,7 +433,9 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
         Skipped::NotInFront(state) => return not_in_front(order, sequence, &state),
         Skipped::NotThereYet => (
             Effect::Refused,
-            format!("{order} {shown} is claimed and not written yet; nothing was skipped. Try again in a few seconds"),
+            format!(
+                "nothing was skipped: {order} {shown} is claimed, but its delivery is not stored yet. Try again in a few seconds"
+            ),
             None,
         ),
     };
@@ -437,7 +446,7 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
     match settled {
         Some("parked") => Outcome { next: vec![NextCommand::redrive(order, sequence, 1)], ..outcome },
         Some(_) => outcome,
-        None => outcome.then("show", &[], "shows what is next"),
+        None => outcome.then("show", &[], "shows the next delivery"),
     }
 }
 
@@ -451,18 +460,18 @@ pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) 
     let sentence = format!("{order} {shown} is not the next delivery: {why}; nothing was skipped");
     let json = json!({ "entity": order, "sequence": sequence, "done": null, "settled": null });
     let effect = if sequence <= state.head { Effect::Nothing } else { Effect::Refused };
-    Outcome::new(effect, sentence, json).then("show", &[], "shows what is next")
+    Outcome::new(effect, sentence, json).then("show", &[], "shows the next delivery")
 }
 
 fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
     let what = format!("{order} {}", marked(sequence));
     let (effect, sentence, became) = match became {
         PutBack::At(at) => {
-            (Effect::Done, format!("{what} is appended again, as {}", marked(*at)), json!({ "back_at": at }))
+            (Effect::Done, format!("{what} was appended again, as {}", marked(*at)), json!({ "back_at": at }))
         }
         PutBack::Unannounced => (
             Effect::Done,
-            format!("{what} is back in line; no wake-up could be sent, and the sweep finds it within the hour"),
+            format!("{what} was appended again, but no wake-up could be sent; the sweep finds it within the hour"),
             json!("back, unannounced"),
         ),
         PutBack::NotParked => (Effect::Nothing, format!("{what}: {}", OperatorError::NotParked), json!("not parked")),
@@ -476,7 +485,9 @@ fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
         }
         PutBack::Behind => (
             Effect::Refused,
-            format!("{what}: an earlier delivery of its order is not settled yet; nothing was appended"),
+            format!(
+                "{what} was not appended, because an earlier delivery of its order is not settled yet: try again later"
+            ),
             json!("behind one that is not settled"),
         ),
         PutBack::Unreadable(error) => (
@@ -494,7 +505,7 @@ async fn discard(operator: &Operator, order: &EntityKey, sequence: Sequence) -> 
     let parked = operator.parked_at(order, sequence).await?;
     let shown = marked(sequence);
     let (effect, sentence) = match &parked {
-        None => (Effect::Nothing, format!("{order} {shown} is not parked any more; nothing was removed")),
+        None => (Effect::Nothing, format!("nothing was removed: {order} {shown} is no longer parked")),
         Some(parked) => match operator.discard(parked).await {
             Ok(()) => (Effect::Done, format!("{order} {shown} is discarded")),
             Err(OperatorError::Undecided) => (
@@ -506,7 +517,8 @@ async fn discard(operator: &Operator, order: &EntityKey, sequence: Sequence) -> 
             Err(OperatorError::DecidedOtherwise(settlement)) => (
                 Effect::Nothing,
                 format!(
-                    "{order} {shown} was {settlement}, not parked: a worker that lost its lease left the copy, which is removed"
+                    "{order} {shown} was {settlement}, not parked. A worker that lost its lease had left a parked \
+                     copy, which was removed"
                 ),
             ),
             Err(error) => return Err(error),
@@ -528,7 +540,7 @@ pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
         Rewound::Done(Rewinding { from, through, .. }) if is_end => (
             Effect::Done,
             format!(
-                "{order} {} to {} stay as they were settled before; what waits continues",
+                "{order} {} to {} keep their earlier outcome; the waiting deliveries continue",
                 marked(*from),
                 marked(*through)
             ),
@@ -537,25 +549,31 @@ pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
             let run = counted(*applied as u64, "delivery runs", "deliveries run");
             (
                 Effect::Done,
-                format!("{run} again on {order}, from {} to {}, then what waits", marked(*from), marked(*through)),
+                format!(
+                    "{run} again on {order}, from {} to {}, then the waiting deliveries",
+                    marked(*from),
+                    marked(*through)
+                ),
             )
         }
         _ if is_end => (Effect::Refused, format!("no rewind of {order} is under way; nothing was changed")),
         Rewound::NotSettled(state) => (
             Effect::Refused,
-            format!("the last settled delivery of {order} is {}; nothing was changed", marked(state.head)),
+            format!("nothing was changed: the last settled delivery of {order} is {}", marked(state.head)),
         ),
         Rewound::Expired(Some(first)) => (
             Effect::Refused,
             format!(
-                "some of these deliveries are not kept any more; nothing was changed. Rewind to {} at the earliest",
+                "nothing was changed: some of these deliveries have expired. Rewind to {} at the earliest",
                 marked(*first)
             ),
         ),
         Rewound::Expired(None) => {
-            (Effect::Refused, format!("no delivery of {order} is kept any more; nothing was changed"))
+            (Effect::Refused, format!("nothing was changed: all deliveries of {order} have expired"))
         }
-        Rewound::Nothing => (Effect::Refused, "nothing was applied from there on; nothing was changed".to_owned()),
+        Rewound::Nothing => {
+            (Effect::Refused, "nothing was changed: no applied delivery follows that sequence".to_owned())
+        }
     };
     let json = match rewound {
         Rewound::Done(Rewinding { from, through, applied }) => {

@@ -45,7 +45,7 @@ fn write(bytes: &[u8]) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => {
-            complain(format_args!("error: what is printed cannot be written: {error}"));
+            complain(format_args!("error: standard output cannot be written to: {error}"));
             std::process::exit(1)
         }
     }

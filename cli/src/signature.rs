@@ -78,7 +78,7 @@ impl Claim {
                 Unusable::Option(reason.split(" at line ").next().unwrap_or_default().to_owned())
             }
         })?;
-        sources.get(&self.provider).cloned().ok_or_else(|| Unusable::Option("there is no such provider".into()))
+        sources.get(&self.provider).cloned().ok_or_else(|| Unusable::Option("no such provider exists".into()))
     }
 
     fn entry(&self) -> Value {

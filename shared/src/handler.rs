@@ -282,7 +282,10 @@ pub trait Handler: Send + Sync + 'static {
         context: &Context,
     ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send {
         let (_, _) = (deliveries, context);
-        async { Err("this handler takes one delivery at a time".into()) }
+        async {
+            Err("this handler takes one delivery at a time: remove the source's `deliver`, or set it to \"latest\""
+                .into())
+        }
     }
 
     /// Returns whether a source may choose this handler by `name`. The worker calls this function when

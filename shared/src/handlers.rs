@@ -88,7 +88,7 @@ fn call_timeout(context: &Context) -> std::time::Duration {
 
 pub(crate) fn unknown(name: &str, names: &[&str]) -> String {
     let hint = nearest::hint(name, names.iter().copied());
-    let list = if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) };
+    let list = if names.is_empty() { String::new() } else { format!("; its handlers are {}", names.join(", ")) };
     format!("this worker has no handler `{name}`{hint}{list}")
 }
 

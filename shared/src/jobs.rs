@@ -351,7 +351,7 @@ impl Jobs {
             Some(name) => {
                 let names: Vec<&str> = planned.iter().map(|job| &*job.name).collect();
                 let hint = nearest::hint(name, names.iter().copied());
-                Err(invalid(name, InvalidJob::Unknown(format!("{hint}; there are {}", names.join(", ")))))
+                Err(invalid(name, InvalidJob::Unknown(format!("{hint}; the jobs are {}", names.join(", ")))))
             }
             None => Ok(planned),
         }

@@ -76,22 +76,22 @@ pub enum OperatorError {
     Append(#[from] AppendError),
     /// A worker has stored the parked copy but not settled the delivery yet. Nothing was changed.
     /// Try again a little later.
-    #[error("its outcome is not decided yet; nothing was redriven")]
+    #[error("the delivery is not settled yet; nothing was redriven")]
     Undecided,
     /// The worker that stored the parked copy lost its lease, and another worker settled the
     /// delivery with this outcome. The delivery is not parked any more.
-    #[error("it was settled as {0}, not parked; nothing was redriven")]
+    #[error("the delivery was settled as {0}, not parked; nothing was redriven")]
     DecidedOtherwise(Settlement),
     /// The delivery was redriven, discarded or erased after it was read.
-    #[error("it is not parked any more; nothing was redriven")]
+    #[error("the delivery is no longer parked; nothing was redriven")]
     NotParked,
     /// The entity is in use: deliveries wait, a lease is granted, the entity is on hold, or its row
     /// keeps changing.
     #[error("the order is on hold, leased, or has waiting deliveries; nothing was erased")]
     InUse,
-    #[error("no such order is stored; check its key")]
+    #[error("no order with this key is stored: check the key")]
     Unknown,
-    #[error("that is a job; this operation is for orders only. `serializer jobs` runs jobs")]
+    #[error("this key is a job's, and the operation is for orders only. `serializer jobs run NAME` runs a job")]
     IsAJob,
     #[error(transparent)]
     Lease(#[from] LeaseError),
@@ -99,7 +99,7 @@ pub enum OperatorError {
     #[error("{0}; nothing was changed, try again")]
     NobodyToWake(QueueError),
     /// The change was made, but the wake-up could not be sent. The sweep finds the entity later.
-    #[error("done, but {0}; the sweep will find it within the hour")]
+    #[error("the operation is done, but {0}; the sweep finds the order within the hour")]
     Queue(#[from] QueueError),
 }
 
@@ -290,8 +290,8 @@ impl Operator {
     /// given, the delivery moves to that entity.
     pub async fn redrive(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
         let outcome = |appended: &Appended| match to {
-            Some(to) => format!("put into the inbox of {to}, as {}", appended.sequence),
-            None => format!("put back as {}", appended.sequence),
+            Some(to) => format!("appended to the inbox of {to}, as {}", appended.sequence),
+            None => format!("appended again, as {}", appended.sequence),
         };
         if to.is_some_and(EntityKey::is_kept_forever) {
             return Err(OperatorError::IsAJob);

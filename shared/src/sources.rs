@@ -246,10 +246,10 @@ mod tests {
         let refused = |entity: &str| {
             Sources::parse(&format!("[sources.shop]\n{SHOP}entity = '{entity}'")).unwrap_err().to_string()
         };
-        const RESERVED: &str = "source `shop`: entity template 1: `shop/unrouted` is reserved for deliveries without an \
-                                entity, which are parked; choose another key";
+        const RESERVED: &str = "source `shop`: entity template 1: the key `shop/unrouted` is reserved for deliveries \
+                                without an order, which are parked; choose another key";
         assert_eq!([refused("shop/unrouted"), refused("{source}/unrouted")], [RESERVED; 2]);
-        assert!(refused("{source}").contains("must itself be an entity key"), "{}", refused("{source}"));
+        assert!(refused("{source}").contains("must be a valid key itself"), "{}", refused("{source}"));
         for entity in ["{source}/{provider}", "other/unrouted"] {
             Sources::parse(&format!("[sources.shop]\n{SHOP}entity = '{entity}'")).unwrap();
         }
@@ -409,7 +409,7 @@ mod tests {
         let error = refused(format!("[sources.cron]\n{SHOP}"));
         assert_eq!(error, "source `cron`: the source name \"cron\" is reserved: entities under `cron/` are jobs");
         let error = refused(format!("[sources.shop]\n{SHOP}entity = ['order/{{/id}}', 'cron/{{/id}}']"));
-        assert!(error.starts_with("source `shop`: entity template 2: it begins with `cron/`"), "{error}");
+        assert!(error.starts_with("source `shop`: entity template 2: the key begins with `cron/`"), "{error}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ async fn parked_delivery_is_redriven_by_a_click() {
     browser.click(".act details:first-child summary").await;
     browser.type_into(".act details:first-child input[name=why]", "the article is listed now").await;
     browser.click(".act details:first-child button").await;
-    browser.until("document.querySelector('.flash').textContent.includes('is appended again')").await;
+    browser.until("document.querySelector('.flash').textContent.includes('was appended again')").await;
     let said = browser.run("document.querySelector('.flash').textContent").await.to_string();
     assert!(said.contains("by ada: the article is listed now"), "{said}");
     let operator = shop.deployment.operator();
@@ -125,7 +125,7 @@ async fn keyboard_alone_finds_order_and_redrives_delivery() {
     browser.until("document.activeElement.name === 'why'").await;
     browser.press("mended").await;
     browser.press(key::ENTER).await;
-    browser.until("document.querySelector('.flash').textContent.includes('is appended again')").await;
+    browser.until("document.querySelector('.flash').textContent.includes('was appended again')").await;
     let entity = "shopify/order/1004".parse().expect("a key");
     assert!(shop.deployment.operator().parked(&entity).await.expect("it answers").is_empty());
     assert_eq!(browser.complaints().await, Vec::<String>::new());
@@ -147,7 +147,7 @@ async fn hold_skip_and_resume_show_the_given_reasons() {
         browser.until(&format!("document.querySelector('.flash')?.textContent.includes('{said}')")).await;
     };
     act("hold", "the ledger is counted", "is on hold").await;
-    act("skip", "it was typed by hand", "is parked; what waits behind it continues").await;
+    act("skip", "it was typed by hand", "is parked; the deliveries behind it continue").await;
     browser.until_text("An operator put it on hold").await;
     shop.mend();
     act("resume", "counted", "continues from").await;

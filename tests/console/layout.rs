@@ -59,7 +59,7 @@ async fn phone_uses_local_times_and_collapses_differences() {
     browser.until("!document.querySelector('.difference').open").await;
     // The first delivery of its topic has no earlier one to be compared with.
     browser.open(&page.replace(&second.to_string(), &second.previous().to_string())).await;
-    browser.until_text("there is nothing to compare with").await;
+    browser.until_text("There is nothing to compare").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 

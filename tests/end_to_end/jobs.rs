@@ -285,7 +285,7 @@ async fn failing_or_slow_job_stops_no_other() {
         assert_eq!(night.ending(job).await, (0, TickOutcome::Failed), "{job}");
         errors.push(night.state(job).await.last_result.expect("its result").error);
     }
-    assert_eq!(errors, ["panicked", "its time was up", "no such host"]);
+    assert_eq!(errors, ["panicked", "the job's time was up", "no such host"]);
     assert_eq!(night.ending("quick").await, (0, TickOutcome::Done));
 }
 
@@ -385,9 +385,9 @@ fn invalid_job_is_refused_at_start() {
     let time = refused(one(job("a").time(most + Duration::from_millis(1))), &On);
     assert!(time.starts_with("job `a`: time: must be more than 0 and at most 58 s"), "{time}");
     let only = Switch::Only(["b".to_owned()].into());
-    assert_eq!(refused(one(job("a")), &only), "job `b`: JOBS names it, but no job has this name; there are a");
+    assert_eq!(refused(one(job("a")), &only), "job `b`: JOBS names it, but no job has this name; the jobs are a");
     let only = Switch::Only(["reprot".to_owned()].into());
-    let hint = "job `reprot`: JOBS names it, but no job has this name (did you mean `report`?); there are report";
+    let hint = "job `reprot`: JOBS names it, but no job has this name (did you mean `report`?); the jobs are report";
     assert_eq!(refused(one(job("report")), &only), hint);
     let minutes = (0..48).map(|minute| format!("{minute:02}")).collect::<Vec<_>>().join(",");
     let [longest, longer] = ["8-9", "8-10"].map(|hours| format!("{minutes} {hours} * * *"));

@@ -115,7 +115,7 @@ fn test_kit_reports_each_planted_handler_mistake() {
         assert_eq!(found(does), std::slice::from_ref(&fails), "{does:?}");
     }
     let late = judged(scenario().stale_token(1), Behaviour::TriesUnderAnOldToken).to_string();
-    assert!(late.contains("never finishes delivery 1 (orders/paid): under an old token"), "{late}");
+    assert!(late.contains("never finishes delivery 1 (orders/paid): the handler never ends"), "{late}");
     let told = judged(disturbed(), Behaviour::SetsUnfenced).to_string();
     assert!(told.starts_with("with seed 0:\n- a worker that froze at delivery 1 (orders/paid) and"), "{told}");
 }

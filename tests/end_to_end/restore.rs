@@ -220,7 +220,7 @@ async fn restore_keeps_receipts_and_parked_deliveries() {
     disaster.world.operator().redrive(&parked[0], None).await.expect("it is redriven");
     let acts = disaster.world.operator().acts(&entity("test/waits")).await.expect("it answers");
     let ended: Vec<_> = acts.iter().map(|act| (act.verb.as_str(), act.ended.as_deref())).collect();
-    assert_eq!(ended, [("restore", Some("2 set aside, 2 known as repeats, 0 lost, 0 applied before"))]);
+    assert_eq!(ended, [("restore", Some("2 parked, 2 recognised as repeats, 0 lost, 0 applied before"))]);
 }
 
 #[tokio::test(start_paused = true)]

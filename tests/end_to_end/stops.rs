@@ -243,7 +243,7 @@ async fn operations_log_keeps_who_and_why() {
         [
             told(Verb::Hold, None, "done"),
             told(Verb::Skip, Some(first), "settled as parked"),
-            told(Verb::Skip, Some(first), "nothing done: the delivery is not in front"),
+            told(Verb::Skip, Some(first), "nothing was changed: the delivery is not the next one"),
             told(Verb::Resume, None, "done"),
         ]
     );

@@ -156,13 +156,13 @@ async fn document_read_error_omits_the_service_message() {
     let refusal = |kind: &str| json!({ "__type": kind, "message": SECRET }).to_string();
     let no_document = json!({ "Parameter": { "Name": SECRET } }).to_string();
     for (reply, reason) in [
-        ((StatusCode::BAD_REQUEST, refusal("ParameterNotFound")), "ssm refuses it: ParameterNotFound"),
+        ((StatusCode::BAD_REQUEST, refusal("ParameterNotFound")), "ssm refuses the request: ParameterNotFound"),
         (
             (StatusCode::BAD_REQUEST, refusal("com.amazonaws.ssm#AccessDeniedException")),
-            "ssm refuses it: AccessDeniedException",
+            "ssm refuses the request: AccessDeniedException",
         ),
-        ((StatusCode::BAD_REQUEST, refusal("a b")), "ssm refuses it: status 400"),
-        ((StatusCode::SERVICE_UNAVAILABLE, SECRET.to_owned()), "ssm refuses it: status 503"),
+        ((StatusCode::BAD_REQUEST, refusal("a b")), "ssm refuses the request: status 400"),
+        ((StatusCode::SERVICE_UNAVAILABLE, SECRET.to_owned()), "ssm refuses the request: status 503"),
         ((StatusCode::OK, no_document), "the answer of ssm contains no document"),
         ((StatusCode::OK, SECRET.to_owned()), "the answer of ssm contains no document"),
     ] {

@@ -4,12 +4,12 @@ use anyhow::{Context, Result, ensure};
 use console::Term;
 use serializer::output;
 
+const NO_TERMINAL: &str =
+    "the command asks a question, but has no terminal to ask on: add --yes to continue without it";
+
 /// Asks a yes-or-no question; Enter means no.
 pub fn ask(question: &str) -> Result<bool> {
-    ensure!(
-        std::io::stderr().is_terminal(),
-        "no terminal is there to ask on; add --yes to go ahead without a question"
-    );
+    ensure!(std::io::stderr().is_terminal(), "{NO_TERMINAL}");
     let term = Term::stderr();
     term.write_str(&output::visible(&format!("{question} [y/N] ")))?;
     let answer = terminal()?;
@@ -20,7 +20,7 @@ pub fn ask(question: &str) -> Result<bool> {
 fn terminal() -> Result<String> {
     use std::io::{BufRead, BufReader};
     let terminal = std::fs::File::open("/dev/tty");
-    let terminal = terminal.context("no terminal is there to ask on; add --yes to go ahead without a question")?;
+    let terminal = terminal.context(NO_TERMINAL)?;
     let mut line = String::new();
     BufReader::new(terminal).read_line(&mut line)?;
     Ok(line)

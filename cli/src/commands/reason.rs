@@ -4,7 +4,7 @@ use webhook_serializer::protocol::maintain::Reason;
 /// The options of a command that needs a reason, because it makes others wait or cannot be undone.
 #[derive(Debug, Args)]
 pub struct RequiredReason {
-    /// The reason; stored with your name in the order's history
+    /// The reason; the operations log stores it with your name
     #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     why: String,
     #[command(flatten)]
@@ -14,7 +14,7 @@ pub struct RequiredReason {
 /// The options of a command that needs no reason, because it only lets an order continue.
 #[derive(Debug, Args)]
 pub struct OptionalReason {
-    /// The reason; stored with your name in the order's history
+    /// The reason; the operations log stores it with your name
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     why: String,
     #[command(flatten)]

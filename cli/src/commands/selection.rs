@@ -7,13 +7,13 @@ use webhook_serializer::{protocol::entity::SourceName, time::Timestamp};
 /// The options that choose orders or deliveries by their properties.
 #[derive(Debug, Clone, Args)]
 pub struct Selection {
-    /// Only what this source sent
+    /// Only deliveries of this source
     #[arg(long, value_name = "NAME", value_parser = SourceName::parse)]
     pub source: Option<SourceName>,
     /// Only errors with this text; `…`, and any number of four or more digits, matches every such number
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
-    /// Only what stopped or began to wait after this: a duration such as 2h, or a time such as 2026-11-22T12:00:00Z
+    /// Only orders and deliveries that stopped or began to wait since then: 2h ago, or 2026-11-22T12:00:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
 }

@@ -34,14 +34,14 @@ const BYTES_OF_A_UNIT: u64 = 8192;
 
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Cost {
-    /// Read on without asking when it takes more than 1,000 read units
+    /// Do not ask before reading more than 1,000 read units
     #[arg(long, short = 'y')]
     pub yes: bool,
 }
 
 pub const PARKED: &str = "the parked deliveries";
 
-const READ_ON: &str = "Read on?";
+const READ_ON: &str = "Continue to read?";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadScope {
@@ -146,7 +146,7 @@ impl<'a> Surveyor<'a> {
             let cost = some.len() as u64;
             if !agreed && !self.declined && self.unasked + cost > FREE {
                 let left = unknown.len() as u64 - bar.position();
-                let said = format!("to find {NAME} takes about {left} more read units, one for each order");
+                let said = format!("finding {NAME} takes about {left} more read units, one for each order");
                 agreed = bar.suspend(|| self.interrupt.ask(&said, READ_ON))?;
                 self.declined = !agreed;
             }
@@ -195,7 +195,7 @@ fn cost_of(name: &str, read: Read, complete: Option<u64>) -> String {
         Estimate::About(units) => format!("about {units} read units in all"),
         Estimate::Over(units) => format!("more than {units} read units in all"),
     };
-    format!("reading {name} takes {all}; so far {} rows took {} of them", read.rows, read.units())
+    format!("reading {name} takes {all}; the first {} rows took {} read units", read.rows, read.units())
 }
 
 pub fn bar(of: u64, name: &'static str) -> ProgressBar {

@@ -31,10 +31,10 @@ use webhook_serializer::{
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which deployment")]
 pub struct Target {
-    /// The `serializer local` on this machine; with its URL where that is not http://127.0.0.1:9000
+    /// Use the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL")]
     local: Option<String>,
-    /// The stack in AWS: its outputs name tables, queue and sources
+    /// Use this stack in AWS; its outputs name tables, queue and sources
     #[arg(long, value_name = "NAME", conflicts_with = "local")]
     stack: Option<String>,
     #[command(flatten)]
@@ -96,7 +96,9 @@ impl Target {
             (Some(url), _) => {
                 let environment = environment_of(url).await?;
                 let named = |name: &str| {
-                    environment.get(name).cloned().with_context(|| format!("{url} does not name its {name}"))
+                    environment.get(name).cloned().with_context(|| {
+                        format!("{url} gives no value for {name}: start a `serializer local` of this version")
+                    })
                 };
                 (Account::local(named("AWS_ENDPOINT_URL_DYNAMODB")?, named("AWS_ENDPOINT_URL_SQS")?), environment)
             }
@@ -130,8 +132,8 @@ impl Target {
         let needed = |value: &Option<String>, name: &str| {
             value.clone().with_context(|| {
                 format!(
-                    "which deployment? Give --local for the `serializer local` on this machine, or --stack NAME for \
-                     one in AWS; without a stack's outputs, {name} and the other names (docs/operating.md)"
+                    "name the deployment: --local for the `serializer local` on this machine, or --stack NAME for a \
+                     stack in AWS. If the stack has no outputs, give {name} and the other names (docs/operating.md)"
                 )
             })
         };
@@ -148,7 +150,7 @@ impl Target {
         let deployment_name = self.stack.as_ref().map(|name| format!("the stack `{name}`"));
         let deployment_name = self.local.clone().or(deployment_name).unwrap_or_default();
         let named = |name: &str| {
-            environment.get(name).cloned().with_context(|| format!("{deployment_name} does not name its {name}"))
+            environment.get(name).cloned().with_context(|| format!("{deployment_name} gives no value for {name}"))
         };
         let days = |name: &str, days: &str| {
             days.parse().with_context(|| format!("{name} of {deployment_name}: {days} is not a number"))
@@ -201,12 +203,13 @@ pub async fn account_of(who: &AwsOptions) -> Result<Account> {
         loader = loader.region(Region::new(region.clone()));
     }
     let loaded = loader.load().await;
-    let region = loaded.region().context("no AWS region: give --region, set AWS_REGION, or one in your profile")?;
-    let credentials =
-        loaded.credentials_provider().context("no AWS credentials: `aws login`, `aws sso login` or `aws configure`")?;
+    let region = loaded
+        .region()
+        .context("no AWS region is set: give --region, or set AWS_REGION or a region in your profile")?;
+    let credentials = loaded.credentials_provider().context(NO_CREDENTIALS)?;
     // Without this check, missing credentials would look like an unavailable store at the first request.
     let found = credentials.provide_credentials().await;
-    found.context("no AWS credentials: `aws login`, `aws sso login` or `aws configure`")?;
+    found.context(NO_CREDENTIALS)?;
     // A profile may set FIPS and dual-stack endpoints too.
     let variant = Variant {
         fips: loaded.use_fips().unwrap_or_default(),
@@ -226,6 +229,8 @@ pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
         .context("no `serializer local` answers there: start it, or give its URL with --local=http://127.0.0.1:PORT")?;
     serde_json::from_str(&answer.body).with_context(|| format!("{url} is not a `serializer local`"))
 }
+
+const NO_CREDENTIALS: &str = "no AWS credentials were found: run `aws login`, `aws sso login` or `aws configure`";
 
 impl Deployment {
     pub fn is_local(&self) -> bool {

@@ -30,8 +30,8 @@ pub(super) enum Verdict {
 
 const NO_COOKIE: &str = "Open this console with the URL that its command printed, including the token. If you have just done so, continue here:";
 const HOST: &str = "This console answers only under 127.0.0.1 and localhost.";
-const ORIGIN: &str =
-    "This request did not come from a page of this console. Nothing was done; open the console and try again there.";
+const ORIGIN: &str = "Nothing was done, because the request did not come from a page of this console. Open the \
+                      console, and repeat the action there.";
 
 /// The content security policy. A page loads nothing from other hosts, and text in a page can neither run scripts nor
 /// change styles.

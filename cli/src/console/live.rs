@@ -140,7 +140,7 @@ fn price(reading: &Reading, is_local: bool) -> String {
     let again = reading.keeps(is_local);
     let part = if reading.unread.is_empty() { "" } else { " (only a part of them)" };
     format!(
-        "Drawn from the rows of {} orders{part}, read for about {} read units every {}.",
+        "The lanes show the rows of {} orders{part}. Reading them costs about {} read units every {}.",
         reading.orders.len(),
         reading.units,
         crate::output::duration(again)

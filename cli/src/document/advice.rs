@@ -111,13 +111,13 @@ fn entities(source: &Source) -> Option<String> {
     let (what, shown): (_, Vec<&Routed>) = if let Some(split) = split {
         let about = split.example.entity;
         let what = format!(
-            "`entity` sends deliveries about one thing, {about}, to different entities, which run concurrently"
+            "`entity` gives deliveries about the same object, {about}, different keys, so they run in parallel"
         );
         (what, routed.iter().filter(|one| one.example.entity == about).collect())
     } else {
         let shown: Vec<&Routed> = routed.iter().filter(met).collect();
         shown.first()?;
-        ("`entity` sends deliveries about different things to one entity, where they wait for each other".into(), shown)
+        ("`entity` gives deliveries about different objects the same key, so they wait for each other".into(), shown)
     };
     let mut table = Table::new(&["topic", "about", "goes to"]);
     for one in shown {
@@ -132,7 +132,7 @@ fn entities(source: &Source) -> Option<String> {
     let rows: String = table.to_string().lines().map(|row| format!("  {row}\n")).collect();
     Some(format!(
         "source `{name}`: {what}:\n{rows}\
-         Omit `entity`, or use `{{entity}}`: in all topics it is the result of {provider}'s rule, such as {}\n\
+         Omit `entity`, or use `{{entity}}`: for each topic, {provider}'s own rule fills it, such as {}\n\
          {or}(docs/sources.md#entity-what-order-is-kept-for)",
         rule.examples.first()?.entity
     ))
@@ -146,8 +146,9 @@ fn finds_nothing(source: &Source) -> Option<String> {
     routed.all(|key| key == unrouted).then(|| {
         let (name, provider) = (&source.name, &source.provider_name);
         format!(
-            "source `{name}`: `entity` finds nothing in any example of {provider}'s events. The examples contain only what\n\
-             its own rule needs, so this may be right. Deliveries without an entity are parked under {unrouted}"
+            "source `{name}`: `entity` finds nothing in any example of {provider}'s events. The examples contain only the\n\
+             fields that {provider}'s own rule needs, so your template may still be right. Deliveries without an entity\n\
+             are parked under {unrouted}"
         )
     })
 }
@@ -172,7 +173,7 @@ mod tests {
     }
 
     fn warned(provider: &str, entity: &str) -> Option<String> {
-        let all = advice(provider, &format!("secrets = ['s']\nentity = {entity}"));
+        let all = advice(provider, &format!("secrets = ['whsec_s']\nentity = {entity}"));
         assert!(all.iter().all(|advice| advice.weight == Weight::Warning), "{all:?}");
         all.into_iter().map(|advice| console::strip_ansi_codes(&advice.text).into_owned()).next()
     }
@@ -191,7 +192,7 @@ mod tests {
     #[test]
     fn unsuitable_latest_or_stale_option_is_noted() {
         let noted = |provider: &str, rest: &str| {
-            let all = advice(provider, &format!("secrets = ['c2VjcmV0']\n{rest}"));
+            let all = advice(provider, &format!("secrets = ['whsec_c2VjcmV0']\n{rest}"));
             all.into_iter().map(|advice| advice.text).collect::<Vec<_>>()
         };
         assert_eq!(noted("shopify", "deliver = 'latest'\nstale = 'skip'"), [""; 0]);
@@ -221,21 +222,24 @@ mod tests {
             "'{source}/{/order_number}'",
             "'{source}/{topic}'",
         ] {
-            assert!(warned("shopify", entity).unwrap().contains("about one thing, order/7, "), "{entity}");
+            assert!(warned("shopify", entity).unwrap().contains("about the same object, order/7, "), "{entity}");
         }
         for entity in [
             "'{source}/payment/{/data/object/id}'",
             "'{source}/payment/{/data/object/payment_intent}'",
             "['shop/order/{/data/object/metadata/order_id}', '{source}/{/data/object/id}']",
         ] {
-            assert!(warned("stripe", entity).unwrap().contains("about one thing, payment_intent/pi_1"), "{entity}");
+            assert!(
+                warned("stripe", entity).unwrap().contains("about the same object, payment_intent/pi_1"),
+                "{entity}"
+            );
         }
     }
 
     #[test]
     fn template_that_merges_different_objects_is_warned_about() {
         let told = warned("woocommerce", "'{source}/order/{/id}'").unwrap();
-        assert!(told.contains("different things to one entity"), "{told}");
+        assert!(told.contains("different objects the same key"), "{told}");
         assert!(told.contains("product.updated   product/7   shop/order/7\n"), "{told}");
         assert!(told.contains("Or take a field from some topics only"), "{told}");
         let told = warned("easypost", "'shop/order/{/result/reference}'").unwrap();
@@ -256,7 +260,7 @@ mod tests {
             assert_eq!(warned(provider, entity), None, "{provider} {entity}");
         }
         assert_eq!(advice("standard-webhooks", "secrets = ['c2VjcmV0']\nentity = '{source}/order/{/data/id}'"), []);
-        let own = ["shopify", "stripe", "woocommerce"].map(|provider| advice(provider, "secrets = ['s']"));
+        let own = ["shopify", "stripe", "woocommerce"].map(|provider| advice(provider, "secrets = ['whsec_s']"));
         assert_eq!(own, [const { Vec::new() }; 3]);
     }
 
@@ -275,19 +279,19 @@ mod tests {
         ] {
             let [warning] = all(&document.replace(kept, splits)).try_into().unwrap();
             assert_eq!(warning.weight, Weight::Warning);
-            assert!(warning.text.contains("sends deliveries about one thing"), "{splits}: {}", warning.text);
+            assert!(warning.text.contains("gives deliveries about the same object"), "{splits}: {}", warning.text);
         }
     }
 
     #[test]
     fn template_matching_no_example_is_noted() {
         for entity in ["'shop/order/{/result/refrence}'", "'shop/order/{insurences.*:/result/reference}'"] {
-            let [note] = advice("easypost", &format!("secrets = ['s']\nentity = {entity}")).try_into().unwrap();
+            let [note] = advice("easypost", &format!("secrets = ['whsec_s']\nentity = {entity}")).try_into().unwrap();
             assert_eq!(note.weight, Weight::Note);
             assert!(note.text.contains("finds nothing in any example") && note.text.contains("shop/unrouted"));
         }
         for entity in ["'shop/order/{insurance.*:/result/reference}'", "'{source}/{tracker.*:entity}'"] {
-            assert_eq!(advice("easypost", &format!("secrets = ['s']\nentity = {entity}")), [], "{entity}");
+            assert_eq!(advice("easypost", &format!("secrets = ['whsec_s']\nentity = {entity}")), [], "{entity}");
         }
     }
 

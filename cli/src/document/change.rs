@@ -56,7 +56,9 @@ pub async fn apply(
             }
         }
     }
-    bail!("{place} keeps changing: another process or person writes it. Stop that, then run this again")
+    bail!(
+        "nothing was written: somebody else keeps changing {place}. Wait until they have finished, then run this again"
+    )
 }
 
 /// Restores another writer's document after `error`, if this command has overwritten that document. Returns `error`,

@@ -13,7 +13,9 @@ impl Text {
     /// Parses a TOML document. An error message contains no part of the document, because the document has secrets.
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') {
-            bail!("the document is JSON, and only TOML is edited: change it by hand, then `serializer check` it");
+            bail!(
+                "the document is JSON, and this command edits only TOML: edit it by hand, then run `serializer check FILE`"
+            );
         }
         text.parse().map(Self).map_err(|_| anyhow!("the document is not TOML"))
     }
@@ -261,6 +263,6 @@ retry = { attempts = 3, first = \"2s\" }
     #[test]
     fn editing_a_json_document_is_refused() {
         let refused = Text::parse(r#"{"sources":{}}"#).unwrap_err().to_string();
-        assert!(refused.contains("change it by hand") && refused.contains("serializer check"), "{refused}");
+        assert!(refused.contains("edit it by hand") && refused.contains("serializer check"), "{refused}");
     }
 }

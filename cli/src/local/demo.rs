@@ -297,7 +297,7 @@ pub fn line(happening: &OrderEvent) -> Option<String> {
         EventKind::Started(attempt, token) => format!("started, attempt {attempt}, token {token}"),
         EventKind::Failed { attempt, wait, error } => {
             let error = if error.is_empty() { String::new() } else { format!(": {error}") };
-            format!("attempt {attempt} failed, again in {}{error}", crate::output::duration(*wait))
+            format!("attempt {attempt} failed, next attempt in {}{error}", crate::output::duration(*wait))
         }
         EventKind::Settled(settlement) => settlement.to_string(),
         EventKind::Blocked(BlockReason::Attempts) => "blocked after its last attempt".to_owned(),

@@ -28,8 +28,11 @@ pub(super) fn variants(body: &[u8]) -> Vec<(Vec<u8>, String)> {
     }
     if let Ok(text) = std::str::from_utf8(body) {
         let unix = text.replace("\r\n", "\n");
-        push(unix.replace('\n', "\r\n").into(), "the body's lines ended in CR LF when it was signed");
-        push(unix.into(), "the body's lines ended in LF when it was signed");
+        push(
+            unix.replace('\n', "\r\n").into(),
+            "the sender signed the body with lines that end in CR LF: keep its bytes as received",
+        );
+        push(unix.into(), "the sender signed the body with lines that end in LF: keep its bytes as received");
         if let Some(bytes) = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect() {
             push(bytes, "the body was read as Latin-1 and written as UTF-8: keep its bytes as received");
         }

@@ -35,9 +35,9 @@ fn stale(signed_at: Timestamp, now: Timestamp) -> String {
     };
     let seconds = away.as_secs();
     format!(
-        "the signature fits, but it was made at {signed_at}, {seconds} s {side} this check, which is too far. For an old \
-         webhook, add --now {}. If it has just arrived, a clock is wrong or somebody replayed it. --option \
-         tolerance=SECONDS allows for more",
+        "the signature fits, but its time, {signed_at}, is {seconds} s {side} this check, more than allowed. For an \
+         old webhook, add --now {}. If it has just arrived, a clock is wrong or somebody replayed it. To allow more, \
+         add --option tolerance=SECONDS",
         signed_at.as_millis() / 1000
     )
 }
@@ -58,7 +58,10 @@ fn no_token(claim: &Claim) -> String {
         return found;
     }
     match &claim.url {
-        None => format!("{} does not sign: give the URL that it calls, --url 'https://…?token=…'", claim.provider),
+        None => format!(
+            "{} does not sign its webhooks: give the URL that it calls, with --url 'https://…?token=…'",
+            claim.provider
+        ),
         Some(_) => format!("the URL has no `?token=`, in which {} sends the secret", claim.provider),
     }
 }
@@ -97,8 +100,8 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
         }
         if claim.is_published() {
             return format!(
-                "the signature does not fit this body of {} bytes{}: it was made with another key, over other bytes, or \
-                 for another recipient. {}",
+                "the signature does not fit this body of {} bytes{}: it was made with another key, over other bytes, \
+                 or for another recipient. {}",
                 claim.body.len(),
                 given(claim),
                 lost(&claim.body)
@@ -219,7 +222,7 @@ fn another_provider(claim: &Claim) -> Option<String> {
     let own = is_known(claim);
     let found = others().filter(|_| !own).find(is_known)?;
     Some(format!(
-        "its headers are those of {1}, not of {0}: verify it with --provider {1}",
+        "the webhook has the headers of {1}, not of {0}: verify it with --provider {1}",
         claim.provider, found.provider
     ))
 }

@@ -56,7 +56,7 @@ impl DeliveryStatus {
             }
             (Some(state), _) => {
                 let before = counted(sequence.0 - state.next().0, "delivery", "deliveries");
-                ("waiting".to_owned(), vec![format!("It waits behind {before} of its order.")], Vec::new())
+                ("waiting".to_owned(), vec![format!("It waits behind {before} of the same order.")], Vec::new())
             }
             (None, Some(parked)) => {
                 let ago = parked.parked_at.map(|at| format!(" {} ago", duration(now.since(at)))).unwrap_or_default();
@@ -73,11 +73,12 @@ impl DeliveryStatus {
                         ("repeat".to_owned(), Some(format!("{sentence}: see {}.", marked(first))))
                     }
                     (Some(Settlement::Parked), _) => {
-                        let sentence = "It was parked, and has been redriven or discarded since, or has expired.";
+                        let sentence =
+                            "The delivery was parked. Since then it was redriven or discarded, or it expired.";
                         ("parked before".to_owned(), Some(sentence.to_owned()))
                     }
                     (Some(settlement), _) => (settlement.to_string(), None),
-                    (None, None) => ("settled".to_owned(), Some("Its receipt has expired.".to_owned())),
+                    (None, None) => ("settled".to_owned(), Some("The delivery's receipt has expired.".to_owned())),
                 };
                 (word, sentence.into_iter().collect(), Vec::new())
             }
@@ -85,13 +86,13 @@ impl DeliveryStatus {
         if let Some(before) = own.filter(|_| waits.is_some()) {
             sentences.push(match before.settlement {
                 Settlement::Applied => {
-                    format!("It was applied before, under token {}, and is run again.", before.token)
+                    format!("It was applied before, under token {}; a rewind runs it again.", before.token)
                 }
-                settlement => format!("It was settled as {settlement} before, and will be again."),
+                settlement => format!("It was settled as {settlement} before, and a rewind settles it so again."),
             });
         }
         if waits.is_some() && parked.is_some() {
-            sentences.push("A worker has stored it as parked, and has not settled it yet.".to_owned());
+            sentences.push("A worker has parked it, but has not settled it yet.".to_owned());
         }
         let facts = facts(sequence, single, own.filter(|_| waits.is_none()));
         let outcome = outcome(own, first, waits.is_some(), parked.is_some());

@@ -195,9 +195,9 @@ impl OrderStatus {
     pub fn with_pause(mut self, pause: &Pause, now: Timestamp) -> Self {
         let Pause { source, looked_at_again } = pause;
         self.explain(match looked_at_again {
-            Some(at) => format!("Its source {source} is paused. A worker looks again in {}", duration(at.since(now))),
+            Some(at) => format!("The source {source} is paused. A worker looks again in {}", duration(at.since(now))),
             None => format!(
-                "Its source {source} is paused in the sources document, and workers follow within {}",
+                "The sources document pauses the source {source}, and workers follow within {}",
                 duration(REFRESH)
             ),
         });
@@ -222,7 +222,7 @@ impl OrderStatus {
             self.explain(match reason {
                 BlockReason::Attempts => format!("{delivery} failed after {}: {error}", attempts(state)),
                 BlockReason::Expired => format!(
-                    "#{next} is empty and so old that its delivery may have expired. Check with the sender whether one is missing."
+                    "#{next} is empty and so old that its delivery may have expired. Ask the sender whether a webhook is missing."
                 ),
                 BlockReason::Vanished => format!(
                     "{VANISHED_BEFORE_START} workers in a row died before they started the handler of {delivery}. Their logs say why."
@@ -278,14 +278,14 @@ impl OrderStatus {
                 let left = duration(held.expires_at.since(now));
                 match held.kind {
                     LeaseKind::Drain if is_stopped => {
-                        self.explain(format!("A worker ({by}) finishes its delivery and starts no other."));
+                        self.explain(format!("A worker ({by}) finishes the running delivery and starts no other."));
                     }
                     LeaseKind::Drain => self.explain(format!(
-                        "A worker ({by}) is at work on it; its lease expires in {left} unless it is renewed."
+                        "A worker ({by}) handles the order; its lease expires in {left} unless it is renewed."
                     )),
                     LeaseKind::Exclusive => {
                         self.explain(format!(
-                            "{by} has leased it; the lease expires in {left} unless it is renewed. Deliveries wait until then."
+                            "{by} has leased the order; the lease expires in {left} unless it is renewed. Deliveries wait until then."
                         ));
                         let release = &["--why", "TEXT"];
                         self.next.push(NextCommand::new(
@@ -299,7 +299,7 @@ impl OrderStatus {
             Some(held) if !is_stopped => {
                 let ago = duration(now.since(held.expires_at));
                 self.explain(format!(
-                    "Its holder ({by}) died or froze: the lease expired {ago} ago. The next wake-up takes it over, the sweep's within the hour."
+                    "Its holder ({by}) died or froze: the lease expired {ago} ago. The next wake-up lets a worker take it over; the sweep sends one within the hour."
                 ));
                 self.next.push(NextCommand::new("resume", &[], "wakes a worker now"));
             }
@@ -311,7 +311,7 @@ impl OrderStatus {
                     "{} for a worker.",
                     counted(state.waiting(), "delivery waits", "deliveries wait")
                 ));
-                self.next.push(NextCommand::new("resume", &[], "wakes a worker, if this lasts"));
+                self.next.push(NextCommand::new("resume", &[], "if this lasts: wakes a worker"));
             }
             Kind::Idle => self.explain("All deliveries are settled.".to_owned()),
             _ => {}
@@ -328,7 +328,10 @@ impl OrderStatus {
                     let pauses = duration(state.retries.total());
                     format!("{delivery} waits for its destination; its pauses add up to {pauses}: {error}")
                 }
-                Some(last) => format!("A group up to {} failed, and each of it is tried alone: {error}", marked(last)),
+                Some(last) => format!(
+                    "A group of deliveries up to {} failed, and each delivery is now tried alone: {error}",
+                    marked(last)
+                ),
                 None if state.has_attempts_of_latest() => {
                     format!("The newest waiting delivery failed after {}: {error}", attempts(state))
                 }
@@ -348,7 +351,7 @@ impl OrderStatus {
         if state.suspect > 0 {
             let died = counted(state.suspect.into(), "worker", "workers");
             self.explain(format!(
-                "{died} died while {delivery} was next. It runs in isolation: after the others of its batch, alone, its start recorded first."
+                "{died} died while {delivery} was next. So the delivery runs in isolation: alone, after the rest of its batch, and its start is recorded first."
             ));
         }
     }
@@ -438,7 +441,7 @@ mod tests {
             ),
             (
                 row().with(a::BLOCKED, "expired"),
-                "blocked | #3 is empty and so old that its delivery may have expired. Check with the sender whether one is missing. | resume",
+                "blocked | #3 is empty and so old that its delivery may have expired. Ask the sender whether a webhook is missing. | resume",
             ),
             (
                 row().with(a::BLOCKED, "vanished"),
@@ -446,7 +449,7 @@ mod tests {
             ),
             (
                 on_hold.clone().with(a::BLOCKED, "expired"),
-                "blocked | #3 is empty and so old that its delivery may have expired. Check with the sender whether one is missing. An operator put it on hold 1 min ago. 2 deliveries wait. | resume, show --history",
+                "blocked | #3 is empty and so old that its delivery may have expired. Ask the sender whether a webhook is missing. An operator put it on hold 1 min ago. 2 deliveries wait. | resume, show --history",
             ),
             (
                 on_hold.clone(),
@@ -454,7 +457,7 @@ mod tests {
             ),
             (
                 leased(&on_hold, "drain", 1_012_000),
-                "on hold | An operator put it on hold 1 min ago. 2 deliveries wait. A worker (worker 3) finishes its delivery and starts no other. | show --history, resume",
+                "on hold | An operator put it on hold 1 min ago. 2 deliveries wait. A worker (worker 3) finishes the running delivery and starts no other. | show --history, resume",
             ),
             (
                 failed.clone().with(a::RETRY_AT, 999_000_u32),
@@ -466,7 +469,7 @@ mod tests {
             ),
             (
                 row().with(a::LAST_ERROR, "no").with(a::ONE_BY_ONE, 4_u32).with(a::RETRY_AT, 1_004_000_u32),
-                "failing | A group up to #4 failed, and each of it is tried alone: no. The next attempt starts in 4.0 s. | show 3, retry",
+                "failing | A group of deliveries up to #4 failed, and each delivery is now tried alone: no. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
                 failed.with(a::ONE_BY_ONE, 2_u32).with(a::RETRY_AT, 999_000_u32),
@@ -478,15 +481,15 @@ mod tests {
             ),
             (
                 leased(&row().with(a::SUSPECT, 2_u32), "drain", 992_000),
-                "abandoned | 2 workers died while #3 was next. It runs in isolation: after the others of its batch, alone, its start recorded first. Its holder (worker 3) died or froze: the lease expired 8.0 s ago. The next wake-up takes it over, the sweep's within the hour. | resume",
+                "abandoned | 2 workers died while #3 was next. So the delivery runs in isolation: alone, after the rest of its batch, and its start is recorded first. Its holder (worker 3) died or froze: the lease expired 8.0 s ago. The next wake-up lets a worker take it over; the sweep sends one within the hour. | resume",
             ),
             (
                 leased(&row(), "drain", 1_012_000),
-                "at work | A worker (worker 3) is at work on it; its lease expires in 12.0 s unless it is renewed. | ",
+                "at work | A worker (worker 3) handles the order; its lease expires in 12.0 s unless it is renewed. | ",
             ),
             (
                 leased(&row(), "exclusive", 1_012_000),
-                "leased | worker 3 has leased it; the lease expires in 12.0 s unless it is renewed. Deliveries wait until then. | lease release --why TEXT",
+                "leased | worker 3 has leased the order; the lease expires in 12.0 s unless it is renewed. Deliveries wait until then. | lease release --why TEXT",
             ),
             (row(), "waiting | 2 deliveries wait for a worker. | resume"),
             (settled.clone(), "idle | All deliveries are settled. | "),
@@ -502,7 +505,7 @@ mod tests {
             let state = EntityState::parse(row).unwrap();
             let pause = Pause::of(SourceName::parse("shop").unwrap(), &state, NOW);
             let status = OrderStatus::of(Some(&state), None, None, NOW).with_pause(&pause, NOW);
-            assert!(status.summary().contains("Its source shop is paused in the sources document"), "{status:?}");
+            assert!(status.summary().contains("The sources document pauses the source shop"), "{status:?}");
             status.next.iter().map(|next| next.line("", &state.entity)).collect()
         };
         assert_eq!(next(&row()), ["serializer source resume shop"]);

@@ -233,7 +233,7 @@ fn error_says_why_stack_is_unusable() {
     assert!(foreign.contains("the stack `shop` (UPDATE_COMPLETE) has no output CommandLine"), "{foreign}");
     aws.stack(&[("CommandLine", "export ENTITIES_TABLE=e RETENTION_DAYS=30")], &[]);
     let part = said();
-    assert!(part.contains("the stack `shop` does not name its INBOX_TABLE"), "{part}");
+    assert!(part.contains("the stack `shop` gives no value for INBOX_TABLE"), "{part}");
     aws.deny("DescribeStacks");
     let denied = said();
     assert!(

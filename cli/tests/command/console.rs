@@ -56,7 +56,7 @@ fn separate_console_process_shows_local_orders() {
 fn console_error_names_missing_deployment_or_taken_port() {
     let nothing = ran(&["console"]);
     assert!(!nothing.status.success());
-    assert!(complained(&nothing).contains("which deployment? Give --local"), "{}", complained(&nothing));
+    assert!(complained(&nothing).contains("name the deployment: --local"), "{}", complained(&nothing));
     let local = Local::start(&[]);
     let port = local.url.rsplit(':').next().expect("a port").to_owned();
     let taken = local.ran(&["console", "--port", &port]);

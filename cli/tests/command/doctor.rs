@@ -163,12 +163,12 @@ fn alarm_topic_key_and_subscribers_are_checked() {
     assert!(unknown.starts_with("not made ") && unknown.contains("kms:DescribeKey"), "{unknown}");
     aws.answer("TrentService.DescribeKey", 200, r#"{"KeyMetadata":{"KeyId":"k-1"}}"#);
     policy("s3.amazonaws.com");
-    assert!(asked().starts_with("wrong alias/mine encrypts it, and the key's policy does not name CloudWatch"));
+    assert!(asked().starts_with("wrong the topic is encrypted with alias/mine, whose policy does not name CloudWatch"));
     assert!(aws.asked("TrentService.GetKeyPolicy")[0].contains(r#""KeyId":"k-1""#));
     policy("cloudwatch.amazonaws.com");
-    assert!(asked().starts_with("ok 1 subscribed"), "{}", asked());
+    assert!(asked().starts_with("ok subscriptions: 1;"), "{}", asked());
     topic(aws, &[("SubscriptionsConfirmed", "0")]);
-    assert!(asked().starts_with("warning it has no confirmed subscription"), "{}", asked());
+    assert!(asked().starts_with("warning the topic has no confirmed subscription"), "{}", asked());
     let missing = "<ErrorResponse><Error><Code>NotFound</Code><Message>no</Message></Error></ErrorResponse>";
     aws.answer("GetTopicAttributes", 404, missing);
     assert!(asked().contains("does not exist, so nobody gets alarms"), "{}", asked());
@@ -226,7 +226,10 @@ fn missing_or_forbidden_invoked_function_is_reported() {
     ] {
         let [result, says, advised] = asked(allowed);
         assert_eq!((result.as_str(), advised), ("wrong", advice), "{allowed}");
-        assert!(says.starts_with("the worker may not call it, so deliveries of shopify wait"), "{says}");
+        assert!(
+            says.starts_with("the worker has no permission to call this function, so deliveries of shopify wait"),
+            "{says}"
+        );
     }
     stack.deployed(&[("InvokeFunctionArns", "")]);
     let told = findings(&stack.ran(&["doctor", "--no-rows", "--json"]));
@@ -234,7 +237,7 @@ fn missing_or_forbidden_invoked_function_is_reported() {
     assert_eq!(advice[0], advice[1], "whoever follows one follows both");
     assert!(aws.asked(configuration).is_empty());
     let both = format!("{orders}:test,{orders}:live");
-    assert_eq!(asked(&both), ["ok", "the worker may call it, for shopify", ""]);
+    assert_eq!(asked(&both), ["ok", "the worker may call this function, for shopify", ""]);
     aws.answer(configuration, 404, r#"{"__type":"ResourceNotFoundException"}"#);
     let [result, says, advice] = asked(&both);
     assert!(result == "wrong" && says.contains("does not exist") && advice.contains("`invoke`"), "{says}");

@@ -104,7 +104,9 @@ fn listen_to_stack_prints_each_log_line_once() {
     assert_eq!(tokens, [Value::Null, "t-1".into(), "t-1".into(), Value::Null]);
     let said = complained(&done);
     assert_eq!(said.matches("logs throttles this account").count(), 1, "{done:?}");
-    assert!(said.contains("an hour takes 3600 reads of CloudWatch Logs, for which its price list names no charge"));
+    assert!(said.contains(
+        "in an hour, listen sends 3600 requests to CloudWatch Logs, for which AWS's price list names no charge"
+    ));
     assert!(asked[4]["startTime"].as_u64() > asked[0]["startTime"].as_u64(), "it reads on");
 }
 
@@ -122,11 +124,11 @@ fn filter_matching_nothing_is_refused_or_reported() {
     local.until(|told| told["what"] == "settled");
     for command in [&["listen", "--limit", "1"][..], &["list"]] {
         let refused = local.ran(&[command, &["--source", "shopfy"]].concat());
-        let said = "the sources document has no source `shopfy` (did you mean `shopify`?); it has ";
+        let said = "the sources document has no source `shopfy` (did you mean `shopify`?); its sources are ";
         assert!(complained(&refused).contains(said) && refused.status.code() == Some(1), "{refused:?}");
     }
     let empty = complained(&local.ran(&["listen", "--topic", ""]));
-    assert!(empty.contains("it is empty; write `unknown` for deliveries without a topic"), "{empty}");
+    assert!(empty.contains("the topic is empty; write `unknown` for deliveries without a topic"), "{empty}");
     let mistyped = ["listen", &local.target, "--since", "5m", "--limit", "1", "--order", "shopify/order/45078946"];
     let mut listen =
         serializer(&mistyped).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it can be started");
@@ -154,9 +156,9 @@ fn listen_error_says_why_logs_are_unreadable() {
     let missing = r#"{"__type":"ResourceNotFoundException","message":"no"}"#;
     stack.aws.answer("Logs_20140328.FilterLogEvents", 400, missing);
     let none = complained(&stack.ran(&["listen"]));
-    assert!(none.contains("there is no log group /aws/lambda/shop-ingest"), "{none}");
+    assert!(none.contains("the log group /aws/lambda/shop-ingest does not exist"), "{none}");
     let named =
         ["listen", "--entities-table", "e", "--inbox-table", "i", "--queue-url", "q", "--region", "eu-central-1"];
     let nameless = complained(&stack.aws.ran("http://127.0.0.1:1", &named));
-    assert!(nameless.contains("add --stack NAME"), "{nameless}");
+    assert!(nameless.contains("name the stack with --stack NAME"), "{nameless}");
 }

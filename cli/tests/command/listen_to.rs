@@ -178,7 +178,9 @@ fn listen_posts_forwarded_request_with_new_signature() {
         let mut listening = warehouse.listen(&["--order", ORDER, "--since", &place, "--limit", "1", "--to", &to]);
         let (what, line) = listening.next();
         assert_eq!((what.as_str(), &line["status"], &line["words"]), ("200", &200.into(), &"heard".into()), "{line}");
-        listening.until_said("signed with the `forward` secrets of warehouse; deliveries of other sources with whsec_");
+        listening.until_said(
+            "listen signs with the `forward` secrets of warehouse, and other sources' deliveries with whsec_",
+        );
         assert_eq!(listening.ended(), Some(0));
         assert!(!listening.said.iter().any(|line| line.contains("holds no delivery")), "{place} is found");
         let again = next_post(&posted);
@@ -284,8 +286,8 @@ fn delivery_waits_until_receiver_is_reachable_again() {
         })
     });
     assert_eq!([listening.next(), listening.next()].map(|(what, _)| what), ["204", "204"]);
-    listening.until_said("is reached again");
-    listening.until_said("2 past deliveries were posted; further ones follow");
+    listening.until_said("answers again");
+    listening.until_said("2 past deliveries were posted; listen posts further deliveries");
     assert_eq!(answers.join().expect("it answers"), [Some("1".to_owned()), Some("2".to_owned())]);
 }
 
@@ -339,11 +341,11 @@ fn pressing_r_posts_last_delivery_again() {
     let warehouse = Warehouse::start("handler = 'log'");
     let (url, posted) = endpoint::endpoint(|_, _| ok());
     let mut listening = warehouse.listen(&["--since", "5m", "--to", &format!("{url}/mine")]);
-    let signed = listening.until_said("signed with whsec_");
+    let signed = listening.until_said("listen signs with whsec_");
     let secret = signed.split(' ').next_back().expect("a secret");
     listening.until_said("0 past deliveries were posted");
     listening.press("r\n");
-    listening.until_said("nothing was posted yet");
+    listening.until_said("no delivery has been posted yet");
     warehouse.send("1", "1", 0);
     let (what, first) = listening.next();
     listening.press("r\n");
@@ -383,7 +385,7 @@ fn since_option_naming_no_delivery_is_reported() {
         [("10007", "#0007", "1 past delivery was posted"), ("9999999999999", "#9999", "0 past deliveries were posted")]
     {
         let listening = warehouse.listen(&["--order", ORDER, "--since", since, "--to", &url]);
-        listening.until_said(&format!("{ORDER} holds no delivery {shown}; `serializer show "));
+        listening.until_said(&format!("{ORDER} has no delivery {shown}; `serializer show "));
         listening.until_said(posted);
     }
 }
@@ -438,7 +440,7 @@ fn listen_to_stack_posts_in_sequence_without_writes() {
     let arguments = [&arguments[..], &["--topic", "order*", "--limit", "3"]].concat();
     let mut listening = Listening::start(stack.aws.command(&dynamodb, &arguments));
     let lines = [listening.next(), listening.next(), listening.next()];
-    assert!(listening.until_said("the sources' own secrets are unknown").contains("ssm:GetParameter"));
+    assert!(listening.until_said("it cannot read the sources' own secrets").contains("ssm:GetParameter"));
     assert_eq!(listening.ended(), Some(0));
     let posts = [next_post(&posted), next_post(&posted), next_post(&posted)];
     let (its, others): (Vec<_>, Vec<_>) =

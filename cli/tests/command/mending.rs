@@ -19,7 +19,9 @@ fn bulk_redrive_lists_deliveries_before_any_change() {
     let asked = trouble.ran(&["redrive", "--source", "shopify"]);
     assert_eq!(asked.status.code(), Some(1), "{asked:?}");
     assert!(
-        complained(&asked).contains("nothing is changed yet: no terminal is there to ask on; add --yes"),
+        complained(&asked).contains(
+            "nothing has been changed yet: the command asks a question, but has no terminal to ask on: add --yes"
+        ),
         "{asked:?}"
     );
     let dry = trouble.ran(&["redrive", "--all", "--dry-run"]);
@@ -35,7 +37,8 @@ fn bulk_redrive_lists_deliveries_before_any_change() {
     assert_eq!(parked(&trouble), before, "nothing was put back");
     let nothing = trouble.ran(&["redrive", "--source", "stripe", "--yes"]);
     assert!(
-        complained(&nothing).contains("there is nothing to redrive that matches --source, --error and --since"),
+        complained(&nothing)
+            .contains("there is no order or delivery to redrive that matches --source, --error and --since"),
         "{nothing:?}"
     );
 
@@ -78,17 +81,19 @@ fn bulk_commands_list_targets_and_cost_before_asking() {
         assert!(listed.contains(order) && listed.contains(notes) && listed.contains(" write units"), "{listed}");
         let asked = trouble.ran(&[verb, &["--since", "1h"]].concat());
         assert!(
-            complained(&asked).contains("nothing is changed yet: no terminal is there to ask on; add --yes"),
+            complained(&asked).contains(
+                "nothing has been changed yet: the command asks a question, but has no terminal to ask on: add --yes"
+            ),
             "{asked:?}"
         );
         let none = trouble.ran(&[verb, &["--error", "no such error", "--yes"]].concat());
-        let nothing = format!("there is nothing to {} that matches", verb[0]);
+        let nothing = format!("there is no order or delivery to {} that matches", verb[0]);
         assert!(complained(&none).contains(&nothing), "{none:?}");
     }
     let after = trouble.json(&["status", "--no-parked"])["groups"].clone();
     assert_eq!(before, after, "nothing was changed");
     let held = trouble.ran(&["resume", "--all", "--held"]);
-    assert!(complained(&held).contains("there is nothing to resume; nothing was changed"), "{held:?}");
+    assert!(complained(&held).contains("there is no order or delivery to resume; nothing was changed"), "{held:?}");
 }
 
 #[test]
@@ -107,7 +112,7 @@ fn bulk_resume_continues_in_order_while_deliveries_arrive() {
     }
     trouble.is_mended.store(true, Relaxed);
     let some = trouble.said(&["resume", "--source", "warehouse", "--limit", "2", "--yes"]);
-    assert_eq!(some, "resume: 2 done, 0 needed no change, 0 left\n");
+    assert_eq!(some, "resume: 2 done, 0 needed no change, 0 remain\n");
     let later: Vec<_> = (0..ORDERS)
         .map(|order| file(&trouble.folder, &format!("later{order}.json"), &change(order, "b")))
         .map(|path| path.to_str().unwrap().to_owned())
@@ -138,18 +143,24 @@ fn only_parked_deliveries_are_discarded() {
         trouble.ran(&[&["discard", order, sequence, "--why", "a test order", "--by", "Ann"], options].concat())
     };
     let asked = discard(PARKED, &sequence, &[]);
-    assert!(printed(&asked).contains("removed for good, body and all"), "{asked:?}");
+    assert!(printed(&asked).contains("removed for good, with its body"), "{asked:?}");
     assert_eq!((asked.status.code(), parked(&trouble).len()), (Some(1), 1));
     let done = discard(PARKED, &sequence, &["--yes"]);
     assert!(printed(&done).ends_with(" is discarded\n"), "{done:?}");
     assert!(parked(&trouble).is_empty());
     let again = discard(PARKED, &sequence, &["--yes"]);
-    assert!(complained(&again).contains("is not parked: it was settled, redriven or discarded; nothing was changed"));
+    assert!(
+        complained(&again)
+            .contains("is not parked: the delivery was settled, redriven or discarded; nothing was changed")
+    );
     let waits = trouble.json(&["show", BLOCKED])["state"]["tail"].to_string();
     let refused = discard(BLOCKED, &waits, &["--yes"]);
-    assert!(complained(&refused).contains("is not parked: it waits for its turn; nothing was changed"), "{refused:?}");
+    assert!(
+        complained(&refused).contains("is not parked: the delivery waits for its turn; nothing was changed"),
+        "{refused:?}"
+    );
     let shown = trouble.said(&["show", PARKED, &sequence]);
-    assert!(shown.contains("redriven or discarded since"), "{shown}");
+    assert!(shown.contains("was redriven or discarded, or it expired"), "{shown}");
 }
 
 const WHY: [&str; 4] = ["--why", "the warehouse counts", "--by", "ada"];
@@ -198,7 +209,7 @@ fn skipped_order_continues_and_history_names_operator() {
     let asked = trouble.ran(&[&["skip", BLOCKED, &first], &WHY[..]].concat());
     assert!(complained(&asked).contains("add --yes"), "{asked:?}");
     let skipped = trouble.said(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
-    assert!(skipped.contains("is parked; what waits behind it continues\n  serializer redrive "), "{skipped}");
+    assert!(skipped.contains("is parked; the deliveries behind it continue\n  serializer redrive "), "{skipped}");
     let twice = trouble.ran(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
     assert!(complained(&twice).contains("it is settled; nothing was skipped"), "{twice:?}");
     let parked = trouble.said(&["show", BLOCKED]);
@@ -215,7 +226,7 @@ fn skipped_order_continues_and_history_names_operator() {
         .collect();
     assert_eq!(told.len(), 3, "{told:?}");
     assert_eq!(&told[0], "ada skip: settled as parked");
-    assert!(told[1].contains(" redrive: put back as "), "{told:?}");
+    assert!(told[1].contains(" redrive: appended again, as "), "{told:?}");
     assert!(told[2].starts_with("bob resume: continues at "), "{told:?}");
     let shown = trouble.said(&["show", BLOCKED, "--history"]);
     assert!(shown.lines().count() == 4 && shown.contains("the warehouse counts"), "{shown}");

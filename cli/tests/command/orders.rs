@@ -178,7 +178,7 @@ fn show_limits_settled_deliveries_as_requested() {
     assert_eq!(seen["settled"].as_array().map(Vec::len), Some(25));
     assert_eq!(seen["settled"][24]["sequence"], seen["state"]["head"]);
     let shown = printed(&local.ran(&["show", ORDER, "--settled", "25"]));
-    assert!(shown.contains("Older ones are not shown"), "{shown}");
+    assert!(shown.contains("Older deliveries are not shown"), "{shown}");
 }
 
 #[test]
@@ -195,7 +195,9 @@ fn show_prints_repeats_until_order_is_erased() {
     assert_eq!((&seen["settled"][1]["outcome"], &seen["settled"][1]["of"]), (&"repeat".into(), &first.into()));
     let asked = local.ran(&["erase", ORDER]);
     assert!(
-        complained(&asked).contains("nothing is changed yet: no terminal is there to ask on; add --yes"),
+        complained(&asked).contains(
+            "nothing has been changed yet: the command asks a question, but has no terminal to ask on: add --yes"
+        ),
         "{asked:?}"
     );
     assert_eq!(printed(&local.ran(&["show", ORDER])), shown, "nothing is erased");
@@ -219,7 +221,7 @@ fn show_names_a_paused_source() {
     // A worker finds the source paused and looks again after a quarter of an hour.
     assert!((0..1_000).any(|_| seen(&local)["is_pause_seen"] == true), "no worker saw the pause");
     let shown = printed(&local.ran(&["show", ORDER]));
-    assert!(shown.contains("Its source shopify is paused. A worker looks again in 15 min.\n"), "{shown}");
+    assert!(shown.contains("The source shopify is paused. A worker looks again in 15 min.\n"), "{shown}");
     let resume = format!("serializer source resume {} shopify", local.target);
     let sequence = seen(&local)["state"]["tail"].to_string();
     for command in [&["show", ORDER][..], &["show", ORDER, &sequence], &["list"], &["status"]] {
@@ -242,7 +244,7 @@ fn show_says_workers_follow_new_pause_within_minute() {
     local.until(|told| told["what"] == "accepted");
     file(&folder, "sources.toml", &text.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1));
     let shown = printed(&local.ran(&["show", ORDER]));
-    let expected = "Its source shopify is paused in the sources document, and workers follow within 1 min.\n";
+    let expected = "The sources document pauses the source shopify, and workers follow within 1 min.\n";
     assert!(shown.contains(expected), "{shown}");
 }
 
@@ -280,9 +282,12 @@ fn show_reports_deliveries_run_again_by_rewind() {
     assert!(token(&after) > token(&before), "{before} {after}");
     local.ran(&["hold", ORDER, "--why", "look first"]);
     let rewound = run(&local, &[&first, "--yes"]);
-    assert!(printed(&rewound).contains("It is on hold: `serializer resume"), "{rewound:?}");
+    assert!(printed(&rewound).contains("The order is on hold: `serializer resume"), "{rewound:?}");
     let waits = printed(&local.ran(&["show", ORDER, &first]));
-    assert!(waits.contains("It was applied before, under token ") && waits.contains(" and is run again."), "{waits}");
+    assert!(
+        waits.contains("It was applied before, under token ") && waits.contains("; a rewind runs it again."),
+        "{waits}"
+    );
     let history = printed(&local.ran(&["show", ORDER, "--history"]));
     for wanted in ["rewind", "the table was emptied", "2 of "] {
         assert!(history.contains(wanted), "{history}");
@@ -325,7 +330,7 @@ fn unknown_order_is_reported_with_similar_keys() {
         assert!(complained(&done).contains(&similar) && !done.status.success(), "{done:?}");
     }
     let job = complained(&local.ran(&["jobs", "run", "nightly"]));
-    assert!(job.contains("there is no job `nightly`. Registered are "), "{job}");
+    assert!(job.contains("there is no job `nightly`. No job is registered yet; "), "{job}");
     let none = local.ran(&["resume", "warehouse/invoice/1", "--why", "a test"]);
     assert!(complained(&none).contains("lists orders") && !complained(&none).contains("Similar"), "{none:?}");
 }

@@ -84,5 +84,5 @@ fn unwritable_stdout_is_an_error() {
     let done = serializer(&["check", "--reference"]).stdout(full).output().expect("it can be run");
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("error: what is printed cannot be written: No space"), "{said}");
+    assert!(said.starts_with("error: standard output cannot be written to: No space"), "{said}");
 }

@@ -29,11 +29,11 @@ fn restore_runs_once_and_refuses_used_tables() {
     let local = Local::start(&["--data", &path(&copy)]);
     let restore = |more: &[&str]| ran(&[&["restore", &local.target, "--why", "a test"], more].concat());
     let unasked = restore(&["--as-of", &as_of]);
-    assert!(complained(&unasked).contains("nothing is changed yet"), "{unasked:?}");
+    assert!(complained(&unasked).contains("nothing has been changed yet"), "{unasked:?}");
     let untold = restore(&["--yes"]);
     assert!(complained(&untold).contains("give the time of the backup with --as-of TIME"), "{untold:?}");
     let far = restore(&["--yes", "--as-of", "2020-01-01T00:00:00Z"]);
-    let why = format!("1 order was written to after 2020-01-01T00:00:00.000Z: {ORDER}");
+    let why = format!("nothing was changed: 1 order was written to after 2020-01-01T00:00:00.000Z: {ORDER}");
     assert!(complained(&far).contains(&why), "{far:?}");
     let looked = restore(&["--as-of", &as_of, "--dry-run"]);
     assert!(printed(&looked).contains("1 delivery of 1 order waited."), "{looked:?}");
@@ -47,7 +47,7 @@ fn restore_runs_once_and_refuses_used_tables() {
     assert!(told.contains("2. Ask each sender for all webhooks that it sent from "), "{told}");
     let sources: Vec<_> = told.lines().filter(|line| line.starts_with("   shopify")).collect();
     assert!(matches!(&*sources, [line] if line.ends_with(" 4 h")), "{told}");
-    assert!(printed(&ran(&["list", "--parked", &local.target])).contains("restored: it waited at "));
+    assert!(printed(&ran(&["list", "--parked", &local.target])).contains("restored: the delivery waited at "));
 
     let again = restore(&["--as-of", &as_of, "--yes"]);
     assert!(printed(&again).contains("nothing is left to do"), "{again:?}");

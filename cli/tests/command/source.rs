@@ -51,7 +51,7 @@ fn source_lifecycle_never_prints_a_secret() {
         &["add", "pay", "--provider", "stripe", "--handler", &forward, "--ignore", "customer.*", "--yes"],
         "whsec_hush\n",
     );
-    assert!(added.contains("within 1 min; until then its webhooks may be answered 404"), "{added}");
+    assert!(added.contains("within 1 min; until then, ingest may answer its webhooks 404"), "{added}");
     assert!(added.contains("+ [sources.pay]\n") && added.contains("\"https://example.com/…\""), "{added}");
     let text = read(&path);
     assert!(text.starts_with(SHOP) && text.contains("secrets = [\"whsec_hush\"]\n") && text.contains(url), "{text}");
@@ -71,11 +71,11 @@ fn source_lifecycle_never_prints_a_secret() {
     let before = read(&path);
     let paused = run(&["pause", "pay", "--yes"], "");
     assert!(paused.contains("+ paused = true") && paused.contains("is paused: its webhooks are accepted"), "{paused}");
-    assert!(paused.contains("within 1 min; from then on its deliveries are accepted and wait"), "{paused}");
-    assert!(run(&["pause", "pay", "--yes"], "").contains("paused already"));
+    assert!(paused.contains("within 1 min; from then on, its deliveries are accepted and wait"), "{paused}");
+    assert!(run(&["pause", "pay", "--yes"], "").contains("already paused"));
     assert!(run(&["list"], "").contains("`pay` is paused"));
     let resumed = run(&["resume", "pay", "--yes"], "");
-    assert!(resumed.contains("no worker was woken, so its orders continue within 15 min"), "{resumed}");
+    assert!(resumed.contains("the command woke no worker, so the source's orders continue within 15 min"), "{resumed}");
     assert_eq!(read(&path), before, "the rest of the document is as it was");
     assert!(run(&["resume", "pay", "--yes"], "").contains("pay is not paused"));
     run(&["remove", "pay", "--yes"], "");
@@ -94,9 +94,9 @@ fn refused_source_change_says_why() {
     let add = ["add", "pay", "--provider", "stripe", "--handler"];
     let with = |more: &'static [&'static str]| [add.as_slice(), more].concat();
     for (arguments, input, said) in [
-        (with(&["log", "--yes"]), "", "nothing was given as the secret of stripe"),
+        (with(&["log", "--yes"]), "", "the secret of stripe is empty"),
         (with(&["log", "--yes"]), "sk_live_hush", "it is an API key"),
-        (with(&["log"]), "whsec_hush", "add --yes to go ahead without a question"),
+        (with(&["log"]), "whsec_hush", "add --yes to continue without it"),
         (with(&["forward", "--yes"]), "whsec_hush", "--handler forward=https://"),
         (with(&["forward=http://127.0.0.1/", "--yes"]), "whsec_hush", "http:// needs allow_private = true"),
         (with(&["orders=x", "--yes"]), "whsec_hush", "only `forward` takes a URL"),
@@ -111,9 +111,13 @@ fn refused_source_change_says_why() {
         ),
         (vec!["rotate", "shop", "--yes"], "old", "`shop` has this secret already"),
         (vec!["rotate", "shop", "--finish", "--yes"], "", "there is no old one to remove"),
-        (vec!["rotate", "pay", "--yes"], "hush", "has no source `pay`; it has `shop`"),
-        (vec!["remove", "pay", "--yes"], "", "has no source `pay`; it has `shop`"),
-        (vec!["rotate", "shpo", "--yes"], "hush", "has no source `shpo` (did you mean `shop`?); it has `shop`"),
+        (vec!["rotate", "pay", "--yes"], "hush", "has no source `pay`; its sources are `shop`"),
+        (vec!["remove", "pay", "--yes"], "", "has no source `pay`; its sources are `shop`"),
+        (
+            vec!["rotate", "shpo", "--yes"],
+            "hush",
+            "has no source `shpo` (did you mean `shop`?); its sources are `shop`",
+        ),
         (vec!["remove", "shop", "--yes"], "", "is the only source"),
     ] {
         let done = piped(&[&["source"], arguments.as_slice(), &at].concat(), input);
@@ -123,7 +127,7 @@ fn refused_source_change_says_why() {
         assert_eq!(read(&path), SHOP, "{arguments:?}");
     }
     let nowhere = piped(&["source", "list"], "");
-    assert!(complained(&nowhere).contains("which document? Give --sources FILE"), "{}", complained(&nowhere));
+    assert!(complained(&nowhere).contains("name the sources document: --sources FILE"), "{}", complained(&nowhere));
     let by_name = piped(&["source", "list", "--sources-secret", "sources"], "");
     assert!(complained(&by_name).contains("needs the secret's ARN"), "{}", complained(&by_name));
 }
@@ -171,7 +175,11 @@ fn source_with_waiting_deliveries_is_not_removed() {
     let sent = piped(&["source", "test", "pay", &local.target], "");
     assert!(printed(&sent).contains("200 "), "{sent:?}");
     let refused = piped(&["source", "remove", "pay", "--yes", &local.target], "");
-    assert!(complained(&refused).contains("1 delivery of `pay` waits, of pay/"), "{}", complained(&refused));
+    assert!(
+        complained(&refused).contains("nothing was written: 1 delivery of `pay` waits, in pay/"),
+        "{}",
+        complained(&refused)
+    );
     assert_eq!(read(&path), text);
     // The other source has no waiting deliveries.
     let other = piped(&["source", "remove", "shop", "--yes", "--json", &local.target], "");

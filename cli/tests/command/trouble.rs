@@ -314,7 +314,7 @@ fn show_hides_personal_data_and_keeps_numbers() {
     let json = printed(&trouble.ran(&["show", PARKED, &second, "--json"]));
     assert!(json.contains("\"huge\":12345678901234567890123,"), "{}", json.len());
     let none = trouble.ran(&["show", PARKED, &second, "--diff"]);
-    assert!(complained(&none).contains("is a kept orders/paid; nothing to compare with"), "{none:?}");
+    assert!(complained(&none).contains("has topic orders/paid and is still stored"), "{none:?}");
     let later = |text: String| {
         let text = text.replacen("\"{", &format!("\"{longer}"), 1).replace("15e8d2f1", "2");
         text.replace("\\\"financial_status\\\":\\\"pending\\\"", "\\\"financial_status\\\":\\\"authorized\\\"")
@@ -335,13 +335,13 @@ fn printed_positions_are_accepted_as_arguments() {
     let (_, sequence) = parked(&trouble)[0];
     let shown = trouble.said(&["show", PARKED]);
     let marked = position(sequence);
-    assert!(shown.contains(&format!("last arrived {marked}, last settled {marked},")), "{shown}");
+    assert!(shown.contains(&format!("last accepted {marked}, last settled {marked},")), "{shown}");
     let delivery = trouble.json(&["show", PARKED, &marked]);
     assert_eq!(delivery["sequence"], sequence);
     let next = shown.lines().find(|line| line.starts_with("  serializer redrive ")).expect("it is printed");
     let next: Vec<&str> = next.split("  #").next().unwrap().split_whitespace().skip(1).collect();
     assert!(next.contains(&marked.trim_start_matches('#')), "{shown}");
-    assert!(printed(&ran(&next)).contains(&format!("{marked} is appended again, as #")), "{next:?}");
+    assert!(printed(&ran(&next)).contains(&format!("{marked} was appended again, as #")), "{next:?}");
     trouble.local.until(|told| told["outcome"] == "parked");
     let again = trouble.json(&["show", PARKED])["state"]["head"].as_u64().unwrap();
     let discarded = trouble.said(&["discard", PARKED, &position(again), "--why", "a test", "--yes"]);
@@ -360,7 +360,7 @@ fn show_explains_missing_delivery() {
     };
     assert!(said("warehouse/order/1", 1).contains("there is no order warehouse/order/1: "));
     assert!(said(BLOCKED, next + 1).contains(&format!("there is no delivery {}", position(next + 1))));
-    assert!(said(BLOCKED, 7).contains("its delivery is gone: deliveries are kept for 30 days"));
+    assert!(said(BLOCKED, 7).contains("its delivery was deleted: deliveries are kept for 30 days"));
     assert!(
         trouble
             .said(&["show", BLOCKED, &next.to_string()])

@@ -104,7 +104,7 @@ impl Remote {
     async fn ask(&self) -> Result<String, String> {
         let answer = self.call(self.service.target(), self.service.question(&self.name)).await?;
         if answer.status != 200 {
-            return Err(format!("{} refuses it: {}", self.service.name(), error_code(&answer)));
+            return Err(format!("{} refuses the request: {}", self.service.name(), error_code(&answer)));
         }
         self.service
             .document(&answer.body)

@@ -15,7 +15,7 @@ pub(super) async fn account(variables: &impl Variables) -> Result<Account, Inval
     let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
     let found = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
     let nowhere = || InvalidConfig::new("AWS_REGION", "is not set, and neither profile nor instance names a region");
-    let nobody = || InvalidConfig::new("AWS_ACCESS_KEY_ID", "is not set, and there are no other credentials");
+    let nobody = || InvalidConfig::new("AWS_ACCESS_KEY_ID", "is not set, and no other AWS credentials were found");
     let region = found.region().ok_or_else(nowhere)?;
     Ok(Account::of(region.clone(), found.credentials_provider().ok_or_else(nobody)?, roots))
 }

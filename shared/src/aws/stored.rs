@@ -66,11 +66,11 @@ pub enum Replaced {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("it is not allowed: your credentials lack {0}")]
+    #[error("your credentials lack {0}")]
     Denied(&'static str),
     #[error("the document has {bytes} bytes, and {place} holds {limit}: {instead}")]
     TooLarge { bytes: usize, place: &'static str, limit: usize, instead: &'static str },
-    #[error("there is none of that name in this region and account")]
+    #[error("no parameter or secret of that name exists in this region and account")]
     Missing,
     #[error("{0}")]
     Other(String),
@@ -240,7 +240,7 @@ impl Stored {
     }
 
     async fn put_secret(&self, held: &Held, text: &str) -> Result<Replaced, Refused> {
-        fits(text, "a secret", SECRET_BYTES, "leave sources out, or give some a stack of their own")?;
+        fits(text, "a secret", SECRET_BYTES, "remove sources, or move some to a stack of their own")?;
         // The version's name is derived from the text, so that a repeated request stores the same version.
         let digest = <sha2::Sha256 as sha2::Digest>::digest([held.version.as_bytes(), b" ", text.as_bytes()].concat());
         let token: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -306,7 +306,7 @@ impl Stored {
                 "ThrottlingException" => {
                     Refused::Other(format!("{service} throttles this account; run this again in a few seconds"))
                 }
-                code => Refused::Other(format!("{service} refuses it: {code}")),
+                code => Refused::Other(format!("{service} refuses the request: {code}")),
             });
         }
         serde_json::from_slice(match answer.body.as_slice() {

@@ -85,7 +85,7 @@ pub enum AppendError {
     Store(#[from] StoreError),
     /// Several claims in a row became tombstones, because this process was too slow to store the
     /// delivery.
-    #[error("{MOST_CLAIMS} claimed sequences became tombstones before they were written")]
+    #[error("workers filled {MOST_CLAIMS} claimed sequences with tombstones before the delivery was written")]
     Overtaken,
     /// The body is larger than 6 MiB. Nothing was written.
     #[error("the body has {0} bytes; at most {LARGEST_BODY} are accepted")]

@@ -115,10 +115,10 @@ impl Deferred {
         struct Numbered {
             delivery: u64,
         }
-        let Numbered { delivery } =
-            serde_json::from_str(text).map_err(|error| format!("it is damaged at byte {}", error.column()))?;
+        let Numbered { delivery } = serde_json::from_str(text)
+            .map_err(|error| format!("the delivery is damaged at byte {}", error.column()))?;
         if delivery != FORMAT {
-            return Err(format!("it has format {delivery}, and this version reads {FORMAT}"));
+            return Err(format!("the delivery has format {delivery}, and this version reads {FORMAT}"));
         }
         // serde's own error message would quote the content.
         serde_json::from_str(text).map_err(|error| format!("a field is wrong or absent at byte {}", error.column()))
@@ -147,14 +147,14 @@ impl Deferred {
     /// no content of the message.
     pub(crate) fn incoming(&self) -> Result<(Incoming, StoredBody), &'static str> {
         if self.entity.is_kept_forever() {
-            return Err("its entity is a job's");
+            return Err("the entity is a job's");
         }
         let encoding = ["zstd", "plain"].into_iter().find(|known| *known == self.encoding);
         let Some(encoding) = encoding.filter(|_| self.length <= LARGEST_BODY) else {
-            return Err("its body is too long, or encoded otherwise");
+            return Err("the body is too long, or has another encoding");
         };
-        let bytes: Bytes = STANDARD.decode(&self.body).map_err(|_| "its body is not base64")?.into();
-        let body = decoded_body(bytes.clone(), encoding, self.length).map_err(|_| "its body is damaged")?;
+        let bytes: Bytes = STANDARD.decode(&self.body).map_err(|_| "the body is not base64")?.into();
+        let body = decoded_body(bytes.clone(), encoding, self.length).map_err(|_| "the body is damaged")?;
         let identity = Identity { source: self.source.clone(), delivery_id: self.id.clone(), redrive: self.redrive };
         let incoming = Incoming {
             entity: self.entity.clone(),
@@ -274,16 +274,16 @@ mod tests {
             other => panic!("{other:?}"),
         };
         for (from, to, expected) in [
-            ("\"delivery\":1", "\"delivery\":2", "it has format 2, and this version reads 1"),
-            ("\"delivery\":1", "\"delivery\":\"hush\"", "it is damaged at byte"),
+            ("\"delivery\":1", "\"delivery\":2", "the delivery has format 2, and this version reads 1"),
+            ("\"delivery\":1", "\"delivery\":\"hush\"", "the delivery is damaged at byte"),
             ("\"received_at\":9", "\"received_at\":\"hush\"", "a field is wrong or absent at byte"),
             ("\"length\":4,", "", "a field is wrong or absent at byte"),
-            ("\"length\":4", "\"length\":5", "its body is damaged"),
-            ("\"length\":4", "\"length\":7000000", "its body is too long, or encoded otherwise"),
-            ("\"plain\"", "\"zstd\"", "its body is damaged"),
-            ("\"plain\"", "\"hush\"", "its body is too long, or encoded otherwise"),
-            ("aHVzaA==", "aHVzaA", "its body is not base64"),
-            ("shop/order", "cron/order", "its entity is a job's"),
+            ("\"length\":4", "\"length\":5", "the body is damaged"),
+            ("\"length\":4", "\"length\":7000000", "the body is too long, or has another encoding"),
+            ("\"plain\"", "\"zstd\"", "the body is damaged"),
+            ("\"plain\"", "\"hush\"", "the body is too long, or has another encoding"),
+            ("aHVzaA==", "aHVzaA", "the body is not base64"),
+            ("shop/order", "cron/order", "the entity is a job's"),
             ("shop/order/größer", "nowhere", "a field is wrong or absent at byte"),
         ] {
             let damaged = text.replacen(from, to, 1);
@@ -293,7 +293,7 @@ mod tests {
         }
         for end in Deferred::MARK.len()..text.len() {
             if text.is_char_boundary(end) {
-                assert!(objection(&text[..end]).starts_with("it is damaged"));
+                assert!(objection(&text[..end]).starts_with("the delivery is damaged"));
             }
         }
     }

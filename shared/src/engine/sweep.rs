@@ -195,7 +195,7 @@ impl Sweep<'_> {
                 Err(Stop::Time) => break Ok(()),
                 Err(Stop::Error(error @ SweepError::Store(StoreError::Invalid(_)))) if !self.begun => {
                     // The rest of this segment cannot be scanned, so the next sweep continues with the next one.
-                    tracing::error!(%error, segment = segment.number, "a segment cannot be swept on");
+                    tracing::error!(%error, segment = segment.number, "the rest of this segment cannot be swept");
                     turn = turn.finished(tick);
                     break Err(error);
                 }
@@ -252,7 +252,7 @@ impl Sweep<'_> {
                     let entity = row.text(a::ENTITY);
                     match &stop {
                         Stop::Error(error) => tracing::error!(%error, entity, "skipped"),
-                        Stop::Time => tracing::error!(entity, "skipped: it takes longer than a sweep"),
+                        Stop::Time => tracing::error!(entity, "skipped: the row takes longer than a sweep"),
                     }
                 }
                 Ok(()) => {}

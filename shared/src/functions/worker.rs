@@ -142,7 +142,7 @@ impl Worker {
 const LAST_WORD: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
-#[error("handlers block too many threads for good")]
+#[error("handlers that do not return block too many threads")]
 struct ThreadsExhausted;
 
 /// Checks that `handler` accepts the handler name of every source, and can take several deliveries at
@@ -155,8 +155,8 @@ pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), S
         }
         if matches!(source.deliver, Deliver::UpTo(_)) && !handler.handles_all(name) {
             return Err(format!(
-                "source `{}`: the handler `{name}` takes one delivery at a time; leave `deliver` out, or deliver the \
-                 `latest`",
+                "source `{}`: the handler `{name}` takes one delivery at a time: remove `deliver`, set it to \
+                 \"latest\", or implement `handle_all`",
                 source.name
             ));
         }
@@ -304,13 +304,13 @@ mod tests {
         assert_eq!(check("handler = 'one'\ndeliver = 'latest'"), fine);
         assert_eq!(check("handler = 'many'\ndeliver = { up_to = 3 }"), fine);
         for refused in check("handler = 'one'\ndeliver = { up_to = 3 }") {
-            assert!(refused.unwrap_err().contains("`one` takes one delivery at a time; leave `deliver` out"));
+            assert!(refused.unwrap_err().contains("`one` takes one delivery at a time: remove `deliver`"));
         }
         let [bare, registry] = check("handler = 'ones'").map(Result::unwrap_err);
         assert_eq!(bare, "source `shop`: this worker has no handler `ones`");
         assert_eq!(
             registry,
-            "source `shop`: this worker has no handler `ones` (did you mean `one`?); it has many, one"
+            "source `shop`: this worker has no handler `ones` (did you mean `one`?); its handlers are many, one"
         );
     }
 

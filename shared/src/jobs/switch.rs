@@ -31,7 +31,8 @@ impl Switch {
             return Ok(Self::Without(set(left_out)));
         }
         if names.is_empty() || !left_out.is_empty() || names.contains(&"on") || names.contains(&"off") {
-            let reason = "is `on`, `off`, names of jobs to switch on (`a,b`), or of jobs to leave out (`-a,-b`)";
+            let reason =
+                "must be `on`, `off`, names of jobs to switch on (`a,b`), or names of jobs to leave out (`-a,-b`)";
             return Err(InvalidConfig::new("JOBS", reason));
         }
         Ok(Self::Only(set(names)))
@@ -77,7 +78,7 @@ mod tests {
     fn mixed_or_empty_jobs_variable_is_refused() {
         for text in ["a,-b", "on,a", "off,-a", ",", " , ", " ", "-", "-a,-"] {
             let refused = Switch::read(&[("JOBS", text)].as_slice()).unwrap_err().to_string();
-            assert!(refused.starts_with("JOBS: is `on`, `off`"), "{refused}");
+            assert!(refused.starts_with("JOBS: must be `on`, `off`"), "{refused}");
         }
     }
 }

@@ -97,7 +97,7 @@ impl Ticker {
         let jobs: Arc<[Planned]> = jobs.planned(function_time, switch)?.into();
         let off: Vec<&str> = jobs.iter().filter(|job| !job.policy.is_on).map(|job| &*job.name).collect();
         if !off.is_empty() {
-            tracing::info!(jobs = off.join(","), "switched off; JOBS=on switches them on");
+            tracing::info!(jobs = off.join(","), "these jobs are switched off; JOBS=on switches them on");
         }
         Ok(Self { store, jobs, info, isolation: Isolation::default(), observer: Arc::new(Log) })
     }
@@ -192,7 +192,7 @@ impl DueJob<'_> {
                 GivenUp::Changed(state) => Ok(ControlFlow::Continue(state)),
             },
             Next::Start { .. } if deadline.saturating_sub(store.env().monotonic()) <= 2 * MARGIN => {
-                tracing::warn!(job = &*job.name, "no time left to start it; the next minute's tick runs it");
+                tracing::warn!(job = &*job.name, "no time is left to start the job; the next minute's tick runs it");
                 Ok(DONE)
             }
             Next::Start { tick, start, left_out } => {
@@ -308,9 +308,9 @@ impl DueJob<'_> {
         // This cancels a function that has timed out and still runs.
         drop(canceller);
         Ok(match worked? {
-            Worked::Late => Answer::Failed("its time was up".into()),
-            Worked::NotBegun => Answer::Failed("there was no thread for it".into()),
-            Worked::Died => Answer::Failed("its thread ended".into()),
+            Worked::Late => Answer::Failed("the job's time was up".into()),
+            Worked::NotBegun => Answer::Failed("no thread was free for the job".into()),
+            Worked::Died => Answer::Failed("the job's thread ended".into()),
             Worked::Answered(answer) => answer,
         })
     }
@@ -399,7 +399,7 @@ fn log_held(job: &Planned, state: &JobState, tick: Timestamp) {
     if state.tick == Some(tick) {
         tracing::debug!(job = &*job.name, %tick, holder = holder(state), "under way already");
     } else {
-        tracing::warn!(job = &*job.name, %tick, holder = holder(state), "skipped: it is held");
+        tracing::warn!(job = &*job.name, %tick, holder = holder(state), "skipped: another holder has the job's lease");
     }
 }
 

@@ -52,7 +52,7 @@ const AT_ONCE: usize = 32;
 const LEASE: Duration = Duration::from_secs(60);
 
 fn waited_at(restoring: &RestoreRecord) -> String {
-    format!("{RESTORED}: it waited at {}", restoring.as_of)
+    format!("{RESTORED}: the delivery waited at {}", restoring.as_of)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl RestoreReport {
         let on_hold = if self.is_on_hold { "; on hold, because it was blocked" } else { "" };
         let Self { set_aside, repeats, lost, applied_before, .. } = self;
         format!(
-            "{set_aside} set aside, {repeats} known as repeats, {lost} lost, {applied_before} applied before{on_hold}"
+            "{set_aside} parked, {repeats} recognised as repeats, {lost} lost, {applied_before} applied before{on_hold}"
         )
     }
 }

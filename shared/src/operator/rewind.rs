@@ -44,8 +44,8 @@ impl Rewound {
     fn describe(&self) -> String {
         match self {
             Self::Done(Rewinding { from, through, applied }) => format!("{applied} of {from} to {through}"),
-            Self::NotSettled(_) => "nothing done: that sequence is not settled".into(),
-            Self::Expired(_) => "nothing done: a delivery or receipt has expired".into(),
+            Self::NotSettled(_) => "nothing was changed: that sequence is not settled".into(),
+            Self::Expired(_) => "nothing was changed: a delivery or receipt has expired".into(),
             Self::Nothing => "nothing to do".into(),
         }
     }

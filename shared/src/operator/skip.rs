@@ -32,8 +32,8 @@ impl Skipped {
     fn describe(&self) -> String {
         match self {
             Self::As(settlement) => format!("settled as {settlement}"),
-            Self::NotInFront(_) => "nothing done: the delivery is not in front".into(),
-            Self::NotThereYet => "nothing done: the sequence is not filled yet".into(),
+            Self::NotInFront(_) => "nothing was changed: the delivery is not the next one".into(),
+            Self::NotThereYet => "nothing was changed: the sequence is not filled yet".into(),
         }
     }
 }

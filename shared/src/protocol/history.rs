@@ -35,9 +35,11 @@ pub enum Mistake {
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Mistake::SamePlace(at) => write!(f, "{at}: settled for two deliveries"),
-            Mistake::TokenWentBack(at) => write!(f, "{at}: settled under a smaller token than the one before"),
-            Mistake::Overlap(at) => write!(f, "{at}: started before the one before was settled"),
+            Mistake::SamePlace(at) => write!(f, "{at}: two deliveries were settled at this sequence"),
+            Mistake::TokenWentBack(at) => {
+                write!(f, "{at}: the delivery was settled under a smaller token than the delivery before it")
+            }
+            Mistake::Overlap(at) => write!(f, "{at}: the delivery started before the previous one was settled"),
             Mistake::AppliedAgain { first, again } => write!(f, "{again}: applied again, after {first}"),
         }
     }

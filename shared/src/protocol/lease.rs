@@ -108,7 +108,7 @@ pub struct LeaseId {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a lease id: 26 letters and digits, a colon, and the key of what is leased")]
+#[error("not a lease id: an id is 26 letters and digits, a colon, and the leased key")]
 pub struct InvalidLeaseId;
 
 impl LeaseId {

@@ -86,7 +86,7 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(10)),
     retries: None,
-    switches_off: "failing for long; the registration is marked as unstable first",
+    switches_off: "failures for a long time; Adobe first marks the registration as unstable",
     checks: "a GET with a `challenge` when the webhook is registered, answered `{\"challenge\": \"…\"}`",
     care: "Adobe uses the same keys for all customers. So ingest demands that `recipient_client_id` in the body is \
            the source's. Adobe retries after 429 and 5xx only. A Commerce event holds the fields that its \

@@ -82,7 +82,7 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(10)),
     retries: Some(11),
-    switches_off: "no 2xx within three weeks; an e-mail after each of them comes before",
+    switches_off: "three weeks without a 2xx; Square sends an e-mail after each week",
     checks: "none. The console's test event is a signed, normal delivery",
     care: "The source needs `url`, exactly as in the subscription. Events of payments and refunds hold the whole \
            object. An order's events hold only its id, `state` and `version`; fetch the rest. Square does not \

@@ -170,7 +170,7 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(15)),
     retries: None,
-    switches_off: "an answer of 410, which ingest never gives; failing for a long time",
+    switches_off: "an answer of 410, which ingest never gives; failures for a long time",
     checks: "none",
     care: "The specification recommends this; senders differ. The id is the same for all retries, and signed, so a \
            replayed request is recognised as a repeat.",

@@ -48,7 +48,7 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: None,
     retries: None,
-    switches_off: "failing for several days; Stripe sends an e-mail first",
+    switches_off: "failures for several days; Stripe first sends an e-mail",
     checks: "`v2.core.event_destination.ping`, a signed thin event: answered 200 and `{}`, not stored",
     care: "A snapshot event holds its object at the time of the event. A thin event holds only the object's id: \
            fetch the object. The `created` of thin events has milliseconds. Stripe does not promise order.",

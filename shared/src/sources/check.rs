@@ -124,7 +124,8 @@ impl Templates {
             if let Some(constant) = template.constant(source, provider) {
                 let key = EntityKey::parse(&constant).map_err(|error| wrong(error.into()))?;
                 if key == unrouted {
-                    let reason = format!("`{unrouted}` is reserved for deliveries without an entity, which are parked");
+                    let reason =
+                        format!("the key `{unrouted}` is reserved for deliveries without an order, which are parked");
                     return Err(format!("entity template {number}: {reason}; choose another key"));
                 }
             }
@@ -191,8 +192,10 @@ fn provider(
             let names = providers::NAMES.join(", ");
             // A name that is similar to no provider's is hidden, because it may be a secret.
             return Err(match nearest(name, providers::NAMES) {
-                Some(nearest) => format!("there is no provider `{name}`; did you mean `{nearest}`? There are {names}"),
-                None => format!("there is no such provider; there are {names}"),
+                Some(nearest) => {
+                    format!("there is no provider `{name}`; did you mean `{nearest}`? The providers are {names}")
+                }
+                None => format!("no such provider exists; the providers are {names}"),
             });
         }
         ("generic", Some(generic)) => (registry.by_options)(generic),

@@ -117,7 +117,7 @@ fn url(text: &str, scope: AddressScope) -> Result<Uri, String> {
         return Err("must be a whole URL, such as https://example.com/webhooks".into());
     };
     if authority.as_str().contains('@') {
-        return Err("must not contain a user name, which is not sent; receivers check the signature".into());
+        return Err("must not contain a user name, because none is sent: receivers check the signature".into());
     }
     match scope {
         AddressScope::Any if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => {}
@@ -126,7 +126,7 @@ fn url(text: &str, scope: AddressScope) -> Result<Uri, String> {
         AddressScope::Public => return Err("must start with https://; http:// needs allow_private = true".into()),
     }
     if scope == AddressScope::Public && is_known_private(host) {
-        return Err(format!("leads to {host}, which is not public; that needs allow_private = true"));
+        return Err(format!("leads to {host}, which is not a public address: set allow_private = true to allow it"));
     }
     Ok(url)
 }

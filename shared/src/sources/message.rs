@@ -166,7 +166,7 @@ mod tests {
             ),
             (
                 "[sources.shop]\nprovider = 'shopfiy'".to_owned() + "\nhandler = 'log'",
-                "there is no provider `shopfiy`; did you mean `shopify`? There are adobe-commerce, ",
+                "there is no provider `shopfiy`; did you mean `shopify`? The providers are adobe-commerce, ",
             ),
             (
                 "[sources.shop]\nprovider = 'genric'\nhandler = 'log'\n\

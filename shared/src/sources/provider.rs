@@ -70,8 +70,7 @@ mod tests {
         let document = "[sources.shop]\nprovider = 'shopfiy'\nhandler = 'h'\n";
         for registry in [Registry::THIS_BUILD, WITHOUT_VERIFY] {
             let refused = Sources::parse_with(document, registry).unwrap_err().to_string();
-            let hint =
-                "source `shop`: there is no provider `shopfiy`; did you mean `shopify`? There are adobe-commerce, ";
+            let hint = "source `shop`: there is no provider `shopfiy`; did you mean `shopify`? The providers are adobe-commerce, ";
             assert!(refused.starts_with(hint), "{refused}");
         }
     }

@@ -35,13 +35,13 @@ pub enum InvalidTemplate {
     #[error("a brace is not closed, or closed without being opened")]
     Brace,
     #[error(
-        "there is no field {{{0}}}{hint}; there are {{source}}, {{provider}}, {{topic}}, {{account}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}; a field for some topics only is written {{refunds/*:/order_id}}",
+        "there is no field {{{0}}}{hint}; the fields are {{source}}, {{provider}}, {{topic}}, {{account}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}; for some topics only, write {{refunds/*:/order_id}}",
         hint = nearest::hint(.0, FIELDS)
     )]
     Field(String),
-    #[error("no field in it differs between events, so it must itself be an entity key: {0}")]
+    #[error("the template has no field that differs between events, so it must be a valid key itself: {0}")]
     Constant(#[from] InvalidEntityKey),
-    #[error("it begins with `cron/`, which is reserved: entities under it are jobs")]
+    #[error("the key begins with `cron/`, which is reserved for jobs")]
     Reserved,
 }
 

@@ -88,11 +88,11 @@ impl Pattern {
     pub fn objection(&self) -> Option<&'static str> {
         let text = &self.0;
         if text.is_empty() {
-            Some("it is empty; write `unknown` for deliveries without a topic")
+            Some("the topic is empty; write `unknown` for deliveries without a topic")
         } else if text.trim() != text || text.chars().any(char::is_control) {
-            Some("it has white space around it or a control character in it, which no topic has")
+            Some("the topic has white space around it or a control character in it, which no topic has")
         } else if text.replace('*', "").chars().count() > LONGEST {
-            Some("it is longer than any topic, which has at most 128 characters")
+            Some("the topic is longer than any topic, which has at most 128 characters")
         } else {
             None
         }
@@ -156,8 +156,10 @@ mod tests {
     #[test]
     fn pattern_matching_no_topic_is_refused() {
         let refused = |topics: &str| shop(&format!("topics = {{ {topics} }}")).unwrap_err();
-        assert!(refused("take = ['orders/*', '']").contains("`topics.take`, number 2: it is empty"));
-        assert!(refused("ignore = ' orders/*'").contains("`topics.ignore`, number 1: it has white space around it"));
+        assert!(refused("take = ['orders/*', '']").contains("`topics.take`, number 2: the topic is empty"));
+        assert!(
+            refused("ignore = ' orders/*'").contains("`topics.ignore`, number 1: the topic has white space around it")
+        );
         assert!(refused(&format!("take = '{}'", "a".repeat(129))).contains("longer than any topic"));
         assert!(shop(&format!("topics = {{ take = '{}*' }}", "a".repeat(128))).is_ok());
         assert!(refused("takes = 'a'").contains("unknown field `takes`"));

@@ -113,7 +113,10 @@ fn observe_all(observer: &dyn Observer) {
     for event in [
         Event::Accepted { incoming, sequence, is_wake_up_lost: false },
         Event::Accepted { incoming, sequence, is_wake_up_lost: true },
-        Event::Deferred { incoming, reason: "3 claimed sequences became tombstones before they were written" },
+        Event::Deferred {
+            incoming,
+            reason: "workers filled 3 claimed sequences with tombstones before the delivery was written",
+        },
         Event::TakenUp { incoming, sequence, after: second, is_wake_up_lost: false },
         Event::TakenUp { incoming, sequence, after: second, is_wake_up_lost: true },
         Event::Ignored { incoming },
@@ -157,7 +160,7 @@ fn observe_all(observer: &dyn Observer) {
         Event::DestinationUnavailable { source, error: "secret" },
         Event::DestinationAvailable { source, after: second },
         Event::NoWakeUp { message_id: "m" },
-        Event::UnreadableDelivery { message_id: "m", reason: "it is damaged at byte 7" },
+        Event::UnreadableDelivery { message_id: "m", reason: "the delivery is damaged at byte 7" },
         Event::Swept { swept: &swept },
         ended(TickOutcome::Done, Some(second)),
         ended(TickOutcome::Failed, Some(second)),

@@ -38,7 +38,7 @@ struct State {
 /// The error of a write under an old fencing token, after a write to the same key under a newer one. The
 /// field is the old token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("refused: a newer token than {0} was seen")]
+#[error("refused: token {0} is older than the newest token seen")]
 pub struct StaleToken(pub FencingToken);
 
 impl ExternalSystem {

@@ -99,7 +99,7 @@ impl RunResult {
         }
         let at = fault.index().map(|index| name(scenario, &index.to_string())).unwrap_or_default();
         if self.seen.frozen_handler_hangs {
-            return vec![Finding::NotApplied { at, error: "under an old token it runs forever".into() }];
+            return vec![Finding::NotApplied { at, error: "the handler never ends when its token is old".into() }];
         }
         let Some(differs) = self.differs(first) else { return Vec::new() };
         vec![match fault {

@@ -67,8 +67,9 @@ impl ServerCertVerifier for Fallback {
                 self.warned.call_once(|| {
                     tracing::warn!(
                         server = %name.to_str(),
-                        "its certificate is not from Amazon's authorities, but from another that this machine trusts, \
-                         such as a proxy's. Set AWS_CA_BUNDLE to a file with that authority to avoid a second lookup"
+                        "the server's certificate is not from Amazon's authorities, but from one that this machine \
+                         trusts, such as a proxy's. Set AWS_CA_BUNDLE to a file with that authority to avoid a second \
+                         lookup"
                     );
                 });
                 Ok(verified)

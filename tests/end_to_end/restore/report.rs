@@ -36,10 +36,10 @@ async fn restore_logs_the_waiting_deliveries_it_found() {
 
     assert!(restore(&world.operator(), world.env.now()).await.expect("it answers").0);
     for (key, told) in [
-        ("test/aside", "1 set aside, 0 known as repeats, 0 lost, 0 applied before"),
-        ("test/repeat", "0 set aside, 1 known as repeats, 0 lost, 0 applied before"),
-        ("test/lost", "0 set aside, 0 known as repeats, 1 lost, 0 applied before"),
-        ("test/again", "0 set aside, 0 known as repeats, 0 lost, 1 applied before"),
+        ("test/aside", "1 parked, 0 recognised as repeats, 0 lost, 0 applied before"),
+        ("test/repeat", "0 parked, 1 recognised as repeats, 0 lost, 0 applied before"),
+        ("test/lost", "0 parked, 0 recognised as repeats, 1 lost, 0 applied before"),
+        ("test/again", "0 parked, 0 recognised as repeats, 0 lost, 1 applied before"),
     ] {
         assert_eq!(ended(&world, key).await, [Some(told.to_owned())], "{key}");
     }

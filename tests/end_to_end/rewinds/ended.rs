@@ -33,7 +33,7 @@ async fn rewinds_are_logged_with_the_outcome() {
         ("rewind", both.as_str()),
         ("rewind --end", &both),
         ("rewind --end", "nothing to do"),
-        ("rewind", "nothing done: that sequence is not settled"),
+        ("rewind", "nothing was changed: that sequence is not settled"),
     ];
     assert_eq!(acts, expected.map(|(verb, ended)| (verb.to_owned(), ended.to_owned())));
 }

@@ -14,7 +14,7 @@ pub struct Audit {
     /// Check only this order; all by default
     #[arg(value_name = "ORDER")]
     order: Option<EntityKey>,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -15,19 +15,19 @@ use crate::commands::{
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It serves on 127.0.0.1 with your credentials. Anybody with the printed address can use it: the address \
-                  contains a token. It deploys nothing, and its pages load nothing from elsewhere. Each action asks \
-                  for a reason and is logged here. Ctrl-C ends it.\n\n\
-                  `serializer local` serves it too, with lanes as they happen."
+    after_help = "The console serves on 127.0.0.1 with your credentials. Anybody with the printed address can use it: \
+                  the address contains a token. It deploys nothing, and its pages load nothing from other hosts. Each \
+                  action asks for a reason and is logged here. Ctrl-C ends it.\n\n\
+                  `serializer local` serves the console too, with live lanes."
 )]
 pub struct Console {
-    /// The port on 127.0.0.1; by default 9001, or one that is free
+    /// The port on 127.0.0.1; by default 9001, or a free port if 9001 is taken
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
     /// Your name
     #[arg(long, env = "USER", default_value = "operator", value_name = "NAME")]
     by: String,
-    /// One JSON object that says where it serves
+    /// Print the address as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]

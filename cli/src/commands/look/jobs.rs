@@ -27,13 +27,13 @@ pub struct Jobs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Run a job with the next minute's tick, even one that is off
+    /// Run a job at the next minute's tick, even if the job is switched off
     Run(Run),
 }
 
 #[derive(Debug, Args)]
 struct List {
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -64,11 +64,11 @@ impl Run {
             let jobs = roster::listed(&deployment.parts.store).await?;
             let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
             let hint = nearest::hint(&self.name, names.iter().copied());
-            let known = if names.is_empty() { "none yet".to_owned() } else { names.join(", ") };
-            bail!(
-                "there is no job `{}`{hint}. Registered are {known}; a scheduler registers its jobs within a minute",
-                self.name
-            );
+            let known = match names.as_slice() {
+                [] => "No job is registered yet".to_owned(),
+                names => format!("The registered jobs are {}", names.join(", ")),
+            };
+            bail!("there is no job `{}`{hint}. {known}; a scheduler registers its jobs within a minute", self.name);
         }
         say!("{} runs with the next minute's tick; `serializer jobs{}` shows the result", self.name, deployment.option);
         Ok(ExitCode::SUCCESS)
@@ -89,7 +89,7 @@ impl List {
             table.row([job.name.clone(), schedule(job), last(job), result(job), next(job, now), holder(job, now)]);
         }
         match table.is_empty() {
-            true => say!("no jobs; a scheduler registers its jobs with its first tick"),
+            true => say!("no job is registered: a scheduler registers its jobs with its first tick"),
             false => output::print(table),
         }
         Ok(ExitCode::SUCCESS)

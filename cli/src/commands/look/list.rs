@@ -30,25 +30,25 @@ use crate::commands::{
 /// Options of `serializer list`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without options it lists all orders, the newest activity first. With an option it lists orders that \
-                  are not settled, the oldest first. Options from --blocked to --waiting can be combined: an order is \
-                  listed if one of them fits. --blocked, --held, --failing and --waiting do not read the deliveries, \
-                  which cost the most: `serializer status --help`."
+    after_help = "Without options it lists all orders, the newest activity first. With an option, it lists orders that \
+                  still have deliveries, the oldest first. Options from --blocked to --waiting can be combined: it \
+                  lists an order that fits any of them. --blocked, --held, --failing and --waiting save the cost of \
+                  reading all deliveries; `serializer status --help` says what that costs."
 )]
 pub struct List {
-    /// Orders that are blocked: they wait for you
+    /// Only blocked orders, which wait for an operator
     #[arg(long)]
     blocked: bool,
-    /// Orders with parked deliveries
+    /// Only orders with parked deliveries
     #[arg(long)]
     parked: bool,
-    /// Orders that an operator holds
+    /// Only orders that an operator holds
     #[arg(long, visible_alias = "on-hold")]
     held: bool,
-    /// Orders whose next delivery failed and is tried again
+    /// Only orders whose next delivery failed and is tried again
     #[arg(long)]
     failing: bool,
-    /// Orders whose deliveries wait for a worker, or that somebody has leased
+    /// Only orders whose deliveries wait for a worker, or that somebody has leased
     #[arg(long)]
     waiting: bool,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub struct List {
     /// Show at most N
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -36,15 +36,14 @@ use rows::Rows;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-With --stack it reads the logs of ingest and worker every 2 s, with --local the orders' rows twice a second. The \
-    rows keep no times of past failures and blocks, so --since does not show these. Events \
-    appear some seconds late. The logs omit errors of handlers, which may quote a body: `show` prints them. A worker's \
-    log line has no topic; the command takes it from ingest's earlier line, so with --topic begin earlier, by \
-    --since.\n\n\
-With --to it posts each accepted delivery instead, with the headers of the handler `forward`, signed afresh, and \
-    `serializer-listen: true`: one at a time of each order, by sequence. The webhook-id is that of the delivery, so a \
-    receiver that has applied it takes it for a repeat; the fencing token is the order's newest. No handler starts, and \
-    nothing in the tables changes.\n\n\
+With --stack it reads the logs of ingest and worker every 2 s, with --local the orders' rows twice a second. The rows \
+    keep no times of past failures and blocks, so --since does not show these. Events appear some seconds late. The \
+    logs leave out handlers' errors, because these may quote a body: `show` prints them. A worker's log line has no \
+    topic; the command takes it from ingest's earlier line. With --topic, begin earlier with --since.\n\n\
+With --to, it posts each accepted delivery instead, with the headers of the handler `forward`, signed afresh, and \
+    `serializer-listen: true`. It posts an order's deliveries one at a time, by sequence. The webhook-id is that of \
+    the delivery, so a receiver that has applied it treats it as a repeat. The fencing token is the order's newest. No \
+    handler starts, and nothing in the tables changes.\n\n\
 An answer that is not 2xx is shown, and the order continues. While the receiver cannot be reached, it is tried again. \
     A request without an answer is repeated twice. `r` and Enter posts the last delivery again. After --limit \
     deliveries, the exit code is 1 if one of them got no 2xx.\n\n\
@@ -65,7 +64,7 @@ pub struct Listen {
     /// Post each accepted delivery to this URL
     #[arg(long, value_name = "URL")]
     to: Option<String>,
-    /// Only what this source sent
+    /// Only deliveries of this source
     #[arg(long, value_name = "NAME", value_parser = SourceName::parse)]
     source: Option<SourceName>,
     /// Only this order
@@ -74,7 +73,7 @@ pub struct Listen {
     /// Only these topics: * stands for any text, as in the sources document
     #[arg(long, value_name = "TOPIC", value_parser = topic)]
     topic: Option<Pattern>,
-    /// Only this outcome: accepted, applied, repeat, parked, superseded, void, failed, blocked, ignored, …
+    /// Only events with this outcome: accepted, applied, repeat, parked, superseded, void, failed, blocked, ignored, …
     #[arg(
         long, value_name = "WORD", conflicts_with = "to", hide_possible_values = true,
         value_parser = PossibleValuesParser::new(OUTCOMES)
@@ -87,7 +86,7 @@ pub struct Listen {
     /// Stop after N lines, or with --to after N deliveries
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Sign with a secret that is asked for, or read from standard input: `whsec_…`
+    /// Sign with one secret (`whsec_…`), typed at a prompt or read from standard input
     #[arg(long, requires = "to")]
     secret: bool,
     /// Wait at most this long for each answer, in seconds
@@ -96,7 +95,7 @@ pub struct Listen {
     /// Post to another machine without asking
     #[arg(long, short = 'y', requires = "to")]
     yes: bool,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -162,7 +161,7 @@ impl Listen {
         let by_delivery = matches!(self.since, Some(Begin::Delivery(_)));
         ensure!(
             !by_delivery || self.to.is_some() && self.order.is_some(),
-            "--since with a delivery's position needs --order and --to; a duration has a unit, such as 30m or 2h"
+            "--since with a delivery's position needs --order and --to; for a duration, add the unit: 30m or 2h"
         );
         if let Some(to) = &self.to {
             receiver::permit(to, self.yes)?;
@@ -243,15 +242,18 @@ impl Listen {
             return Ok(Reader::Rows(rows));
         }
         let Some(stack) = &deployment.stack else {
-            bail!("events of a deployment in AWS come from its logs; add --stack NAME");
+            bail!("listen reads a deployment's events from its logs: name the stack with --stack NAME");
         };
         let requests = Duration::from_secs(3600).as_secs() / logs::EVERY.as_secs() * 2;
         let reads = match self.to {
-            Some(_) => format!("; a thousand deliveries some {} read units of DynamoDB, $0.001", post::READS * 1000),
+            Some(_) => {
+                format!("; a thousand deliveries take some {} read units of DynamoDB, $0.001", post::READS * 1000)
+            }
             None => String::new(),
         };
-        let cost =
-            format!("an hour takes {requests} reads of CloudWatch Logs, for which its price list names no charge");
+        let cost = format!(
+            "in an hour, listen sends {requests} requests to CloudWatch Logs, for which AWS's price list names no charge"
+        );
         output::complain(
             style(format_args!("listening to the logs of {}: {cost}{reads}; Ctrl-C stops it", stack.name)).dim(),
         );

@@ -13,14 +13,16 @@ use crate::commands::target::Target;
 
 /// Options of `serializer show`.
 #[derive(Debug, Args)]
-#[command(after_help = "A delivery's position is the last four digits of its sequence, which --json has whole.\n\n\
-                  With SEQUENCE it shows that delivery and its body. Hidden by default: names, addresses, e-mail, phone \
-                  numbers, what looks like a card's number, the query of links, and all values under keys such as \
-                  customer, billing_address or token. A body that is no JSON is hidden as a whole. Of the sender's \
-                  headers only topic, delivery id and content type are stored.\n\n\
-                  With --history it lists what operators did to the order, for 400 days or until the order is erased. An \
-                  operation without an end was interrupted: it may have been done. `lease release` is recorded on the \
-                  lease, until the next one is granted.")]
+#[command(
+    after_help = "A delivery's position is the last four digits of its sequence, which --json prints in full.\n\n\
+                  With SEQUENCE it shows that delivery and its body. By default it hides names, addresses, e-mail, \
+                  phone numbers, likely card numbers, the query of links, and all values under keys such as customer, \
+                  billing_address or token. A body that is no JSON is hidden as a whole. Of the sender's headers only \
+                  topic, delivery id and content type are stored.\n\n\
+                  With --history it lists what operators did to the order, for 400 days or until the order is erased. \
+                  An operation without a result was interrupted, and may have taken effect. `lease release` is \
+                  recorded in the lease, until the lease is granted again."
+)]
 pub struct Show {
     /// The order's key, such as shopify/order/450789469; `send` and `list` print it
     #[arg(value_name = "ORDER")]

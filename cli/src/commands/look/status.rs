@@ -28,17 +28,17 @@ use crate::commands::{
 #[derive(Debug, Args)]
 #[command(
     after_help = "It reads the row of every order, an eighth of a read unit for each KB, and all stored deliveries, \
-                  because the parked ones are among them. Before it reads more than 1,000 read units, it shows the \
+                  to find the parked ones. Before it reads more than 1,000 read units, it shows the \
                   estimate and asks. After Ctrl-C it shows what it has read so far.\n\n\
                   Errors that differ only in numbers of four or more digits count as one, and are shown with `…`.\n\n\
-                  The deliveries accepted and settled in the last 5 min, and their lag, are an estimate from the rows \
-                  that it reads anyway. With --no-parked it knows only the settled ones."
+                  The deliveries accepted and settled in the last 5 min, and their lag, are estimated from these \
+                  rows. With --no-parked, only settled deliveries are counted."
 )]
 pub struct Status {
     /// Leave out parked deliveries: read only the orders' rows, and one delivery of each waiting order
     #[arg(long)]
     no_parked: bool,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -121,7 +121,7 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
         (Kind::OnHold, "on hold"),
         (Kind::AtWork, "at work"),
         (Kind::Leased, "leased by others"),
-        (Kind::Abandoned, "held by a dead holder"),
+        (Kind::Abandoned, "with the lease of a dead holder"),
     ];
     kinds.extend(others.into_iter().filter(|(kind, _)| count(*kind) > 0).map(|(kind, what)| {
         let is = if count(kind) == 1 { "is" } else { "are" };
@@ -134,7 +134,7 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
             let entities: BTreeSet<&EntityKey> = seen.parked.iter().map(|one| &one.entity).collect();
             let of = some(entities.len(), "order", "orders");
             match seen.parked.len() {
-                0 if !all_read => "No parked delivery was found in the part that was read.".to_owned(),
+                0 if !all_read => "The part of the table that was read has no parked delivery.".to_owned(),
                 many if !all_read => format!("At least {many} of the deliveries are parked."),
                 0 => "Nothing is parked.".to_owned(),
                 1 => "1 delivery is parked.".to_owned(),
@@ -168,11 +168,11 @@ fn next(group: &Group, paused: &BTreeSet<SourceName>, deployment: &Deployment) -
         }
         Kind::Parked => [
             show(&[&sequence], "the oldest, with its body"),
-            (many("redrive"), "after the fix: lists what it would redrive, and asks"),
+            (many("redrive"), "after the fix: lists the deliveries to redrive, then asks"),
         ],
         Kind::Blocked => [
             show(&[], "why the oldest is blocked"),
-            (many("resume"), "after the fix: lists what it would resume, and asks"),
+            (many("resume"), "after the fix: lists the orders to resume, then asks"),
         ],
         Kind::Failing | Kind::Unavailable => [list("--failing"), show(&[], "what the oldest waits for")],
         Kind::OnHold => [list("--held"), show(&["--history"], "who put the oldest on hold, and why")],

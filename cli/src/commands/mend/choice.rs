@@ -33,19 +33,19 @@ pub struct Deliveries {
 pub struct Many {
     #[command(flatten)]
     pub selection: Selection,
-    /// All of them, of every order
+    /// Choose all that the command can change, in every order
     #[arg(long, conflicts_with_all = ["order", "source", "error", "since"])]
     pub all: bool,
-    /// At most N, from the top of the list; --limit 1 tries with one
+    /// Change at most N, from the top of the list; try one with --limit 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
-    /// List what it would change, and change nothing
+    /// List the changes without making them
     #[arg(long)]
     pub dry_run: bool,
     /// Do not ask: neither before changes, nor before reading more than 1,000 read units
     #[arg(long, short = 'y')]
     pub yes: bool,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

@@ -9,10 +9,9 @@ use crate::commands::reason::RequiredReason;
 
 /// Options of `serializer discard`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A discarded delivery is removed for good, body and all: it is never handled. Its order is not touched. Only \
-                  parked deliveries can be discarded; `erase` removes an order as a whole."
-)]
+#[command(after_help = "Discard removes parked deliveries for good, with their bodies: no handler gets them. Other \
+                  deliveries of their orders stay. Only parked deliveries can be discarded; `erase` removes a whole \
+                  order.")]
 pub struct Discard {
     #[command(flatten)]
     because: RequiredReason,

@@ -29,8 +29,8 @@ impl Erase {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let order = &self.order;
-        let question = format!("Everything that is stored of {order} is removed for good, bodies and all. Erase?");
-        if !self.yes && !ask(&question).context("nothing is changed yet")? {
+        let question = format!("All stored data of {order} will be removed for good, with the bodies. Erase?");
+        if !self.yes && !ask(&question).context("nothing has been changed yet")? {
             output::complain("nothing was changed");
             return Ok(ExitCode::FAILURE);
         }
@@ -42,10 +42,11 @@ impl Erase {
             erased => erased?,
         };
         match erased {
-            Erased::Numbers { rows } => say!("{order}: {rows} rows are erased"),
+            Erased::Numbers { rows } => say!("{order}: {rows} rows were erased"),
             Erased::Newer { rows } => {
                 say!(
-                    "{order}: {rows} rows are erased; deliveries that arrived meanwhile stay. Run this again when they are handled"
+                    "{order}: {rows} rows were erased. Deliveries arrived meanwhile and stay: run this again when they \
+                     are handled"
                 );
             }
         }

@@ -11,8 +11,8 @@ use crate::commands::{reason::RequiredReason, target::Target};
 /// Options of `serializer hold`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A handler at work finishes and is settled; no other starts. Webhooks are accepted and wait, in order, \
-                  until `resume`, however long. Leases are still granted, so that a script may work on the order."
+    after_help = "A running handler finishes; then no other handler of the order starts. Webhooks are still accepted, \
+                  and wait in order until `resume`. Leases are still granted, so that a script may work on the order."
 )]
 pub struct Hold {
     /// The order's key, such as shopify/order/450789469
@@ -20,7 +20,7 @@ pub struct Hold {
     order: EntityKey,
     #[command(flatten)]
     because: RequiredReason,
-    /// One JSON object that says what was done
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]

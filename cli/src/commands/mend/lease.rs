@@ -38,8 +38,7 @@ enum Command {
     Release(Release),
 }
 
-const SEEN: &str =
-    "The lease may have changed by the time that you read this: never work on its key without holding it.";
+const SEEN: &str = "The lease may change at any time: work on its key only while you hold the lease.";
 
 #[derive(Debug, Args)]
 #[command(after_help = SEEN)]
@@ -55,7 +54,7 @@ struct Get {
 #[derive(Debug, Args)]
 #[command(after_help = SEEN)]
 struct List {
-    /// Also the keys whose lease is free
+    /// Also list keys whose lease is free
     #[arg(long)]
     all: bool,
     /// Read at most N keys
@@ -71,14 +70,12 @@ struct List {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Later writes of the old holder are refused, because its fencing token is older. The holder is not \
-                       stopped, and its work elsewhere continues."
-)]
+#[command(after_help = "Later writes of the old holder are refused, because its fencing token is older. The command \
+                       does not stop the holder, whose work outside these tables continues.")]
 struct Release {
     /// A key, a printed hash of a key, or a lease id
     key: String,
-    /// The reason; shown with your name and the time until the lease is granted again
+    /// The reason; `lease get` shows it with your name and the time, until the lease is granted again
     #[arg(long, value_name = "TEXT")]
     why: String,
     /// Your name
@@ -93,7 +90,7 @@ struct Shown {
     /// Print keys and holders unhashed; a local run always does
     #[arg(long)]
     raw: bool,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -191,7 +188,7 @@ impl Get {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let Some(seen) = find(&leases(&deployment), &self.key).await? else {
-            output::complain(format_args!("nobody holds {}, and no lease of it is stored", self.key));
+            output::complain(format_args!("nobody holds a lease on {}, and none is stored", self.key));
             return Ok(ExitCode::FAILURE);
         };
         // The user typed the key, but does not necessarily know the holder.
@@ -212,9 +209,9 @@ impl List {
             output::complain(format_args!("{} cannot be read: {error}", self.shown.how(&deployment).key(key)));
         }
         if seen.is_empty() {
-            let all = if self.all || looked_at == 0 { "" } else { "; --all lists free ones too" };
+            let all = if self.all || looked_at == 0 { "" } else { "; --all lists free leases too" };
             let keys = if looked_at == 1 { "key" } else { "keys" };
-            output::complain(format_args!("nobody holds a lease on any of the {looked_at} {keys} read{all}"));
+            output::complain(format_args!("the command read {looked_at} {keys}, and found no held lease{all}"));
         }
         if let Some(next) = page.next {
             let key = next.to_row();
@@ -229,7 +226,7 @@ impl Release {
         let deployment = self.target.connect().await?;
         let leases = leases(&deployment);
         let Some(seen) = find(&leases, &self.key).await?.filter(|view| view.kind().is_some()) else {
-            say!("nobody holds {}; nothing was changed", self.key);
+            say!("nothing was changed: nobody holds a lease on {}", self.key);
             return Ok(ExitCode::SUCCESS);
         };
         match leases.force_release(&seen, &self.by, &self.why).await? {

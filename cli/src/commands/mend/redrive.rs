@@ -48,12 +48,12 @@ impl Redrive {
         let Deliveries { order, sequence, many } = &self.deliveries;
         let deployment = many.target.connect().await?;
         let operator = deployment.operator().because(self.because.reason());
-        let order = order.as_ref().context("which order's?")?;
+        let order = order.as_ref().context("name the ORDER of the delivery")?;
         let is_wanted = |one: &Parked| sequence.is_none_or(|named| named.fits(one.sequence));
         let parked: Vec<Parked> = operator.parked(order).await?.into_iter().filter(is_wanted).collect();
         if parked.is_empty() {
             let show = deployment.command("show", order.as_str());
-            bail!("no such delivery of {order} is parked; nothing was changed. `{show}` shows what there is");
+            bail!("no such delivery of {order} is parked; nothing was changed. `{show}` lists the parked deliveries");
         }
         let mut code = ExitCode::SUCCESS;
         for one in &parked {

@@ -33,25 +33,25 @@ const NAMED: usize = 10;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Run it on the restored tables while no function uses them, as docs/runbooks/restore.md describes. It \
-                  raises each order's numbers above all that were given out since the backup. Deliveries that waited \
-                  then are parked, since they may have been applied; orders that were blocked are put on hold. It says \
-                  what to reconcile with the senders.\n\n\
-                  After Ctrl-C, or a crash, the same command continues. Run again after its end, it changes nothing."
+                  raises each order's sequences and tokens above all that were used since the backup. It parks the \
+                  deliveries that waited at the backup's time, because they may have been applied since. It puts \
+                  blocked orders on hold. Its report says what to reconcile with the senders.\n\n\
+                  After Ctrl-C, or a crash, the same command continues. After a completed restore, it changes nothing."
 )]
 pub struct Restore {
-    /// The time of the backup, such as 2026-11-22T12:00:00Z; tables in AWS know it
+    /// The time of the backup, such as 2026-11-22T12:00:00Z; not needed if AWS restored the tables
     #[arg(long, value_name = "TIME")]
     as_of: Option<Timestamp>,
-    /// List what it would change, and change nothing
+    /// List the changes without making them
     #[arg(long)]
     dry_run: bool,
-    /// Also restore orders that accepted deliveries on these tables since the backup; park those too
+    /// Also restore orders that accepted deliveries since the backup, and park these deliveries
     #[arg(long)]
     even_if_used: bool,
     /// Do not ask
     #[arg(long, short = 'y')]
     yes: bool,
-    /// One JSON object that says what was done
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -96,7 +96,8 @@ impl Restore {
                 return Ok(ExitCode::SUCCESS);
             }
             NextRestore::Another(other) => bail!(
-                "a restore of these tables to {} was begun at {}: give --as-of {} to continue it, or name other tables",
+                "a restore of these tables to {} began at {} and has not ended: continue it with --as-of {}, or name other \
+                 tables",
                 other.as_of,
                 other.begun,
                 other.as_of
@@ -114,7 +115,8 @@ impl Restore {
             return Ok(ExitCode::SUCCESS);
         }
         if !self.yes
-            && !interrupt.ask("nothing is changed yet", &format!("Restore {}?", deployment.config.entities_table))?
+            && !interrupt
+                .ask("nothing has been changed yet", &format!("Restore {}?", deployment.config.entities_table))?
         {
             output::complain("nothing was changed");
             return Ok(ExitCode::FAILURE);
@@ -155,7 +157,8 @@ impl Restore {
     fn announce(&self, found: &Found, as_of: Timestamp, now: Timestamp, goes_on: bool) {
         let left = if goes_on { " are left" } else { "" };
         say!(
-            "{} and {}{left}, as of {as_of}, {} ago. The restore raises their numbers above all that were used since.",
+            "{} and {}{left}, as of {as_of}, {} ago. The restore raises their sequences and tokens above all that were \
+             used since.",
             counted(found.orders as u64, "order", "orders"),
             counted(found.jobs as u64, "job", "jobs"),
             duration(now.since(as_of)),
@@ -171,11 +174,14 @@ impl Restore {
             say!("{} blocked; the restore puts them on hold until `serializer resume`.", was(found.blocked));
         }
         if !found.in_use.is_empty() {
-            say!("{} changed since; the restore parks their waiting deliveries too.", was(found.in_use.len()));
+            say!(
+                "{} changed since the backup; the restore parks their waiting deliveries too.",
+                was(found.in_use.len())
+            );
         }
         if found.unreadable > 0 {
             say!(
-                "{} cannot be read; the restore leaves them as they are.",
+                "{} cannot be read; the restore does not change them.",
                 counted(found.unreadable as u64, "row", "rows")
             );
         }
@@ -228,8 +234,8 @@ fn in_use(keys: &[String], as_of: Timestamp, deployment: &Deployment) -> String 
     let named = keys.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let more = if keys.len() > NAMED { format!(" and {} more", keys.len() - NAMED) } else { String::new() };
     format!(
-        "{} written to after {as_of}: {named}{more}. Nothing was changed. Check the names ({} and {}) and the time. If \
-         functions used the restored tables too early, stop them and add --even-if-used",
+        "nothing was changed: {} written to after {as_of}: {named}{more}. Check the tables ({} and {}) and the time. \
+         If functions used the restored tables too early, stop them and add --even-if-used",
         was(keys.len()),
         deployment.config.entities_table,
         deployment.config.inbox_table,

@@ -22,12 +22,10 @@ use crate::commands::{
 
 /// Options of `serializer rewind`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Applied deliveries from there on run again, in order and before anything that waits: after a handler was \
-                  fixed, or its data was lost. Their effects happen again. Parked, superseded and repeated ones stay as \
-                  they are. A handler at work finishes first. A receiver sees another `webhook-id`; a handler finds the \
-                  earlier run in `Delivery::run_before`."
-)]
+#[command(after_help = "Runs the order's applied deliveries again, from SEQUENCE on, in order, before all waiting \
+                  deliveries. Use it after you fixed a handler, or lost its data. Their effects happen again. Parked, \
+                  superseded and repeated deliveries stay as they are. A running handler finishes first. A receiver \
+                  sees another `webhook-id`; a handler finds the earlier run in `Delivery::run_before`.")]
 pub struct Rewind {
     /// The order's key, such as shopify/order/450789469
     #[arg(value_name = "ORDER")]
@@ -35,7 +33,7 @@ pub struct Rewind {
     /// The first delivery to run again: its position, such as 7011, as `show` prints it, or its whole sequence
     #[arg(required_unless_present = "end", conflicts_with = "end")]
     sequence: Option<Named>,
-    /// End a rewind early: what has not run again stays as it was
+    /// End a rewind early: deliveries that have not run again stay as they were
     #[arg(long)]
     end: bool,
     #[command(flatten)]
@@ -43,7 +41,7 @@ pub struct Rewind {
     /// Do it without asking
     #[arg(long, short = 'y')]
     yes: bool,
-    /// One JSON object that says what was done; with --yes
+    /// Print the result as one JSON object; needs --yes
     #[arg(long, requires = "yes")]
     json: bool,
     #[command(flatten)]
@@ -71,7 +69,7 @@ impl Rewind {
             && let Ok(inspected) = deployment.operator().inspect(&self.order).await
             && inspected.state.is_some_and(|state| state.hold.since().is_some())
         {
-            say!("It is on hold: `{}` lets it continue.", deployment.command("resume", self.order.as_str()));
+            say!("The order is on hold: `{}` lets it continue.", deployment.command("resume", self.order.as_str()));
         }
         Ok(code)
     }
@@ -98,7 +96,7 @@ impl Rewind {
             counted(applied as u64, "applied delivery runs", "applied deliveries run")
         );
         if others > 0 {
-            say!("{others} between them stay as they were settled: parked, superseded, a tombstone or a repeat.");
+            say!("{others} in this range stay as they were settled: parked, superseded, a tombstone or a repeat.");
         }
         say!("Waiting deliveries run after them.");
         ask("Run them again?")

@@ -59,7 +59,7 @@ impl Request<'_> {
         }
         if !is_agreed {
             let question = format!("{} {}?", capital(self.verb.name()), self.counted(plan.targets.len()));
-            if !interrupt.ask("nothing is changed yet", &question)? {
+            if !interrupt.ask("nothing has been changed yet", &question)? {
                 output::complain("nothing was changed");
                 return Ok(ExitCode::FAILURE);
             }
@@ -94,21 +94,21 @@ impl Request<'_> {
                 let sequence = deployment.sequence(order, named).await?;
                 let state = deployment.operator().single(order, sequence).await?.state;
                 let what = match state {
-                    Some(state) if state.head < sequence && sequence <= state.tail => "it waits for its turn",
-                    Some(state) if sequence <= state.head => "it was settled, redriven or discarded",
-                    _ => "it never arrived",
+                    Some(state) if state.head < sequence && sequence <= state.tail => "the delivery waits for its turn",
+                    Some(state) if sequence <= state.head => "the delivery was settled, redriven or discarded",
+                    _ => "no delivery has this sequence",
                 };
                 format!("{order} {} is not parked: {what}", marked(sequence))
             }
             (Some(order), None) => format!("no delivery of {order} is parked"),
-            _ => format!("there is nothing to {}", self.verb.name()),
+            _ => format!("there is no order or delivery to {}", self.verb.name()),
         };
         let matching = if self.many.selection.is_empty() { "" } else { " that matches --source, --error and --since" };
         let next = match self.order {
             Some(order) => deployment.command("show", order.as_str()),
             None => deployment.line("list", &[]),
         };
-        Ok(format!("{of}{matching}; nothing was changed. `{next}` shows what there is"))
+        Ok(format!("{of}{matching}; nothing was changed. `{next}` shows the current state"))
     }
 
     async fn plan(&self, deployment: &Deployment, interrupt: &Interrupt) -> Result<Plan> {
@@ -179,7 +179,7 @@ impl Request<'_> {
         )];
         if selection.overtaken > 0 && self.verb == Verb::Redrive {
             let orders = counted(selection.overtaken as u64, "order", "orders");
-            notes.push(format!("In {orders} an earlier delivery stays parked: these overtake it."));
+            notes.push(format!("In {orders}, an earlier delivery stays parked, and these deliveries run before it."));
         }
         if self.verb == Verb::Discard {
             let days = deployment.retention.as_secs() / 86_400;
@@ -222,7 +222,10 @@ impl Request<'_> {
 
     async fn plan_of_skip(&self, order: &EntityKey, deployment: &Deployment) -> Result<Plan> {
         let Some(named) = self.sequence else {
-            bail!("which delivery of {order}? `{}` shows the next", deployment.command("show", order.as_str()));
+            bail!(
+                "give the SEQUENCE of the delivery of {order}; `{}` shows the next one",
+                deployment.command("show", order.as_str())
+            );
         };
         let sequence = deployment.sequence(order, named).await?;
         let target = Target { order: order.clone(), sequence: Some(sequence) };
@@ -291,14 +294,14 @@ impl Request<'_> {
         let left = targets.len() - tally.total();
         if is_many && !json {
             let Tally { done, nothing, refused } = tally;
-            say!("{}: {done} done, {nothing} needed no change, {} left", self.verb.name(), left + refused);
+            say!("{}: {done} done, {nothing} needed no change, {} remain", self.verb.name(), left + refused);
         }
-        done.with_context(|| format!("{} done, {left} left; run the same command again to continue", tally.done))?;
+        done.with_context(|| format!("{} done, {left} remain; run the same command again to continue", tally.done))?;
         if let Some((order, outcome)) = last.as_ref().filter(|_| is_one) {
             return finish(outcome, order, json, deployment).await;
         }
         if left > 0 {
-            output::complain(format_args!("stopped; {left} left. Run the same command again to continue"));
+            output::complain(format_args!("stopped: {left} remain. Run the same command again to continue"));
         }
         Ok(if left + tally.refused > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }

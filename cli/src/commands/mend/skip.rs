@@ -10,13 +10,13 @@ use crate::commands::reason::RequiredReason;
 /// Options of `serializer skip`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The delivery must be the next of its order. It is parked: `redrive` appends it again at the end, `discard` \
-                  removes it. Those behind it continue, in order. A handler at work finishes first; if it applies the \
-                  delivery, nothing is skipped.\n\n\
+    after_help = "Parks the next delivery of an order. Later, `redrive` appends it again at the end, or `discard` \
+                  removes it. The deliveries behind it continue, in order. A running handler finishes first; if it \
+                  applies the delivery, nothing is skipped.\n\n\
                   Without ORDER it skips the next delivery of each blocked order.\n\n\
-                  With deliver = \"latest\", the error may be that of a newer delivery, which the handler got in place of \
-                  all waiting ones. This command does not skip that one. Once its attempts are used up, the worker tries \
-                  each delivery alone, and the error is that of the next one."
+                  With deliver = \"latest\", the error may belong to a newer delivery, which the handler got instead \
+                  of all waiting ones. This command does not skip that newer delivery. Once its attempts are used up, \
+                  the worker tries each delivery alone, and the error belongs to the next one."
 )]
 pub struct Skip {
     #[command(flatten)]

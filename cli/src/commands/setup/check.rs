@@ -21,9 +21,11 @@ use webhook_serializer::sources::Sources;
 use crate::commands::print_json;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Refuses what the functions would refuse, and says where. Only the worker knows its own \
-                       handlers: the command lists those that it must have. Warns about templates that split an \
-                       order, and about misspelt topics and handlers. Shows no secret.")]
+#[command(
+    after_help = "Refuses a document that the functions would refuse, and names the place. The command cannot see \
+                       your worker's own handlers, so it lists the handlers that the worker must have. Warns about \
+                       templates that split an order, and about misspelt topics and handlers. Shows no secret."
+)]
 pub struct Check {
     /// The sources document (TOML or JSON)
     #[arg(required_unless_present_any = ["schema", "reference", "providers"])]
@@ -31,7 +33,7 @@ pub struct Check {
     /// The parameter WorkerTimeout of the deployment, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
     worker_timeout: u64,
-    /// One JSON object a source
+    /// Print one JSON object per source
     #[arg(long)]
     json: bool,
     /// Print the JSON Schema with which editors complete and check a sources document

@@ -22,14 +22,14 @@ use finding::{Finding, Verdict};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each line is `ok`, `warning`, `wrong`, or `not made` with the reason. The exit code is 1 if any check is wrong.\n\n\
-It changes nothing. It tries each permission on the tables by a request for an unused key under a condition that \
+It changes nothing. To test each permission on the tables, it sends a request for an unused key under a condition that \
     never holds; together these cost about ten write units. Like `status`, it reads the tables and asks before it \
     reads more than 1,000 read units; --no-rows leaves that out.\n\n\
 Besides the permissions to operate, it uses these if it has them: cloudformation:DescribeStackResourceDrifts (and \
     DetectStackDrift, DescribeStackDriftDetectionStatus with --detect-drift), lambda:GetAccountSettings, \
     GetFunctionConfiguration, GetFunctionConcurrency, ListEventSourceMappings, ssm:GetServiceSetting, \
-    sns:GetTopicAttributes, kms:DescribeKey, GetKeyPolicy, dynamodb:DescribeTable, DescribeTimeToLive, DescribeContinuousBackups, \
-    sqs:GetQueueAttributes. A check without its permission is `not made`, and names it.")]
+    sns:GetTopicAttributes, kms:DescribeKey, GetKeyPolicy, dynamodb:DescribeTable, DescribeTimeToLive, \
+    DescribeContinuousBackups, sqs:GetQueueAttributes. A check without its permission is `not made`, and names it.")]
 pub struct Doctor {
     /// Let CloudFormation compare the stack with its template now; takes a few minutes
     #[arg(long, requires = "stack")]
@@ -37,7 +37,7 @@ pub struct Doctor {
     /// Leave out the checks that read the rows
     #[arg(long)]
     no_rows: bool,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -139,7 +139,7 @@ impl Doctor {
         if self.no_rows {
             report.report([Finding::not_made(
                 "rows",
-                "--no-rows leaves out these checks: row versions, the sources' ages, orders",
+                "--no-rows leaves out the checks of row versions, of orders, and of the sources' ages",
             )]);
             return;
         }
@@ -150,8 +150,10 @@ impl Doctor {
         };
         report.report([rows::formats(&survey)]);
         if !survey.unread.is_empty() {
-            return report
-                .report([Finding::not_made("rows", "the command read only a part of the tables; --yes reads all")]);
+            return report.report([Finding::not_made(
+                "rows",
+                "only a part of the tables was read; with --yes, doctor reads all",
+            )]);
         }
         let days = deployment.retention.as_secs() / 86_400;
         report.report(rows::heard_of(&survey, sources.as_ref().ok(), days, deployment.env.now()));

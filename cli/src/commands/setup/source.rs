@@ -67,7 +67,7 @@ struct ChangeOptions {
     /// Do not ask
     #[arg(long, short = 'y')]
     yes: bool,
-    /// One JSON object that says what was done; with --yes
+    /// Print the result as one JSON object; needs --yes
     #[arg(long, requires = "yes")]
     json: bool,
     /// The parameter WorkerTimeout of the deployment, in seconds
@@ -164,7 +164,7 @@ fn known_by(source: &Source) -> Result<&'static str> {
 }
 
 fn soon() -> String {
-    format!("running functions read it within {}", output::duration(REFRESH))
+    format!("running functions read the changed document within {}", output::duration(REFRESH))
 }
 
 fn late() -> String {

@@ -59,7 +59,7 @@ pub struct OwnProject {
 
 #[derive(Debug, Args)]
 pub struct Local {
-    /// Play the demonstration, judge it, and end; in your own project, its samples with its functions
+    /// Play the demonstration, check its result, and end; in your own project, send its samples to its functions
     #[arg(long)]
     demo: bool,
     /// Only these acts of the demonstration
@@ -80,7 +80,7 @@ pub struct Local {
     /// The webhook endpoint's port on 127.0.0.1
     #[arg(long, default_value_t = 9000)]
     port: u16,
-    /// The console's port on 127.0.0.1; by default 9001, or one that is free
+    /// The console's port on 127.0.0.1; by default 9001, or a free port if 9001 is taken
     #[arg(long, conflicts_with = "demo", value_name = "PORT")]
     console_port: Option<u16>,
     /// The sources document (TOML or JSON); the samples' own by default
@@ -89,13 +89,13 @@ pub struct Local {
     /// The most workers at once
     #[arg(long, default_value_t = DEFAULT_WORKERS, value_name = "N")]
     workers: NonZeroUsize,
-    /// Your worker binary, run as Lambda runs it, instead of the one with the included handlers
+    /// Your worker binary, run as Lambda runs it, instead of the built-in worker with the included handlers
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
     worker: Option<PathBuf>,
-    /// Engines only, for functions that run elsewhere, as under `cargo lambda watch`; prints the environment they need
+    /// Run only the engines, and print the environment for functions that you run, such as with `cargo lambda watch`
     #[arg(long, conflicts_with_all = ["demo", "worker", "scheduler"])]
     no_functions: bool,
-    /// The URL that invokes functions that run elsewhere; wake-ups and scheduled ticks are sent to it
+    /// With --no-functions: the URL that invokes your functions, to which wake-ups and scheduled ticks are sent
     #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
     invoke: String,
     /// The URL at which the handler `invoke` calls functions: `sam local start-lambda`, `cargo lambda watch`, or another that answers as Lambda does; over http:// without qualifiers
@@ -110,7 +110,7 @@ pub struct Local {
     /// Write the environment that functions and `Leases::from_env` need here, as NAME=value lines
     #[arg(long, conflicts_with = "demo", value_name = "FILE")]
     env_file: Option<PathBuf>,
-    /// Your scheduler binary, run as Lambda runs it, instead of the one that only sweeps
+    /// Your scheduler binary, run as Lambda runs it, instead of the built-in scheduler, which only sweeps
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
     scheduler: Option<PathBuf>,
     /// The scheduler's jobs to run: `on`, `off`, their names (`a,b`), or all but some (`-a,-b`)
@@ -130,7 +130,10 @@ impl Local {
                 return self.serve(Some(own.events)).await;
             }
         }
-        ensure!(self.jobs.is_none() || self.scheduler.is_some(), "--jobs needs --scheduler, which has them");
+        ensure!(
+            self.jobs.is_none() || self.scheduler.is_some(),
+            "--jobs also needs --scheduler FILE, the binary that has the jobs"
+        );
         if self.demo {
             let Self { plain, svg, act, data, .. } = self;
             let clean = demo::run(demo::DemoOptions { plain, svg, acts: act, data }).await?;
@@ -436,8 +439,8 @@ fn assignment(name: &str, value: &str) -> Result<String> {
         () if !value.contains(['\'', '\n', '\r']) => "'",
         () if !value.contains(['"', '$', '`', '\\', '\n', '\r']) => "\"",
         () => bail!(
-            "{name} is {value}: no quotation marks make it the same for shells and dotenv readers. Leave ' out of it, or \
-             each of \" $ ` \\"
+            "{name} is {value}, which cannot be quoted alike for shells and dotenv readers: remove ' from it, or \
+             remove \" $ ` and \\"
         ),
     };
     Ok(format!("{name}={quotation_mark}{value}{quotation_mark}\n"))
@@ -512,7 +515,9 @@ async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option
     if let Some(mut processes) = processes {
         let _ = tokio::time::timeout(AT_ONCE, processes.wait_for(|ids| ids.is_empty())).await;
     }
-    output::complain("ended at once; with --data, the next start takes over the deliveries whose handlers ran");
+    output::complain(
+        "local ended at once; with --data, the next start takes over the deliveries of interrupted handlers",
+    );
     Ok(ExitCode::from(130))
 }
 
@@ -578,6 +583,6 @@ mod tests {
         let asked = crate::command::Arguments::try_parse_from(["serializer", "local", "--demo", "--jobs", "on"]);
         let crate::command::Command::Local(local) = asked.expect("it is well formed").command else { panic!("local") };
         let error = local.run(None).await.expect_err("there is none");
-        assert!(error.to_string().contains("--jobs needs --scheduler"), "{error}");
+        assert!(error.to_string().contains("--jobs also needs --scheduler"), "{error}");
     }
 }

@@ -25,7 +25,7 @@ pub struct Send {
     /// Function URL events, as in `events/`; other files are skipped
     #[arg(required_unless_present = "provider", value_name = "FILE")]
     events: Vec<PathBuf>,
-    /// This provider's samples, instead of files
+    /// Send all samples of this provider, instead of files
     #[arg(long, value_name = "NAME", conflicts_with = "events", value_parser = PossibleValuesParser::new(NAMES))]
     provider: Option<String>,
     /// The URL to post to, without `/webhooks/…`
@@ -37,7 +37,7 @@ pub struct Send {
     /// Print a `curl` line for each instead of sending it
     #[arg(long)]
     curl: bool,
-    /// One JSON object for each that was sent
+    /// Print one JSON object for each webhook sent
     #[arg(long, conflicts_with = "curl")]
     json: bool,
 }
@@ -143,7 +143,7 @@ pub(in crate::commands) fn line(status: u16, said: &Accepted, body: &str) -> Str
             format!("{status} {order} accepted as {}", marked(Sequence(*sequence)))
         }
         Accepted { accepted: Some(sequence), .. } => {
-            format!("{status} accepted as {}; the server does not say of which order", marked(Sequence(*sequence)))
+            format!("{status} accepted as {}; the server's answer names no order", marked(Sequence(*sequence)))
         }
         Accepted { ignored: Some(topic), .. } => {
             format!("{status} ignored: the source does not take `{topic}`, see its `topics`")
@@ -152,7 +152,7 @@ pub(in crate::commands) fn line(status: u16, said: &Accepted, body: &str) -> Str
             format!("{status} {order} deferred: it waits in the queue until the tables can be reached")
         }
         Accepted { error: Some(error), .. } => format!("{status} {error}"),
-        _ if status == 200 && body == "{}" => format!("{status} a ping: nothing to keep"),
+        _ if status == 200 && body == "{}" => format!("{status} a ping: the server stores nothing"),
         _ => format!("{status} {body}"),
     }
 }
@@ -169,7 +169,7 @@ mod tests {
             said(202, r#"{"deferred":true,"entity":"a/b"}"#),
             "202 a/b deferred: it waits in the queue until the tables can be reached"
         );
-        assert_eq!(said(200, r#"{"accepted":3}"#), "200 accepted as #3; the server does not say of which order");
+        assert_eq!(said(200, r#"{"accepted":3}"#), "200 accepted as #3; the server's answer names no order");
         let ignored = "200 ignored: the source does not take `customers/update`, see its `topics`";
         assert_eq!(said(200, r#"{"ignored":"customers/update"}"#), ignored);
         assert_eq!(said(401, r#"{"error":"the signature is wrong"}"#), "401 the signature is wrong");

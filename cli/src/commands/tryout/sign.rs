@@ -9,8 +9,8 @@ use crate::commands::{print_json, tryout::webhook::Webhook};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints a line `name: value` for each header, as curl reads them. The first --secret signs. Headers\n\
-                       that are signed along, such as an id, are given with --header.\n\n\
+    after_help = "Prints a line `name: value` for each header, as curl reads them. The first --secret signs. With\n\
+                       --header, give further headers that the signature covers, such as an id.\n\n\
                        Example:\n  \
                        serializer sign --provider stripe --secret \"$SECRET\" body.json |\n      \
                        curl -H @- --data-binary @body.json https://example.com/webhooks/stripe"
@@ -18,7 +18,7 @@ use crate::commands::{print_json, tryout::webhook::Webhook};
 pub struct Sign {
     #[command(flatten)]
     webhook: Webhook,
-    /// A JSON object of the headers
+    /// Print the headers as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +32,11 @@ impl Sign {
         if let Some(query) = source.query().filter(|_| headers.is_empty()) {
             bail!("{} does not sign. The token in the URL identifies it: ?{query}", claim.provider);
         }
-        ensure!(!headers.is_empty(), "only {} has the key that it signs with, so nobody else can sign", claim.provider);
+        ensure!(
+            !headers.is_empty(),
+            "this command cannot sign for {0}, because only {0} has its private key",
+            claim.provider
+        );
         if self.json {
             let headers: Map<String, Value> = headers.into_iter().map(|(name, value)| (name, value.into())).collect();
             print_json(&headers.into());

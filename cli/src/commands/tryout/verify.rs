@@ -12,9 +12,10 @@ use crate::commands::{print_json, tryout::webhook::Webhook};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exits with 0 if the signature is valid, with 1 if it is not, and with 2 if that cannot be determined.\n\
-                       Verifies as the function `ingest` does, and tries the usual mistakes to say what is wrong: a\n\
-                       newline at the end, JSON that was parsed and serialised again, another encoding, another secret.\n\n\
+    after_help = "The exit code is 0 if the signature is valid, 1 if it is not, and 2 if that cannot be determined.\n\
+                       The command verifies as the function `ingest` does. For an invalid webhook, it looks for the usual\n\
+                       mistakes: a newline at the end, JSON that was parsed and serialised again, another encoding,\n\
+                       another secret.\n\n\
                        Example:\n  \
                        serializer verify --provider shopify --secret \"$SECRET\" --header \"X-Shopify-Hmac-Sha256: $HMAC\" body.json"
 )]

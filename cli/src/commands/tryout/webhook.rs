@@ -28,8 +28,8 @@ pub struct Webhook {
     #[arg(long, value_name = "UNIX_SECONDS")]
     now: Option<u64>,
     /// A field of the sources document, such as tolerance=600 (seconds), webhook_id=… for PayPal, or for `generic`
-    /// header, hash, encoding, prefix, separator, signed, …; may be repeated. In place of a key that would be
-    /// fetched: cert_file=FILE, jwks_file=FILE, public_key_file=FILE
+    /// header, hash, encoding, prefix, separator, signed, …; may be repeated. To use a key from a file
+    /// instead of fetching it: cert_file=FILE, jwks_file=FILE, public_key_file=FILE
     #[arg(long = "option", value_name = "K=V", value_parser = option)]
     options: Vec<(String, String)>,
     /// A header as it arrived; may be repeated
@@ -41,13 +41,12 @@ pub struct Webhook {
 }
 
 fn option(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("an option is a name, `=` and a value, such as tolerance=600")?;
+    let (name, value) = text.split_once('=').ok_or("write --option NAME=VALUE, such as --option tolerance=600")?;
     Ok((name.trim().to_owned(), value.to_owned()))
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) =
-        text.split_once(':').ok_or("a header is a name, a colon and a value, such as `X-Topic: a/b`")?;
+    let (name, value) = text.split_once(':').ok_or("write --header 'NAME: VALUE', such as --header 'X-Topic: a/b'")?;
     Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
 }
 
@@ -77,13 +76,13 @@ impl Webhook {
         let claim = Claim { provider, secrets, options, files, keys, url, headers, body, now };
         if claim.is_published() && !claim.secrets.is_empty() {
             output::complain(format_args!(
-                "note: {} signs with a key of its own, so --secret makes no difference",
+                "note: --secret has no effect, because {} signs with its own key",
                 claim.provider
             ));
         }
         if claim.url.is_some() && !claim.reads_url() {
             output::complain(format_args!(
-                "note: {} does not sign the URL, so --url makes no difference",
+                "note: --url has no effect, because {} does not sign the URL",
                 claim.provider
             ));
         }

@@ -85,7 +85,7 @@ async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -
         // Redriving several deliveries could take longer than the request may.
         match parked.len() {
             0 => {
-                let sentence = format!("{} has no parked delivery any more; nothing was redriven.", target.order);
+                let sentence = format!("Nothing was redriven: {} has no parked delivery any more.", target.order);
                 let flash = shared.flash(sentence, false);
                 return Ok(Redirect::to(&format!("{back}&flash={flash}")).into_response());
             }
@@ -125,7 +125,7 @@ impl From<OperatorError> for Refusal {
     fn from(error: OperatorError) -> Self {
         let (status, title, sentence, next) = Problem::from(error).describe();
         let next = match status {
-            StatusCode::BAD_GATEWAY => "It may be done or not. Look at the order before you try again.",
+            StatusCode::BAD_GATEWAY => "The operation may have taken effect. Look at the order before you try again.",
             _ => next,
         };
         Self { status, title, sentence, next }
@@ -226,10 +226,10 @@ async fn ask(shared: &Shared, selection: &Selection, request: &PageRequest) -> S
         @if let Some(source) = &selection.source { p { "Sent by " strong { (source) } } }
         @if let Some(error) = &selection.error { p.error { (error) } }
         @if selected.is_empty() {
-            p { "None of these is parked any more." }
+            p { "These deliveries are no longer parked." }
         } @else {
-            p { "Each delivery goes to the end of its order, behind newer ones, and is handled again. Fix the cause first; otherwise they fail and are parked again." }
-            @if *overtaken > 0 { p.notice { (count(*overtaken as u64, "order keeps", "orders keep")) " earlier deliveries parked, which these overtake." } }
+            p { "Each delivery goes to the end of its order, behind newer ones, and is handled again. Fix the cause first; otherwise the deliveries fail and are parked again." }
+            @if *overtaken > 0 { p.notice { (count(*overtaken as u64, "order keeps", "orders keep")) " earlier deliveries parked; the redriven ones run before them." } }
             form.ask method="post" action="/redrive" {
                 @if let Some(source) = &selection.source { input type="hidden" name="source" value=(source); }
                 @if let Some(error) = &selection.error { input type="hidden" name="error" value=(error); }
@@ -277,7 +277,7 @@ async fn begun(shared: &Shared, selection: &Selection, request: &PageRequest) ->
     };
     let targets = select(shared, selection).await?.targets();
     if targets.is_empty() {
-        let flash = shared.flash("None of these is parked any more; nothing was redriven.".to_owned(), false);
+        let flash = shared.flash("Nothing was redriven: these deliveries are no longer parked.".to_owned(), false);
         return Ok(Redirect::to(&format!("/?flash={flash}")).into_response());
     }
     let operator = shared.watched.operator.clone().because(Reason::new(&shared.watched.by, &why));

@@ -121,7 +121,7 @@ fn missing(entity: &EntityKey, sequence: Sequence, state: &EntityState) -> Strin
             "{entity} {shown} is claimed but not written. Reload in a few seconds; if it is never written, a worker skips it."
         ),
         _ => format!(
-            "{entity} {shown} was settled or never used, and its delivery is gone: deliveries are kept for the retention time alone."
+            "{entity} {shown} was settled or never used, and its delivery was deleted at the end of the retention."
         ),
     }
 }
@@ -130,7 +130,7 @@ fn body_of(entity: &EntityKey, sequence: Sequence, content: &Content, raw: bool)
     let Content::Delivery(delivery) = content else {
         let why = match content {
             Content::Bodiless(_) => "The body is gone: the delivery was redriven or discarded.",
-            _ => "There is none.",
+            _ => "There is no body, because this sequence has no delivery.",
         };
         return html! { section { h2 { "Body" } p { (why) } } };
     };
@@ -170,7 +170,7 @@ fn difference(content: &Content, before: Option<&Delivery>, raw: bool) -> Markup
         return html! {
             section aria-labelledby="difference" {
                 h2 #difference { "Difference" }
-                p { "None of the " (LOOKS_BACK) " deliveries before this one is a kept " (delivery.topic()) " of " (delivery.source()) "; there is nothing to compare with." }
+                p { "There is nothing to compare: none of the " (LOOKS_BACK) " deliveries before this one has the topic " (delivery.topic()) " of " (delivery.source()) " and is still stored." }
             }
         };
     };

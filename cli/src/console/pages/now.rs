@@ -256,7 +256,7 @@ async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest
     if !Kind::ALL.into_iter().any(|kind| kind.as_str() == selection.state) {
         let kinds: Vec<&str> = Kind::ALL.into_iter().map(Kind::as_str).collect();
         return Err(Problem::Malformed(format!(
-            "{} is no state of an order. The states are {}.",
+            "No order state is called {}. The states are {}.",
             quoted(&selection.state),
             kinds.join(", ")
         )));
@@ -285,7 +285,7 @@ async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest
             p { a.button.main href={ "/redrive" (query) } { "Redrive " (all(entries.len() as u64)) "…" } }
         }
         @if entries.is_empty() {
-            p { "There are none any more." }
+            p { "This group is empty now." }
         } @else {
             (listed(&entries[..entries.len().min(LISTED)], now))
         }

@@ -89,7 +89,7 @@ fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp
         (next_commands(&status.next, &shared.watched.option, entity))
         @match &inspected.state {
             Some(state) => { (facts(state, now)) }
-            None => { p.why { "The order's row is gone. The deliveries below remain." } }
+            None => { p.why { "The order's row was deleted. The deliveries below are still stored." } }
         }
     }
 }

@@ -66,7 +66,7 @@ async fn found(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
         h1 { (count(matching.len() as u64, "order", "orders")) " with \u{201c}" (wanted) "\u{201d}" }
         @if matching.is_empty() {
             p.lead { "No order's key contains this text." }
-            p { "Nothing has arrived for the order within the retention period, it was erased, or its key uses another number: a provider's id often differs from the number that a shop shows." }
+            p { "No webhook arrived for the order within the retention, or the order was erased. Or its key uses another number: a provider's id often differs from the number that a shop shows." }
         } @else {
             table.rows {
                 thead { tr { th { "Order" } th { "State" } th.n { "Last arrived" } th.n { "Waiting" } th.n { "Since" } } }

@@ -26,7 +26,7 @@ pub fn of(sources: &Sources) -> Vec<Advice> {
     }
     if !own.is_empty() {
         let text = format!(
-            "your own worker must have the handlers {}; ready-made are {}. A worker without one of them does not start",
+            "your own worker must have the handlers {}, or it does not start. The ready-made handlers are {}",
             own.join(", "),
             READY_MADE.join(", ")
         );
@@ -65,7 +65,7 @@ mod tests {
         let listed = advice(&["totals", "log", "mails"]);
         let [(Weight::Note, text)] = &listed[..] else { panic!("{listed:?}") };
         assert!(
-            text.starts_with("your own worker must have the handlers mails, totals; ready-made are log, "),
+            text.starts_with("your own worker must have the handlers mails, totals, or it does not start. The ready-made handlers are log"),
             "{text}"
         );
     }

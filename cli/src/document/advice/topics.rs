@@ -93,7 +93,7 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
     };
     let shown: Vec<String> = known.iter().take(SHOWN).map(|topic| format!("`{topic}`")).collect();
     let text = format!(
-        "`topics.{field}` has `{text}`, which matches no known topic of {provider}{hint}. Known ones are\n\
+        "`topics.{field}` has `{text}`, which matches no known topic of {provider}{hint}. The known topics are\n\
          {}, …",
         shown.join(", ")
     );

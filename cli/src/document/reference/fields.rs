@@ -106,8 +106,8 @@ pub(super) const SOURCE: Table = Table {
             form: Form::Text(DURATION),
             absent: Absent::Is("\"10s\""),
             example: "\"30s\"",
-            about: "The longest time of one handler start; after it, the attempt has failed. More than 0, and less \
-                    than the parameter `WorkerTimeout` (60 s) by more than 4 s.",
+            about: "The longest time of one handler start; then the attempt counts as unanswered. It must be more than \
+                    0, and less than the parameter `WorkerTimeout` (60 s) by more than 4 s.",
         },
         Field {
             name: "retry",
@@ -146,9 +146,10 @@ pub(super) const SOURCE: Table = Table {
             form: Form::WordOrMost(&["each", "latest"], "up_to", LARGEST_GROUP),
             absent: Absent::Is("\"each\""),
             example: "{ up_to = 10 }",
-            about: "The deliveries in one handler start: `\"each\"` gives one; `{ up_to = n }` gives up to n that wait; \
-                    `\"latest\"` gives the newest of a topic family and supersedes up to 24 older ones. See [several at \
-                    once](sources.md#several-at-once). The last two need a `retry` that allows more than one attempt.",
+            about: "The deliveries in one handler start: `\"each\"` gives one; `{ up_to = n }` gives up to n that \
+                    wait; `\"latest\"` gives the newest of a topic family and supersedes up to 24 older ones. See \
+                    [several at once](sources.md#several-at-once). The last two need a `retry` that allows more than \
+                    one attempt.",
         },
         Field {
             name: "linger",
@@ -246,8 +247,8 @@ pub(super) const RETRY: Table = Table {
             form: Form::Text(DURATION),
             absent: Absent::Is("\"10m\""),
             example: "\"1m 30s\"",
-            about: "The longest wait after a failure. Without an answer it is 15 minutes, for an unavailable \
-                    destination five.",
+            about: "The longest wait after a failure. After no answer, it is 15 minutes; for an unavailable \
+                    destination, five minutes.",
         },
         Field {
             name: "for",
@@ -335,8 +336,8 @@ pub(super) const GENERIC: Table = Table {
             form: Form::Text(NOT_EMPTY),
             absent: Absent::Means("none"),
             example: "\"t=\"",
-            about: "The text before `{timestamp}` in an entry of the signature's header. Instead of \
-                    `timestamp_header`, and with a `separator`.",
+            about: "The text before `{timestamp}` in an entry of the signature's header. Use it instead of \
+                    `timestamp_header`, together with `separator`.",
         },
         Field {
             name: "delivery_id",
@@ -351,9 +352,10 @@ pub(super) const GENERIC: Table = Table {
             form: Form::Text(DURATION),
             absent: Absent::Means("3 days"),
             example: "\"1h\"",
-            about: "The time for which the sender retries a delivery that was not answered 2xx. Without a `delivery_id`, \
-                    an equal body counts as a repeat for at least this time and at most twice as long. `0s`: the \
-                    sender never retries. Then each request is a delivery, and `on_outage` defaults to `\"queue\"`.",
+            about: "The time for which the sender retries a delivery that was not answered 2xx. Without a \
+                    `delivery_id`, an equal body counts as a repeat for at least this time and at most twice as long. \
+                    `0s`: the sender never retries. Then each request is a delivery, and `on_outage` defaults to \
+                    `\"queue\"`.",
         },
         Field {
             name: "topic",
@@ -388,8 +390,8 @@ pub(super) const GENERIC: Table = Table {
             form: Form::OneOrMore(PLACE),
             absent: Absent::Means("unknown"),
             example: "\"/order/updated_at\"",
-            about: "The time of the event: seconds, milliseconds or RFC 3339. Not the time of the attempt, which \
-                    changes with every retry.",
+            about: "The time of the event: seconds, milliseconds or RFC 3339. Do not use the time of the \
+                    attempt, which changes with every retry.",
         },
     ],
 };
@@ -454,8 +456,8 @@ pub(super) const ORIGIN: Table = Table {
         form: Form::OneOrMore(ORIGIN_SECRET),
         absent: Absent::Required,
         example: "[\"0123456789-0123456789-0123456789-new\", \"0123456789-0123456789-0123456789-old\"]",
-        about: "The value of the header `x-origin-secret` that the proxy sends, at least 32 characters. A request without \
-                it is answered 403. Give both during a rotation.",
+        about: "The value of the header `x-origin-secret` that the proxy sends, at least 32 characters. A request \
+                without it is answered 403. Give both during a rotation.",
     }],
 };
 

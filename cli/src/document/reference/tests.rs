@@ -209,7 +209,7 @@ fn parser_and_schema_agree_on_values() {
         if let Form::Word(words) = field.form {
             let refused = read(&document(table, field.name, Some("\"no such word\""))).unwrap_err();
             let known: Vec<String> = if field.name == "provider" {
-                refused.rsplit_once("there are ").unwrap().1.split(", ").map(str::to_owned).collect()
+                refused.rsplit_once("the providers are ").unwrap().1.split(", ").map(str::to_owned).collect()
             } else {
                 expected(&refused).into_iter().collect()
             };

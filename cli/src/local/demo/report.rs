@@ -116,7 +116,8 @@ impl fmt::Display for ActReport {
             (false, _) => writeln!(f, "{}", console::style(&self.verdict).red().bold()),
             (true, []) => writeln!(f, "{}", console::style(&self.verdict).green()),
             (true, put_back) => {
-                let sentence = format!("{} put back last; the others\n{}", put_back.join(" and "), self.verdict);
+                let sentence =
+                    format!("{} redriven and applied last; the others\n{}", put_back.join(" and "), self.verdict);
                 writeln!(f, "{}", console::style(sentence).green())
             }
         }
@@ -148,7 +149,7 @@ mod tests {
         };
         assert_eq!(
             shown(&["RA1"]),
-            "RA1 put back last; the others\nin order, one at a time, nothing lost, nothing repeated"
+            "RA1 redriven and applied last; the others\nin order, one at a time, nothing lost, nothing repeated"
         );
         assert_eq!(shown(&[]), "in order, one at a time, nothing lost, nothing repeated");
     }

@@ -298,10 +298,10 @@ impl Drain {
             return self.give_up(on_failure, state.attempts, state.last_error.clone().unwrap_or_default());
         }
         if head.entity() == &EntityKey::unrouted(head.source()) {
-            return park(state.attempts, "its entity could not be found".into());
+            return park(state.attempts, "the source's rules find no order in the webhook".into());
         }
         let Some(source) = source else {
-            return park(state.attempts, "its source is not configured any more".into());
+            return park(state.attempts, "the source is no longer in the sources document".into());
         };
         if before.is_none() && is_stale(head, &state.newest_event_time, source) {
             return Step::Settle(Settlement::Superseded);

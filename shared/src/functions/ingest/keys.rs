@@ -81,7 +81,7 @@ struct Copy {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotFetched {
-    #[error("it was tried just now")]
+    #[error("the last fetch was a moment ago")]
     TooSoon,
     #[error("{0}")]
     Failed(String),

@@ -105,7 +105,9 @@ struct NotPublic(Option<SocketAddr>);
 impl fmt::Display for NotPublic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(address) => write!(f, "{} is not public, and allow_private is not set", address.ip()),
+            Some(address) => {
+                write!(f, "{} is not a public address: set allow_private = true to allow it", address.ip())
+            }
             None => f.write_str("the host has no address"),
         }
     }
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn host_with_only_private_addresses_is_refused() {
         let refused = found(AddressScope::Public, &["169.254.169.254", "::1"]).unwrap_err();
-        assert_eq!(refused, "169.254.169.254 is not public, and allow_private is not set");
+        assert_eq!(refused, "169.254.169.254 is not a public address: set allow_private = true to allow it");
         assert_eq!(found(AddressScope::Any, &[]).unwrap_err(), "the host has no address");
     }
 }

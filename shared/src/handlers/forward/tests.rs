@@ -355,7 +355,7 @@ async fn host_resolving_to_private_address_is_refused() {
     let url = format!("https://0x7f000001:{}/", endpoint.port());
     let forward = Forward::new(sources(&format!("url = '{url}', secret = 'whsec_c2VjcmV0'")));
     let error = error(post(&forward).await);
-    let cause = "127.0.0.1 is not public, and allow_private is not set";
+    let cause = "127.0.0.1 is not a public address: set allow_private = true to allow it";
     assert_eq!(error, format!("cannot connect to https://0x7f000001:{}: {cause}", endpoint.port()));
     assert_eq!(endpoint.accepted(), 0);
 }

@@ -35,7 +35,7 @@ const CLOCKS_APART: Duration = Duration::from_secs(5 * 60);
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// The last result that a restored job shows, because its runs since the backup are unknown.
-const NOT_KNOWN: &str = "restored; later runs are not known";
+const NOT_KNOWN: &str = "restored; later runs are unknown";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreRecord {

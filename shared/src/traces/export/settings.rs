@@ -34,7 +34,7 @@ impl Settings {
         }
         let host = match endpoint.parse::<Uri>() {
             Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) => uri.host().unwrap_or_default().to_owned(),
-            _ => return Err(format!("{name}: not an http:// or https:// URL")),
+            _ => return Err(format!("{name} must be an http:// or https:// URL")),
         };
         // The SDK silently ignores invalid values.
         sampler(variables)?;
@@ -63,7 +63,7 @@ fn patience(variables: Variables<'_>) -> Result<Duration, String> {
         // In OpenTelemetry, 0 means no limit.
         Ok(0) => Ok(MOST_PATIENCE),
         Ok(millis) => Ok(Duration::from_millis(millis).min(MOST_PATIENCE)),
-        Err(_) => Err(format!("{name}: {value:?} is not a number of milliseconds")),
+        Err(_) => Err(format!("{name} is {value:?}, which is not a number of milliseconds")),
     }
 }
 
@@ -75,9 +75,13 @@ fn sampler(variables: Variables<'_>) -> Result<(), String> {
         Some("traceidratio") => {
             let ratio = variables(argument).map_or(Ok(1.0), |ratio| ratio.parse::<f64>());
             let is_one = ratio.is_ok_and(|ratio| (0.0..=1.0).contains(&ratio));
-            if is_one { Ok(()) } else { Err(format!("{argument}: not a number from 0 to 1")) }
+            if is_one { Ok(()) } else { Err(format!("{argument} must be a number from 0 to 1")) }
         }
-        Some(_) => Err(format!("{name}: {:?} is not a sampler that is built in", said.unwrap_or_default())),
+        Some(_) => Err(format!(
+            "{name} is {:?}, which is no built-in sampler: use parentbased_always_on, parentbased_traceidratio or \
+             traceidratio",
+            said.unwrap_or_default()
+        )),
     }
 }
 
@@ -86,11 +90,7 @@ fn headers(variables: Variables<'_>) -> Result<(), String> {
     let Some((name, headers)) = first(variables, HEADERS) else { return Ok(()) };
     let is_one = |header: &str| header.split_once('=').is_some_and(|(name, _)| !name.trim().is_empty());
     let mut headers = headers.split(',').filter(|header| !header.trim().is_empty());
-    if headers.all(is_one) {
-        Ok(())
-    } else {
-        Err(format!("{name}: not a list of name=value, with commas between them"))
-    }
+    if headers.all(is_one) { Ok(()) } else { Err(format!("{name} must be a list such as name=value,name=value")) }
 }
 
 fn roots(variables: Variables<'_>) -> Result<Roots, String> {

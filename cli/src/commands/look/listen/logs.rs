@@ -80,14 +80,15 @@ impl Logs {
                 Ok(()) => self.is_out = false,
                 Err(refusal @ (Refusal::Throttled(_) | Refusal::Silent(_))) => {
                     if !self.is_out {
-                        output::complain(format_args!("{refusal}; it is asked again until it answers"));
+                        output::complain(format_args!("{refusal}; listen tries again until it gets an answer"));
                     }
                     self.is_out = true;
                     // The lines so far are returned; the next poll reads the rest.
                     break;
                 }
                 Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => bail!(
-                    "there is no log group {}: check that the stack is of this project's template.yaml and its deploy has finished",
+                    "the log group {} does not exist: check that the stack was made from this project's template.yaml, \
+                     and that its deploy has finished",
                     group.name
                 ),
                 Err(refusal) => return Err(anyhow!("the logs in {} cannot be read: {refusal}", group.name)),

@@ -92,7 +92,7 @@ impl Listen {
             if let (Some(missing), None) = (posting.from, from) {
                 let show = deployment.command("show", order.as_str());
                 let missing = marked(missing);
-                output::complain(format_args!("{order} holds no delivery {missing}; `{show}` lists them"));
+                output::complain(format_args!("{order} has no delivery {missing}; `{show}` lists its deliveries"));
             }
             if let Some(state) = wanted.state.filter(|state| posting.from <= Some(state.tail)) {
                 orders.accepted(order, from, state.tail, true);
@@ -118,14 +118,14 @@ impl Listen {
                     is_past = false;
                     receiver.bar.finish_and_clear();
                     let past = counted(posted, "past delivery was posted", "past deliveries were posted");
-                    output::complain(format_args!("{past}; further ones follow as they are accepted"));
+                    output::complain(format_args!("{past}; listen posts further deliveries as they are accepted"));
                 }
             }
             tokio::select! {
                 _ = &mut interrupted => break,
                 Some(()) = keys.recv() => match last.clone() {
                     Some(delivery) => orders.again(delivery),
-                    None => output::complain("nothing was posted yet"),
+                    None => output::complain("no delivery has been posted yet"),
                 },
                 Some(done) = running.next() => {
                     let Done { order, next, posted: delivery } = done?;
@@ -166,7 +166,7 @@ impl Posting<'_> {
             Ok((next, posted)) => Ok(Done { order, next, posted }),
             Err(error) => match error.downcast_ref::<OperatorError>() {
                 Some(OperatorError::Store(StoreError::Unavailable(_))) => {
-                    self.receiver.complain(format_args!("{order}: {error}; it is read again"));
+                    self.receiver.complain(format_args!("{order} cannot be read: {error}; listen tries again"));
                     Ok(Done { order, next: None, posted: None })
                 }
                 _ => Err(error),
@@ -198,7 +198,7 @@ impl Posting<'_> {
         }
         let identity = (order.clone(), delivery.identity().clone());
         if !self.posted.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(identity) {
-            let words = "sent before under the same id; not posted".to_owned();
+            let words = "not posted: the sender sent this id before".to_owned();
             self.print(&OrderEvent { what: "repeat".into(), words, ..one }, &[]);
             return Ok((next, None));
         }
@@ -240,7 +240,8 @@ impl Posting<'_> {
                     return Ok(Some((*delivery, state.map_or(FencingToken(0), |state| state.token))));
                 }
                 (Content::Bodiless(_), _) => {
-                    self.receiver.complain(format_args!("{order} {}: its body was removed", marked(sequence)));
+                    self.receiver
+                        .complain(format_args!("{order} {} was not posted: its body was removed", marked(sequence)));
                     break;
                 }
                 // The sequence is claimed, but its delivery is not written yet.

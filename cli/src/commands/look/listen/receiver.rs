@@ -104,12 +104,12 @@ impl Receiver {
                 forwards.map(|source| source.name.to_string()).collect::<Vec<_>>().join(", ")
             });
             match named.as_deref() {
-                Ok("") => output::complain(format_args!("signed with {text}")),
+                Ok("") => output::complain(format_args!("listen signs with {text}")),
                 Ok(names) => output::complain(format_args!(
-                    "signed with the `forward` secrets of {names}; deliveries of other sources with {text}"
+                    "listen signs with the `forward` secrets of {names}, and other sources' deliveries with {text}"
                 )),
                 Err(error) => output::complain(format_args!(
-                    "signed with {text}, because the sources' own secrets are unknown: {error:#}"
+                    "listen signs with {text}, because it cannot read the sources' own secrets: {error:#}"
                 )),
             }
         }
@@ -147,7 +147,7 @@ impl Receiver {
                     if !self.is_away.swap(true, Relaxed) {
                         let cause = error.root_cause();
                         self.complain(format_args!(
-                            "{} cannot be reached ({cause}); listen tries until it can",
+                            "{} cannot be reached ({cause}); listen tries again until it answers",
                             self.to
                         ));
                     }
@@ -172,7 +172,7 @@ impl Receiver {
 
     fn is_back(&self) {
         if self.is_away.swap(false, Relaxed) {
-            self.complain(format_args!("{} is reached again", self.to));
+            self.complain(format_args!("{} answers again", self.to));
         }
     }
 

@@ -34,7 +34,8 @@ impl Show {
         let difference = match (self.diff, &single.content) {
             (true, Content::Delivery(delivery)) => match operator.before(delivery).await? {
                 None => bail!(
-                    "none of the {LOOKS_BACK} deliveries of {} before {} is a kept {}; nothing to compare with",
+                    "--diff has nothing to compare: none of the {LOOKS_BACK} deliveries of {} before {} has topic {} \
+                     and is still stored",
                     self.order,
                     marked(sequence),
                     delivery.topic()
@@ -42,7 +43,11 @@ impl Show {
                 Some(from) => Some(self.difference(from, delivery)),
             },
             (true, _) => {
-                bail!("the body of {} {} is not kept any more; nothing to compare", self.order, marked(sequence))
+                bail!(
+                    "--diff has nothing to compare: the body of {} {} is no longer stored",
+                    self.order,
+                    marked(sequence)
+                )
             }
             _ => None,
         };
@@ -76,19 +81,20 @@ impl Show {
         };
         ensure!(
             sequence <= state.tail,
-            "there is no delivery {} of {order}: the last that arrived is {}. `{show}` lists them",
+            "there is no delivery {} of {order}: the last accepted one is {}. `{show}` lists the deliveries",
             marked(sequence),
             marked(state.tail)
         );
         ensure!(
             sequence <= state.head,
-            "{order} {} is claimed and not written yet, or never will be; ask again in a few seconds",
+            "{order} {} is claimed, but its delivery is not stored yet: run this again in a few seconds. If it never \
+             arrives, a worker skips it",
             marked(sequence)
         );
         let how = single.receipt.as_ref().map_or_else(String::new, |receipt| format!(" as {}", receipt.settlement));
         bail!(
-            "{order} {} was settled{how} or never used, and its delivery is gone: deliveries are kept for {} \
-             days. `{show}` shows what is left",
+            "{order} {} was settled{how} or never used, and its delivery was deleted: deliveries are kept for {} \
+             days. `{show}` lists the order's other deliveries",
             marked(sequence),
             deployment.retention.as_secs() / 86_400
         );
@@ -118,7 +124,7 @@ impl Show {
     fn print_body(&self, content: &Content) {
         let Content::Delivery(delivery) = content else {
             if matches!(content, Content::Bodiless(_)) {
-                say!("\nIts body is gone: an operator redrove or discarded the delivery.");
+                say!("\nThe body was deleted, because an operator redrove or discarded the delivery.");
             }
             return;
         };
@@ -128,7 +134,7 @@ impl Show {
             return;
         }
         match Node::parse(delivery.body()) {
-            None => say!("\nIts body is not JSON, so all of it is hidden; --raw shows it."),
+            None => say!("\nThe body is not JSON, so all of it is hidden; --raw shows it."),
             Some(node) => {
                 let Redacted { node, pointers } = body::redacted(&node);
                 say!("\n{node}");

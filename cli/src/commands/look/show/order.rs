@@ -94,7 +94,7 @@ impl Show {
             say!(
                 "{}",
                 style(format_args!(
-                    "last arrived {}, last settled {}, {} waiting; token {}",
+                    "last accepted {}, last settled {}, {} waiting, fencing token {}",
                     marked(state.tail),
                     marked(state.head),
                     state.waiting(),
@@ -103,12 +103,12 @@ impl Show {
                 .dim()
             );
         } else if seen.timeline.is_known() {
-            say!("The order's row is gone; the deliveries below remain.");
+            say!("The order's row was deleted; the deliveries below are still stored.");
         }
         print_waiting(&inspected.waiting, &inspected.again, now);
         if !inspected.again.is_empty() {
             let end = deployment.line("rewind", &[self.order.as_str(), "--end", "--why", "TEXT"]);
-            say!("A rewind runs the applied ones again; `{end}` ends it early.");
+            say!("A rewind runs the applied deliveries again; `{end}` ends it early.");
         }
         let mut parked = Table::new(&["parked", "topic", "delivery", ">since", "error"]);
         for one in &inspected.parked {
@@ -126,7 +126,7 @@ impl Show {
         }
         print_settled(settled, &inspected.parked);
         if *has_older {
-            say!("Older ones are not shown; --settled N shows more.");
+            say!("Older deliveries are not shown; --settled N shows more.");
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct Run {
     /// Wait at most this long for another holder, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     wait: u64,
-    /// The lease's length unless renewed, in seconds; others wait that long if this machine dies
+    /// The lease's length, in seconds; if this machine dies, others wait up to this long
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=900))]
     lease: u64,
     /// The holder's name, as `lease list` prints it; by default the program's
@@ -65,7 +65,7 @@ pub struct Run {
 impl Run {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let (program, arguments) = self.program.split_first().context("a program is needed, after `--`")?;
+        let (program, arguments) = self.program.split_first().context("no program was given: write it after `--`")?;
         let name = program.to_string_lossy();
         let leases = leases(&deployment).held_by(self.by.as_deref().unwrap_or(&name));
         let terms = Terms::default().lease(Duration::from_secs(self.lease)).wait(Duration::from_secs(self.wait));
@@ -98,7 +98,7 @@ impl Run {
                     Err(LeaseError::Lost) => LeaseError::Lost,
                     Err(error) => {
                         output::complain(format_args!(
-                            "{error}; without it, the lease expires within {} s",
+                            "the lease was not released: {error}; it expires within {} s",
                             self.lease
                         ));
                         return Ok(code);

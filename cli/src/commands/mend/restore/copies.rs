@@ -39,8 +39,9 @@ pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result
         && deliveries < orders
     {
         output::complain(format_args!(
-            "the deliveries were restored to {deliveries}, and the orders to {orders}, so deliveries of the time in between \
-             are missing. Restore the table of deliveries again, to a few seconds after the orders"
+            "the deliveries were restored to {deliveries}, and the orders to {orders}, so the deliveries accepted \
+             between these times are missing. Restore the table of deliveries again, to a few seconds after the \
+             orders"
         ));
     }
     match (given, orders) {

@@ -43,8 +43,8 @@ impl Report {
             Ok(Restored::Raised(told)) => self.raise(key, told),
             Ok(Restored::Already) => self.already.extend(EntityKey::parse(key)),
             Ok(Restored::Gone) => {}
-            Ok(Restored::InUse) => self.stays(key, "it was written to since the backup, before it was restored"),
-            Err(OperatorError::InUse) => self.stays(key, "somebody changes it"),
+            Ok(Restored::InUse) => self.stays(key, "its row changed between the backup and the restore"),
+            Err(OperatorError::InUse) => self.stays(key, "another process changes its row"),
             Err(error) => self.stays(key, &error.to_string()),
         }
     }
@@ -131,21 +131,21 @@ impl Report {
         say!("{} restored to {}.", counted(self.orders, "order", "orders"), restoring.as_of);
         if !self.already.is_empty() {
             say!(
-                "{} by an earlier run, whose results are included below.",
-                counted(self.already.len() as u64, "row", "rows")
+                "{} restored by an earlier run; the numbers below include them.",
+                counted(self.already.len() as u64, "row was", "rows were")
             );
         }
         if !self.lost.is_empty() {
             say!(
-                "{} claimed and empty at that time: {}. Reconcile their deliveries with the senders.",
+                "{} claimed but empty at that time: {}. Ask the senders whether their deliveries are missing.",
                 counted(self.lost.values().sum(), "sequence was", "sequences were"),
                 listed(self.lost.keys()),
             );
         }
         if !self.applied_before.is_empty() {
             say!(
-                "{} about to run again by a `rewind`, or applied according to only one of the tables: {}. They \
-                 count as applied; rewind those orders again.",
+                "{} waiting to run again after a `rewind`, or recorded as applied in only one table: {}. The restore \
+                 counts them as applied; rewind those orders again.",
                 counted(self.applied_before.values().sum(), "delivery was", "deliveries were"),
                 listed(self.applied_before.keys()),
             );
@@ -182,8 +182,8 @@ impl Report {
     fn to_decide(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
         (self.set_aside > 0).then(|| {
             format!(
-                "{} of {} waited at {} and may have been applied since, so they are parked. Those that you redrive now run \
-                 before newer ones:\n     {}\n     {}",
+                "{} of {} waited at {} and may have been applied since, so the restore parked them. Deliveries \
+                 that you redrive now run before newer ones:\n     {}\n     {}",
                 counted(self.set_aside, "delivery", "deliveries"),
                 counted(self.set_aside_of, "order", "orders"),
                 restoring.as_of,
@@ -239,9 +239,9 @@ impl Report {
         }
         (!table.is_empty()).then(|| {
             format!(
-                "Ask each sender for all webhooks that it sent from {} until the functions run again, including retries of \
-                 earlier ones. Deliveries that were applied by {} are recognised as repeats; \
-                 later ones are applied once more.\n{}",
+                "Ask each sender for all webhooks that it sent from {} until the functions run again, including \
+                 retries of earlier ones. Deliveries that were applied by {} are recognised as repeats; later ones are \
+                 applied once more.\n{}",
                 from(restoring),
                 restoring.as_of,
                 table.to_string().trim_end(),

@@ -24,9 +24,10 @@ pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sou
         let check = format!("invoke {shown}");
         findings.push(match stack {
             Some(stack) => one(services, stack, &check, function, &sources.join(", "), &all).await,
-            None => {
-                Finding::not_made(&check, "add --stack NAME, whose parameters say which functions the worker may call")
-            }
+            None => Finding::not_made(
+                &check,
+                "add --stack NAME: the stack's parameters name the functions that the worker may call",
+            ),
         });
     }
     findings
@@ -61,16 +62,16 @@ async fn one(
     if !allowed.split(',').any(|one| one == arn) {
         return Finding::wrong(
             check,
-            format!("the worker may not call it, so deliveries of {sources} wait"),
+            format!("the worker has no permission to call this function, so deliveries of {sources} wait"),
             format!("deploy with {PARAMETER}='{all}'"),
         );
     }
     let path = function.path("configuration");
     match services.get(Service::LAMBDA, "GetFunctionConfiguration", &path).await {
-        Ok(_) => Finding::ok(check, format!("the worker may call it, for {sources}")),
+        Ok(_) => Finding::ok(check, format!("the worker may call this function, for {sources}")),
         Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => Finding::wrong(
             check,
-            format!("the worker may call it, but it does not exist, so deliveries of {sources} wait"),
+            format!("the function does not exist, so deliveries of {sources} wait"),
             "deploy it, or correct `invoke` in the sources document",
         ),
         Err(refusal) => Finding::refused(check, &refusal),

@@ -23,7 +23,11 @@ pub fn sources(sources: &Result<Sources, Error>) -> Finding {
             Finding::ok(CHECK, format!("the document is valid and has {count} sources"))
         }
         // No document was named, or reading it is not allowed.
-        Err(error) if ["which document?", "it is not allowed"].iter().any(|why| format!("{error:#}").contains(why)) => {
+        Err(error)
+            if ["name the sources document", "your credentials lack"]
+                .iter()
+                .any(|why| format!("{error:#}").contains(why)) =>
+        {
             Finding::not_made(CHECK, format!("{error:#}"))
         }
         Err(error) => Finding::wrong(
@@ -55,8 +59,8 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
     let Some(newest) = newest else {
         return Finding::warning(
             CHECK,
-            "it has not run yet",
-            "it should run once a minute: docs/runbooks/scheduler-silent.md",
+            "the scheduler has not run yet",
+            "the scheduler should run once a minute: docs/runbooks/scheduler-silent.md",
         );
     };
     if !all_late.is_empty() {
@@ -78,11 +82,11 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
         let advice = "`serializer jobs` says why: docs/runbooks/jobs-failed.md";
         return Finding::warning(
             CHECK,
-            format!("it runs, but the last run of these jobs failed: {}", names(failed)),
+            format!("the scheduler runs, but the last run of these jobs failed: {}", names(failed)),
             advice,
         );
     }
-    Finding::ok(CHECK, format!("its newest tick was {} ago", duration(now.since(newest))))
+    Finding::ok(CHECK, format!("the scheduler's newest tick was {} ago", duration(now.since(newest))))
 }
 
 pub fn formats(survey: &Survey) -> Finding {
@@ -110,11 +114,11 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
     let check = |source: &SourceName| format!("source {source}");
     let mut findings = Vec::new();
     for (source, at) in newest {
-        let says = format!("its newest delivery was accepted {} ago", duration(now.since(*at)));
+        let says = format!("the source's newest delivery was accepted {} ago", duration(now.since(*at)));
         findings.push(match sources {
             Some(sources) if sources.get(source.as_str()).is_none() => Finding::warning(
                 &check(source),
-                format!("{says}; the sources document does not have it"),
+                format!("{says}; the sources document has no such source"),
                 "add it with `serializer source add`; otherwise workers park its waiting deliveries",
             ),
             _ => Finding::ok(&check(source), says),
@@ -123,7 +127,7 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
     for source in sources.into_iter().flat_map(Sources::iter).filter(|source| !newest.contains_key(&source.name)) {
         findings.push(Finding::warning(
             &check(&source.name),
-            format!("none of its deliveries was accepted in the last {days} days"),
+            format!("none of the source's deliveries was accepted in the last {days} days"),
             format!("check the URL at its sender; `serializer source test {}` tries the source", source.name),
         ));
     }
@@ -143,7 +147,8 @@ pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
         );
     }
     let advice = format!("`{}` groups them, and prints the next command", deployment.line("status", &[]));
-    let says =
-        format!("{orders} orders: {blocked} blocked, {abandoned} held by a dead holder; {parked} deliveries parked");
+    let says = format!(
+        "{orders} orders: {blocked} blocked, {abandoned} with the lease of a dead holder; {parked} deliveries parked"
+    );
     Finding::warning(CHECK, says, advice)
 }

@@ -43,7 +43,8 @@ pub async fn caller(services: &Services, env: &Env) -> (Vec<Finding>, bool) {
             (vec![caller, clock(date.as_deref(), env.now())], true)
         }
         Err(refusal @ Refusal::Silent(_)) => {
-            let advice = "check the network, the proxy and the region; the command made no other check in AWS";
+            let advice =
+                "check the network, the proxy and the region, then run doctor again: it made no other check in AWS";
             (vec![Finding::wrong(CHECK, refusal.to_string(), advice)], false)
         }
         Err(refusal) => {
@@ -65,10 +66,13 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
         off if off < Duration::from_secs(3) => {
             Finding::ok(CHECK, "this machine's clock agrees with AWS to a few seconds")
         }
-        off if off < OFF => Finding::ok(CHECK, format!("this machine's clock is {} {side} that of AWS", duration(off))),
+        off if off < OFF => Finding::ok(CHECK, format!("this machine's clock is {} {side} AWS's clock", duration(off))),
         off => Finding::warning(
             CHECK,
-            format!("this machine's clock is {} {side} that of AWS, and so are the ages shown here", duration(off)),
+            format!(
+                "this machine's clock is {} {side} AWS's clock, and the ages shown here are wrong by as much",
+                duration(off)
+            ),
             "set the clock: AWS refuses signatures that are 5 min off. Deliveries and their order do not depend on it",
         ),
     }
@@ -125,7 +129,7 @@ pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) 
         }
         "NOT_CHECKED" | "" => Finding::not_made(
             CHECK,
-            "drift was never detected; --detect-drift starts a detection, which takes some minutes",
+            "CloudFormation has never looked for drift; --detect-drift makes it look, which takes some minutes",
         ),
         other => Finding::not_made(CHECK, format!("CloudFormation says {other}")),
     }
@@ -186,7 +190,7 @@ pub async fn concurrency(services: &Services, stack: &Stack) -> (Finding, Option
     let number = |name: &str| limit[name].as_u64();
     let (Some(all), Some(unreserved)) = (number("ConcurrentExecutions"), number("UnreservedConcurrentExecutions"))
     else {
-        return (Finding::not_made(CHECK, "Lambda's answer does not name the quota"), None);
+        return (Finding::not_made(CHECK, "Lambda's answer does not contain the concurrency quota"), None);
     };
     let Some(workers) = stack.number("WorkerConcurrency") else {
         return (Finding::not_made(CHECK, "the stack has no parameter WorkerConcurrency"), Some(all));
@@ -216,7 +220,7 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
         return Finding::wrong(
             CHECK,
             format!("{says}: busy workers leave none for ingest, and senders get 429"),
-            format!("deploy with WorkerConcurrency={suitable}, or have AWS raise the quota “Concurrent executions”"),
+            format!("deploy with WorkerConcurrency={suitable}, or ask AWS to raise the quota “Concurrent executions”"),
         );
     }
     if ingest == 0 && left < workers / 4 {
@@ -224,8 +228,8 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
             CHECK,
             format!("{says}: busy workers leave {left} for ingest and the account's other functions"),
             format!(
-                "deploy with WorkerConcurrency={suitable}, set IngestConcurrency, or have AWS raise the quota “Concurrent \
-                 executions”"
+                "deploy with WorkerConcurrency={suitable}, set IngestConcurrency, or ask AWS to raise the quota \
+                 “Concurrent executions”"
             ),
         );
     }
@@ -298,18 +302,16 @@ async fn fed(services: &Services, worker: &str) -> Finding {
         Err(refusal) => return Finding::refused(CHECK, &refusal),
     };
     match mapping["State"].as_str() {
-        Some("Enabled") => Finding::ok(CHECK, "the queue feeds the workers"),
+        Some("Enabled") => Finding::ok(CHECK, "Lambda starts workers from the queue"),
         Some(state) => {
             let id = mapping["UUID"].as_str().unwrap_or_default();
             Finding::wrong(
                 CHECK,
-                format!(
-                    "the queue feeds no worker: its event source mapping is {state}. Deliveries are accepted and wait"
-                ),
+                format!("Lambda starts no worker: the queue's event source mapping is {state}. Deliveries wait"),
                 format!("`aws lambda update-event-source-mapping --uuid {id} --enabled`"),
             )
         }
-        None => Finding::wrong(CHECK, "the queue feeds no worker: there is no event source mapping", "deploy again"),
+        None => Finding::wrong(CHECK, "Lambda starts no worker: the queue has no event source mapping", "deploy again"),
     }
 }
 
@@ -343,13 +345,13 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
         return Finding::ok(CHECK, "higher throughput is on");
     }
     let Some(limit) = limit else {
-        return Finding::not_made(CHECK, "the account's concurrency limit is unknown, and so is the rate of reads");
+        return Finding::not_made(CHECK, "the account's concurrency limit is unknown, so the rate of reads is too");
     };
     let every = REFRESH.as_secs();
     let reads = limit.div_ceil(every);
     let says = format!(
-        "{READS} reads a second for the whole account; {limit} functions at once, each reading the sources once a \
-         minute, make {reads}"
+        "Parameter Store answers {READS} reads a second for the whole account; {limit} functions at once read the \
+         sources {reads} times a second"
     );
     let trouble = match limit {
         _ if reads * 2 > READS => "Above the limit, functions fail to start, and running ones keep their last document",
@@ -410,8 +412,8 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     if key.ends_with("alias/aws/sns") {
         return Finding::wrong(
             CHECK,
-            "AWS's own key for SNS encrypts it, which CloudWatch may not use: no alarm arrives",
-            "encrypt it with your own key, whose policy allows cloudwatch.amazonaws.com, or not at all",
+            "the topic is encrypted with AWS's own key for SNS, which CloudWatch may not use, so no alarm arrives",
+            "encrypt the topic with your own key, whose policy allows cloudwatch.amazonaws.com, or not at all",
         );
     }
     if !key.is_empty() {
@@ -420,7 +422,9 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
             Ok(false) => {
                 return Finding::wrong(
                     CHECK,
-                    format!("{key} encrypts it, and the key's policy does not name CloudWatch: no alarm arrives"),
+                    format!(
+                        "the topic is encrypted with {key}, whose policy does not name CloudWatch, so no alarm arrives"
+                    ),
                     "allow cloudwatch.amazonaws.com kms:Decrypt and kms:GenerateDataKey* in the key's policy",
                 );
             }
@@ -428,7 +432,9 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
                 let Finding { says, .. } = Finding::refused(CHECK, &refusal);
                 return Finding::not_made(
                     CHECK,
-                    format!("{key} encrypts it; the command cannot see if CloudWatch may use that key: {says}"),
+                    format!(
+                        "the topic is encrypted with {key}; doctor cannot see whether CloudWatch may use it: {says}"
+                    ),
                 );
             }
         }
@@ -436,11 +442,11 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     match value("SubscriptionsConfirmed").parse::<u64>() {
         Ok(0) => Finding::warning(
             CHECK,
-            "it has no confirmed subscription, so nobody gets alarms",
+            "the topic has no confirmed subscription, so nobody gets alarms",
             "subscribe an address, and confirm the e-mail that arrives",
         ),
-        Ok(count) => Finding::ok(CHECK, format!("{count} subscribed, and CloudWatch may publish to it")),
-        Err(_) => Finding::ok(CHECK, "CloudWatch may publish to it"),
+        Ok(count) => Finding::ok(CHECK, format!("subscriptions: {count}; CloudWatch may publish to the topic")),
+        Err(_) => Finding::ok(CHECK, "CloudWatch may publish to the topic"),
     }
 }
 

@@ -45,7 +45,7 @@ impl<'a> Parts<'a> {
             let table = match described.map(|described| described.table) {
                 Ok(Some(table)) => table,
                 Ok(None) => {
-                    findings.push(Finding::not_made(&check, "DynamoDB's answer does not describe it"));
+                    findings.push(Finding::not_made(&check, "DynamoDB's answer does not describe the table"));
                     continue;
                 }
                 Err(error) => {
@@ -152,7 +152,7 @@ impl<'a> Parts<'a> {
             (Some(hidden), Some(worker)) if hidden < worker => Finding::wrong(
                 CHECK,
                 format!("the visibility timeout of {hidden} s is shorter than a worker's timeout of {worker} s"),
-                "somebody changed it by hand: deploy again",
+                "somebody changed the queue by hand: deploy again",
             ),
             _ => Finding::ok(CHECK, format!("{waiting} wake-ups wait")),
         };
@@ -273,8 +273,9 @@ fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str])
     let options = |each: fn(&(&str, &str, &str)) -> String| wanted.iter().map(each).collect::<Vec<_>>().join(" ");
     let suffix = if wanted.len() == 2 { "inbox" } else { "entities" };
     let advice = format!(
-        "its key cannot be changed. Deploy with the prefix of another pair: Tables=PREFIX. To make one: `aws dynamodb \
-         create-table --table-name PREFIX-{suffix} --billing-mode PAY_PER_REQUEST --attribute-definitions {} --key-schema {}`",
+        "a table's key cannot be changed. Make another pair of tables and deploy with its prefix, Tables=PREFIX: `aws \
+         dynamodb create-table --table-name PREFIX-{suffix} --billing-mode PAY_PER_REQUEST --attribute-definitions {} \
+         --key-schema {}`",
         options(|(name, _, of)| format!("AttributeName={name},AttributeType={of}")),
         options(|(name, kind, _)| format!("AttributeName={name},KeyType={kind}")),
     );
@@ -331,9 +332,13 @@ where
             Finding::refused(check, &Refusal::Denied { needed: needed.to_owned(), message })
         }
         Some("ResourceNotFoundException" | "AWS.SimpleQueueService.NonExistentQueue" | "QueueDoesNotExist") => {
-            Finding::wrong(check, "it does not exist", "check the region and the account, or deploy again")
+            Finding::wrong(
+                check,
+                "there is no such table or queue",
+                "check the region and the account, or deploy again",
+            )
         }
         Some(code) => Finding::not_made(check, format!("{code}: {}", message.unwrap_or_default())),
-        None => Finding::wrong(check, "it does not answer", "check the network, the proxy and the region"),
+        None => Finding::wrong(check, "the service does not answer", "check the network, the proxy and the region"),
     }
 }

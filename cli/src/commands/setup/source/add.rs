@@ -12,10 +12,12 @@ use webhook_serializer::{
 use super::{ChangeOptions, secret, soon, whereabouts::DocumentLocation};
 
 #[derive(Debug, Args)]
-#[command(after_help = "The secret is asked for, or read from standard input. What is added is shown without it, \
-                       checked as `serializer check` does, and written when you agree.\n\n\
+#[command(
+    after_help = "Type the secret at the prompt, or pass it on standard input. The command shows the change without \
+                       the secret, checks it as `serializer check` does, and asks before it writes.\n\n\
                        Example:\n  \
-                       serializer source add shopify --provider shopify --handler forward=https://example.com/hooks <secret.txt")]
+                       serializer source add shopify --provider shopify --handler forward=https://example.com/hooks <secret.txt"
+)]
 pub(super) struct Add {
     /// The source's name: its webhooks are posted to /webhooks/NAME
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
@@ -42,7 +44,7 @@ pub(super) struct Add {
     /// for PayPal, generic.header=x-acme-signature; may be repeated
     #[arg(long = "option", value_name = "K=V")]
     options: Vec<String>,
-    /// Add it without a secret for now, if the sender creates the secret for an existing URL
+    /// Add the source without a secret for now, if its sender makes the secret only for an existing URL
     #[arg(long)]
     no_secret: bool,
     #[command(flatten)]
@@ -60,12 +62,16 @@ impl Add {
             let is_new = document::accepted(&place, &found)?.get(name).is_none();
             ensure!(
                 is_new,
-                "{place} has a source `{name}` already; `serializer source rotate` gives it another secret"
+                "{place} already has a source `{name}`: choose another name, or give that source another secret with \
+                 `serializer source rotate {name}`"
             );
         }
         let fields = self.fields()?;
         let done = self.manner.apply(&place, name, |text| {
-            ensure!(!text.has(name), "{place} has a source `{name}` already");
+            ensure!(
+                !text.has(name),
+                "{place} already has a source `{name}`: choose another name, or remove that source first"
+            );
             text.insert(name, &fields)
         });
         let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
@@ -75,13 +81,13 @@ impl Add {
         let base = self.whereabouts.webhooks().await?.unwrap_or_else(|| "…/webhooks/".to_owned());
         let url = format!("{base}{name}{query}");
         let mut words = vec![
-            format!("{}; until then its webhooks may be answered 404", soon()),
+            format!("{}; until then, ingest may answer its webhooks 404", soon()),
             format!("its webhooks go to {url}"),
         ];
         if source.forward().is_some() {
             words.push(format!(
-                "the endpoint checks its requests with the signing secret in `sources.{name}.forward.secret`, which was \
-                 made for it: docs/forward.md"
+                "the command made a signing secret, `sources.{name}.forward.secret`: let the endpoint verify requests \
+                 with it (docs/forward.md)"
             ));
         }
         self.manner.report(&place, &done, ("added", "is added to"), name, &words, json!({ "url": url }));
@@ -93,8 +99,9 @@ impl Add {
         let mut options = Map::new();
         for option in &self.options {
             let (path, value) =
-                option.split_once('=').context("an option is a name, `=` and a value, such as retry.attempts=3")?;
-            set(&mut options, path, read(path, value)).with_context(|| format!("--option {path}: is given twice"))?;
+                option.split_once('=').context("write --option NAME=VALUE, such as --option retry.attempts=3")?;
+            set(&mut options, path, read(path, value))
+                .with_context(|| format!("--option {path} is given twice: leave one out"))?;
         }
         ensure!(
             !options.contains_key("secrets"),

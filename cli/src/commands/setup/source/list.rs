@@ -15,7 +15,7 @@ use super::{
 
 #[derive(Debug, Args)]
 pub(super) struct List {
-    /// One JSON object a source
+    /// Print one JSON object per source
     #[arg(long)]
     json: bool,
     #[command(flatten)]

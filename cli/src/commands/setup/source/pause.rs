@@ -14,8 +14,8 @@ use crate::commands::target::Target;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Its webhooks are verified, answered 2xx and stored, in order; running handlers finish. The pause \
-                  lasts until `source resume`. docs/operating.md says what it costs."
+    after_help = "The source's webhooks are verified, answered 2xx and stored, in order; its running handlers finish. \
+                  The pause lasts until `source resume`. docs/operating.md says what it costs."
 )]
 pub(super) struct Pause {
     #[command(flatten)]
@@ -24,9 +24,9 @@ pub(super) struct Pause {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --local or --stack it also wakes a worker for each order with waiting deliveries, once the \
-                  functions have read the document. To find them it reads the whole table of deliveries. Without \
-                  these options, workers continue within a quarter of an hour."
+    after_help = "With --local or --stack, the command also wakes a worker for each order with waiting deliveries, \
+                  once the functions have read the document. To find these orders, it reads the whole table of \
+                  deliveries. Without these options, workers continue within a quarter of an hour."
 )]
 pub(super) struct Resume {
     #[command(flatten)]
@@ -52,8 +52,8 @@ const A_MOMENT: Duration = Duration::from_secs(10);
 impl Pause {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let words = [
-            format!("{}; from then on its deliveries are accepted and wait", soon()),
-            "`serializer source resume` lets them be handled, in order".to_owned(),
+            format!("{}; from then on, its deliveries are accepted and wait", soon()),
+            "`serializer source resume` lets workers handle them, in order".to_owned(),
         ];
         Ok(match self.of.write(true, ("paused", "is paused in"), &words).await? {
             true => ExitCode::SUCCESS,
@@ -65,12 +65,13 @@ impl Pause {
 impl Resume {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let words = [soon()];
-        if !self.of.write(false, ("resumed", "goes on in"), &words).await? {
+        if !self.of.write(false, ("resumed", "is no longer paused in"), &words).await? {
             return Ok(ExitCode::FAILURE);
         }
         if !self.of.target.is_named() {
             output::complain(
-                "no worker was woken, so its orders continue within 15 min. Add --local or --stack to wake workers now",
+                "the command woke no worker, so the source's orders continue within 15 min. Add --local or --stack to \
+                 wake workers now",
             );
             return Ok(ExitCode::SUCCESS);
         }
@@ -94,7 +95,7 @@ impl PauseOptions {
         let source = sources.get(name);
         ensure!(source.is_some(), unknown(&place, &sources, name));
         if source.is_some_and(|source| source.is_paused == is_paused) {
-            let so = if is_paused { "paused already" } else { "not paused" };
+            let so = if is_paused { "already paused" } else { "not paused" };
             output::complain(format_args!("{name} is {so} in {place}; nothing was written"));
             return Ok(true);
         }

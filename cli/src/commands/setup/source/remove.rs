@@ -38,13 +38,14 @@ impl Remove {
         ensure!(sources.get(name).is_some(), unknown(&place, &sources, name));
         ensure!(
             sources.iter().count() > 1,
-            "`{name}` is the only source in {place}, and a document without a source is refused; nothing was written"
+            "nothing was written: `{name}` is the only source in {place}, and a document needs a source. Add another \
+             source first"
         );
         let waiting = self.waiting().await?;
         let done = self.manner.apply(&place, name, |text| text.remove(name)).await?;
         let Some(done) = done else { return Ok(ExitCode::FAILURE) };
         let words = [
-            "once the functions have read the document, ingest answers its webhooks 404: remove its URL at the sender first".to_owned(),
+            "once the functions have read the document, ingest answers the source's webhooks 404: first remove its URL at the sender".to_owned(),
             format!("functions read the document within {} at the latest", late()),
             "deliveries that wait or arrive until then are parked; to restore them, add the source again and run \
              `serializer redrive`"
@@ -65,7 +66,7 @@ impl Remove {
         let more = if waiting.len() > SHOWN { ", …" } else { "" };
         ensure!(
             count == 0 || self.park_waiting,
-            "{count} {} of `{}` {}, of {}{more}; nothing was written. Disable the webhook at the sender until nothing \
+            "nothing was written: {count} {} of `{}` {}, in {}{more}. Disable the webhook at the sender until nothing \
              waits, or add --park-waiting, which parks each delivery in its turn",
             if count == 1 { "delivery" } else { "deliveries" },
             self.name,

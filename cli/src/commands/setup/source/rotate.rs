@@ -23,7 +23,7 @@ use super::{
     after_help = "Rotation takes two steps; in between, both secrets are accepted and no webhook is refused:\n\n  \
                        serializer source rotate shopify <new-secret.txt\n  \
                        serializer source rotate shopify --finish\n\n\
-                       Run the second when the sender signs with the new one only, retries included."
+                       Run the second command once the sender signs everything with the new secret, retries included."
 )]
 pub(super) struct Rotate {
     /// The source's name
@@ -63,22 +63,21 @@ impl Rotate {
         let done = self.manner.apply(place, name, |text| {
             ensure!(
                 !text.texts(name, field).contains(&new),
-                "`{name}` has this secret already; nothing was written. `--finish` removes an old one"
+                "nothing was written: `{name}` has this secret already. To remove an old one, add --finish"
             );
             text.put_first(name, field, &new)
         });
         let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
         let wait = output::duration(REFRESH);
         if source.missing_field().is_some() {
-            let words =
-                [format!("webhooks signed with it are accepted from now on; running functions know it within {wait}")];
+            let words = [format!("running functions accept webhooks signed with it within {wait}")];
             let more = json!({ "wait_seconds": 0, "next": null });
             self.manner.report(place, &done, ("set", &format!("has its first {word} in")), name, &words, more);
             return Ok(ExitCode::SUCCESS);
         }
         let words = [
-            format!("webhooks signed with either are accepted; running functions know the new one within {wait}"),
-            format!("next: wait {wait}, then let the sender sign with the new one"),
+            format!("running functions accept webhooks signed with the old or the new {word} within {wait}"),
+            format!("next: wait {wait}, then let the sender sign with the new {word}"),
             format!("then, {}:\n  {}", retries(source), self.second_step()),
         ];
         let more = json!({ "wait_seconds": REFRESH.as_secs(), "next": self.second_step() });
@@ -97,11 +96,13 @@ impl Rotate {
         let (name, word, held) = (self.name.as_str(), word(field), seen.len());
         let number = match (held, self.drop) {
             (0 | 1, _) => bail!(
-                "`{name}` has only {held} in `{field}`: there is no old one to remove. Run it without --finish to add a \
-                 new one"
+                "`{name}` has only {held} in `{field}`: there is no old one to remove. Run this without --finish to \
+                 add a new one"
             ),
             (_, Some(number)) if (1..=held).contains(&number) => number,
-            (_, Some(number)) => bail!("`{name}` has {held} in `{field}`; there is no number {number}"),
+            (_, Some(number)) => {
+                bail!("`{name}` has {held} in `{field}`, and none with the number {number}: --drop counts from 1")
+            }
             (2, None) => 2,
             (_, None) => bail!(
                 "`{name}` has {held} in `{field}`: name the old one with --drop NUMBER. `rotate` puts the new one \
@@ -110,21 +111,22 @@ impl Rotate {
         };
         if !self.manner.json {
             output::complain(format_args!(
-                "this removes number {number} of {held}. The command cannot see if anything is still signed with it: wait \
-                 {}",
+                "this removes {word} {number} of {held}. The command cannot see whether a sender still signs with it: \
+                 wait {}",
                 retries(source)
             ));
         }
         let done = self.manner.apply(place, name, |text| {
             ensure!(
                 text.texts(name, field) == seen,
-                "`{field}` of `{name}` was changed by somebody else meanwhile: look at it, then run this again"
+                "somebody else changed `{field}` of `{name}` meanwhile: check it with `serializer source list`, then \
+                 run this again"
             );
             text.take_out(name, field, number - 1).context("it is gone")
         });
         let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
         let words = [format!(
-            "running functions refuse webhooks signed with it within {}, idle ones within {}",
+            "running functions refuse webhooks signed with the old {word} within {}, idle functions within {}",
             output::duration(REFRESH),
             late()
         )];

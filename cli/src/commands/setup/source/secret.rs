@@ -22,7 +22,7 @@ pub fn read(what: &str) -> Result<String> {
         let line = text.strip_suffix('\n').unwrap_or(&text);
         line.strip_suffix('\r').unwrap_or(line).to_owned()
     };
-    ensure!(!secret.is_empty(), "nothing was given as {what}: type it, or pass it on standard input");
+    ensure!(!secret.is_empty(), "{what} is empty: type it, or pass it on standard input");
     Ok(secret)
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Test {
     /// Do not ask, even before sending to a stack
     #[arg(long, short = 'y')]
     yes: bool,
-    /// One JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -89,7 +89,7 @@ impl Test {
         let signed = |sample: &str, event: &str| -> Result<Webhook> {
             let request: Result<Request, _> = serde_json::from_str(event);
             let mut request =
-                request.with_context(|| format!("{sample} is not a Function URL event, as in events/"))?;
+                request.with_context(|| format!("{sample} is not an event of a Function URL; events/ has examples"))?;
             request.raw_path = format!("/webhooks/{}", source.name);
             samples::webhook(&serde_json::to_string(&request)?, sources, Env::system().now())
         };
@@ -106,9 +106,10 @@ impl Test {
             )
         };
         let brought = samples::of_provider(&source.provider_name).into_iter().max_by_key(rank);
-        let (sample, event) = own
-            .or_else(|| brought.map(|(name, event)| (name.to_owned(), event.to_owned())))
-            .with_context(|| format!("there is no sample of {}; --sample FILE names one", source.provider_name))?;
+        let (sample, event) =
+            own.or_else(|| brought.map(|(name, event)| (name.to_owned(), event.to_owned()))).with_context(|| {
+                format!("there is no sample of {}: give your own with --sample FILE", source.provider_name)
+            })?;
         let webhook = signed(&sample, &event)?;
         if source.sign(&Headers::default(), b"{}", Env::system().now()).is_empty() && source.query().is_none() {
             bail!(
@@ -134,18 +135,19 @@ impl Test {
             }));
         } else {
             match verified {
-                Ok(Verified::Delivery) => say!(
-                    "{} {place} believes {sample}, signed with {}",
-                    style("valid:").green().bold(),
-                    secrets(source)
-                ),
+                Ok(Verified::Delivery) => {
+                    say!("{} {place} accepts {sample}, signed with {}", style("valid:").green().bold(), secrets(source))
+                }
                 Ok(Verified::Ping) => say!("{sample} is a ping: ingest answers it 200 and stores nothing"),
                 Err(reason) => say!("{} {reason}", style("not valid:").red().bold()),
             }
             say!("{:<12} {}", "topic", incoming.topic);
             say!("{:<12} {}", "entity", incoming.entity);
-            let fate =
-                if taken { source.handler.clone() } else { "none: the source does not take this topic".to_owned() };
+            let fate = if taken {
+                source.handler.clone()
+            } else {
+                "none, because the source does not take this topic".to_owned()
+            };
             say!("{:<12} {fate}", "handler");
         }
         Ok(if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -160,7 +162,10 @@ impl Test {
         let is_here = to.starts_with("http://127.0.0.1:") || to.starts_with("http://localhost:");
         if !is_here
             && !self.yes
-            && !ask(&format!("{to} handles it like any other webhook, for {}. Send it?", webhook.incoming.entity))?
+            && !ask(&format!(
+                "{to} will handle the sample like any other webhook, for {}. Send it?",
+                webhook.incoming.entity
+            ))?
         {
             return Ok(ExitCode::FAILURE);
         }
@@ -185,7 +190,7 @@ impl Test {
             404 => Some(
                 "the server does not know this source: wait a minute until it reads the document again, or check which document it uses",
             ),
-            503 => Some("send it again; if it fails again, the server's log says why"),
+            503 => Some("run the test again; if it fails again, read the server's log"),
             _ => None,
         };
         if self.json {

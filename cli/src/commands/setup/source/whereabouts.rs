@@ -45,10 +45,10 @@ pub(super) struct Document {
 pub(super) struct DocumentLocation {
     #[command(flatten)]
     document: Document,
-    /// The document of the `serializer local` on this machine; its URL, if it is not http://127.0.0.1:9000
+    /// Use the document of the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL", conflicts_with = "document")]
     local: Option<String>,
-    /// The document of this stack in AWS, as its outputs name it
+    /// Use the document of this stack in AWS, which the stack's outputs name
     #[arg(long, value_name = "NAME", conflicts_with_all = ["document", "local"])]
     stack: Option<String>,
     #[command(flatten)]
@@ -124,9 +124,8 @@ async fn said_by_stack(name: &str, who: &AwsOptions) -> Result<(Account, BTreeMa
 fn set() -> Result<SourcesOrigin> {
     if Environment.value(SourcesOrigin::VARIABLE).is_none() {
         bail!(
-            "which document? Give --sources FILE, or --local for that of the `serializer local` on this machine, or \
-             --stack NAME for that of a stack in AWS; or --sources-parameter NAME or --sources-secret ARN \
-             (docs/operating.md)"
+            "name the sources document: --sources FILE, --local for the `serializer local` on this machine, --stack \
+             NAME for a stack in AWS, --sources-parameter NAME, or --sources-secret ARN (docs/operating.md)"
         );
     }
     Ok(SourcesOrigin::read(&Environment)?)
@@ -160,7 +159,7 @@ impl Variables for DeploymentVariables<'_> {
 
 pub(super) async fn sources(place: &Place) -> Result<(Found, Sources)> {
     let found = place.read().await?.with_context(|| {
-        format!("{place} is not there: `serializer source add` makes a file or a parameter, with its first source")
+        format!("{place} does not exist: `serializer source add` makes a file or a parameter, with its first source")
     })?;
     let sources = document::accepted(place, &found)?;
     Ok((found, sources))
@@ -189,5 +188,5 @@ pub async fn paused(deployment: &Deployment) -> BTreeSet<SourceName> {
 pub(super) fn unknown(place: &impl Display, sources: &Sources, name: &str) -> anyhow::Error {
     let names: Vec<String> = sources.iter().map(|source| format!("`{}`", source.name)).collect();
     let hint = nearest::hint(name, sources.iter().map(|source| source.name.as_str()));
-    anyhow::anyhow!("{place} has no source `{name}`{hint}; it has {}", names.join(", "))
+    anyhow::anyhow!("{place} has no source `{name}`{hint}; its sources are {}", names.join(", "))
 }

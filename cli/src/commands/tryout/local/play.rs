@@ -120,7 +120,7 @@ fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> 
             webhooks.push((file, webhook));
         }
     }
-    ensure!(!webhooks.is_empty(), "{shown} has no webhook to send: an event of a Function URL, in a .json file");
+    ensure!(!webhooks.is_empty(), "{shown} has no sample: add an event of a Function URL as a .json file");
     Ok(webhooks)
 }
 
@@ -163,7 +163,7 @@ fn judge(told: &[OrderEvent], [first, again]: &[Vec<Sent>; 2], in_time: bool) ->
             (2.., _) => format!("applied {} times", times(sent)),
             (_, Some(settlement)) => settlement.as_str().to_owned(),
             (_, None) if in_time => "not settled".to_owned(),
-            (_, None) => format!("not settled {} s after all were sent", PATIENCE.as_secs()),
+            (_, None) => format!("not settled {} s after the last was sent", PATIENCE.as_secs()),
         };
         says.push_str(&format!("\n  {} {}: {how}", sent.place.0, marked(sent.place.1)));
     }
@@ -297,7 +297,7 @@ mod tests {
         std::fs::write(folder.path().join("other.json"), "{}").expect("written");
         let sources = Sources::parse(samples::SOURCES).expect("the samples' own");
         let error = webhooks(folder.path(), &sources).expect_err("there is none");
-        assert!(error.to_string().contains("no webhook"), "{error}");
+        assert!(error.to_string().contains("no sample"), "{error}");
     }
 
     #[test]

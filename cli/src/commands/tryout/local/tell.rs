@@ -40,7 +40,7 @@ impl Observer for SourcesPrinter {
                 print_json(&json!({ "what": "sources kept", "reason": reason }));
             }
             Event::SourcesKept { reason, .. } => {
-                say!("{:11}the changed sources are refused, and the earlier ones stay in use: {reason}", "")
+                say!("{:11}the changed sources document is invalid, and the earlier one stays in use: {reason}", "")
             }
             _ => {}
         }

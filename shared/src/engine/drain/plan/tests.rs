@@ -388,7 +388,7 @@ fn delivery_of_a_removed_source_is_parked() {
     let of = |found: Option<Found>| drain(row(7, 8), 1).next(&MOMENT, found.as_ref());
     assert_eq!(of(None), Step::FindSource);
     assert_eq!(of(Some(Found::Unknown)), Step::HandOver(UNREADABLE, RequeueReason::UnknownSource));
-    assert_eq!(of(Some(Found::Gone)), aside(0, "its source is not configured any more"));
+    assert_eq!(of(Some(Found::Gone)), aside(0, "the source is no longer in the sources document"));
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn delivery_without_an_order_is_parked() {
     let incoming = Incoming { entity: unrouted.clone(), ..incoming("D8", 8) };
     let mut drain = Drain::granted(EntityState { entity: unrouted.clone(), ..row(7, 8) }, MEMORY);
     drain.read(Page::parse(&unrouted, Sequence(8), vec![stored(&incoming, 8)]).unwrap());
-    assert_eq!(next(&drain, MOMENT), aside(0, "its entity could not be found"));
+    assert_eq!(next(&drain, MOMENT), aside(0, "the source's rules find no order in the webhook"));
 }
 
 #[test]
