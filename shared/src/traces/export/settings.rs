@@ -34,7 +34,7 @@ impl Settings {
         }
         let host = match endpoint.parse::<Uri>() {
             Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) => uri.host().unwrap_or_default().to_owned(),
-            _ => return Err(format!("{name} must be an http:// or https:// URL")),
+            _ => return Err(format!("{name}: the value must be an http:// or https:// URL")),
         };
         // The SDK silently ignores invalid values.
         sampler(variables)?;
