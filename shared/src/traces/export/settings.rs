@@ -63,7 +63,7 @@ fn patience(variables: Variables<'_>) -> Result<Duration, String> {
         // In OpenTelemetry, 0 means no limit.
         Ok(0) => Ok(MOST_PATIENCE),
         Ok(millis) => Ok(Duration::from_millis(millis).min(MOST_PATIENCE)),
-        Err(_) => Err(format!("{name} is {value:?}, which is not a number of milliseconds")),
+        Err(_) => Err(format!("{name}: {value:?} is not a number of milliseconds")),
     }
 }
 
@@ -75,10 +75,10 @@ fn sampler(variables: Variables<'_>) -> Result<(), String> {
         Some("traceidratio") => {
             let ratio = variables(argument).map_or(Ok(1.0), |ratio| ratio.parse::<f64>());
             let is_one = ratio.is_ok_and(|ratio| (0.0..=1.0).contains(&ratio));
-            if is_one { Ok(()) } else { Err(format!("{argument} must be a number from 0 to 1")) }
+            if is_one { Ok(()) } else { Err(format!("{argument}: the value must be a number from 0 to 1")) }
         }
         Some(_) => Err(format!(
-            "{name} is {:?}, which is no built-in sampler: use parentbased_always_on, parentbased_traceidratio or \
+            "{name}: {:?} is not a built-in sampler: use parentbased_always_on, parentbased_traceidratio or \
              traceidratio",
             said.unwrap_or_default()
         )),
@@ -90,7 +90,11 @@ fn headers(variables: Variables<'_>) -> Result<(), String> {
     let Some((name, headers)) = first(variables, HEADERS) else { return Ok(()) };
     let is_one = |header: &str| header.split_once('=').is_some_and(|(name, _)| !name.trim().is_empty());
     let mut headers = headers.split(',').filter(|header| !header.trim().is_empty());
-    if headers.all(is_one) { Ok(()) } else { Err(format!("{name} must be a list such as name=value,name=value")) }
+    if headers.all(is_one) {
+        Ok(())
+    } else {
+        Err(format!("{name}: the value must be a list such as name=value,name=value"))
+    }
 }
 
 fn roots(variables: Variables<'_>) -> Result<Roots, String> {
@@ -146,7 +150,7 @@ mod tests {
             (("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318"), "OTEL_EXPORTER_OTLP_ENDPOINT: "),
             (("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "localhost"), "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "),
             (("OTEL_TRACES_SAMPLER", "some"), "OTEL_TRACES_SAMPLER: \"some\""),
-            (("OTEL_EXPORTER_OTLP_HEADERS", "hush"), "OTEL_EXPORTER_OTLP_HEADERS: not a list"),
+            (("OTEL_EXPORTER_OTLP_HEADERS", "hush"), "OTEL_EXPORTER_OTLP_HEADERS: the value must be a list"),
             (("OTEL_EXPORTER_OTLP_TIMEOUT", "1s"), "OTEL_EXPORTER_OTLP_TIMEOUT: "),
             (("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere"), "OTEL_EXPORTER_OTLP_CERTIFICATE: /nowhere cannot"),
         ] {
