@@ -31,7 +31,7 @@ async fn backlog_runs_in_order_at_configured_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn source_with_constant_entity_runs_at_one_rate() {
+async fn constant_entity_limits_source_to_rate_of_one_order() {
     let world = World::new().with_sources(source!("orders", "entity = 'chat/notifications'", "rate = '5/s'"));
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     for id in ids(0..6) {

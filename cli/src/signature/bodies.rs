@@ -231,8 +231,8 @@ fn write_text(out: &mut String, inside: &str, escapes: Escapes) {
     out.push('"');
 }
 
-/// Returns the source text of the first character in a string literal, and the character that the text means. The
-/// character is `None` if its form must not change.
+/// Splits off the first character of a JSON string literal: its text as written, and the character that the text
+/// means. The character is `None` for escapes that stay as they are, such as `\n`.
 fn token(inside: &str) -> (&str, Option<char>) {
     let first = inside.chars().next().unwrap_or_default();
     if first != '\\' {

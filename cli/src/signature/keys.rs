@@ -7,7 +7,7 @@ use webhook_serializer::{
 
 pub(super) struct Held<'a> {
     pub(super) files: &'a [(String, Vec<u8>)],
-    /// The index of the file to use among the files of one name. An index beyond the last file means the last file.
+    /// Selects one of several key files that were given for one name, counted from 0. Beyond the last, the last is used.
     pub(super) number: usize,
     pub(super) fetched: &'a PublishedKeys,
 }

@@ -1,4 +1,4 @@
-//! Sends signed requests to AWS services for which the command has no SDK client.
+//! Sends signed requests to those AWS services that the command calls without an SDK client.
 
 pub mod xml;
 

@@ -34,7 +34,7 @@ pub fn marked(sequence: Sequence) -> String {
     format!("{:#}", Position(sequence))
 }
 
-/// The number by which an operator names a delivery: a whole sequence or its last four digits.
+/// A delivery as an operator names it: a whole sequence or its last four digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named(u64);
 
@@ -61,7 +61,7 @@ impl Named {
         sequence.0 == self.0 || self.0 < RANGE && sequence.0 % RANGE == self.0
     }
 
-    /// Returns the newest sequence up to `newest` that ends in the typed digits. If there is none, returns the typed
+    /// Returns the newest sequence up to `newest` that ends in the typed digits. Without such a sequence, returns the typed
     /// number as a sequence.
     pub fn up_to(self, newest: Sequence) -> Sequence {
         if self.0 >= RANGE {

@@ -101,7 +101,7 @@ impl Pace {
         &self.newest
     }
 
-    /// Returns the figures by source; `None` stands for an unknown source. All rows of the deliveries' table must be
+    /// Returns the figures by source; `None` is an unknown source. All rows of the deliveries' table must be
     /// added first.
     pub fn by_source(&self) -> BTreeMap<Option<SourceName>, Paced> {
         let mut paced: BTreeMap<Option<SourceName>, Paced> = BTreeMap::new();

@@ -167,6 +167,6 @@ fn demo_counts_handler_start_of_killed_worker() {
 #[test]
 fn demo_names_the_redriven_delivery() {
     let played = ran(&["local", "--demo", "--plain", "--act", "parked"]);
-    assert!(printed(&played).contains("\nRA1 redriven and applied last; the others\nin order"), "{played:?}");
+    assert!(printed(&played).contains("\nRA1: redriven, and applied last. All others:\nin order"), "{played:?}");
     assert!(played.status.success());
 }

@@ -42,6 +42,9 @@ pub enum InvalidEntityKey {
     Noncharacter,
 }
 
+/// Follows the source in the key of deliveries without an entity.
+const UNROUTED: &str = "unrouted";
+
 impl EntityKey {
     /// The longest key, in bytes of UTF-8: a quarter of DynamoDB's limit for a partition
     /// key. With a key of up to 256 bytes, the largest entity row costs one write unit.
@@ -68,12 +71,12 @@ impl EntityKey {
     /// Returns the key under which deliveries of `source` are parked if their entity cannot be
     /// determined.
     pub fn unrouted(source: &SourceName) -> Self {
-        Self(format!("{source}/unrouted"))
+        Self(format!("{source}/{UNROUTED}"))
     }
 
     /// Returns whether the key has the form of [`unrouted`](Self::unrouted).
     pub fn is_unrouted(&self) -> bool {
-        self.0.split_once('/').is_some_and(|(_, name)| name == "unrouted")
+        self.0.split_once('/').is_some_and(|(_, name)| name == UNROUTED)
     }
 
     /// Returns the key as text.
@@ -497,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_with_senders_id_ignores_retry_periods() {
+    fn sender_id_identifies_delivery_in_every_retry_period() {
         let hash = DeliveryId::from_body(b"{}").0;
         for id in ["evt_1".to_owned(), "a~5".into(), hash.clone(), format!("{hash}~x"), format!("{hash}@5")] {
             let id = DeliveryId(id);

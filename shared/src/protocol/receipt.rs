@@ -68,8 +68,8 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Returns the identity under which the receipt gets a row of its own when it leaves the
-    /// entity's row. `None` for repeats and tombstones, which need no such row.
+    /// Returns the identity that keys the receipt's own row, once it has left the entity's row.
+    /// `None` for repeats and tombstones, which need no such row.
     pub fn spills(&self) -> Option<IdentityHash> {
         self.identity.filter(|_| self.settlement != Settlement::Repeat)
     }

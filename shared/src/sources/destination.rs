@@ -82,7 +82,7 @@ impl Destination {
     }
 }
 
-/// Returns `url` for messages, without credentials, query and fragment. Path segments that look like
+/// Formats `url` for messages, without credentials, query and fragment. Path segments that look like
 /// tokens become `…`.
 pub(crate) fn shown(url: &Uri) -> String {
     let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();

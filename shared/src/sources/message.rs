@@ -85,7 +85,7 @@ fn in_words(message: &str, key: Option<&str>) -> String {
 /// in backquotes. Other backquoted text is kept: field names, and the examples in
 /// our own errors, which therefore must not use double quotes.
 ///
-/// Behind an unknown name, adds the expected name that is nearest to it.
+/// After an unknown name, adds the most similar expected name.
 fn without_values(message: &str) -> String {
     // An escaped quote is part of a value and does not end it.
     let message = with_hint(&message.replace("\\\"", ""));

@@ -70,7 +70,7 @@ pub struct Listen {
     /// Only this order
     #[arg(long, value_name = "ORDER")]
     order: Option<EntityKey>,
-    /// Only these topics: * stands for any text, as in the sources document
+    /// Only these topics: * matches any text, as in the sources document
     #[arg(long, value_name = "TOPIC", value_parser = topic)]
     topic: Option<Pattern>,
     /// Only events with this outcome: accepted, applied, repeat, parked, superseded, void, failed, blocked, ignored, …

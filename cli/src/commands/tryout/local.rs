@@ -98,7 +98,7 @@ pub struct Local {
     /// With --no-functions: the URL that invokes your functions, to which wake-ups and scheduled ticks are sent
     #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
     invoke: String,
-    /// The URL at which the handler `invoke` calls functions: `sam local start-lambda`, `cargo lambda watch`, or another that answers as Lambda does; over http:// without qualifiers
+    /// The URL of the Lambda endpoint that the handler `invoke` calls, such as that of `sam local start-lambda` or `cargo lambda watch`. Over http://, functions are called without a qualifier
     #[arg(
         long,
         conflicts_with = "demo",
@@ -383,8 +383,7 @@ impl Local {
     }
 }
 
-/// The time for which a changed document must stay unchanged before it is read, because an editor may still be writing
-/// it.
+/// A changed document must stay unchanged for this time before it is read: an editor may still be writing it.
 const WRITTEN: Duration = Duration::from_millis(500);
 
 /// Reads the document after each change of its file, so that the author of an invalid change sees the error at once.

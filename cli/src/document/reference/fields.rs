@@ -81,7 +81,7 @@ pub(super) const SOURCE: Table = Table {
         Field {
             name: "entity",
             form: Form::OneOrMore(TEMPLATE),
-            absent: Absent::Means("the provider's own rule, as in `\"{source}/{entity}\"`"),
+            absent: Absent::Means("the key that the provider's rule finds, as if you wrote `\"{source}/{entity}\"`"),
             example: "\"{source}/{entity}\"",
             about: "[A template of the entity's key](sources.md#entity-what-order-is-kept-for), or several, tried in \
                     turn. Deliveries with the same key are handled in order. A key has at most 512 bytes.",

@@ -116,8 +116,8 @@ impl fmt::Display for ActReport {
             (false, _) => writeln!(f, "{}", console::style(&self.verdict).red().bold()),
             (true, []) => writeln!(f, "{}", console::style(&self.verdict).green()),
             (true, put_back) => {
-                let sentence =
-                    format!("{} redriven and applied last; the others\n{}", put_back.join(" and "), self.verdict);
+                let names = put_back.join(" and ");
+                let sentence = format!("{names}: redriven, and applied last. All others:\n{}", self.verdict);
                 writeln!(f, "{}", console::style(sentence).green())
             }
         }
@@ -149,7 +149,7 @@ mod tests {
         };
         assert_eq!(
             shown(&["RA1"]),
-            "RA1 redriven and applied last; the others\nin order, one at a time, nothing lost, nothing repeated"
+            "RA1: redriven, and applied last. All others:\nin order, one at a time, nothing lost, nothing repeated"
         );
         assert_eq!(shown(&[]), "in order, one at a time, nothing lost, nothing repeated");
     }

@@ -21,7 +21,7 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSettings {
     pub name: String,
-    /// The time for which a received message stays hidden, unless the receive sets another time.
+    /// How long a received message stays hidden, unless the receive sets another time.
     pub visibility_timeout: Duration,
     pub redrive: Option<Redrive>,
 }

@@ -61,7 +61,7 @@ pub struct Fail<'a> {
     pub attempts: u32,
     /// The delivery's retries, including the wait that begins now.
     pub retries: Retries,
-    /// Set if an earlier lease holder vanished with the delivery. This holder did not vanish, so
+    /// True if an earlier lease holder vanished with the delivery. This holder did not vanish, so
     /// the count of vanished holders restarts.
     pub suspected: bool,
     /// The last sequence of a failed group. Deliveries up to this sequence start one at a time. If

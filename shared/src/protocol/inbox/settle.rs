@@ -35,9 +35,9 @@ pub struct Decision {
     pub not_before: Option<Timestamp>,
     /// Set if later deliveries need no longer start one at a time.
     pub ends_one_by_one: bool,
-    /// The retries with which the next delivery begins. If this delivery is parked because its
-    /// destination was unavailable, its wait also counts for the next delivery, up to the next
-    /// delivery's age.
+    /// The retry state that the next delivery inherits. If this delivery is parked because its
+    /// destination was unavailable, the next delivery counts as having waited as long, but at most
+    /// for its own age.
     pub carried: Retries,
 }
 

@@ -74,9 +74,9 @@ impl Logs {
     }
 
     pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         for group in &mut self.groups {
-            match group.look(&self.services, &self.pattern, &mut told).await {
+            match group.look(&self.services, &self.pattern, &mut events).await {
                 Ok(()) => self.is_out = false,
                 Err(refusal @ (Refusal::Throttled(_) | Refusal::Silent(_))) => {
                     if !self.is_out {
@@ -94,8 +94,8 @@ impl Logs {
                 Err(refusal) => return Err(anyhow!("the logs in {} cannot be read: {refusal}", group.name)),
             }
         }
-        told.sort_by_key(|one| one.at);
-        Ok(told.into_iter().map(|one| self.with_topic(one)).collect())
+        events.sort_by_key(|one| one.at);
+        Ok(events.into_iter().map(|one| self.with_topic(one)).collect())
     }
 
     /// Adds the topic to the event of a worker's log line. Only ingest's log line about the delivery names the topic.
@@ -119,8 +119,8 @@ impl Logs {
 }
 
 impl Group {
-    /// Appends new events to `told`. After a failure, `told` has the events that were read before the failure.
-    async fn look(&mut self, services: &Services, pattern: &str, told: &mut Vec<OrderEvent>) -> Result<(), Refusal> {
+    /// Appends new events to `events`, also those that were read before a failure.
+    async fn look(&mut self, services: &Services, pattern: &str, events: &mut Vec<OrderEvent>) -> Result<(), Refusal> {
         for _ in 0..PAGES {
             let mut question = json!({
                 "logGroupName": self.name, "startTime": self.from, "filterPattern": pattern, "limit": LINES,
@@ -130,7 +130,7 @@ impl Group {
             }
             let page = services.json(Service::LOGS, "Logs_20140328.FilterLogEvents", &question).await?;
             for event in page["events"].as_array().into_iter().flatten() {
-                told.extend(self.take(event));
+                events.extend(self.take(event));
             }
             self.token = page["nextToken"].as_str().map(str::to_owned);
             if self.token.is_none() {

@@ -17,8 +17,8 @@ use webhook_serializer::{
 use super::{NAMED, set_aside};
 use crate::commands::target::Deployment;
 
-/// The length of the period before the backup for which the operator compares deliveries with the senders. Deliveries
-/// that were in transit at the time of the backup may be missing from the tables.
+/// How long before the backup the operator begins to compare deliveries with the senders. Deliveries that were in
+/// transit at the time of the backup may be missing from the tables.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
 const AT_ONCE: usize = 32;
