@@ -46,11 +46,7 @@ impl DeliveryStatus {
         let (word, mut sentences, next) = match (waits, parked) {
             (Some(state), _) if sequence == state.next() => {
                 let topic = content.delivery().map(Delivery::topic);
-                let status = OrderStatus::of(Some(state), topic, None, now);
-                let mut status = match pause {
-                    Some(pause) => status.with_pause(pause, now),
-                    None => status,
-                };
+                let mut status = OrderStatus::of(Some(state), topic, None, now).with_pause(pause, now);
                 status.next.retain(|next| next.command != "show" || next.arguments != [at.clone()]);
                 (status.kind.as_str().to_owned(), status.causes, status.next)
             }

@@ -192,8 +192,8 @@ impl OrderStatus {
     }
 
     #[must_use]
-    pub fn with_pause(mut self, pause: &Pause, now: Timestamp) -> Self {
-        let Pause { source, looked_at_again } = pause;
+    pub fn with_pause(mut self, pause: Option<&Pause>, now: Timestamp) -> Self {
+        let Some(Pause { source, looked_at_again }) = pause else { return self };
         self.explain(match looked_at_again {
             Some(at) => format!("The source {source} is paused. A worker looks again in {}", duration(at.since(now))),
             None => format!(
@@ -504,7 +504,7 @@ mod tests {
         let next = |row: &Row| -> Vec<String> {
             let state = EntityState::parse(row).unwrap();
             let pause = Pause::of(SourceName::parse("shop").unwrap(), &state, NOW);
-            let status = OrderStatus::of(Some(&state), None, None, NOW).with_pause(&pause, NOW);
+            let status = OrderStatus::of(Some(&state), None, None, NOW).with_pause(Some(&pause), NOW);
             assert!(status.summary().contains("The sources document pauses the source shop"), "{status:?}");
             status.next.iter().map(|next| next.line("", &state.entity)).collect()
         };

@@ -80,10 +80,7 @@ impl Entry<'_> {
             Some(lane) => lane.status(parked, now),
             None => OrderStatus::of(None, None, parked, now),
         };
-        match &self.pause {
-            Some(pause) => status.with_pause(pause, now),
-            None => status,
-        }
+        status.with_pause(self.pause.as_ref(), now)
     }
 
     fn since(&self) -> Option<Timestamp> {

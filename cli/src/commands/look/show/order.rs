@@ -43,10 +43,7 @@ struct OrderReport {
 impl OrderReport {
     fn status(&self, now: Timestamp) -> OrderStatus {
         let status = self.timeline.status(now);
-        match &self.pause {
-            Some(pause) => status.with_pause(pause, now),
-            None => status,
-        }
+        status.with_pause(self.pause.as_ref(), now)
     }
 }
 
