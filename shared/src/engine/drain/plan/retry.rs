@@ -131,11 +131,13 @@ impl Drain {
         if is_charged && group.is_several() && !group.is_latest {
             return self.apart(group, wait, error, source, Retries::default());
         }
-        let one_by_one = match group.is_several() {
-            _ if !is_charged => None,
-            true => Some(self.state.head),
+        let one_by_one = if !is_charged {
+            None
+        } else if group.is_several() {
+            Some(self.state.head)
+        } else {
             // From now on the attempts belong to the delivery in front.
-            false => self.state.has_attempts_of_latest().then(|| self.state.next()),
+            self.state.has_attempts_of_latest().then(|| self.state.next())
         };
         let wait = no_sooner(wait, source);
         let retries = retries.after(class, wait.max(counted));
