@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::Parser;
-use tests::simulation::{Plan, mutation::REACHED, profile::Profile, run, shrink::shrink};
+use tests::simulation::{Plan, mutation::CONTROLS, profile::Profile, run, shrink::shrink};
 use webhook_serializer::time::{Clock, SystemClock};
 
 /// Simulates seeds; the exit code is 1 if one fails
@@ -48,7 +48,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let rule = |number: usize| REACHED.get(number.wrapping_sub(1)).copied();
+    let rule = |number: usize| CONTROLS.get(number.wrapping_sub(1)).map(|(rule, _)| *rule);
     let mutation = options.mutation.and_then(rule);
     let focus = options.focus.or(options.mutation).and_then(rule);
     let profile = options.query_outage.then(Profile::query_outage);
