@@ -242,11 +242,10 @@ impl WorkerConfig {
     }
 }
 
-/// Returns the time at which an invocation that begins at `now` must end. The parameter `told` is the
-/// deadline that the runtime gives. `cargo lambda watch` gives one in 1970; the function's timeout
-/// replaces a deadline in the past.
-pub fn deadline(told: Timestamp, now: Timestamp, function_timeout: Duration) -> Timestamp {
-    if told > now { told } else { now + function_timeout }
+/// Returns the time at which an invocation that begins at `now` must end: the runtime's deadline, or
+/// the function's timeout if that deadline is in the past. `cargo lambda watch` gives one in 1970.
+pub fn deadline(from_runtime: Timestamp, now: Timestamp, function_timeout: Duration) -> Timestamp {
+    if from_runtime > now { from_runtime } else { now + function_timeout }
 }
 
 #[cfg(test)]

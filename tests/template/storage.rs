@@ -41,7 +41,7 @@ fn tables_match_code_and_outlive_the_stack() {
 }
 
 #[test]
-fn queues_retain_messages_14_days_at_full_size() {
+fn queues_keep_largest_messages_for_14_days() {
     let deployed = core().deployed(&[]);
     for (queue, properties) in deployed.of_type("AWS::SQS::Queue") {
         assert_eq!(properties["MessageRetentionPeriod"], "1209600", "{queue}");

@@ -221,7 +221,7 @@ pub async fn account_of(who: &AwsOptions) -> Result<Account> {
 pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     ensure!(
         url.starts_with("http://"),
-        "{url} is not a URL; write --local={LOCAL}, with the port that `serializer local` printed"
+        "{url} does not begin with http://; write --local={LOCAL}, with the port that `serializer local` printed"
     );
     let answer = Sender::new(url)
         .request("GET", "/local", &[], Vec::new())

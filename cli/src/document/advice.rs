@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholder_secret_is_noted_and_hidden() {
+    fn placeholder_or_padded_secret_is_noted_not_shown() {
         let secrets = "secrets = ['…', 'whsec_...', ' hush', 'as it should be']";
         let texts: Vec<String> = advice("shopify", secrets).into_iter().map(|advice| advice.text).collect();
         assert_eq!(texts.len(), 3, "{texts:?}");

@@ -37,7 +37,7 @@ fn encodings(text: &str) -> Vec<(String, &'static str)> {
             found.push((to_hex(&bytes), "is in base64, but must be in hexadecimal"));
         }
         if let Some(inner) = std::str::from_utf8(&bytes).ok().and_then(from_hex) {
-            let what = "is the base64 of the hexadecimal text: encode the bytes once, not their text";
+            let what = "is the hexadecimal text encoded once more: encode the HMAC's bytes directly";
             found.push((STANDARD.encode(&inner), what));
             found.push((to_hex(&inner), what));
         }

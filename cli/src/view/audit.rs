@@ -10,7 +10,7 @@ use webhook_serializer::protocol::entity::{EntityKey, FencingToken, Sequence};
 
 use crate::local::handler_log::{Run, RunEnd};
 
-/// A delivery from the sender's view. All times are those of the handler log's clock.
+/// A delivery as its sender saw it. All times are those of the handler log's clock.
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub entity: EntityKey,

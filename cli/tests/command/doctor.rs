@@ -126,7 +126,7 @@ fn stack_problems_are_reported_with_advice() {
     let told = findings(&done);
     for (check, says, advice) in [
         ("drift", "changed by hand, now: Worker modified (/MemorySize)", "Put back what was changed by hand"),
-        ("concurrency", "busy workers leave none for ingest", "WorkerConcurrency=5"),
+        ("concurrency", "busy workers leave too little for ingest", "WorkerConcurrency=5"),
         ("function scheduler", "its reserved concurrency is 0", "delete-function-concurrency"),
         ("wake-ups", "is Disabled", "update-event-source-mapping --uuid u-1 --enabled"),
         ("queue", "visibility timeout of 30 s is shorter than a worker's timeout of 60 s", "deploy again"),

@@ -195,8 +195,8 @@ impl Recent {
         self
     }
 
-    /// Iterates over the oldest receipts, which would exceed `capacity` if `more` receipts were
-    /// appended.
+    /// Iterates over the receipts that must leave, oldest first, before `more` receipts fit into
+    /// `capacity`.
     pub fn next_beyond(&self, capacity: usize, more: usize) -> impl Iterator<Item = &Receipt> {
         self.iter().take((self.receipts.len() + more).saturating_sub(capacity))
     }

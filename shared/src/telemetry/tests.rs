@@ -231,7 +231,7 @@ fn ten_metrics_are_counted_by_default() {
 }
 
 #[test]
-fn next_invocation_logs_refusals_summed_for_ten_seconds() {
+fn further_refusals_are_summed_over_ten_seconds() {
     let (sink, clock) = (Sink::default(), TestClock::default());
     let log = JsonLog::to(sink.clone(), log_level(None), Env::new(clock.clone(), SeededRandom::new(1)));
     let source = &incoming().identity.source;

@@ -170,7 +170,7 @@ fn difference(content: &Content, before: Option<&Delivery>, raw: bool) -> Markup
         return html! {
             section aria-labelledby="difference" {
                 h2 #difference { "Difference" }
-                p { "There is nothing to compare: none of the " (LOOKS_BACK) " deliveries before this one has the topic " (delivery.topic()) " of " (delivery.source()) " and is still stored." }
+                p { "There is nothing to compare: among the " (LOOKS_BACK) " deliveries before this one, no stored delivery is from " (delivery.source()) " with the topic " (delivery.topic()) "." }
             }
         };
     };

@@ -43,8 +43,8 @@ pub(super) const SOURCE: Table = Table {
             absent: Absent::Means("deliveries are answered 503"),
             example: "[\"…\"]",
             about: "The secrets that the sender signs with or sends: [for each provider](providers.md). Give both \
-                    the old and the new one while you roll it. For `stripe`, `etsy` and `standard-webhooks` they \
-                    begin with `whsec_`. Write a binary key as `hex:…` or `base64:…`.",
+                    the old and the new one while you roll it. For `stripe` and `etsy` they begin with `whsec_`, \
+                    for `standard-webhooks` with `whsec_` or `whpk_`, a public key. Write a binary key as `hex:…` or `base64:…`.",
         },
         Field {
             name: "webhook_id",

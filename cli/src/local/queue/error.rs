@@ -56,8 +56,7 @@ impl Code {
     }
 }
 
-/// The error of a refused request. A refused request changes nothing, except that [`Code::InternalFailure`] may follow
-/// a change.
+/// The error of a refused request. The request changed nothing, unless the code is [`Code::InternalFailure`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueError {
     pub code: Code,

@@ -78,7 +78,7 @@ fn sampler(variables: Variables<'_>) -> Result<(), String> {
             if is_one { Ok(()) } else { Err(format!("{argument}: the value must be a number from 0 to 1")) }
         }
         Some(_) => Err(format!(
-            "{name}: {:?} is not a built-in sampler: use parentbased_always_on, parentbased_traceidratio or \
+            "{name}: {:?} is not a supported sampler: use parentbased_always_on, parentbased_traceidratio or \
              traceidratio",
             said.unwrap_or_default()
         )),

@@ -219,7 +219,7 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
     if workers > unreserved || (ingest == 0 && left < 2) {
         return Finding::wrong(
             CHECK,
-            format!("{says}: busy workers leave none for ingest, and senders get 429"),
+            format!("{says}: busy workers leave too little for ingest, and senders get 429"),
             format!("deploy with WorkerConcurrency={suitable}, or ask AWS to raise the quota “Concurrent executions”"),
         );
     }
@@ -345,7 +345,10 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
         return Finding::ok(CHECK, "higher throughput is on");
     }
     let Some(limit) = limit else {
-        return Finding::not_made(CHECK, "the account's concurrency limit is unknown, so the rate of reads is too");
+        return Finding::not_made(
+            CHECK,
+            "the account's concurrency limit is unknown, so the rate of Parameter Store reads cannot be estimated",
+        );
     };
     let every = REFRESH.as_secs();
     let reads = limit.div_ceil(every);

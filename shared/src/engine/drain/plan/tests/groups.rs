@@ -35,7 +35,7 @@ fn of(rows: Vec<Row>) -> Page {
 }
 
 #[test]
-fn group_is_limited_by_source_page_and_row() {
+fn group_fits_deliver_option_page_and_receipt_room() {
     let state = row(7, 20);
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), UP_TO_3), several(3));
     assert_eq!(group(&roomy(state.clone(), 9, page(2)), UP_TO_3), several(2));
