@@ -488,7 +488,7 @@ fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
             format!(
                 "{what} was not appended, because an earlier delivery of its order is not settled yet: try again later"
             ),
-            json!("behind one that is not settled"),
+            json!("an earlier delivery is not settled"),
         ),
         PutBack::Unreadable(error) => (
             Effect::Refused,

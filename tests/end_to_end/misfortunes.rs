@@ -166,7 +166,7 @@ async fn no_handler_starts_after_a_freeze() {
 
 /// A commit does not return the order's row, and so shows no request to yield.
 #[tokio::test(start_paused = true)]
-async fn drain_with_only_commits_yields_when_requested() {
+async fn drain_that_only_commits_honours_yield_request() {
     const HANDLER: Duration = Duration::from_millis(400);
     const YIELD: Duration = Duration::from_secs(6);
     let world = World::with("test/a", numbers(20)).await;

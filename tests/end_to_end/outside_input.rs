@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn any_row_is_read_or_refused(row in any_row()) {
+    fn arbitrary_row_never_panics(row in any_row()) {
         let entity = key("test/a");
         if let Ok(state) = EntityState::parse(&row) {
             let _ = (state.waiting(), state.is_empty(), state.next(), state.is_suspect());

@@ -392,7 +392,7 @@ async fn second_rewind_changes_run_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skipped_rewound_delivery_keeps_run_before() {
+async fn skipped_rewound_delivery_keeps_token_of_earlier_run() {
     let world = applied(2).await;
     operator(&world).hold(&entity()).await.unwrap();
     rewound(&world, 0).await;

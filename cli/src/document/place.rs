@@ -99,8 +99,7 @@ impl std::fmt::Display for Place {
 }
 
 impl Found {
-    /// If this command has overwritten another writer's document, returns the name of the version that this command
-    /// wrote.
+    /// Returns the version with which this command overwrote this document of another writer, or `None` if it did not.
     pub(super) fn replaced_by(&self) -> Option<String> {
         self.held.as_ref().filter(|held| held.is_replaced).map(|held| held.version.clone())
     }

@@ -78,7 +78,7 @@ fn malformed(claim: &Claim, name: &str) -> String {
     let own = claim.source().map(|source| source.sign(&claim.headers(), b"{}", claim.now)).unwrap_or_default();
     let shown = own.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str());
     match shown {
-        Some(shown) => format!("header {name} cannot be read; {} writes one such as `{shown}`", claim.provider),
+        Some(shown) => format!("header {name} cannot be read; {} sends a value such as `{shown}`", claim.provider),
         None => format!("header {name} cannot be read"),
     }
 }

@@ -338,7 +338,10 @@ fn unknown_order_is_reported_with_similar_keys() {
 #[test]
 fn port_without_url_is_refused_with_example() {
     let shown = ran(&["show", "--local=9001", ORDER]);
-    assert!(complained(&shown).contains("9001 does not begin with http://; write --local=http://127.0.0.1:9000, with"), "{shown:?}");
+    assert!(
+        complained(&shown).contains("9001 does not begin with http://; write --local=http://127.0.0.1:9000, with"),
+        "{shown:?}"
+    );
 }
 
 #[test]

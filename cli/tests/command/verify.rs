@@ -143,7 +143,7 @@ fn verify_names_each_usual_mistake() {
     let verify_as_shopify = "the webhook has the headers of shopify, not of stripe: verify it with --provider shopify";
     assert_eq!(of_headers("stripe", &others), verify_as_shopify);
     let malformed = of_headers("stripe", &["stripe-signature: v1".to_owned()]);
-    assert!(malformed.contains("stripe writes one such as `t=1767621700,v1="), "{malformed}");
+    assert!(malformed.contains("stripe sends a value such as `t=1767621700,v1="), "{malformed}");
     let none = with_input(&["verify", "--provider", "shopify", "-H", &shopify[0]], BODY.as_bytes());
     assert!(printed(&none).contains("there is no --secret"), "{none:?}");
 }

@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The largest number of steps for one job in one invocation.
 ///
 /// Each step after the first follows a tick that ended, or a change that another process made.
-const MOST_LOOKS: usize = super::due::MOST_MISSED + 10;
+const MOST_STEPS: usize = super::due::MOST_MISSED + 10;
 
 /// The largest number of rows in one batch read (`BatchGetItem`).
 const ROWS_A_READ: usize = 100;
@@ -157,7 +157,7 @@ struct DueJob<'a> {
 impl DueJob<'_> {
     async fn run_all(&mut self, row: Option<&Row>) -> Result<(), StoreError> {
         let mut state = row.map(JobState::parse).transpose()?;
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MOST_STEPS {
             match self.step(state).await? {
                 ControlFlow::Continue(next) => state = next,
                 ControlFlow::Break(()) => break,

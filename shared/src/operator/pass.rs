@@ -26,7 +26,7 @@ pub struct Read {
     half_units: u64,
 }
 
-/// The estimated number of DynamoDB's read units that a whole scan takes.
+/// An estimate of the DynamoDB read units that a whole scan takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Estimate {
     About(u64),

@@ -213,9 +213,9 @@ impl Delivery {
         self.incoming.content_type.as_deref()
     }
 
-    /// Returns the number of this attempt, counted from 1. Workers that vanished with the delivery
-    /// before they recorded a handler start count together as one attempt, because one of them may
-    /// have started the handler.
+    /// Returns the number of this attempt, counted from 1. Only a suspect's start is recorded
+    /// beforehand. So workers that vanished without a recorded start may have started the handler;
+    /// together they count as one attempt.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }

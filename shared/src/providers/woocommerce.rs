@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_id_joins_shop_and_body_hash() {
+    fn delivery_id_joins_shop_topic_object_and_hashes() {
         let named = |id: Option<&str>| {
             let headers =
                 [("X-WC-Webhook-Source", "https://shop.example.com/"), ("X-WC-Webhook-Topic", "order.deleted")];

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_kind_of_value_names_key_found_and_expected() {
+    fn type_error_names_key_and_both_types() {
         const SHOP: &str = "[sources.shop]\nprovider = 'shopify'\nhandler = 'log'\n";
         for (field, expected) in [
             (

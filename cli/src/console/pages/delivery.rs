@@ -121,7 +121,7 @@ fn missing(entity: &EntityKey, sequence: Sequence, state: &EntityState) -> Strin
             "{entity} {shown} is claimed but not written. Reload in a few seconds; if it is never written, a worker skips it."
         ),
         _ => format!(
-            "{entity} {shown} was settled or never used, and its delivery was deleted at the end of the retention."
+            "There is no delivery {entity} {shown}: the sequence was never used, or its delivery was settled and then deleted."
         ),
     }
 }

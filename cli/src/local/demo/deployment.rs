@@ -31,7 +31,7 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {
     pub(crate) takes: Duration,
-    /// The number of failed attempts before the handler succeeds, by the name of the delivery.
+    /// For each delivery's name, the number of attempts that fail before one succeeds.
     pub(crate) fails: HashMap<&'static str, u32>,
     pub(crate) rejects: Vec<&'static str>,
 }

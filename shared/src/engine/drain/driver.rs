@@ -277,11 +277,12 @@ impl<'a> Driver<'a> {
         idle_purge_at(&self.drain.state().entity, recent, self.now(), self.drainer.settings.retention)
     }
 
-    /// Returns a lower bound of the time for which the next sequence has been claimed.
+    /// Returns the time for which the next sequence has been claimed, as far as this drain can tell.
     ///
-    /// The bound is the longer of two times: the time since this drain first saw the claim, and the
-    /// age of the newest claim or of the delivery behind the gap, less [`CLOCKS_APART`] for clock
-    /// skew. An overestimate is harmless, because ingest only has to claim again.
+    /// The result is the longer of two times: the time since this drain first saw the claim, and the
+    /// age of the newest claim or of the delivery behind the gap, whichever is older, less
+    /// [`CLOCKS_APART`] for clock skew. If clocks differ by more, the tombstone comes too early. That
+    /// is harmless, because ingest claims another sequence.
     fn claimed_for(&mut self) -> Duration {
         let state = self.drain.state();
         if state.next() > self.claimed.0 {

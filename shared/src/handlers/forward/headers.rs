@@ -5,7 +5,7 @@
 //! | `webhook-id` | the delivery's id, unique across sources; the same for every attempt and redrive, a new one for each rewind |
 //! | `webhook-timestamp` | the time of this attempt, in seconds |
 //! | `webhook-signature` | one `v1,…` for each of the destination's secrets |
-//! | `content-type` | the sender's, if it gave one; `application/octet-stream` instead of one of this project's own types |
+//! | `content-type` | the sender's, if it gave one; `application/octet-stream` instead of one of this project's own types or one with other characters than ASCII |
 //! | `serializer-delivery-id` | the sender's id; unique within the source |
 //! | `serializer-source` | the source's name |
 //! | `serializer-provider` | the source's provider, such as `shopify`; absent if the provider is unknown |
@@ -14,7 +14,7 @@
 //! | `serializer-sequence` | the delivery's position in the entity's inbox; there are gaps |
 //! | `serializer-fencing-token` | the fencing token of this start, greater than that of any earlier start for this entity |
 //! | `serializer-attempt` | the number of the attempt, from 1 |
-//! | `serializer-redrive` | the number of the delivery's redrives |
+//! | `serializer-redrive` | how often the delivery was redriven |
 //! | `serializer-run-before` | the fencing token under which the delivery ran before a rewind; absent if the delivery was not rewound |
 //! | `serializer-superseded` | the number of older deliveries that this delivery supersedes, with `deliver = "latest"`; absent if none |
 //! | `serializer-age` | the event's time compared with the times of events that were applied before: `newer`, `same-time`, `older`, `unknown` |

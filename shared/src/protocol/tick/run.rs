@@ -213,8 +213,8 @@ impl Operation for GiveUpTick<'_> {
     }
 
     /// Treats a refusal as success if the job is free, with the next token and this tick recorded,
-    /// because then an earlier try of this write landed. Another scheduler's give-up leaves the
-    /// same row, and is as good.
+    /// because then an earlier try of this write landed. If another scheduler gave the tick up, the
+    /// row is the same, and that counts as success too.
     fn judge(&self, reply: Written) -> Result<GivenUp, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => GivenUp::GivenUp(job_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))?),

@@ -45,7 +45,7 @@ impl Remove {
         let done = self.manner.apply(&place, name, |text| text.remove(name)).await?;
         let Some(done) = done else { return Ok(ExitCode::FAILURE) };
         let words = [
-            "once the functions have read the document, ingest answers the source's webhooks 404: first remove its URL at the sender".to_owned(),
+            "remove the webhook's URL at the sender now: once the functions have read the document, ingest answers this source's webhooks 404".to_owned(),
             format!("functions read the document within {} at the latest", late()),
             "deliveries that wait or arrive until then are parked; to restore them, add the source again and run \
              `serializer redrive`"

@@ -350,7 +350,7 @@ fn receipt_of_unwritten_decision_is_not_yet_spilled() {
 }
 
 #[test]
-fn last_delivery_spills_no_receipts_in_advance() {
+fn receipts_are_spilled_ahead_only_if_deliveries_wait() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let ahead = |tail| {
         let drain = drain(remembering(&remembered, tail), 1);
