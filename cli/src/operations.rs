@@ -144,10 +144,10 @@ impl Verb {
         match self {
             Self::Resume(Stop::Hold) => "The holds end: waiting deliveries are handled, in order.",
             Self::Resume(Stop::Block) => {
-                "Each blocked delivery is tried again, with all its attempts. The deliveries behind it follow, in order."
+                "Each blocked delivery is tried again, and its attempts are counted from zero. The deliveries behind it follow, in order."
             }
             Self::Resume(Stop::Any) => {
-                "A blocked delivery is tried again, with all its attempts. The deliveries behind it follow, in order. A hold ends."
+                "A blocked delivery is tried again, and its attempts are counted from zero. The deliveries behind it follow, in order. A hold ends."
             }
             Self::Retry => {
                 "The delivery is tried now, instead of when its next attempt is due. Its attempts stay counted."

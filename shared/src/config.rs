@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_function_timeout_and_visibility_timeout_must_increase() {
+    fn lease_below_function_below_visibility_timeout_is_required() {
         assert_eq!(refused([("LEASE_SECONDS", "60")]), "LEASE_SECONDS: must be less than FUNCTION_TIMEOUT_SECONDS");
         assert_eq!(
             refused([("FUNCTION_TIMEOUT_SECONDS", "90")]),

@@ -122,7 +122,7 @@ async fn crashed_tick_runs_before_later_ticks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn job_run_without_lease_records_no_result() {
+async fn job_run_that_loses_its_lease_records_no_result() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::from_secs(40))));
     let taken = async {

@@ -198,7 +198,7 @@ async fn suspect_runs_after_other_orders_of_batch() {
 
 /// If the process dies again while the suspect waits, that must count no attempt.
 #[tokio::test(start_paused = true)]
-async fn suspects_lease_is_taken_over_only_before_start() {
+async fn suspect_is_taken_over_after_other_orders_finish() {
     let world = World::new();
     drained(&world, "test/suspect").await;
     tokio::time::advance(Duration::from_secs(30)).await;

@@ -140,7 +140,8 @@ impl RuntimeApi {
             let _ = tokio::time::timeout(until_taken, was_taken).await.map_err(|_| InvokeError::TimedOut)?;
             tokio::time::timeout(timeout, answer).await.map_err(|_| InvokeError::TimedOut)
         };
-        let gone = |_| InvokeError::Exited { how: "the stand-in was dropped".to_owned() };
+        let gone =
+            |_| InvokeError::Exited { how: "the local Runtime API ended before the function answered".to_owned() };
         in_time.await?.map_err(gone)?.map(Into::into)
     }
 

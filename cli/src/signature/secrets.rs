@@ -4,11 +4,11 @@ pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let trimmed = secret.trim();
     if trimmed != secret {
-        found.push((trimmed.to_owned(), "fits the secret without the white space around it: remove that"));
+        found.push((trimmed.to_owned(), "fits if the white space around the secret is removed"));
     }
     for quote in ['"', '\'', '`'] {
         if let Some(inside) = trimmed.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) {
-            found.push((inside.to_owned(), "fits the secret without the quotation marks around it: remove them"));
+            found.push((inside.to_owned(), "fits if the quotation marks around the secret are removed"));
         }
     }
     if let Some((_, value)) = trimmed.split_once('=')
@@ -36,10 +36,10 @@ pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {
     }
     match trimmed.strip_prefix("whsec_") {
         Some(bare) => {
-            found.push((bare.to_owned(), "fits the secret without `whsec_`: remove that"));
+            found.push((bare.to_owned(), "fits if `whsec_` is removed from the secret"));
             found.push((format!("base64:{bare}"), "fits the bytes after `whsec_`: check the provider"));
         }
-        None => found.push((format!("whsec_{trimmed}"), "fits the secret with `whsec_` in front: add that")),
+        None => found.push((format!("whsec_{trimmed}"), "fits if `whsec_` is put in front of the secret")),
     }
     found
 }

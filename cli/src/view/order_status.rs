@@ -237,7 +237,7 @@ impl OrderStatus {
                     self.next.push(NextCommand::new(
                         "resume",
                         &[],
-                        "once the cause is fixed: tries it again, with all its attempts",
+                        "once the cause is fixed: tries it again, its attempts counted from zero",
                     ));
                     let skip = NextCommand::new("skip", &[&next, "--why", "TEXT"], "parks it and continues behind it");
                     self.next.push(skip);

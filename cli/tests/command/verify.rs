@@ -122,8 +122,8 @@ fn verify_names_each_usual_mistake() {
     let of_secret = |secret: &str| reason(verified("shopify", secret, &shopify, &[], BODY.as_bytes()));
     for (secret, named) in [
         ("other", "does not fit this body"),
-        ("secret\n", "without the white space around it"),
-        ("'secret'", "without the quotation marks"),
+        ("secret\n", "if the white space around the secret is removed"),
+        ("'secret'", "if the quotation marks"),
         ("SECRET=secret", "the part of the secret after the `=`"),
         ("736563726574", "write `hex:` in front of it"),
         ("c2VjcmV0", "write `base64:` in front of it"),

@@ -1,6 +1,6 @@
 //! The worker function, which drains the inboxes of the orders in a batch of wake-ups, in parallel.
 //!
-//! All wake-ups of one order are one job. The batch also contains deferred deliveries, which the
+//! All wake-ups of one order lead to a single drain. The batch also contains deferred deliveries, which the
 //! worker appends. The answer tells SQS which messages to deliver again.
 
 pub mod batch;

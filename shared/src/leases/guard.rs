@@ -31,8 +31,9 @@ pub struct Guard {
     recent: Recent,
     /// Set if the inbox was empty when the row was last read.
     is_idle: bool,
-    /// Set if, after the release, waiting deliveries go before other exclusive holders. A waker is
-    /// set, the entity is neither blocked nor on hold, and no delivery waits for a retry.
+    /// Set if, after the release, waiting deliveries go before other exclusive holders. This requires
+    /// a waker and, when the row was last read, an entity that was neither blocked nor on hold nor
+    /// waiting for a retry.
     gives_way: bool,
     end: Duration,
     granted: Duration,

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn history_reports_older_tokens_overlaps_and_shared_sequences() {
+    fn history_reports_all_mistakes_at_one_sequence() {
         let history = History::of(vec![receipt(1, 4, 0, 9000), receipt(2, 3, 100, 9500), receipt(2, 5, 9600, 9700)]);
         assert_eq!(
             history.mistakes,

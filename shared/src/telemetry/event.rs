@@ -158,7 +158,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the message of the log line. Metrics use the same text as outcome.
+    /// Returns the message of the log line, which is also the metrics' dimension `outcome`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotVerified => "not verified",

@@ -11,7 +11,7 @@ use crate::commands::reason::OptionalReason;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Attempts stay counted: after the last one, the delivery is parked or blocks its order. A blocked order \
-                  continues with `resume`, with all its attempts."
+                  continues with `resume`, which counts its attempts from zero."
 )]
 pub struct Retry {
     #[command(flatten)]

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn log_line_without_acceptance_shows_given_delivery_name() {
+    fn settlement_without_acceptance_shows_registered_name() {
         let story = EventRecorder::new(Env::system());
         story.call("d", "made");
         let line = |sequence, outcome| {

@@ -390,8 +390,8 @@ impl Drain {
         self.without_row(decision.dropped.iter())
     }
 
-    /// Returns the receipts that the settle after `decision` will drop from the entity's row. They
-    /// may get rows of their own while `decision` is written.
+    /// Returns the receipts that the next settle, which follows `decision`'s, is expected to drop from
+    /// the entity's row. The caller can write rows for them while it writes `decision`.
     pub fn to_spill_ahead(&self, decision: &Decision) -> Vec<Receipt> {
         let waiting = self.state.tail.0.saturating_sub(decision.last().0);
         // The next group is likely to be as large as this one.

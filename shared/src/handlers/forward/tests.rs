@@ -289,7 +289,7 @@ async fn redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn silent_endpoint_is_unanswered_before_handler_timeout() {
+async fn silent_endpoint_yields_unanswered_outcome() {
     let endpoint = Endpoint::start(|_| Reply::Never).await;
     let (forward, time) = (anywhere(&endpoint.url()), Duration::from_millis(300));
     let outcome = post_within(&forward, &delivery("7", "shop/order/7"), time).await;

@@ -230,7 +230,8 @@ impl Operation for EndRestore<'_> {
 }
 
 /// Takes the lease of an entity by force, to park the entity's waiting deliveries. The lease's
-/// token exceeds all tokens that were given out. The tail moves to the last filled sequence.
+/// token exceeds all tokens that were given out. The tail moves to the last filled
+/// sequence, if that is later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForceAcquire<'a> {
     pub restoring: &'a RestoreRecord,

@@ -172,8 +172,8 @@ impl<'a> Parts<'a> {
                 None | Some("0") => Finding::ok(CHECK, "the dead-letter queue is empty"),
                 Some(count) => Finding::warning(
                     CHECK,
-                    format!("the dead-letter queue has {count} wake-ups"),
-                    "read docs/runbooks/dead-letters.md; nothing is lost, because the sweep wakes those orders",
+                    format!("the dead-letter queue has {count} messages"),
+                    "read docs/runbooks/dead-letters.md before you delete any: a message may be the only copy of a delivery",
                 ),
             },
         }

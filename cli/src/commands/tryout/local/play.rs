@@ -41,7 +41,7 @@ type Place = (EntityKey, Sequence);
 #[derive(Debug, Clone)]
 struct Sent {
     place: Place,
-    /// The delivery's name in the recording, which all sequences of the delivery share.
+    /// The name that the recording shows. All copies of the sample share it, since it belongs to the delivery id.
     name: String,
 }
 

@@ -35,10 +35,10 @@ impl Driver<'_> {
         }
     }
 
-    /// Writes rows of their own for the receipts that the settle after `decision` will drop from
-    /// the entity's row. Returns the written receipts.
+    /// Writes rows of their own for the receipts that the next settle, which follows `decision`'s, is
+    /// expected to drop from the entity's row. Returns these receipts, or none if a write failed.
     ///
-    /// The caller settles `decision` concurrently.
+    /// The caller writes `decision` concurrently.
     pub(super) fn spill_ahead(&self, decision: &Decision) -> impl Future<Output = Vec<Receipt>> + use<> {
         let spill = self.spill(self.drain.to_spill_ahead(decision), SHORT_WAIT);
         async { spill.await.unwrap_or_default() }

@@ -15,7 +15,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The clock skew allowed for when a delivery's age limits the waits that it inherits.
+/// The allowance for clock skew. It is added to a delivery's age, the upper limit of the waits that
+/// the delivery inherits.
 const CLOCKS_APART: Duration = Duration::from_secs(300);
 
 /// The mean wait after an [`Outcome::NotNow`] that requests no wait. Jitter adds or removes up to

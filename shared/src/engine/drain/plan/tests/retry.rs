@@ -108,7 +108,7 @@ fn each_failure_class_has_a_separate_limit() {
 }
 
 #[test]
-fn delivery_unavailable_for_half_the_retention_is_parked() {
+fn unavailable_destination_parks_delivery_at_half_the_retention() {
     let step = |wait| {
         drain(waited(FailureClass::Unavailable, wait), 2).answered(
             Outcome::unavailable("no"),
