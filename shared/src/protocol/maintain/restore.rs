@@ -28,7 +28,7 @@ const MARGIN: Duration = Duration::from_secs(3_600);
 
 /// The clock skew that is allowed for. A claim dated later than the backup by more than this was
 /// not part of the backup.
-const CLOCKS_APART: Duration = Duration::from_secs(5 * 60);
+const ALLOWED_SKEW: Duration = Duration::from_secs(5 * 60);
 
 /// The shortest time for which an advanced row is kept. It counts from the row's numbers, which are
 /// also times in milliseconds. An erased row is kept for the same time.
@@ -133,7 +133,7 @@ impl RestoreRecord {
 /// Returns whether the newest claim was made after `moment`, with five minutes allowed for clock
 /// skew.
 pub fn is_claimed_after(state: &EntityState, moment: Timestamp) -> bool {
-    claimed_at(state).is_some_and(|claimed| claimed > moment + CLOCKS_APART)
+    claimed_at(state).is_some_and(|claimed| claimed > moment + ALLOWED_SKEW)
 }
 
 fn claimed_at(state: &EntityState) -> Option<Timestamp> {

@@ -17,7 +17,7 @@ use crate::{
 
 /// The allowance for clock skew. It is added to a delivery's age, the upper limit of the waits that
 /// the delivery inherits.
-const CLOCKS_APART: Duration = Duration::from_secs(300);
+const ALLOWED_SKEW: Duration = Duration::from_secs(300);
 
 /// The mean wait after an [`Outcome::NotNow`] that requests no wait. Jitter adds or removes up to
 /// half of it.
@@ -151,7 +151,7 @@ impl Drain {
     /// front.
     fn retries(&self, now: Timestamp) -> Retries {
         let Some(front) = self.front() else { return self.state.retries };
-        self.state.retries.at_most(now.since(front.unpacked.head().appended_at()) + CLOCKS_APART)
+        self.state.retries.at_most(now.since(front.unpacked.head().appended_at()) + ALLOWED_SKEW)
     }
 
     /// Returns the step that splits a group: from now on each of its deliveries starts singly.
