@@ -196,8 +196,8 @@ pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidCon
 pub const SWEEP_ROWS: u64 = 100_000;
 
 /// Returns the shortest function timeout in which a drain can fill a gap with a tombstone. A gap is a
-/// sequence that was claimed and never written. The sum has the wait for the missing delivery, which may
-/// begin only when the drain begins, two seconds for the last read and the tombstone, and [`MARGIN`].
+/// sequence that was claimed and never written. It is the sum of the wait for the missing delivery, which
+/// may begin only with the drain, two seconds for the last read and the tombstone, and [`MARGIN`].
 fn least_function_time() -> Duration {
     DrainSettings::default().gap + MARGIN + Duration::from_secs(2)
 }

@@ -163,7 +163,7 @@ pub enum ParkedOutcome {
     /// The worker that stored the parked copy has not settled the delivery yet.
     Undecided,
     Settled(Settlement),
-    /// The entity's row no longer holds the receipt. It may have a row of its own.
+    /// The entity's row no longer holds the receipt. A receipt row may hold it.
     InReceiptRow,
     /// The entity has no row, so the outcome is unknown.
     Forgotten,

@@ -176,6 +176,7 @@ impl Stack {
             ("CommandLine", self.line.as_str()),
             ("WorkerFunction", "shop-Worker-1"),
             ("SchedulerFunction", "shop-Scheduler-1"),
+            ("DeadLetterQueueUrl", "https://sqs.eu-central-1.amazonaws.com/123456789012/shop-dead"),
             // The observability stack gets the same answer; `Topic` belongs to it.
             ("Topic", "arn:aws:sns:eu-central-1:123456789012:alarms"),
         ];

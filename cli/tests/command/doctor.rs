@@ -78,6 +78,7 @@ fn healthy_stack_passes_every_check() {
         "Parameter Store",
         "alarm topic",
         "queue",
+        "dead letters",
         "permissions",
         "sources",
         "row versions",
@@ -142,6 +143,20 @@ fn stack_problems_are_reported_with_advice() {
     let column = |text: &str| shown.lines().find_map(|line| line.find(text)).expect(text);
     assert_eq!(column("arn:aws:iam"), column("the account runs"), "{shown}");
     assert!(shown.trim_end().lines().last().unwrap().contains(" wrong, "), "{shown}");
+}
+
+#[test]
+fn dead_letters_are_warned_about_as_possible_only_copies() {
+    let stack = well();
+    let attributes = r#"{"Attributes":{"VisibilityTimeout":"90","ApproximateNumberOfMessages":"3"}}"#;
+    stack.aws.answer("AmazonSQS.GetQueueAttributes", 200, attributes);
+    let told = findings(&stack.ran(&["doctor", "--json"]));
+    let finding = of(&told, "dead letters");
+    assert_eq!(
+        (&finding["result"], &finding["says"]),
+        (&json!("warning"), &json!("the dead-letter queue has 3 messages"))
+    );
+    assert!(finding["advice"].as_str().unwrap().contains("may be the only copy of a delivery"), "{finding}");
 }
 
 #[test]

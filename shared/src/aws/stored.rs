@@ -313,7 +313,7 @@ impl Stored {
             [] => b"{}",
             body => body,
         })
-        .map_err(|_| Refused::Other(format!("the answer of {service} contains no document")))
+        .map_err(|_| Refused::Other(format!("{service}'s answer cannot be parsed")))
     }
 }
 

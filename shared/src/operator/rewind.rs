@@ -284,7 +284,7 @@ fn known<'a>(delivery: &Delivery, state: &'a EntityState, page: &'a Page) -> Opt
     })
 }
 
-/// Returns the receipt of a sequence for which no handler ran: a repeat or a tombstone.
+/// Returns the receipt of a repeat or a tombstone, which run no handler.
 fn not_run(place: Sequence, delivery: Option<&Delivery>, is_repeat: bool) -> Receipt {
     Receipt {
         sequence: place,

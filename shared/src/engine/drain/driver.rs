@@ -277,7 +277,7 @@ impl<'a> Driver<'a> {
         idle_purge_at(&self.drain.state().entity, recent, self.now(), self.drainer.settings.retention)
     }
 
-    /// Returns the time for which the next sequence has been claimed, as far as this drain can tell.
+    /// Returns how long ago the next sequence was claimed, as far as this drain can tell.
     ///
     /// The result is the longer of two times: the time since this drain first saw the claim, and the
     /// age of the newest claim or of the delivery behind the gap, whichever is older, less

@@ -34,8 +34,8 @@ impl Show {
         let difference = match (self.diff, &single.content) {
             (true, Content::Delivery(delivery)) => match operator.before(delivery).await? {
                 None => bail!(
-                    "--diff has nothing to compare: among the {LOOKS_BACK} deliveries of {} before {}, no stored delivery has \
-                     the topic {}",
+                    "--diff has nothing to compare: among the {LOOKS_BACK} deliveries of {} before {}, no stored \
+                     delivery has the topic {}",
                     self.order,
                     marked(sequence),
                     delivery.topic()
