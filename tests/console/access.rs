@@ -119,7 +119,7 @@ async fn invalid_console_request_gets_an_explanation() {
         ("/delivery?key=stripe/order/1001", "names no delivery of the order"),
         ("/delivery?sequence=1", "The address names no order."),
         ("/delivery?key=stripe/order/1001&sequence=x", "is not a delivery's sequence"),
-        ("/delivery?key=stripe/order/1001&sequence=0", "its delivery was deleted"),
+        ("/delivery?key=stripe/order/1001&sequence=0", "the sequence was never used, or its delivery was settled"),
         ("/delivery?key=stripe/order/1001&sequence=18446744073709551615", "There is no delivery"),
         ("/delivery?key=stripe/order/1001&sequence=18446744073709551616", "is not a delivery's sequence"),
         ("/figures?minutes=x", "minutes: invalid digit"),

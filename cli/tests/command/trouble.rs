@@ -360,7 +360,7 @@ fn show_explains_missing_delivery() {
     };
     assert!(said("warehouse/order/1", 1).contains("there is no order warehouse/order/1: "));
     assert!(said(BLOCKED, next + 1).contains(&format!("there is no delivery {}", position(next + 1))));
-    assert!(said(BLOCKED, 7).contains("its delivery was deleted: deliveries are kept for 30 days"));
+    assert!(said(BLOCKED, 7).contains("the sequence was never used. Deliveries are kept for 30 days"));
     assert!(
         trouble
             .said(&["show", BLOCKED, &next.to_string()])

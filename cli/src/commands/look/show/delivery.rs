@@ -93,8 +93,8 @@ impl Show {
         );
         let how = single.receipt.as_ref().map_or_else(String::new, |receipt| format!(" as {}", receipt.settlement));
         bail!(
-            "{order} {} was settled{how} or never used, and its delivery was deleted: deliveries are kept for {} \
-             days. `{show}` lists the order's other deliveries",
+            "there is no delivery {} of {order}: it was settled{how} and then deleted, or the sequence was never used. \
+             Deliveries are kept for {} days; `{show}` lists the others",
             marked(sequence),
             deployment.retention.as_secs() / 86_400
         );
