@@ -1,9 +1,9 @@
 //! Decides how long a delivery waits after a handler start that did not settle it, and when its
 //! retries end.
 //!
-//! Once the retries end, the delivery is parked or its entity is blocked. Each [`FailureClass`] has
-//! its own waits and its own limit. An unreachable destination is not the delivery's fault and may
-//! be out for days. A delivery that fails is likely to fail again.
+//! After its retries, the delivery is parked or its entity is blocked. Each [`FailureClass`] has
+//! its own waits and its own limit, because the causes differ. An unreachable destination may be
+//! out for days, while a delivery that failed is likely to fail again.
 
 use std::time::Duration;
 
@@ -65,9 +65,8 @@ impl Retries {
         Self { crashes: self.crashes.saturating_add(1), ..self }
     }
 
-    /// Returns the retries that remain once the waits for an unavailable destination have reached
-    /// their limit: only the total wait for the destination. The next delivery inherits it, or the
-    /// deliveries of a split group do.
+    /// Returns only the total wait for an unavailable destination, which has reached its limit. If
+    /// a group is split, its deliveries inherit this wait; otherwise the next delivery does.
     #[must_use]
     pub fn carried(self) -> Self {
         let mut carried = Self { class: FailureClass::Unavailable, ..Self::default() };
@@ -120,8 +119,8 @@ pub struct RetryPolicy {
     pub unavailable_for: Duration,
 }
 
-/// The longest wait that a handler may ask for, unless its source's `longest` wait is longer. Later
-/// deliveries of the entity wait as well, and operators should notice the failure within a day.
+/// The longest wait that a handler may ask for, unless its source's `longest` wait is longer. A day
+/// lets operators notice the failure. Meanwhile, the entity's later deliveries wait as well.
 pub const LONGEST_ASKED: Duration = Duration::from_secs(86_400);
 
 /// The longest wait after a handler start without an answer: the longest message delay of SQS.

@@ -213,9 +213,9 @@ impl Delivery {
         self.incoming.content_type.as_deref()
     }
 
-    /// Returns the number of this attempt, counted from 1. Only a suspect's start is recorded
-    /// beforehand. So workers that vanished without a recorded start may have started the handler;
-    /// together they count as one attempt.
+    /// Returns the number of this attempt, counted from 1. For a suspect, all holders that vanished
+    /// without a recorded start count as one attempt, because one of them may have started the
+    /// handler.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }

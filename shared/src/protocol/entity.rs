@@ -42,7 +42,7 @@ pub enum InvalidEntityKey {
     Noncharacter,
 }
 
-/// Follows the source in the key of deliveries without an entity.
+/// The name in the key `SOURCE/unrouted`, under which deliveries without an entity are parked.
 const UNROUTED: &str = "unrouted";
 
 impl EntityKey {
@@ -374,10 +374,9 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// A fencing token: a number that grows with every grant of a lease and with every settle. It also
-/// grows across releases, take-overs and the deletion of the entity's row. One token belongs to one
-/// handler start. A receiver that remembers the greatest token it has seen can refuse late writes
-/// of an earlier holder.
+/// A fencing token: a number that grows with every grant of a lease and every settle, even if the
+/// entity's row is deleted in between. One token belongs to one handler start. A receiver that
+/// remembers the greatest token it has seen can refuse late writes of an earlier holder.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FencingToken(pub u64);

@@ -1,5 +1,5 @@
-//! Checks an entity's receipts: its deliveries must have been settled in order, one at a time, and
-//! each once.
+//! Checks an entity's receipts: its deliveries must have been settled in order and one at a time,
+//! and applied only once.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -1,9 +1,9 @@
 //! Operations on the inbox of an entity, such as claiming a sequence, putting a delivery there, and
 //! settling it.
 //!
-//! Each sequence is filled once, by a put-if-absent: ingest puts the delivery there, or a worker
-//! puts a tombstone there. Sequences are settled strictly in order, each under the newest fencing
-//! token. The operations are pure; `engine/append.rs` and `engine/drain.rs` run them.
+//! Each sequence is filled once, by a put-if-absent, with a delivery or a tombstone. Sequences are
+//! settled strictly in order, under the newest fencing token. The operations are pure;
+//! `engine/append.rs` and `engine/drain.rs` run them.
 
 mod claim;
 mod commit;

@@ -115,8 +115,7 @@ pub fn part_row(entity: &EntityKey, nonce: &Nonce, number: u32) -> Key {
 /// control character U+001F.
 const JOBS_LISTED: &str = "cron\u{1f}jobs";
 
-/// Returns the key of a job's entry in the list of jobs. The list exists because the entities table
-/// cannot be queried by prefix.
+/// Returns the key of a job's entry in the list of jobs.
 pub fn job_listing_row(job: &str) -> Key {
     inbox_row(JOBS_LISTED.to_owned(), job.to_owned())
 }

@@ -165,9 +165,9 @@ pub(crate) fn numbers_if_absent(now: Timestamp, names: &[&'static str]) -> Vec<C
     changes
 }
 
-/// Returns the earliest time to delete the row of an idle entity; `None` for never. The time is
-/// later than the end of any inbox row that is kept for `retention` after `now`. It is no earlier
-/// than the time at which the receipts in `recent` may be forgotten.
+/// Returns the earliest time to delete the row of an idle entity; `None` for never. The row
+/// outlives every inbox row that is kept for `retention` after `now`. It also keeps the receipts in
+/// `recent` for as long as they are needed.
 pub fn idle_purge_at(entity: &EntityKey, recent: &Recent, now: Timestamp, retention: Duration) -> Option<Timestamp> {
     (!entity.is_kept_forever()).then(|| (now + retention.mul_f64(1.1)).max(recent.keep_until()))
 }

@@ -1,8 +1,8 @@
 //! Rate limits for the handler starts of one entity: `5/s`, `30/min`, `100/h`.
 //!
 //! The settle of a delivery stores in the entity's row when the next handler may start, so the
-//! limit applies to every worker. Workers do not poll. A worker waits out a short time, and sends a
-//! delayed wake-up for a longer time.
+//! limit applies to every worker. A worker waits for up to a second itself. For a longer wait, it
+//! sends a delayed wake-up instead of polling.
 
 use std::{fmt, str::FromStr, time::Duration};
 

@@ -176,8 +176,9 @@ pub struct EntityState {
     /// returns true, the attempts are those of the latest waiting delivery, which was started in
     /// place of all earlier ones.
     pub attempts: u32,
-    /// The number of consecutive lease holders that vanished with the delivery at `head + 1`
-    /// without a recorded handler start.
+    /// Greater than 0 if the delivery at `head + 1` is a suspect: the number of consecutive lease
+    /// holders that vanished without a recorded handler start. A holder that does not vanish resets
+    /// the number to 1.
     pub suspect: u32,
     /// The fencing token of the newest recorded handler start.
     pub started: Option<FencingToken>,
@@ -294,9 +295,8 @@ impl EntityState {
         })
     }
 
-    /// Returns the greatest length, in bytes, of an error with which a write of the row still costs
-    /// one unit. Later receipts do not need the room, because the settle that adds them removes the
-    /// error.
+    /// Returns the longest error, in bytes, with which a write of the row still costs one unit.
+    /// Later receipts may fill the same room, because the settle that adds them removes the error.
     pub fn error_bytes(&self) -> usize {
         (LAST_ERROR_BYTES + self.recent.free_bytes(&self.entity)).min(LONGEST_LAST_ERROR)
     }

@@ -128,7 +128,8 @@ impl Envelope {
         Self { entity: incoming.entity.clone(), nonce: nonce.clone(), row, parts }
     }
 
-    /// Records the token of the delivery's earlier run, which had another sequence.
+    /// Records the token of the delivery's run before a rewind. A redriven delivery inherits it
+    /// from the parked delivery.
     #[must_use]
     pub(crate) fn run_before(mut self, token: Option<FencingToken>) -> Self {
         if let Some(token) = token {

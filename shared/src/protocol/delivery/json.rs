@@ -11,7 +11,7 @@ pub struct InvalidBody(String);
 
 pub(super) fn parse<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, InvalidBody> {
     serde_json::from_slice(body).map_err(|error| {
-        // The path costs time, so only an error is located.
+        // Tracking the path costs time, so the body is parsed again only after an error.
         let located = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(body));
         match located.err().filter(|_| error.classify() == Category::Data) {
             Some(located) => InvalidBody(described(located.path(), &error)),

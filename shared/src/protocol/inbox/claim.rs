@@ -66,13 +66,13 @@ impl Operation for Claim<'_> {
 /// Returns whether the writer of a claim must send a wake-up. The parameter `state` is the entity's
 /// row after the claim. No wake-up is needed in these cases:
 ///
-/// - A worker has a valid drain lease. It releases the lease only after it has seen the inbox
-///   empty.
+/// - A worker has a valid drain lease. Before it releases the lease, it empties the inbox or sends
+///   a wake-up.
 /// - A hand-over's wake-up is on its way. It counts as lost only when it is five minutes overdue.
 /// - A delivery waits for a retry, which has a wake-up of its own.
 /// - The entity is blocked or on hold. The operator who lets it continue sends a wake-up.
 ///
-/// A wait for a rate limit alone is not such a case: if the inbox was empty, no wake-up is on its
+/// A wait for a rate limit alone does need a wake-up: if the inbox was empty, no wake-up is on its
 /// way.
 pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let drained = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain && held.runs(now));
@@ -103,8 +103,8 @@ impl Operation for Put<'_> {
         }
     }
 
-    /// Treats a refusal as success if the row has the nonce of this claim, because then an earlier
-    /// try of this write landed.
+    /// Treats a refusal as success if the row has the append's nonce, because then an earlier try
+    /// of this write landed.
     fn judge(&self, reply: Written) -> Result<PutOutcome, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PutOutcome::Stored,

@@ -21,9 +21,9 @@ pub enum Settling<'a> {
 pub struct Commit<'a> {
     pub settling: Settling<'a>,
     pub writes: &'a [Write],
-    /// Set if the entity is known to be on hold. Otherwise the transaction demands that it is not
-    /// on hold: the reply to a transaction does not return the row, so a new hold would go
-    /// unnoticed and the next handler would start.
+    /// Set if the entity is known to be on hold. Otherwise the transaction demands that there is no
+    /// hold. Its reply contains no row, so a new hold would go unnoticed and the next handler would
+    /// start.
     pub is_on_hold: bool,
 }
 

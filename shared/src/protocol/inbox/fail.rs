@@ -57,7 +57,8 @@ impl Operation for MarkStart<'_> {
 pub struct Fail<'a> {
     pub lease: &'a Lease,
     pub sequence: Sequence,
-    /// The number of failed attempts, including this one.
+    /// The delivery's attempts after this start. An unavailable destination adds none, and a split
+    /// group begins again at 0.
     pub attempts: u32,
     /// The delivery's retries, including the wait that begins now.
     pub retries: Retries,
@@ -240,7 +241,7 @@ impl Operation for RetryNow<'_> {
     }
 
     /// Treats a refusal as success if the row has the token that was seen and no retry time.
-    /// Another operator's retry leaves the same row, and is as good.
+    /// Another operator's retry leaves the same row, and counts as success too.
     fn judge(&self, reply: Written) -> Result<Retrying, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Retrying::Now(updated_state(row)?),

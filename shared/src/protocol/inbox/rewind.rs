@@ -15,9 +15,9 @@ use crate::{
 /// Moves `head` back to just before the sequence `from`, under an exclusive lease, and ends a
 /// block.
 ///
-/// The caller must first copy the receipts from `from` on to rows of their own. Such a receipt
-/// records a delivery's earlier run. Because the receipt has the delivery's own sequence, it does
-/// not make the delivery a repeat.
+/// Before, the caller must copy the receipts of `from` and all later sequences to rows of their
+/// own. Such a receipt records a delivery's earlier run. Because the receipt has the delivery's own
+/// sequence, it does not make the delivery a repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind<'a> {
     pub lease: &'a Lease,
@@ -26,7 +26,7 @@ pub struct Rewind<'a> {
     /// The first sequence to run again, at most `head`. Every sequence from `from` to `head` must
     /// have a row, because a missing row would look like a gap.
     pub from: Sequence,
-    /// The latest time at which the sequence `from` can have been claimed.
+    /// A lower bound for the claim times of `from` and all later sequences.
     pub since: Timestamp,
 }
 

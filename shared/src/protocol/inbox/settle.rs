@@ -24,7 +24,8 @@ pub struct Decision {
     /// The receipts that the row has after the settle. The last ones are those of the decided
     /// sequences.
     pub recent: Recent,
-    /// The receipts that leave the row. A receipt that must be kept already has a row of its own.
+    /// The receipts that leave the row. Before the settle, each one that must be kept is written to
+    /// a row of its own.
     pub dropped: Vec<Receipt>,
     /// The newest applied event times after the settle.
     pub newest_event_time: EventTimes,
@@ -35,9 +36,9 @@ pub struct Decision {
     pub not_before: Option<Timestamp>,
     /// Set if later deliveries need no longer start one at a time.
     pub ends_one_by_one: bool,
-    /// The retry state that the next delivery inherits. If this delivery is parked because its
-    /// destination was unavailable, the next delivery counts as having waited as long, but at most
-    /// for its own age.
+    /// The waits that the next delivery inherits: none, unless this delivery is parked because its
+    /// destination was unavailable. Then the next delivery starts with that wait, up to its own
+    /// age.
     pub carried: Retries,
 }
 
@@ -49,8 +50,8 @@ pub struct Settle<'a> {
     pub decision: &'a Decision,
     pub now: Timestamp,
     pub length: Duration,
-    /// Set if the holder will next send a wake-up and release the lease. Workers that wait for the
-    /// lease then look again at once. Otherwise they would wait until the lease expires.
+    /// Set if the holder will next send a wake-up and release the lease. A worker that finds the
+    /// lease held then polls the row, instead of requeueing until the lease ends.
     pub hands_over: bool,
 }
 
@@ -163,7 +164,7 @@ impl Operation for Settle<'_> {
             None => self.decision.changes(self.lease.token),
             Some(carried) => {
                 let mut changes = self.decision.changes_but_retries(self.lease.token);
-                // Not the error of the delivery before, for which the new receipts may leave no room.
+                // The previous delivery's own error may be too long beside the new receipts.
                 changes.extend([Change::set(a::RETRIES, carried), Change::set(a::LAST_ERROR, CARRIED_OVER)]);
                 changes
             }

@@ -45,8 +45,8 @@ pub enum Acquired {
     Waiting {
         /// The end of the wait, by the clock of the process that set it.
         until: Timestamp,
-        /// The token in the wake-up that the last holder sent for the end of this wait; `None` if
-        /// it sent none.
+        /// The token in the wake-up that the last holder sent for `until`; `None` if the holder
+        /// sent no wake-up.
         awaited: Option<FencingToken>,
     },
     /// The entity is blocked or on hold. No drain is granted the lease until an operator lets the

@@ -1,5 +1,5 @@
-//! Erases an entity: deletes the rows of its inbox, and removes everything but `head`, `tail` and
-//! `token` from the entity's row.
+//! Erases an entity: deletes the rows of its inbox, and removes the receipts, the event times and
+//! the holder's description from the entity's row.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use crate::{
 /// behind by more than this constant.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
-/// Removes everything but `head`, `tail` and `token` from the row of a free entity with an empty
-/// inbox.
+/// Removes the receipts, the event times and the holder's description from the row of a free entity
+/// with an empty inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forget<'a> {
     pub seen: &'a EntityState,
@@ -35,7 +35,7 @@ pub struct Forget<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forgotten {
-    /// Only `head`, `tail` and `token` are left in the row.
+    /// The row keeps `head`, `tail` and `token`, but nothing about the deliveries.
     Numbers,
     Gone,
     /// Nothing was changed, because a delivery arrived, or the entity was leased, put on hold or
@@ -57,7 +57,7 @@ impl Operation for Forget<'_> {
     type Outcome = Forgotten;
 
     fn write(&self) -> Write {
-        // All other attributes belong to a waiting delivery or a holder.
+        // The other attributes contain nothing about settled deliveries.
         let kept_for_repeats = [a::RECENT, a::SPILLED, a::NEWEST_EVENT_TIME, a::HOLDER_INFO];
         let mut changes = kept_for_repeats.map(Change::remove).to_vec();
         changes.extend(purge_change(self.purge_at));

@@ -56,8 +56,8 @@ impl Operation for BeginHold<'_> {
     }
 
     /// Treats a refusal as success if the row has this hold's number, because then an earlier try
-    /// of this write landed. Another operator's hold of the same millisecond looks the same, and is
-    /// as good.
+    /// of this write landed. Another operator's hold of the same millisecond looks the same, and
+    /// counts as success too.
     fn judge(&self, reply: Written) -> Result<HoldChanged, CorruptRow> {
         judge(self.seen.begun(self.now), reply)
     }

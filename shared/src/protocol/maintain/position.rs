@@ -104,8 +104,8 @@ impl Operation for AdvancePosition<'_> {
         let turn = &self.to.turn;
         Write {
             key: sweep_position_row(),
-            // The same nonce shows that no other sweep advanced the position: nothing is skipped,
-            // and a sweep that was frozen moves nothing back.
+            // If another sweep has advanced the position, the nonce differs. So a sweep that was
+            // frozen neither skips segments nor moves the position back.
             condition: match self.seen {
                 Some(seen) => Condition::equal(a::NONCE, seen.nonce.as_str()),
                 None => Condition::absent(a::NONCE),

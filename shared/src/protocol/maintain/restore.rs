@@ -2,7 +2,7 @@
 //! deliveries were settled after the backup, but the receivers of those deliveries do.
 //!
 //! The restore advances `head`, `tail` and `token` of each entity's row beyond every sequence and
-//! token that can have been given out since the backup. Before that, it parks waiting deliveries,
+//! token that can have been issued since the backup. Before that, it parks waiting deliveries,
 //! under a lease whose token also exceeds all of these. In a finished row, `last_claim` is the
 //! restore's nonce. So a restore that was killed can continue where it stopped.
 
@@ -22,8 +22,8 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// The least distance between the new `head`, `tail` and `token` of a row and all sequences and
-/// tokens that were given out. It exceeds the difference of synchronised clocks.
+/// The least amount by which a row's new `head`, `tail` and `token` exceed all sequences and tokens
+/// issued before. It is longer than the skew of synchronised clocks.
 const MARGIN: Duration = Duration::from_secs(3_600);
 
 /// The clock skew that is allowed for. A claim dated later than the backup by more than this was
@@ -111,15 +111,15 @@ impl RestoreRecord {
     }
 
     /// Returns the new value of a row's `head`, `tail` and `token`, which is greater than any that
-    /// can have been given out.
+    /// can have been issued.
     ///
     /// Each write of the row increases a number by at most one, and DynamoDB takes at most a
     /// thousand writes a second. So a number grows no faster than a time in milliseconds. The
     /// numbers of a row created since the backup started at the time of its creation.
     ///
-    /// If this restore has taken the lease by force, the token already exceeds all numbers that
-    /// were given out. Advancing the token again could let the row be purged while its numbers are
-    /// still in the future.
+    /// If this restore has taken the lease by force, the token already exceeds all issued numbers.
+    /// Advancing it again could put the numbers so far into the future that the idle row is purged
+    /// before that time. A new row would then start with smaller numbers.
     fn numbers(&self, state: &EntityState) -> u64 {
         if state.held.is_some() && state.holder_info == Some(self.holder_info()) {
             return state.token.next().0;
@@ -230,8 +230,7 @@ impl Operation for EndRestore<'_> {
 }
 
 /// Takes the lease of an entity by force, to park the entity's waiting deliveries. The lease's
-/// token exceeds all tokens that were given out. The tail moves to the last filled
-/// sequence, if that is later.
+/// token exceeds all issued tokens. The tail moves to the last filled sequence, if that is later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForceAcquire<'a> {
     pub restoring: &'a RestoreRecord,
@@ -334,8 +333,8 @@ impl AdvanceNumbers<'_> {
         begins.then(|| self.seen.hold.begun(self.now).change())
     }
 
-    /// Returns the changes after which no tick of a job up to the start of the restore is due. Such
-    /// a tick may have run since the backup.
+    /// Returns the changes that record all ticks of a job up to the start of the restore, because
+    /// they may have run since the backup.
     fn job(&self) -> Vec<Change> {
         let Some(last_tick) = self.job.and_then(|job| job.last_tick) else { return Vec::new() };
         let result =

@@ -1,6 +1,6 @@
-//! Changes how long rows are kept: longer while a delivery waits, longer or forever once the
-//! delivery is parked, and for a limited time again if another worker settled the delivery
-//! differently.
+//! Changes how long rows are kept. Waiting deliveries are kept for longer, parked ones for longer
+//! or forever. If a delivery with a parked copy was settled differently, the parts of its body
+//! expire again.
 
 use crate::{
     protocol::{

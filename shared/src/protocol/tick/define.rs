@@ -13,8 +13,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// Writes a job's definition, and creates the job's row if it is absent. Ticks before `from` do not
-/// count as missed, because they were not due under this definition.
+/// Writes a job's definition, and creates the job's row if it is absent. Ticks up to `from` count
+/// neither as due nor as missed, because they were not due under this definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefineJob<'a> {
     pub entity: &'a EntityKey,

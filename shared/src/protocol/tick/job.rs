@@ -90,8 +90,8 @@ pub struct JobState {
     /// The due time of the newest recorded tick.
     pub last_tick: Option<Timestamp>,
     pub last_result: Option<TickResult>,
-    /// The due time of the tick that was started last; absent once that tick's own run has recorded
-    /// it.
+    /// The due time of the tick that was started last; absent once that tick has completed or was
+    /// given up.
     pub tick: Option<Timestamp>,
     pub starts: u32,
     /// The time at which an operator requested a run that no start has served yet.
