@@ -182,7 +182,7 @@ pub fn parked_outcome(state: Option<&EntityState>, sequence: Sequence) -> Parked
 
 /// Returns whether a delivery with a parked copy may be redriven. `settlement` is its outcome, or
 /// `None` if the receipt has expired.
-pub fn is_put_back(settlement: Option<Settlement>) -> bool {
+pub fn is_redrivable(settlement: Option<Settlement>) -> bool {
     settlement.is_none_or(|settlement| settlement == Settlement::Parked)
 }
 
@@ -306,7 +306,7 @@ impl Operator {
         };
         let keys = unpacked.head().part_keys();
         let settled = self.settled_as(unpacked.head()).await?;
-        if let Some(settlement) = settled.filter(|_| !is_put_back(settled)) {
+        if let Some(settlement) = settled.filter(|_| !is_redrivable(settled)) {
             self.forget_left_over(parked).await?;
             return Err(OperatorError::DecidedOtherwise(settlement));
         }
@@ -354,7 +354,8 @@ impl Operator {
         Ok(row.is_some_and(|row| row.get(a::NONCE) == parked.row.get(a::NONCE)))
     }
 
-    /// Removes a parked delivery's row, then the parts of its body, which no later run reads.
+    /// Removes a parked delivery's row, then the parts of its body, which no handler start needs
+    /// any more.
     async fn forget(&self, parked: &Parked, parts: &[Key]) -> Result<(), OperatorError> {
         self.store.run(&Remove::of(&parked.row)?, PATIENCE).await?;
         self.remove_parts(parts).await
@@ -365,7 +366,8 @@ impl Operator {
     /// The parts of the body stay, because the delivery's own row refers to them, and the delivery
     /// can be rewound.
     async fn forget_left_over(&self, parked: &Parked) -> Result<(), OperatorError> {
-        // Without the parked row, no row that refers to the parts lives longer than the retention.
+        // Once the parked row is gone, every row that refers to the parts expires within the
+        // retention.
         let until = self.store.env().now() + self.retention + PARTS_OUTLIVE;
         for part in parked.delivery.part_keys() {
             self.store.run(&ExpireAgain { part, until }, PATIENCE).await?;

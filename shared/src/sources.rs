@@ -97,7 +97,6 @@ pub struct Source {
     pub deliver: Deliver,
     /// The delay of a wake-up, so that more deliveries come together. `None` for no delay.
     pub linger: Option<Linger>,
-    /// What happens to a delivery whose event is older than an event that was already applied.
     pub stale: Stale,
     #[cfg(any(test, feature = "verify"))]
     on_outage: Option<OnOutage>,

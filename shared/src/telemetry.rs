@@ -24,7 +24,7 @@ pub use metric::{Metric, NAMESPACE, Scope};
 pub use plain::Log;
 
 pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
-    /// Receives an event. An implementation must return quickly, because the work waits for it.
+    /// Receives an event. An implementation must return quickly, because its caller waits for it.
     fn observe(&self, event: &Event<'_>);
 }
 

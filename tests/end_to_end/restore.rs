@@ -34,7 +34,7 @@ async fn restore_loses_no_delivery_and_receiver_refuses_none() {
         Restored::Raised(told) => told.clone(),
         other => panic!("{key}: {other:?}"),
     };
-    let counts = |key: &str| (told(key).set_aside, told(key).repeats, told(key).lost);
+    let counts = |key: &str| (told(key).parked, told(key).repeats, told(key).lost);
     // One delivery repeats an applied one, the other repeats a parked one.
     assert_eq!(counts("test/waits"), (2, 2, 0));
     assert_eq!(counts("test/held"), (1, 0, 0));
@@ -167,7 +167,7 @@ async fn restore_does_not_change_orders_in_use() {
     assert_eq!(told["test/new"], Restored::Already, "it was made since");
     assert_eq!(told["test/waits"], Restored::InUse);
     let forced = operator.restore(&restoring, &entity("test/waits"), true).await.expect("it answers");
-    assert!(matches!(forced, Restored::Raised(told) if told.set_aside == 3));
+    assert!(matches!(forced, Restored::Raised(told) if told.parked == 3));
     assert!(restore(&operator, disaster.as_of).await.expect("it answers").0);
 }
 
@@ -233,7 +233,7 @@ async fn restore_reports_rewound_deliveries_as_applied() {
     world.append("test/a", "3").await;
     let (is_whole, told) = restore(&world.operator(), world.env.now()).await.expect("it answers");
     let Restored::Raised(told) = &told["test/a"] else { panic!("{told:?}") };
-    assert_eq!((is_whole, told.applied_before, told.set_aside), (true, 2, 1));
+    assert_eq!((is_whole, told.applied_before, told.parked), (true, 2, 1));
     assert_eq!(world.applied(), ["1", "2"]);
 }
 
@@ -254,7 +254,7 @@ async fn restore_keeps_deliveries_parked_between_table_copies() {
     (world.table, world.memory) = (backup.clone(), backup);
     let (is_whole, told) = restore(&world.operator(), as_of).await.expect("it answers");
     let Restored::Raised(told) = &told[&key] else { panic!("{told:?}") };
-    assert_eq!((is_whole, told.set_aside, told.repeats, told.lost), (true, 2, 0, 0));
+    assert_eq!((is_whole, told.parked, told.repeats, told.lost), (true, 2, 0, 0));
     let parked = world.operator().parked(&entity(&key)).await.expect("it answers");
     assert_eq!(parked[0].error, "not now");
     world.operator().redrive(&parked[0], None).await.expect("it is redriven");
@@ -298,7 +298,7 @@ async fn embedded_tables_are_restored_from_copies() {
 
     let (is_whole, told) = restore(&restored.operator(), as_of).await.expect("it answers");
     assert!(is_whole);
-    assert!(matches!(&told["test/a"], Restored::Raised(told) if told.set_aside == 1), "{told:?}");
+    assert!(matches!(&told["test/a"], Restored::Raised(told) if told.parked == 1), "{told:?}");
     appended(&restored, long_ago().chain(["waits".to_owned(), "fresh".to_owned()])).await;
     process(&restored, &receiver).await;
     assert_eq!(receiver.refused(), [""; 0]);

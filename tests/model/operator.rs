@@ -1,7 +1,7 @@
 //! The steps of an operator who redrives, unblocks and releases by force.
 
 use webhook_serializer::{
-    operator::{self, ParkedOutcome, is_put_back},
+    operator::{self, ParkedOutcome, is_redrivable},
     protocol::{entity::Sequence, format::attribute as a, receipt::Settlement},
 };
 
@@ -155,7 +155,7 @@ impl Next<'_> {
                 ParkedOutcome::Settled(settlement) => Some(settlement),
                 ParkedOutcome::InReceiptRow => self.state.item(Item::Receipt(id)).map(|row| receipt_at(&row).1),
             };
-            if !is_put_back(settled) {
+            if !is_redrivable(settled) {
                 self.model.reach(Reached::ParkedAndApplied);
                 if self.state.before(sequence).is_some_and(|last| last.settlement == Settlement::Parked) {
                     self.state.violates(Violation::Loss);

@@ -40,7 +40,7 @@ pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
 
 /// The part of an append's time that is reserved for deferring the delivery to the queue.
 ///
-/// One request to the queue can time out, and a second request still fits.
+/// This is enough for a request to the queue that times out, and for a second request.
 const DEFERRING: Duration = Duration::from_millis(1000);
 
 const PARTS_AT_ONCE: usize = 6;
@@ -59,7 +59,6 @@ pub struct Inbox {
 /// A delivery that is stored in its inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
-    /// The delivery's sequence.
     pub sequence: Sequence,
     /// The reason why the delivery's wake-up could not be sent, if sending failed. The sweep then
     /// finds the delivery later.
@@ -201,7 +200,7 @@ impl Inbox {
         on_outage: OnOutage,
         time: Duration,
     ) -> Result<Accepted, AppendError> {
-        // A body of half a message's length always fits, so it need not be compressed to find out.
+        // A body of at most half a message's length always fits, even uncompressed.
         let fits = || incoming.body.len() <= LARGEST_MESSAGE / 2 || Deferred::of(incoming, traces::current()).is_some();
         if on_outage == OnOutage::Refuse || !fits() {
             return self.append_within(incoming, linger, time).await.map(Accepted::Appended);

@@ -27,10 +27,10 @@ pub const SHORTEST: Duration = Duration::from_secs(5);
 /// The longest time that a breaker stays open, without jitter.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// The shortest time without a success after which a running handler seems to hang.
+/// The shortest time without a success of its source after which a running handler seems to hang.
 ///
-/// The time counts from the handler's start or the source's last success, whichever is later. It is
-/// twice the duration of that success, if that is longer than this constant.
+/// The time counts from the handler's start or the source's last success, whichever is later. If
+/// twice the duration of the source's last successful run is longer, that counts instead.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest wait of a start that is refused because running handlers seem to hang.
@@ -41,17 +41,16 @@ const HANG_PAUSE: Duration = Duration::from_secs(2);
 /// The longest wait of a refused start, as a multiple of the breaker's open time.
 const OPENINGS: u32 = 5;
 
-/// The delay after which a handler's timeout no longer counts as a failure.
+/// The longest delay of a handler's timeout that still counts as a failure.
 ///
-/// If the timeout fires later than that, the process was frozen, which says nothing about the
-/// handler.
+/// A timeout that fires later shows that the process was frozen, not that the handler hangs.
 const FROZEN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartResult {
     Success,
-    /// The handler timed out, or its destination was unavailable. Other deliveries would have
-    /// failed too.
+    /// The handler timed out, had no room, or its destination was unavailable. Other deliveries
+    /// would probably have failed too.
     Unwell,
     /// The handler answered with a failure, which the delivery itself may have caused.
     Answered,
@@ -86,7 +85,8 @@ pub enum Change {
 #[derive(Debug, Default)]
 pub struct Breaker {
     running: Vec<Running>,
-    /// The entities that failed since the source's last success, oldest failure first.
+    /// The entities that failed since the source's last success, oldest failure first. When the
+    /// breaker opens, only the newest stays.
     failing: Vec<EntityKey>,
     open: Option<Open>,
     last_success: Duration,
@@ -251,7 +251,7 @@ impl Breakers {
 pub(crate) struct Refused {
     pub(crate) wait: Duration,
     pub(crate) longest: Duration,
-    /// The error of the source's last failed start; empty if no start has failed.
+    /// The error of the source's last unwell start; empty if there was none.
     pub(crate) error: String,
 }
 

@@ -100,7 +100,8 @@ pub trait Queue: Send + Sync + 'static {
 }
 
 pub trait Visibility: Send + Sync + 'static {
-    /// Hides at most ten messages, given by their receipt handles, for the duration `time`.
+    /// Sets the visibility timeout of at most ten messages, given by their receipt handles, to
+    /// `time`.
     ///
     /// `time` is rounded up to whole seconds. The request is sent once. After an error, some of the
     /// messages may keep their old visibility timeout.

@@ -28,7 +28,7 @@ pub(crate) async fn run(
         let work = AssertUnwindSafe(work).catch_unwind();
         tokio::select! {
             biased;
-            // First, so that a handler without time left does not begin.
+            // Cancellation is polled first, so that a handler without time left does not begin.
             () = context.cancelled() => Outcome::retry("the handler was cancelled"),
             answer = work => match answer {
                 Ok(Ok(outcome)) => outcome,

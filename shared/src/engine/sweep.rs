@@ -194,7 +194,8 @@ impl Sweep<'_> {
                 }
                 Err(Stop::Time) => break Ok(()),
                 Err(Stop::Error(error @ SweepError::Store(StoreError::Invalid(_)))) if !self.begun => {
-                    // The rest of this segment cannot be scanned, so the next sweep continues with the next one.
+                    // The rest of this segment cannot be scanned, so the next sweep begins at the next
+                    // segment.
                     tracing::error!(%error, segment = segment.number, "the rest of this segment cannot be swept");
                     turn = turn.finished(tick);
                     break Err(error);

@@ -24,7 +24,7 @@ use crate::{handler::Isolation, time::Env};
 /// that the handler holds.
 pub const MOST_LOST: usize = 4;
 
-/// The time that abandoned handlers get to end, before a process with too many lost threads is
+/// The time given to abandoned handlers to end, before a process with too many lost threads is
 /// replaced.
 ///
 /// A handler that awaits a future is dropped at once, but its thread needs processor time for this.
@@ -92,8 +92,8 @@ impl Threads {
         let (worker, runtime) = (WorkerSide(task.clone()), Handle::current());
         let (answer, answered) = oneshot::channel();
         let run = move || {
-            // A panic drops `worker` before `answer`. So whoever sees the end of the work no longer
-            // counts its thread as lost.
+            // A panic drops `worker` before `answer`. So when the caller sees that the work ended,
+            // the thread no longer counts as lost.
             let (answer, worker) = (answer, worker);
             if worker.0.begin() {
                 let output = runtime.block_on(work);

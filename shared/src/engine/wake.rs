@@ -138,7 +138,7 @@ mod tests {
         let refused = [vec![Some(false); 4], vec![Some(true)]].concat();
         let (woken, sent, took) = woken(&refused, Duration::ZERO, SECOND).await;
         assert_eq!((woken, sent.len()), (Ok(()), 5));
-        // 20, 40, 80 and 160 ms, each between half of it and all.
+        // 20, 40, 80 and 160 ms, each shortened by up to half at random.
         assert!((Duration::from_millis(150)..=Duration::from_millis(300)).contains(&took), "{took:?}");
     }
 

@@ -1,8 +1,8 @@
 //! Erases what is stored about an entity.
 //!
 //! The erase first reads `head` and deletes only items up to there, so that deliveries that arrive
-//! meanwhile stay. The entity's row keeps its numbers until it expires, so that the erase can be
-//! repeated after a failure.
+//! meanwhile stay. The entity's row keeps its numbers (`head`, `tail` and `token`) until it
+//! expires, so that the erase can be repeated after a failure.
 
 use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
@@ -21,7 +21,7 @@ pub enum Erased {
     /// The entity was erased. Its row keeps the key and the numbers for at least a day, and its
     /// inbox keeps tombstones until they expire.
     Numbers {
-        /// The number of rows that were deleted or reduced to numbers. Parts of bodies do not
+        /// The number of rows that were deleted, or reduced to the numbers. Parts of bodies do not
         /// count.
         rows: u64,
     },
@@ -81,13 +81,12 @@ impl Operator {
 
     /// Returns the last sequence whose items may be deleted.
     ///
-    /// The caller must read the page of items first. If the entity has no row afterwards, none of
-    /// these items is new.
+    /// The caller must read the page of items before this call. If the entity has no row even now,
+    /// no item of the page is new.
     async fn decided_before(&self, entity: &EntityKey, seen: Option<&EntityState>) -> Result<Sequence, OperatorError> {
         if let Some(state) = seen {
             return Ok(state.head);
         }
-        // If the entity still has no row after the page was read, none of the page's items is new.
         let row = self.store.entity(entity, PATIENCE).await?;
         Ok(Sequence(if row.is_none() { u64::MAX } else { 0 }))
     }

@@ -13,13 +13,14 @@ use crate::protocol::{
 
 #[derive(Debug, Clone, Default)]
 pub struct Past {
-    /// The receipt, if it is still stored. Older repeats and tombstones have no receipt.
+    /// The receipt, if it is still stored. A repeat or tombstone has a receipt only in the entity's
+    /// row.
     pub receipt: Option<Receipt>,
     /// The delivery. A body that is stored in parts is missing. `None` if the sequence has a
     /// tombstone or the delivery has expired.
     pub delivery: Option<Delivery>,
     /// Set if the row of the delivery or the tombstone still exists.
-    pub stands: bool,
+    pub has_row: bool,
     /// The sequence of the delivery that this delivery repeats, if it is a repeat.
     pub first: Option<Sequence>,
 }
@@ -34,7 +35,7 @@ impl Past {
 
     pub(super) fn is_known(&self) -> bool {
         let own = self.receipt.as_ref().is_some_and(|receipt| receipt.settlement != Settlement::Repeat);
-        self.stands && (own || self.first.is_some() || self.delivery.is_none())
+        self.has_row && (own || self.first.is_some() || self.delivery.is_none())
     }
 
     fn is_unclear(&self) -> bool {
@@ -86,7 +87,7 @@ impl Operator {
         }
         for item in self.standing(entity, from, through).await? {
             let place = places.entry(item.sequence()).or_default();
-            place.stands = true;
+            place.has_row = true;
             if let Item::Delivery(unpacked) = item {
                 place.delivery = Some(unpacked.head().clone());
             }

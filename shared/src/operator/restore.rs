@@ -69,7 +69,7 @@ pub enum Restored {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RestoreReport {
     /// The number of waiting deliveries that were parked.
-    pub set_aside: u64,
+    pub parked: u64,
     pub repeats: u64,
     /// The number of claimed sequences that held no item. Any delivery there was stored after the
     /// backup.
@@ -134,19 +134,19 @@ impl RestoreReport {
     fn parse(words: &str) -> Option<Self> {
         let (counts, on_hold) = words.split_once(';').map_or((words, ""), |(counts, on_hold)| (counts, on_hold));
         let numbers: Vec<u64> = counts.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok()).collect();
-        let [set_aside, repeats, lost, applied_before] = numbers[..] else { return None };
-        Some(Self { set_aside, repeats, lost, applied_before, is_on_hold: !on_hold.is_empty(), ..Self::default() })
+        let [parked, repeats, lost, applied_before] = numbers[..] else { return None };
+        Some(Self { parked, repeats, lost, applied_before, is_on_hold: !on_hold.is_empty(), ..Self::default() })
     }
 
     fn is_worth_logging(&self) -> bool {
-        self.set_aside + self.repeats + self.lost + self.applied_before > 0 || self.is_on_hold
+        self.parked + self.repeats + self.lost + self.applied_before > 0 || self.is_on_hold
     }
 
     fn describe(&self) -> String {
         let on_hold = if self.is_on_hold { "; on hold, because it was blocked" } else { "" };
-        let Self { set_aside, repeats, lost, applied_before, .. } = self;
+        let Self { parked, repeats, lost, applied_before, .. } = self;
         format!(
-            "{set_aside} parked, {repeats} recognised as repeats, {lost} lost, {applied_before} applied before{on_hold}"
+            "{parked} parked, {repeats} recognised as repeats, {lost} lost, {applied_before} applied before{on_hold}"
         )
     }
 }
@@ -254,7 +254,7 @@ impl Operator {
             return Ok(RestoreReport::default());
         };
         let mut report = act.ended.as_deref().and_then(RestoreReport::parse).unwrap_or_default();
-        report.set_aside = report.set_aside.max(self.parked_so_far(restoring, entity).await?);
+        report.parked = report.parked.max(self.parked_so_far(restoring, entity).await?);
         Ok(report)
     }
 
@@ -327,10 +327,10 @@ impl Operator {
         let is_raised = matches!(self.store.run(&raise, PATIENCE).await?, NumbersAdvanced::Advanced(_));
         if is_raised && seen.held.is_some() {
             // An earlier run may have crashed while it restored this entity.
-            report.set_aside = report.set_aside.max(self.parked_so_far(restoring, &seen.entity).await?);
+            report.parked = report.parked.max(self.parked_so_far(restoring, &seen.entity).await?);
         }
-        // A held lease may come from an earlier run that crashed after its last settle, so log the
-        // outcome then too.
+        // A lease in the row may be left from an earlier run that crashed after its last settle.
+        // Its outcome is then logged here.
         if is_raised && (report.is_worth_logging() || seen.held.is_some()) {
             self.store.run(&LogOutcome { action: &act, outcome: &report.describe() }, PATIENCE).await?;
         }
@@ -415,7 +415,7 @@ impl Operator {
             let Some(next) = self.settle_one(&lease, &mut drain, settlement).await? else { return Ok(None) };
             lease = next;
             match settlement {
-                Settlement::Parked => report.set_aside += 1,
+                Settlement::Parked => report.parked += 1,
                 Settlement::Repeat => report.repeats += 1,
                 Settlement::Applied => report.applied_before += 1,
                 _ => {}

@@ -126,7 +126,7 @@ impl Operator {
 
     async fn remove_parked(&self, parked: &Parked) -> Result<(), OperatorError> {
         let settled = self.settled_as(&parked.delivery).await?;
-        match settled.filter(|_| !super::is_put_back(settled)) {
+        match settled.filter(|_| !super::is_redrivable(settled)) {
             Some(settlement) => {
                 self.forget_left_over(parked).await?;
                 Err(OperatorError::DecidedOtherwise(settlement))

@@ -97,7 +97,7 @@ impl Operator {
                     let purge_at = self.store.env().now() + self.retention;
                     match self.store.run(&Void { entity, sequence, purge_at }, PATIENCE).await? {
                         Voided::Void => drain.tombstone_written(),
-                        // Meanwhile a slow ingest has stored a delivery there.
+                        // A slow ingest has stored a delivery there in the meantime.
                         Voided::Filled(_) => continue,
                     }
                     Settlement::Void

@@ -1,10 +1,11 @@
 //! Adobe Commerce signs by RSA-SHA256, with a key pair that Commerce generates. The signature is in
 //! base64. The source's secret is the public key in PEM. Signing is off by default in Commerce.
 //!
-//! Adobe's documentation does not say clearly whether Commerce signs the body or the base64 of
-//! the body. Its text says base64. Its sample verifies what the Adobe I/O runtime passes on,
-//! which is the base64 of a JSON body. So both signatures are accepted. If the body is signed,
-//! its base64 is accepted as a body too; such a body is not JSON, so no entity is found.
+//! Adobe's documentation does not say clearly whether Commerce signs the body or the base64 of the
+//! body. Its text says base64. But its sample runs behind the Adobe I/O runtime, which itself
+//! encodes a JSON body in base64. So both signatures are accepted. If Commerce signs the base64, a
+//! request with that base64 as its body is accepted too. Such a body is not JSON, so no entity is
+//! found.
 //!
 //! Commerce waits for the answer before it continues with the operation that triggered the
 //! webhook. The answer must be `{"op":"success"}`.

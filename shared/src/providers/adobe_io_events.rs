@@ -27,11 +27,11 @@ const SIGNATURES: [(&str, &str); 2] = [
 
 const HOST: &str = "static.adobeioevents.com";
 
-/// Where the body holds the recipient's id: the first pointer for CloudEvents, the second for older
-/// events.
+/// The locations of the recipient's id in the body: the first pointer for CloudEvents, the second
+/// for older events.
 const RECIPIENT: &[&str] = &["/recipientclientid", "/recipient_client_id"];
 
-/// Where the events of Adobe Commerce hold the id of their entity. Each event reports a saved object. The
+/// The locations of the entity's id in Adobe Commerce's events. Each event reports a saved object. The
 /// object is an order, belongs to an order and holds the order's id, or is an entity of its own.
 const LINES: &[Line] = &[
     Line {

@@ -21,8 +21,8 @@ fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::of(secret).map(SchemeKey::Shared)
 }
 
-/// Where BigCommerce's events hold the id of their entity, from its table of events. A cart that became
-/// an order stays a separate entity, because the cart's other events do not name the order.
+/// The locations of the entity's id in BigCommerce's events, from its table of events. A cart that
+/// became an order stays a separate entity, because the cart's other events do not name the order.
 const LINES: &[Line] = &[
     Line {
         families: &["store/order", "store/order/refund", "store/order/message"],

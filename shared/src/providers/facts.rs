@@ -1,11 +1,11 @@
-//! Facts from the providers' documentation, as data. The code reads events with these facts, and the
+//! Facts from the providers' documentation, as data. The code uses them to read events, and the
 //! documentation page about providers is generated from them.
 
 use std::time::Duration;
 
-/// Where a provider's events hold their fields. A location that begins with a slash is a JSON pointer
-/// into the body; any other is the name of a header in lower case. If a field has several locations,
-/// the first one with a non-empty value counts.
+/// The locations of the fields in a provider's events. A location that begins with a slash is a JSON
+/// pointer into the body; any other is the name of a header in lower case. If a field has several
+/// locations, the first one with a non-empty value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
     /// The parts that form a delivery's id, which all its retries share. If the sender gives an id, one

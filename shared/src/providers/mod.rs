@@ -273,8 +273,8 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     fn describe(&self, request: Request<'_>) -> Described;
 
     /// Signs `body` as the provider would, for samples, local runs and tests. Returns headers that
-    /// replace those of the same name in `headers`. Returns none if `secret` is unusable, or if the
-    /// provider has a [`published`](Self::published) key, whose private key only the provider has.
+    /// replace those of the same name in `headers`. Returns no headers if `secret` is unusable, or
+    /// if only the provider has the private key.
     fn sign(&self, _headers: &Headers, _body: &[u8], _secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -308,8 +308,8 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     ///
-    /// The provider signs the URL, and `url` is missing or invalid. Or the provider does not sign the
-    /// URL, and `url` is given.
+    /// Returns an error if the provider signs the URL and `url` is missing or invalid, or if `url` is
+    /// given for a provider that does not sign it.
     fn with_url(&self, url: Option<&str>) -> Result<Option<Box<dyn Provider>>, String> {
         match url {
             None => Ok(None),

@@ -36,8 +36,8 @@ const FOLDER: &str = "/v1/notifications/certs/";
 
 const NAMES: [&str; 2] = ["messageverificationcerts.paypal.com", "messageverificationcerts.sandbox.paypal.com"];
 
-/// Where PayPal's events hold the id of their entity. Captures and refunds name their order among the
-/// related ids.
+/// The locations of the entity's id in PayPal's events. Captures and refunds name their order among
+/// the related ids.
 const LINES: &[Line] = &[
     Line { families: &["CHECKOUT.ORDER"], places: &["/resource/id"], kind: Kind::Named("order") },
     Line {
@@ -165,8 +165,8 @@ impl Published for PayPal {
         }
         let pem = keys.find(&at).ok_or_else(|| Unverified::Unfetched(at.clone()))?;
         let key = keys.certified(&pem, &NAMES, now).map_err(|reason| match reason {
-            // This address must hold a certificate from a known authority. Otherwise the
-            // webhook is not at fault.
+            // PayPal should have a readable certificate from a known authority at this address. If
+            // not, the webhook is not at fault.
             Uncertified::Unreadable | Uncertified::Issuer => Unverified::Unusable(at, reason.to_string()),
             Uncertified::Expired | Uncertified::Name => Unverified::Certificate(reason),
         })?;

@@ -86,9 +86,9 @@ impl Keys for NoKeys {
 }
 
 pub trait Published: Send + Sync {
-    /// Returns the name of the option of a source that gives the recipient's id, such as `webhook_id`.
-    /// The provider signs for all its customers with the same key, so a webhook must name this recipient.
-    /// `None` if the provider's signatures name no recipient.
+    /// Returns the name of the source's option for the recipient's id, such as `webhook_id`. The provider
+    /// signs for all its customers with the same key, so a webhook must name this recipient. `None` if
+    /// the provider's signatures name no recipient.
     fn recipient(&self) -> Option<&'static str>;
 
     fn verify(

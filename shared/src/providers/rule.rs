@@ -1,4 +1,4 @@
-//! A provider's rule for the entity of an event, as a table, which the documentation shows too.
+//! Tables that say where a provider's events name their entity. The documentation shows them too.
 
 use super::{
     describe,
@@ -29,8 +29,8 @@ pub enum Kind {
     /// a marker and ends before the next `/`, `?`, `&` or `#`. A URL without a marker names no entity.
     Inside {
         word: &'static str,
-        /// The markers that may precede the id, such as `/receipts/`. The first one that the URL contains
-        /// counts, in this order.
+        /// The markers that may precede the id, such as `/receipts/`. Of those that the URL
+        /// contains, the first in this list counts.
         marks: &'static [&'static str],
     },
 }
@@ -52,8 +52,8 @@ impl Example {
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub lines: &'static [Line],
-    /// Example events. Several events concern the same entity. Some concern an entity of another kind that
-    /// has the same number. The list is empty for providers whose senders differ too much.
+    /// Example events. Several have the same entity, and some an entity of another kind with the same
+    /// number. The list is empty for providers whose senders differ too much.
     pub examples: &'static [Example],
     pub reads: Reads,
     pub facts: Facts,
@@ -84,8 +84,6 @@ pub(super) fn find(lines: &[Line], family: &str, body: &[u8]) -> Option<Found> {
     })
 }
 
-/// Returns the part of `url` that follows a marker, up to the next separator. The first of `marks`
-/// that `url` contains counts.
 fn inside<'a>(url: &'a str, marks: &[&str]) -> Option<&'a str> {
     let (_, behind) = marks.iter().find_map(|mark| url.split_once(mark))?;
     behind.split(['/', '?', '&', '#']).next().filter(|id| !id.is_empty())

@@ -20,8 +20,8 @@ pub(super) struct Shippo;
 
 const SIGNATURE: &str = "shippo-auth-signature";
 
-/// Where Shippo's events hold the id of their entity. A parcel whose label was bought outside Shippo
-/// has no transaction.
+/// The locations of the entity's id in Shippo's events. A parcel whose label was bought outside
+/// Shippo has no transaction.
 const LINES: &[Line] = &[
     Line { families: &["transaction"], places: &["/data/object_id"], kind: Kind::Named("transaction") },
     Line { families: &["track"], places: &["/data/transaction"], kind: Kind::Named("transaction") },

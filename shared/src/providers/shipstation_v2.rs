@@ -26,8 +26,8 @@ const TIME: &str = "x-shipengine-timestamp";
 /// two.
 const MOST_KEYS: usize = 16;
 
-/// Where ShipStation's events hold the id of their entity. Most events hold only a URL that returns
-/// their object.
+/// The locations of the entity's id in ShipStation's events. Most events hold only a URL that
+/// returns their object.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/shipment_id"], kind: Kind::Named("shipment") },
     Line { families: &[], places: &["/data/label_id"], kind: Kind::Named("label") },
@@ -56,9 +56,9 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// Where ShipStation's requests hold an event's fields. ShipStation sends no delivery id, so the body
-/// identifies a delivery. The signed time is the time of the attempt, so it cannot be the time of the
-/// event.
+/// The locations of an event's fields in ShipStation's requests. ShipStation sends no delivery id, so
+/// the body identifies a delivery. The signed time is the time of the attempt, so it cannot be the
+/// time of the event.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::Body],
     topic: &["/resource_type"],

@@ -28,9 +28,9 @@ fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
     headers.get(&format!("shopify-{name}")).or_else(|| headers.get(&format!("x-shopify-{name}")))
 }
 
-/// Where Shopify's events hold the id of their entity. An `orders/edited` event holds only the edit, which
-/// names the order. A return names its order too. Privacy requests name the customer and the shop only in
-/// the body.
+/// The locations of the entity's id in Shopify's events. An `orders/edited` event holds only the edit,
+/// which names the order. A return names its order too. Privacy requests name the customer and the shop
+/// only in the body.
 const LINES: &[Line] = &[
     Line { families: &["orders"], places: &["/id", "/order_edit/order_id", "/order_id"], kind: Kind::Named("order") },
     Line {
@@ -90,8 +90,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// Where Shopify's requests hold an event's fields. A newer event may lack a webhook id; then the event id,
-/// which is unique within a topic, identifies the delivery.
+/// The locations of an event's fields in Shopify's requests. A newer event may lack a webhook id; then the
+/// event id, which is unique within a topic, identifies the delivery.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,

@@ -25,8 +25,8 @@ pub(super) static WITHOUT_URL: Square = Square { url: String::new() };
 
 const SIGNATURE: &str = "x-square-hmacsha256-signature";
 
-/// Where Square's events hold the id of their entity. An object without an order, such as a payment
-/// taken without one, is its own entity.
+/// The locations of the entity's id in Square's events. An object without an order, such as a
+/// payment taken without one, is its own entity.
 const LINES: &[Line] = &[
     Line { families: &["order", "order.fulfillment"], places: &["/data/id"], kind: Kind::Named("order") },
     Line { families: &["payment"], places: &["/data/object/payment/order_id"], kind: Kind::Named("order") },
@@ -63,8 +63,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// Where Square's requests hold an event's fields. An order's `version` does not serve as the event's time,
-/// because it counts only changes of the order.
+/// The locations of an event's fields in Square's requests. An order's `version` does not serve as the
+/// event's time, because it counts only changes of the order.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/event_id"])],
     topic: &["/type"],

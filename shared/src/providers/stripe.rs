@@ -55,8 +55,8 @@ const FACTS: Facts = Facts {
     sources: &["https://docs.stripe.com/webhooks", "https://docs.stripe.com/event-destinations"],
 };
 
-/// Where Stripe's events hold the id of their entity. A thin event holds only the kind, the id and the
-/// URL of its object.
+/// The locations of the entity's id in Stripe's events. A thin event holds only the kind, the id and
+/// the URL of its object.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/object/metadata/order_id"], kind: Kind::Named("order") },
     Line { families: &[], places: &["/data/object/payment_intent"], kind: Kind::Named("payment_intent") },

@@ -70,9 +70,10 @@ fn character(entity: &str) -> Option<char> {
 
 const LINES: &[Line] = &[Line { families: &[], places: &["/id"], kind: Kind::Family }];
 
-/// Where WooCommerce's requests hold an event's fields. The shop's delivery id is a hash of the
-/// webhook's number and the current second. This id distinguishes two `order.deleted` with equal
-/// bodies. The body distinguishes two changes within one second.
+/// The locations of an event's fields in WooCommerce's requests. The shop's delivery id is a hash
+/// of the webhook's number and the current second. It distinguishes two `order.deleted` with equal
+/// bodies. The id that is used here also contains the body, which distinguishes two changes within
+/// one second.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,

@@ -1,4 +1,4 @@
-//! The document as it is written, and the checks of a source.
+//! The fields of the document as written, and the checks of each source.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -89,7 +89,8 @@ enum Templates {
     Several(Vec<String>),
 }
 
-/// The ids of the recipient, for a sender with a published key. The document may hold a single text.
+/// The ids of the recipient, for a sender with a published key. The document may give one id as a
+/// text instead of a list.
 #[derive(Deserialize, Default)]
 #[serde(untagged, expecting = "an id is a text; several are a list of texts")]
 enum Ids {

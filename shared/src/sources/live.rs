@@ -36,8 +36,8 @@ pub const STALE: Duration = Duration::from_secs(300);
 /// also waits this long.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// The longest time that a request waits for a read of the document. The time for the request's own work
-/// becomes shorter by this wait.
+/// The longest time that a request waits for a read of the document. This wait shortens the time for the
+/// request's own work.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The timeout of one read. The read continues in the background when no request waits for it.
@@ -99,8 +99,8 @@ type Demand = Box<dyn Fn(&Sources) -> Result<(), String> + Send + Sync>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newest {
-    /// A recent read confirmed the document in use. Recent means within [`SPACING`], or up to [`REFRESH`]
-    /// while reads that unverified requests cause find no change.
+    /// A recent read confirmed the document in use. A read counts as recent for [`SPACING`]. This time
+    /// grows up to [`REFRESH`] while reads find no change.
     Known,
     /// A newer document may exist. It could not be read in time, or is invalid.
     Unknown,
@@ -161,7 +161,6 @@ impl LiveSources {
         Ok(())
     }
 
-    /// Reads the document now.
     pub async fn read_now(&self) {
         self.begin(Cause::Age).await;
     }
@@ -206,7 +205,7 @@ impl LiveSources {
         };
         let reading = async {
             if since_tried >= spacing {
-                self.begin(Cause::Stranger).await;
+                self.begin(Cause::Unverified).await;
             } else {
                 // A recent read may still be running.
                 drop(origin.reading.lock().await);
@@ -284,7 +283,7 @@ impl LiveSources {
             Ok(Judged::Same) => {
                 (state.read, state.read_at) = (begun.monotonic, begun.at);
                 state.trouble = None;
-                state.in_vain += u32::from(cause == Cause::Stranger);
+                state.in_vain += u32::from(cause == Cause::Unverified);
             }
             Ok(Judged::New(sources, text)) => {
                 state.take(sources, text, begun);
@@ -316,7 +315,7 @@ impl LiveSources {
 enum Cause {
     Age,
     /// A request could not be verified. Anybody can send such a request.
-    Stranger,
+    Unverified,
 }
 
 enum Judged {

@@ -65,8 +65,8 @@ impl Source {
         if self.tolerance == providers::TOLERANCE {
             return verified;
         }
-        // At the end of time, every signed time is stale, so the error `Stale` holds it. No
-        // certificate is valid then, so any other error must be ignored.
+        // At the latest possible time, every signed time is stale, and the error `Stale` holds it.
+        // Other errors are ignored, because no certificate is valid at that time.
         match verify_at(Timestamp::from_millis(u64::MAX)) {
             Err(Unverified::Stale(signed_at)) if providers::is_near(signed_at, now, self.tolerance) => {
                 verify_at(signed_at)

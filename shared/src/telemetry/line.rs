@@ -43,9 +43,9 @@ pub(super) enum Measures<'a> {
     /// The line reports only the measurements of its own event.
     Own,
     /// The line also reports the entity's measurements that no line has reported yet.
-    WithThoseOf(&'a EntityKey),
+    WithPending(&'a EntityKey),
     /// No line is written. The measurements wait for the entity's next line.
-    WithTheNextOf(&'a EntityKey),
+    Pending(&'a EntityKey),
 }
 
 pub(super) fn millis(duration: Duration) -> u64 {
@@ -221,7 +221,7 @@ impl<'a> Line<'a> {
             Event::Settled { entity, sequence, settlement, delivery, took } => {
                 let level = if settlement == Settlement::Parked { L::WARN } else { L::INFO };
                 let line = Self::new(level, "settled").of_entity(entity).number("sequence", sequence.0);
-                line.settled_as(settlement, delivery, took).measured(Measures::WithThoseOf(entity))
+                line.settled_as(settlement, delivery, took).measured(Measures::WithPending(entity))
             }
             // The error is left out, because it may quote the body. The row holds the error.
             Event::Failed { delivery, retry_in, error: _ } => Self::new(L::WARN, "attempt failed")
@@ -231,24 +231,24 @@ impl<'a> Line<'a> {
                 .time("retry_in_ms", retry_in)
                 .counted(Metric::Retries, 1)
                 .by(delivery.source().as_str(), "retry")
-                .measured(Measures::WithThoseOf(delivery.entity())),
+                .measured(Measures::WithPending(delivery.entity())),
             Event::Blocked { entity, reason, delivery } => {
                 let mut line = Self::new(L::WARN, "blocked").of_entity(entity);
                 if let Some(one) = delivery {
                     line = line.of_delivery(one).by(one.source().as_str(), "blocked");
                 }
-                line.text("reason", reason.as_str()).counted(Metric::Blocked, 1).measured(Measures::WithThoseOf(entity))
+                line.text("reason", reason.as_str()).counted(Metric::Blocked, 1).measured(Measures::WithPending(entity))
             }
             Event::Requeued { entity, delay, reason } => Self::new(level_of(reason), "requeued")
                 .of_entity(entity)
                 .time("delay_ms", delay)
                 .text("reason", format!("{reason:?}"))
-                .measured(Measures::WithThoseOf(entity)),
+                .measured(Measures::WithPending(entity)),
             Event::Waited { entity, waited, polls } => Self::new(L::DEBUG, "waited")
                 .of_entity(entity)
                 .counted(Metric::WaitMs, millis(waited))
                 .counted(Metric::Polls, polls.into())
-                .measured(Measures::WithTheNextOf(entity)),
+                .measured(Measures::Pending(entity)),
             Event::TakenOver { entity, token } => {
                 Self::new(L::WARN, "lease taken over").of_lease(entity, token).counted(Metric::TakenOver, 1)
             }
@@ -294,7 +294,7 @@ impl<'a> Line<'a> {
                 .of_entity(delivery.entity())
                 .of_delivery(delivery)
                 .counted(Metric::Inversions, 1)
-                .measured(Measures::WithTheNextOf(delivery.entity())),
+                .measured(Measures::Pending(delivery.entity())),
             Event::Swept { swept } => Self::swept(swept),
             Event::JobEnded { job, tick, ending, took } => Self::job_ended(job, tick, ending, took),
             // The end of the batch has counted these threads already.

@@ -217,8 +217,8 @@ impl Observer for JsonLog {
         let Some(mut line) = self.sampled(event, Line::of(event)) else { return };
         match line.measures {
             Measures::Own => {}
-            Measures::WithThoseOf(entity) => line.metrics = self.measured(entity, line.metrics),
-            Measures::WithTheNextOf(entity) => {
+            Measures::WithPending(entity) => line.metrics = self.measured(entity, line.metrics),
+            Measures::Pending(entity) => {
                 return line.metrics.iter().for_each(|(metric, value)| self.measure(entity, *metric, *value));
             }
         }

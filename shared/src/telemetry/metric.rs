@@ -24,8 +24,8 @@ macro_rules! metrics {
         impl Metric {
             pub const ALL: &'static [Metric] = &[$(Metric::$name,)*];
 
-            /// Returns the metric's name in CloudWatch. The name ends in the unit, except for counts. A separate
-            /// field for the unit would be a tenth of each line.
+            /// Returns the metric's name in CloudWatch. The name ends in the unit, except for counts. A
+            /// separate field for the unit would make each line a tenth longer.
             pub fn name(self) -> &'static str {
                 match self { $(Metric::$name => stringify!($name),)* }
             }
@@ -56,8 +56,8 @@ metrics! {
     Blocked: Overall,
     Retries: Detailed,
     BreakersOpened: Detailed,
-    /// The time during which a source's destination was unavailable. The value is zero at the beginning, and
-    /// the whole time at the end.
+    /// The time during which a source's destination was unavailable. Zero is reported when that time begins,
+    /// and the whole time when it ends.
     UnavailableSeconds: Detailed,
     /// Deliveries whose event is earlier than an event that was already applied.
     Inversions: Overall,

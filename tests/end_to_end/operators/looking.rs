@@ -35,7 +35,7 @@ async fn history_spans_more_than_a_page() {
     let (world, first) = applied(120).await;
     let settled = settled(&world, 120).await;
     assert_eq!((settled.places.len(), settled.places.keys().next()), (120, Some(&first)));
-    let is_whole = settled.places.values().all(|past| past.delivery.is_some() && past.stands);
+    let is_whole = settled.places.values().all(|past| past.delivery.is_some() && past.has_row);
     assert!(is_whole && settled.places.values().all(|past| past.settlement() == Some(Settlement::Applied)));
 
     let operator = world.operator().because(Reason::new("ada", "to see it"));
@@ -54,7 +54,7 @@ async fn deliveries_without_order_row_are_shown() {
     world.fail(circles(), move |call| call.request > 20);
     let settled = world.operator().settled(&entity(), None, 10).await.expect("it comes to an end");
     assert_eq!((settled.places.len(), settled.has_older), (3, false));
-    assert!(settled.places.values().all(|past| past.stands && past.settlement().is_none()), "{settled:?}");
+    assert!(settled.places.values().all(|past| past.has_row && past.settlement().is_none()), "{settled:?}");
 }
 
 #[tokio::test(start_paused = true)]

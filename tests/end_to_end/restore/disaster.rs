@@ -169,18 +169,18 @@ impl Disaster {
     pub async fn report(&self, told: &BTreeMap<String, Restored>) -> (u64, FoundByRestore) {
         let operator = self.world.operator();
         let restoring = operator.restoring().await.expect("it answers").expect("one was begun");
-        let mut set_aside = 0;
+        let mut parked = 0;
         for (key, restored) in told {
-            set_aside += match restored {
-                Restored::Raised(told) => told.set_aside,
+            parked += match restored {
+                Restored::Raised(told) => told.parked,
                 Restored::Already => {
                     let told = operator.restored_before(&restoring, &entity(key)).await;
-                    told.expect("it answers").set_aside
+                    told.expect("it answers").parked
                 }
                 other => panic!("{key}: {other:?}"),
             };
         }
-        (set_aside, FoundByRestore::by(&restoring))
+        (parked, FoundByRestore::by(&restoring))
     }
 
     /// Returns all rows after a restore, without times and nonces.

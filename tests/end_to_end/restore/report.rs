@@ -48,7 +48,7 @@ async fn restore_logs_the_waiting_deliveries_it_found() {
     let restoring = operator.restoring().await.expect("it answers").expect("one was begun");
     for key in ["test/aside", "test/repeat", "test/lost", "test/again", "test/idle"] {
         let told = operator.restored_before(&restoring, &entity(key)).await.expect("it answers");
-        counts.push([told.set_aside, told.repeats, told.lost, told.applied_before]);
+        counts.push([told.parked, told.repeats, told.lost, told.applied_before]);
     }
     assert_eq!(counts, [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0; 4]], "for a later run's report");
     let receipts = world.operator().receipts(&entity("test/aside")).await.expect("it answers");
@@ -83,7 +83,7 @@ async fn restore_parks_deliveries_beyond_the_tail() {
     (world.table, world.memory) = (backup.clone(), backup);
     let (is_whole, told) = restore(&world.operator(), as_of).await.expect("it answers");
     let Restored::Raised(told) = &told["test/a"] else { panic!("{told:?}") };
-    assert_eq!((is_whole, told.set_aside, told.lost), (true, 122, 0));
+    assert_eq!((is_whole, told.parked, told.lost), (true, 122, 0));
     assert_eq!(told.newest.values().map(|newest| newest.received_at).collect::<Vec<_>>(), [last]);
 }
 

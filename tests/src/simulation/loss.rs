@@ -141,7 +141,7 @@ async fn restore_once(node: &Node, as_of: Timestamp) -> Result<bool, OperatorErr
         match restored {
             Ok(Restored::Raised(report)) => {
                 let reached = [
-                    (report.set_aside, "a restore sets aside"),
+                    (report.parked, "a restore sets aside"),
                     (report.repeats, "a restore knows a repeat"),
                     (report.lost, "a restore gives a place up"),
                     (report.applied_before, "a restore leaves what was applied"),

@@ -92,7 +92,7 @@ impl Restore {
                     "These tables were restored to {as_of} already, {} ago; nothing is left to do.",
                     duration(now.since(ended))
                 );
-                say!("`{}` lists the parked deliveries that you have not decided.", set_aside(&deployment));
+                say!("`{}` lists the parked deliveries that you have not decided.", list_parked(&deployment));
                 return Ok(ExitCode::SUCCESS);
             }
             NextRestore::Another(other) => bail!(
@@ -222,7 +222,7 @@ impl Restore {
     }
 }
 
-fn set_aside(deployment: &Deployment) -> String {
+fn list_parked(deployment: &Deployment) -> String {
     deployment.line("list", &["--parked", "--error", RESTORED])
 }
 

@@ -130,8 +130,8 @@ pub fn disposition(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease:
             Disposition::Replace(WakeUp::under(&wake_up.entity, awaited), delay, RequeueReason::Retry)
         }
         Drained::Requeue(delay, reason) => Disposition::Replace(fresh(), delay, reason),
-        // The new holder may have received a copy of this message, which is then already deleted. So
-        // send a fresh wake-up.
+        // The new holder may already have received and deleted this message. So send a fresh
+        // wake-up.
         Drained::Lost => Disposition::Replace(fresh(), lease, RequeueReason::Lost),
         Drained::Failed => Disposition::Keep,
     }

@@ -145,8 +145,8 @@ impl<'a> Driver<'a> {
             }
             let taken = self.take(step, run).await;
             self.spans.decided(match &taken {
-                // Only a step whose write was refused decides the next step itself. And if no wake-up could
-                // be sent, nothing was written.
+                // A step with an outcome returns the next step only if its write was refused. If a wake-up
+                // could not be sent, the step wrote nothing.
                 Ok(Flow::Continue(Some(_))) | Err(DrainError::WakeUp) => Written::Refused,
                 Ok(_) => Written::Stands,
                 Err(DrainError::Lost) => Written::Lost,
@@ -279,10 +279,10 @@ impl<'a> Driver<'a> {
 
     /// Returns how long ago the next sequence was claimed, as far as this drain can tell.
     ///
-    /// The result is the longer of two times: the time since this drain first saw the claim, and the
-    /// age of the newest claim or of the delivery behind the gap, whichever is older, less
-    /// [`CLOCKS_APART`] for clock skew. If clocks differ by more, the tombstone comes too early. That
-    /// is harmless, because ingest claims another sequence.
+    /// The result is the longer of two times. One is the time since this drain first saw the claim.
+    /// The other is the age of the newest claim or of the delivery behind the gap, whichever is
+    /// older, less [`CLOCKS_APART`] for clock skew. If clocks differ by more, the tombstone comes too
+    /// early. That is harmless, because ingest claims another sequence.
     fn claimed_for(&mut self) -> Duration {
         let state = self.drain.state();
         if state.next() > self.claimed.0 {

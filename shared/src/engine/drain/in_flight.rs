@@ -24,7 +24,7 @@ struct Visibility {
 }
 
 impl InFlight {
-    /// Creates the visibility of a newly received batch.
+    /// Starts to track the messages of a newly received batch.
     ///
     /// If `extends` is set, the worker sets a short visibility timeout at the first grant and keeps
     /// extending it. Otherwise the queue's own timeout applies, which is longer than the function
@@ -41,8 +41,8 @@ impl InFlight {
     /// Records that a request to set the visibility timeout to `time` is being sent. Returns the
     /// end of that timeout, for [`InFlight::extended`].
     ///
-    /// The messages may reappear at that end even if the request seems to fail, because only its
-    /// reply may be lost.
+    /// If the request fails, perhaps only its reply was lost. So the messages may still reappear
+    /// then.
     pub fn extending(&self, time: Duration) -> Duration {
         let until = self.env.monotonic() + time;
         self.visibility.send_modify(|now| now.until = Some(now.until.map_or(until, |was| was.min(until))));

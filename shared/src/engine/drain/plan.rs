@@ -142,8 +142,8 @@ pub enum Step {
         attempts: u32,
         /// The delivery's waits so far, including the wait that now begins.
         retries: Retries,
-        /// The sequence up to which deliveries start singly. If it equals `head`, the attempts
-        /// belong to the latest delivery of a `latest` group.
+        /// Deliveries up to this sequence start one by one, not in groups. If it equals `head`, the
+        /// attempts belong to the latest delivery of a `latest` group.
         one_by_one: Option<Sequence>,
         wait: Duration,
         error: String,
@@ -390,8 +390,8 @@ impl Drain {
         self.without_row(decision.dropped.iter())
     }
 
-    /// Returns the receipts that the next settle, which follows `decision`'s, is expected to drop from
-    /// the entity's row. The caller can write rows for them while it writes `decision`.
+    /// Returns the receipts that the settle after `decision` is expected to drop from the entity's
+    /// row. The caller can write rows for them while it writes `decision`.
     pub fn to_spill_ahead(&self, decision: &Decision) -> Vec<Receipt> {
         let waiting = self.state.tail.0.saturating_sub(decision.last().0);
         // The next group is likely to be as large as this one.

@@ -54,8 +54,8 @@ impl DrainSlot<'_> {
     /// Waits until no other drain of the batch runs. Other suspects then wait until this slot is
     /// dropped.
     ///
-    /// The suspect with the fewest `attempts` goes first. So a delivery that crashes its process
-    /// each time soon runs after the deliveries that were suspected by accident.
+    /// The suspect with the fewest `attempts` goes first. A delivery that crashes its process gains
+    /// an attempt each time. So deliveries that were suspected by accident soon go before it.
     pub(crate) async fn isolate(&self, attempts: u32) {
         if self.is_isolated.load(Relaxed) {
             return;

@@ -56,8 +56,8 @@ pub struct GenericOptions {
     /// The prefix of the entry that holds the value of `{timestamp}` in the signature header, such as
     /// `t=`.
     pub timestamp_prefix: Option<String>,
-    /// Where a request holds the id that all retries of a delivery share. If every location is empty, the
-    /// hash of the body identifies the delivery, for the time `retried_for`.
+    /// The locations of the id that all retries of a delivery share. If every location is empty, the hash
+    /// of the body identifies the delivery, for the time `retried_for`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub delivery_id: Vec<ValueLocation>,
     /// The period over which the sender retries. Without delivery ids, a second delivery with the same
@@ -71,8 +71,8 @@ pub struct GenericOptions {
     #[serde(default, deserialize_with = "one_or_more")]
     pub entity: Vec<ValueLocation>,
     pub entity_kind: Option<String>,
-    /// Where a request holds the time of the event: seconds, milliseconds or RFC 3339. Do not use the time
-    /// of the attempt, because every retry changes it.
+    /// The locations of the event's time: seconds, milliseconds or RFC 3339. Do not use the time of the
+    /// attempt, because every retry changes it.
     #[serde(default, deserialize_with = "one_or_more")]
     pub event_time: Vec<ValueLocation>,
 }

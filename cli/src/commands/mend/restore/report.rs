@@ -14,7 +14,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::{NAMED, set_aside};
+use super::{NAMED, list_parked};
 use crate::commands::target::Deployment;
 
 /// How long before the backup the operator begins to compare deliveries with the senders. Deliveries that were in
@@ -27,8 +27,8 @@ const AT_ONCE: usize = 32;
 pub struct Report {
     orders: u64,
     already: Vec<EntityKey>,
-    set_aside: u64,
-    set_aside_of: u64,
+    parked: u64,
+    parked_orders: u64,
     repeats: u64,
     lost: BTreeMap<String, u64>,
     applied_before: BTreeMap<String, u64>,
@@ -83,8 +83,8 @@ impl Report {
 
     fn count(&mut self, key: &str, told: &RestoreReport) {
         self.orders += u64::from(!key.starts_with("cron/"));
-        self.set_aside += told.set_aside;
-        self.set_aside_of += u64::from(told.set_aside > 0);
+        self.parked += told.parked;
+        self.parked_orders += u64::from(told.parked > 0);
         self.repeats += told.repeats;
         if told.lost > 0 {
             self.lost.insert(key.to_owned(), told.lost);
@@ -121,7 +121,7 @@ impl Report {
         });
         json!({
             "as_of": restoring.as_of.to_string(), "begun": restoring.begun.to_string(), "whole": is_whole,
-            "orders": self.orders, "already": self.already.len(), "set_aside": self.set_aside, "repeats": self.repeats,
+            "orders": self.orders, "already": self.already.len(), "set_aside": self.parked, "repeats": self.repeats,
             "lost": self.lost, "applied_before": self.applied_before, "on_hold": self.on_hold, "not_restored": self.stay,
             "sources": sources.collect::<Vec<_>>(), "jobs": jobs.collect::<Vec<_>>(),
         })
@@ -180,14 +180,14 @@ impl Report {
     }
 
     fn to_decide(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
-        (self.set_aside > 0).then(|| {
+        (self.parked > 0).then(|| {
             format!(
                 "{} of {} waited at {} and may have been applied since, so the restore parked them. Deliveries \
                  that you redrive now run before newer ones:\n     {}\n     {}",
-                counted(self.set_aside, "delivery", "deliveries"),
-                counted(self.set_aside_of, "order", "orders"),
+                counted(self.parked, "delivery", "deliveries"),
+                counted(self.parked_orders, "order", "orders"),
                 restoring.as_of,
-                set_aside(deployment),
+                list_parked(deployment),
                 deployment.line("redrive", &["--error", RESTORED]),
             )
         })

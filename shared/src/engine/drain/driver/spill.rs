@@ -24,7 +24,7 @@ impl Driver<'_> {
         if receipts.is_empty() {
             return decision;
         }
-        // The other half of the time left is for the settle.
+        // Half of the time left is reserved for the settle.
         let left = self.drainer.now_left(self.deadline).saturating_sub(RELEASE_MARGIN);
         match self.spill(receipts, SHORT_WAIT.min(left / 2)).await {
             Some(spilled) => {
@@ -35,8 +35,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Writes rows of their own for the receipts that the next settle, which follows `decision`'s, is
-    /// expected to drop from the entity's row. Returns these receipts, or none if a write failed.
+    /// Writes rows of their own for the receipts that the settle after `decision` is expected to drop
+    /// from the entity's row. Returns these receipts, or none if a write failed.
     ///
     /// The caller writes `decision` concurrently.
     pub(super) fn spill_ahead(&self, decision: &Decision) -> impl Future<Output = Vec<Receipt>> + use<> {

@@ -91,8 +91,8 @@ impl Drain {
 
     /// Returns the number of failed attempts at `group`.
     ///
-    /// Attempts at the latest delivery of a `latest` group do not count if the delivery in front
-    /// starts singly.
+    /// If `group` is only the delivery in front, failed attempts at an earlier `latest` group do
+    /// not count.
     pub fn tried(&self, group: Group) -> u32 {
         if self.state.has_attempts_of_latest() && !group.is_several() { 0 } else { self.state.attempts }
     }

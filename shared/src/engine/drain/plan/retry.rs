@@ -15,8 +15,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The allowance for clock skew. It is added to a delivery's age, the upper limit of the waits that
-/// the delivery inherits.
+/// The allowance for clock skew. The waits that a delivery inherits are limited to its age plus
+/// this allowance.
 const ALLOWED_SKEW: Duration = Duration::from_secs(300);
 
 /// The mean wait after an [`Outcome::NotNow`] that requests no wait. Jitter adds or removes up to
@@ -111,8 +111,8 @@ impl Drain {
 
     /// Returns the step after a start that did not settle its delivery.
     ///
-    /// The failure's class limits the sum of the delivery's waits. The longer of `wait` and
-    /// `counted` counts towards this limit.
+    /// The delivery's waits are added up, and their sum is limited for each class of failure. The
+    /// longer of `wait` and `counted` is added.
     fn unsettled(&self, start: Unsettled<'_>, wait: Duration, counted: Duration) -> Step {
         let Unsettled { class, error, group, source, at, is_started } = start;
         let retries = self.retries(at);
@@ -145,16 +145,15 @@ impl Drain {
         Step::Retry { is_started, attempts, retries, one_by_one, wait, error }
     }
 
-    /// Returns the waits of the delivery in front.
+    /// Returns the retries of the delivery in front.
     ///
-    /// Waits inherited from the delivery before it count only up to the age of the delivery in
-    /// front.
+    /// Waits that it inherited from an earlier delivery are limited to its own age.
     fn retries(&self, now: Timestamp) -> Retries {
         let Some(front) = self.front() else { return self.state.retries };
         self.state.retries.at_most(now.since(front.unpacked.head().appended_at()) + ALLOWED_SKEW)
     }
 
-    /// Returns the step that splits a group: from now on each of its deliveries starts singly.
+    /// Returns the step that splits a group: from now on each of its deliveries starts by itself.
     ///
     /// Then only the delivery that causes the failure uses up its attempts.
     fn apart(&self, group: Group, wait: Duration, error: String, source: &Source, retries: Retries) -> Step {

@@ -413,7 +413,7 @@ fn only_applied_delivery_advances_newest_event_time() {
 #[test]
 fn settle_moves_pending_since_to_next_arrival() {
     let since = |tail, read| drain(row(7, tail), read).decision(ended(Settlement::Applied), NOW, None).pending_since;
-    // The next delivery was read, then was not read, then does not exist yet.
+    // In turn, the next delivery was read, was not read, and does not exist yet.
     assert_eq!(since(9, 2), Some(Timestamp::from_millis(9)));
     assert_eq!(since(9, 1), Some(Timestamp::from_millis(8)));
     assert_eq!(since(8, 1), Some(NOW));
