@@ -193,7 +193,8 @@ impl Operator {
         match prepared.await? {
             Ok(Some((state, decision, rewinding))) => {
                 guard.skip(state, &decision).await?;
-                // Write this token to the receipt rows too, so that a later rewind gets another run token.
+                // Write this token to the receipt rows too, so that a later rewind runs the deliveries
+                // with a new `run_before`.
                 for receipt in decision.dropped.iter().filter(|receipt| receipt.sequence >= decision.first) {
                     self.spill(entity, receipt).await?;
                 }

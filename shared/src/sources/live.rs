@@ -5,7 +5,7 @@
 //!   read that failed after a freeze is ignored.
 //! - If the document cannot be read or is invalid, the last valid one stays in use, and an
 //!   event reports that.
-//! - If a request names an unknown source or has an unknown signature, the document in use
+//! - If a request names an unknown source or has an invalid signature, the document in use
 //!   may be outdated, so the request first causes a read. Anybody can send such requests.
 //!   Therefore they cause at most one read every [`SPACING`], and fewer while the reads find
 //!   nothing new, down to one every [`REFRESH`].
