@@ -71,8 +71,8 @@ pub struct RestoreReport {
     /// The number of waiting deliveries that were parked.
     pub parked: u64,
     pub repeats: u64,
-    /// The number of claimed sequences that held no item. Any delivery there was stored after the
-    /// backup.
+    /// The number of claimed sequences that held no item. A delivery that was stored there after
+    /// the backup is lost.
     pub lost: u64,
     /// The number of waiting deliveries that had already been applied. Either they were rewound, or
     /// the inbox table was copied a moment later than the table of entities.

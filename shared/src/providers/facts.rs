@@ -21,8 +21,8 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Returns the time in which a second delivery with the same body counts as a repeat. This time matters
-    /// only if the sender gives no id.
+    /// Returns the time for which a second delivery with the same body counts as a repeat. This time
+    /// matters only if the sender gives no id.
     pub fn retried_for(&self) -> Duration {
         self.horizon.unwrap_or(UNDOCUMENTED_HORIZON)
     }

@@ -39,7 +39,7 @@ impl Retry {
             return Err(format!("`retry.{name}` must be at most 30d"));
         }
         let default = RetryPolicy::default();
-        // If the number of attempts is given, the default limit in time does not apply.
+        // If the number of attempts is given, the default time limit does not apply.
         let failed_for = if self.attempts.is_some() { Duration::MAX } else { default.failed_for };
         Ok(RetryPolicy {
             attempts: self.attempts,

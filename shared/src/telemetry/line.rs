@@ -115,8 +115,8 @@ impl<'a> Line<'a> {
     }
 
     pub(super) fn of_refusals(source: Option<&'a str>, refusal: Refusal, count: u64) -> Self {
-        // Anybody can invent a source's name or open the URL in a browser, so these are no
-        // warnings.
+        // Anybody can invent a source's name or open the URL in a browser, so these refusals are
+        // not warnings.
         let is_failure = source.is_some() && refusal.is_failure();
         let level = if is_failure { Level::WARN } else { Level::INFO };
         let line = Self::new(level, refusal.as_str()).counted(Metric::Refused, count);
