@@ -19,9 +19,10 @@ use crate::commands::{
 };
 use crate::output::complain;
 
-/// Handles webhooks one after the other for each order, and operates the deployment that does.
+/// Serializes webhooks by order, and operates deployments.
 ///
-/// An order is what webhooks are serialized by. Its key, such as shopify/order/450789469, names it in every command.
+/// The webhooks of one order are handled one after the other. Every command names an order by its key, such as
+/// shopify/order/450789469.
 #[derive(Debug, Parser)]
 #[command(name = "serializer", version, max_term_width = 100)]
 pub(crate) struct Arguments {

@@ -138,7 +138,7 @@ pub(crate) struct Measured {
     /// The time from the first append to the end of the last handler. With a backlog, it
     /// begins when the workers start.
     wall: Duration,
-    /// The time of the same jobs in one process, with a queue for each key and no store.
+    /// The time of the same handlers in one process, with a queue for each key and no store.
     control: Duration,
     /// The requests and units, without the event source's own receives and deletes.
     reading: Reading,
@@ -184,8 +184,8 @@ impl Measured {
     }
 
     pub(crate) fn counts(&self) -> Vec<String> {
-        let Reading { writes, reads, refusals, failures, sends, hidden, .. } = self.reading;
-        let requests = writes + reads + refusals + failures + sends + hidden;
+        let Reading { writes, reads, refusals, failures, sends, extensions, .. } = self.reading;
+        let requests = writes + reads + refusals + failures + sends + extensions;
         let each = |count: f64| format!("{:.3}", count / f64::from(self.scenario.deliveries));
         let Verdict { ran_ahead, overlaps, lost, repeated } = &self.verdict;
         vec![
@@ -194,7 +194,7 @@ impl Measured {
             each(self.reading.read_units),
             each(requests as f64),
             each(sends as f64),
-            each(hidden as f64),
+            each(extensions as f64),
             each(refusals as f64),
             match self.verdict.is_clean() {
                 true => "in order".to_owned(),

@@ -125,7 +125,7 @@ struct Item {
     dollars: f64,
     /// The part of `dollars` that the free tier covers.
     free: f64,
-    /// Whether this is for logs, metrics or alarms, which every design needs in some amount.
+    /// Set if the item is for logs, metrics or alarms, which every design needs in some amount.
     is_observation: bool,
 }
 
@@ -427,7 +427,8 @@ mod tests {
 
     #[test]
     fn table_writes_match_the_budget() {
-        // B = 2: (B + 1) each, 4 a burst of three, half a refused acquire a burst.
+        // Each delivery costs three units: one for the claim, two for the row. Each burst costs four, and half a
+        // refused acquire.
         assert_eq!(table_writes(LOAD), 300_000.0 * 3.0 + 100_000.0 * 4.0 + 100_000.0 * 0.5);
     }
 
@@ -464,10 +465,10 @@ mod tests {
         let free = |name: &str| bill.items.iter().find(|item| item.name == name).map(|item| item.free).unwrap();
         assert_eq!((free("ingest"), free("worker")), (bill.dollars_for("ingest"), bill.dollars_for("worker")));
         assert_eq!(free("table writes"), 0.0, "on demand has no free tier");
-        // Ten of eleven metrics; ten of 24 alarms.
+        // Ten of eleven metrics and ten of 24 alarms are free.
         assert!((bill.dollars_for("metrics") - free("metrics") - price::METRIC_MONTH).abs() < 1e-9);
         assert!((free("alarms") - 10.0 * price::ALARM_MONTH).abs() < 1e-9);
-        // Items with one unit share one allowance.
+        // Items with the same unit share one free allowance.
         let many = Load { per_day: 1e6, burst: 1.0, ..LOAD }.serializer();
         let taken = many.items.iter().filter(|item| item.unit == "queue requests").map(|item| item.free).sum::<f64>();
         assert!((taken - 1e6 * price::SQS_REQUEST).abs() < 1e-9, "{taken}");
@@ -476,7 +477,7 @@ mod tests {
     #[test]
     fn customer_managed_key_is_billed_per_call() {
         let bill = Load { own_key: true, ..LOAD }.serializer();
-        // Three functions, two tables, every five minutes.
+        // Each of three functions uses the key for each of two tables every five minutes.
         assert_eq!(bill.dollars_for("KMS, tables"), 3.0 * 2.0 * 8_640.0 * price::KEY_REQUEST);
         let more = bill.dollars() - LOAD.serializer().dollars();
         assert!((more - price::KEY_MONTH - bill.dollars_for("KMS, tables")).abs() < 1e-9, "{more}");

@@ -23,7 +23,7 @@ pub(crate) struct Stack {
     pub(crate) warm: f64,
 }
 
-/// What becomes of the webhooks of the simulated hour, in numbers.
+/// The result of the simulated hour.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) sent: f64,

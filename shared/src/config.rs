@@ -168,7 +168,7 @@ impl Document for FileDocument {
     }
 
     /// Returns how long reads of the file are retried. An editor may remove the file for a moment while it
-    /// saves the file. The retries take longer than that moment.
+    /// saves, so the retries take longer than that moment.
     fn patience(&self) -> Duration {
         3 * PATIENCE
     }
@@ -195,9 +195,9 @@ pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidCon
 /// than an hour.
 pub const SWEEP_ROWS: u64 = 100_000;
 
-/// Returns the shortest function timeout in which a drain can fill a gap with a tombstone. A gap is a
-/// sequence that was claimed and never written. It is the sum of the wait for the missing delivery, which
-/// may begin only with the drain, two seconds for the last read and the tombstone, and [`MARGIN`].
+/// Returns the shortest function timeout in which a drain can put a tombstone at a sequence that was
+/// claimed and never written. The timeout is the sum of three times: the wait for the missing delivery,
+/// two seconds for the last read and the tombstone, and [`MARGIN`].
 fn least_function_time() -> Duration {
     DrainSettings::default().gap + MARGIN + Duration::from_secs(2)
 }
@@ -242,8 +242,9 @@ impl WorkerConfig {
     }
 }
 
-/// Returns the time at which an invocation that begins at `now` must end: the runtime's deadline, or
-/// the function's timeout if that deadline is in the past. `cargo lambda watch` gives one in 1970.
+/// Returns the time at which an invocation that begins at `now` must end: the runtime's deadline.
+/// If that deadline is in the past, the function's timeout counts: `cargo lambda watch` sends a deadline
+/// in 1970.
 pub fn deadline(from_runtime: Timestamp, now: Timestamp, function_timeout: Duration) -> Timestamp {
     if from_runtime > now { from_runtime } else { now + function_timeout }
 }
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_function_and_visibility_timeouts_must_increase() {
+    fn lease_below_function_below_visibility_timeout_is_required() {
         assert_eq!(refused([("LEASE_SECONDS", "60")]), "LEASE_SECONDS: must be less than FUNCTION_TIMEOUT_SECONDS");
         assert_eq!(
             refused([("FUNCTION_TIMEOUT_SECONDS", "90")]),
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn function_timeout_too_short_for_tombstones_is_refused() {
+    fn timeout_too_short_for_tombstones_is_refused() {
         let sources = Sources::default();
         let read = |time| {
             WorkerConfig::read(&[("FUNCTION_TIMEOUT_SECONDS", time), ("LEASE_SECONDS", "1")].as_slice(), &sources)
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn function_timeout_too_short_for_handler_is_refused() {
+    fn timeout_too_short_for_handler_is_refused() {
         assert_eq!(
             refused([("FUNCTION_TIMEOUT_SECONDS", "24")]),
             "FUNCTION_TIMEOUT_SECONDS: leaves source `shop` no time for its handler: handler_timeout must be less than 20 s"

@@ -39,7 +39,7 @@ pub enum Outcome {
     ///
     /// A start that exceeds its time limit has this outcome. When the waits after such starts add up
     /// to the source's setting `unanswered_for`, the delivery is parked or its entity blocked. The
-    /// setting `attempts` does not limit them.
+    /// setting `attempts` does not limit these starts.
     Unanswered {
         /// The shortest wait before the next attempt. `None` stands for the wait of the source's retry policy.
         after: Option<Duration>,
@@ -238,7 +238,7 @@ impl Deliveries {
 /// }
 /// ```
 pub trait Handler: Send + Sync + 'static {
-    /// Applies one delivery, and returns how it went.
+    /// Applies one delivery, and returns the outcome.
     fn handle(
         &self,
         delivery: &Delivery,

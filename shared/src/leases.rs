@@ -237,7 +237,7 @@ impl Leases {
                 Ok(value)
             }
             Err(error) => {
-                // The caller gets the work's error. An error of the release would not matter to it.
+                // The caller gets the work's error, which matters more than an error of the release.
                 let _ = guard.release().await;
                 Err(RunError::Work(error))
             }

@@ -27,7 +27,7 @@
 //!
 //! impl Handler for Totals {
 //!     async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
-//!         // Providers do not keep the order in which things happened.
+//!         // Providers may deliver events out of order.
 //!         if delivery.age() == Age::Older {
 //!             return Ok(Outcome::Done);
 //!         }
@@ -49,7 +49,7 @@
 //! your machine, on embedded engines: `serializer local --worker target/debug/my-worker`.
 //! The project's template deploys it.
 //!
-//! Code that no webhook starts takes an order's lease itself:
+//! Code that runs outside a worker acquires an order's lease itself:
 //!
 #![cfg_attr(feature = "aws", doc = "```no_run")]
 #![cfg_attr(not(feature = "aws"), doc = "```ignore")]
@@ -122,7 +122,7 @@ pub use protocol::table::{Action, Attribute, Change, Comparison, Condition, Key,
 pub use leases::{Guard, LeaseError, Leases, NotCommitted, RunError, Terms};
 pub use protocol::lease::Lease;
 
-// A deployment, for code that no webhook starts.
+// A deployment, for code that runs outside the functions.
 #[cfg(feature = "aws")]
 pub use aws::boot::Deployment;
 pub use config::InvalidConfig;

@@ -26,8 +26,7 @@ pub fn is_slip(typed: &str, valid: &str) -> bool {
 /// `timeout` for `handler_timeout`.
 const SHORTEST_PART: usize = 4;
 
-/// Returns the number of edits between two similar texts, or `None` if they differ too much. An error
-/// message may show a text that is similar to a public word, because such a text is not a secret.
+/// Returns the number of edits between two similar texts, or `None` if they differ too much.
 fn distance(typed: &str, valid: &str) -> Option<usize> {
     if typed.len() >= SHORTEST_PART && valid.contains(typed) {
         return Some(usize::from(typed != valid));

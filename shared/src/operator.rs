@@ -39,7 +39,7 @@ use crate::{
         format::{CorruptRow, attribute as a},
         inbox::{Unblock, Unblocked, Void},
         keys::{delivery_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
-        maintain::{ExpireAgain, Reason, Remove, Verb},
+        maintain::{ExpireAgain, LoggedCommand, Reason, Remove},
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState},
         table::{Key, Row, TableName},
@@ -297,7 +297,7 @@ impl Operator {
             return Err(OperatorError::IsAJob);
         }
         let entity = parked.delivery.entity();
-        self.act(entity, Verb::Redrive, Some(parked.sequence), self.append_redriven(parked, to), outcome).await
+        self.act(entity, LoggedCommand::Redrive, Some(parked.sequence), self.append_redriven(parked, to), outcome).await
     }
 
     async fn append_redriven(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
@@ -393,7 +393,7 @@ impl Operator {
             Unblocked::Unblocked(state) => format!("continues at {}", state.next()),
             Unblocked::NotBlocked(_) => "nothing to do".into(),
         };
-        self.act(entity, Verb::Unblock, None, self.end_block(entity), outcome).await
+        self.act(entity, LoggedCommand::Unblock, None, self.end_block(entity), outcome).await
     }
 
     async fn end_block(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {

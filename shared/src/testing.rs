@@ -128,7 +128,7 @@ impl Scenario {
         self.with(Fault::StaleToken(index))
     }
 
-    /// Adds a fault: the events are delivered in an order in which they did not happen. The order depends on
+    /// Adds a fault: the events are delivered in a different order than they happened. The order depends on
     /// [`seed`](Self::seed).
     #[must_use]
     pub fn out_of_order(self) -> Self {

@@ -56,8 +56,8 @@ impl Roots {
     #[cfg(feature = "aws")]
     pub fn machine() -> Self {
         let mut roots = Self::amazon();
-        // A certificate that cannot be parsed is missing in the first connection that needs
-        // it.
+        // Certificates that cannot be parsed are skipped. A connection that needs one of them
+        // fails.
         roots.store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots
     }

@@ -15,9 +15,9 @@
 //! OpenTelemetry's current context ([`current`]), so a handler's own spans become children of
 //! its run.
 //!
-//! Tracing never fails and changes no answer or decision. Like the log, spans hold no body, secret,
-//! signature or error text, which may quote one. Requests that fail verification make no span. Otherwise
-//! anybody could fill a trace store.
+//! Tracing never fails and changes no answer or decision. Like the log, spans hold no body, secret or
+//! signature, and no error text, which may quote a body. Requests that fail verification make no span:
+//! otherwise anybody could fill a trace store.
 //!
 //! Without the feature, the types are empty and the functions do nothing.
 
@@ -37,7 +37,7 @@ pub use export::{begin, flush, invoked};
 #[cfg(not(feature = "otel"))]
 pub use off::*;
 #[cfg(feature = "otel")]
-pub use span::{Door, append_deferred, current, in_current_context};
+pub use span::{ReceivedRequest, append_deferred, current, in_current_context};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {

@@ -147,8 +147,8 @@ proptest! {
     fn wake_up_round_trips_through_message_text(entity in any_key(), times in 1..9_u32) {
         let body = serde_json::to_string(&WakeUp::of(&entity)).unwrap();
         let batch = Batch::sort([Message { id: "1".into(), body, times }]);
-        let jobs: Vec<_> = batch.jobs().into_iter().map(|job| (job.entity, job.times)).collect();
-        prop_assert_eq!(jobs, [(entity, times)]);
+        let orders: Vec<_> = batch.orders().into_iter().map(|order| (order.entity, order.times)).collect();
+        prop_assert_eq!(orders, [(entity, times)]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use webhook_serializer::{
     protocol::{
         hold::Hold,
         inbox::RetryNow,
-        maintain::{BeginHold, EndHold, Verb},
+        maintain::{BeginHold, EndHold, LoggedCommand},
     },
 };
 
@@ -201,7 +201,7 @@ async fn skip_of_unknown_order_creates_no_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operators_retry_keeps_counted_attempts() {
+async fn retry_now_keeps_the_attempts_counted() {
     let world = World::with("test/a", ["1"]).await;
     let began = world.env.now();
     let drainers = [world.drainer(answering(|delivery, _| match delivery.attempt() {
@@ -234,17 +234,17 @@ async fn operations_log_keeps_who_and_why() {
     a_moment().await;
     resumed(&world).await;
     let acts = world.operator().acts(&entity()).await.unwrap();
-    let told = |verb: Verb, sequence: Option<Sequence>, ended: &str| {
+    let told = |verb: LoggedCommand, sequence: Option<Sequence>, ended: &str| {
         (verb.as_str().to_owned(), sequence, because(), Some(ended.to_owned()))
     };
     let acts: Vec<_> = acts.into_iter().map(|act| (act.verb, act.sequence, act.reason, act.ended)).collect();
     assert_eq!(
         acts,
         [
-            told(Verb::Hold, None, "done"),
-            told(Verb::Skip, Some(first), "settled as parked"),
-            told(Verb::Skip, Some(first), "nothing was changed: the delivery is not the next one"),
-            told(Verb::Resume, None, "done"),
+            told(LoggedCommand::Hold, None, "done"),
+            told(LoggedCommand::Skip, Some(first), "settled as parked"),
+            told(LoggedCommand::Skip, Some(first), "nothing was changed: the delivery is not the next one"),
+            told(LoggedCommand::Resume, None, "done"),
         ]
     );
     world.work(&[world.drainer(Done)]).await;
@@ -263,7 +263,7 @@ impl Queue for Down {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operator_command_changes_nothing_if_wake_up_fails() {
+async fn operation_is_refused_if_wake_up_fails() {
     let mut world = World::blocked().await;
     on_hold(&world).await;
     let first = world.state("test/a").await.next();
@@ -429,7 +429,7 @@ async fn row_of_resumed_empty_order_expires_after_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_after_skip_counts_waiting_from_arrival() {
+async fn delivery_after_skipped_one_waits_since_its_arrival() {
     let world = World::with("test/a", ["1"]).await;
     world.env.sleep(Duration::from_secs(60)).await;
     let came = world.env.now();

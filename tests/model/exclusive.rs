@@ -103,7 +103,7 @@ impl Next<'_> {
             }
             WaitStep::TakeOver(seen) => Exclusive::TakeOver(drawn, intern_view(&seen)),
             WaitStep::Await { asks: true, .. } => Exclusive::Ask(drawn),
-            WaitStep::Await { .. } | WaitStep::StandBack(_) | WaitStep::Request => Exclusive::Poll,
+            WaitStep::Await { .. } | WaitStep::AwaitTurn(_) | WaitStep::Request => Exclusive::Poll,
         }
     }
 }

@@ -25,9 +25,8 @@ use webhook_serializer::{
     tls::Roots,
 };
 
-/// In AWS, the names are outputs of the stack; credentials and region come
-/// from the usual places (environment, profile, single sign-on). With --stack,
-/// what the environment says of tables and queue is not looked at.
+/// The deployment's options. In AWS, `--stack` reads the names of tables and queue from the stack's outputs, and
+/// ignores the variables that name them. Credentials and region come from environment, profile or single sign-on.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which deployment")]
 pub struct Target {

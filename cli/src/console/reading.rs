@@ -28,8 +28,8 @@ const ORDERS: &str = "the orders";
 
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// Pages reuse a reading of the parked deliveries this many times as long as a reading of the orders that cost the
-/// same.
+/// Pages reuse a reading of the parked deliveries longer than a reading of the orders that cost the same, by this
+/// factor.
 const PARKED_AGES: u32 = 10;
 
 /// The number of deliveries that one request reads. A response has room for this many deliveries with the largest

@@ -84,7 +84,7 @@ impl Text {
             *value.decor_mut() = decor;
         }
         let list = value.as_array_mut().with_context(|| not_texts(field))?;
-        // The new text gets a line of its own if the other texts have one.
+        // The new text gets a line of its own if the first text has one.
         let space = list.get(0).and_then(|first| first.decor().prefix()?.as_str()).unwrap_or_default();
         let space = space.rfind('\n').map_or("", |line| &space[line..]).to_owned();
         if let (Some(first), true) = (list.get_mut(0), space.is_empty()) {

@@ -139,7 +139,7 @@ impl EventSource {
                 }
             }
             if !at_work.is_empty() {
-                // Waits out the delay or until a batch ends.
+                // Waits for the delay, or until a batch ends.
                 let _ = self.env.within(GROWTH, at_work.join_next()).await;
             }
             let received = tokio::select! {

@@ -136,7 +136,7 @@ impl RuntimeApi {
         self.shared.offered.notify_one();
         let until_taken = if *self.shared.has_polled.borrow() { timeout } else { INIT_TIMEOUT };
         let in_time = async {
-            // `taken` is dropped once there is a result: the process gave up or has ended.
+            // If the process fails or ends before it takes the event, `taken` is dropped and `answer` has the error.
             let _ = tokio::time::timeout(until_taken, was_taken).await.map_err(|_| InvokeError::TimedOut)?;
             tokio::time::timeout(timeout, answer).await.map_err(|_| InvokeError::TimedOut)
         };

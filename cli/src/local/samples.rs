@@ -168,7 +168,7 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
         .get(&name)
         .with_context(|| format!("source `{name}` is not in the sources document; --sources gives another"))?;
     let body = request.bytes().context("`isBase64Encoded` is true, but the body is not base64")?.into_owned();
-    // Headers that the front door adds, or that the client sets by itself, are left out.
+    // Headers that the Function URL adds or the HTTP client sets are left out.
     let kept = |name: &str| {
         let own = matches!(name, "content-length" | "host" | "accept-encoding");
         !own && !name.starts_with("x-amzn-") && !name.starts_with("x-forwarded-")

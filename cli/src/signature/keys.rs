@@ -7,7 +7,7 @@ use webhook_serializer::{
 
 pub(super) struct Held<'a> {
     pub(super) files: &'a [(String, Vec<u8>)],
-    /// Selects one of several key files that were given for one name, counted from 0. Beyond the last, the last is used.
+    /// Selects one of several key files that were given for one name, counted from 0. A larger number selects the last.
     pub(super) number: usize,
     pub(super) fetched: &'a PublishedKeys,
 }

@@ -82,8 +82,8 @@ impl Verdict {
             let id = run.delivery_id.as_str();
             first_start.entry(id).or_insert(run.started);
             match run.ending {
-                // The delivery was redriven after a rejection and runs at its new sequence, so its first
-                // decision stays the rejection.
+                // The delivery was rejected, parked and redriven. Later deliveries waited only for the
+                // rejection, so the time of the rejection stays.
                 RunEnd::Applied if rejected.contains(id) => *applied.entry(id).or_default() += 1,
                 RunEnd::Applied => {
                     *applied.entry(id).or_default() += 1;

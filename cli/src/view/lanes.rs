@@ -121,7 +121,7 @@ impl Draft {
         match (&happening.what, happening.sequence) {
             (EventKind::Accepted, Some(sequence)) => {
                 self.totals.accepted += 1;
-                // A worker's event may arrive before ingest's event of an earlier step.
+                // A worker may report a start before ingest reports the acceptance.
                 if self.open.as_ref().is_none_or(|(open, ..)| *open < sequence) {
                     self.waiting.insert(sequence, (happening.name.clone(), at));
                 }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn lane_shows_waits_and_runs_of_retried_delivery() {
+    fn lane_of_retried_delivery_has_four_spans() {
         let picture = Picture::of(
             &[
                 happening(0, 1, EventKind::Accepted),

@@ -206,7 +206,7 @@ impl OrderStatus {
             ..NextCommand::new("source resume", &[], "ends the pause of its source")
         };
         if matches!(self.kind, Kind::Waiting | Kind::Failing | Kind::Unavailable) {
-            // A woken worker would find the source paused.
+            // A worker that these commands wake would find the source paused.
             self.next.retain(|next| !["resume", "retry"].contains(&next.command));
             self.next.insert(0, resume);
         } else {

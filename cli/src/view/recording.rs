@@ -106,11 +106,11 @@ impl EventRecorder {
         self.length.subscribe()
     }
 
-    /// Waits until `so` accepts the recorded events from the index `from` on.
-    pub async fn until(&self, from: usize, so: impl Fn(&[OrderEvent]) -> bool) {
+    /// Waits until `is_met` returns true for the recorded events from the index `from` on.
+    pub async fn until(&self, from: usize, is_met: impl Fn(&[OrderEvent]) -> bool) {
         let mut length = self.length();
         // `self` owns the sender, so the channel is open.
-        let _ = length.wait_for(|_| so(self.recorded().happenings.get(from..).unwrap_or_default())).await;
+        let _ = length.wait_for(|_| is_met(self.recorded().happenings.get(from..).unwrap_or_default())).await;
     }
 
     fn recorded(&self) -> std::sync::MutexGuard<'_, Recorded> {

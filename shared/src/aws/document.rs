@@ -1,7 +1,6 @@
 //! Reads the sources document from Parameter Store or Secrets Manager.
 //!
-//! It sends one signed request, since the SDK's clients of these services would make a function
-//! larger.
+//! One signed request suffices. The SDK's clients of these services would make a function larger.
 
 use aws_sdk_dynamodb::config::SharedHttpClient;
 use futures_util::future::BoxFuture;

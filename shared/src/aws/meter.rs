@@ -12,7 +12,7 @@ pub struct Meter {
     refusals: AtomicU64,
     failures: AtomicU64,
     sends: AtomicU64,
-    hidden: AtomicU64,
+    extensions: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -28,7 +28,7 @@ pub struct Reading {
     pub failures: u64,
     pub sends: u64,
     /// The number of requests that extended the visibility timeout of a batch.
-    pub hidden: u64,
+    pub extensions: u64,
 }
 
 impl Meter {
@@ -55,8 +55,8 @@ impl Meter {
         self.sends.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn hid(&self) {
-        self.hidden.fetch_add(1, Relaxed);
+    pub(crate) fn extended(&self) {
+        self.extensions.fetch_add(1, Relaxed);
     }
 
     pub fn reading(&self) -> Reading {
@@ -68,7 +68,7 @@ impl Meter {
             refusals: self.refusals.load(Relaxed),
             failures: self.failures.load(Relaxed),
             sends: self.sends.load(Relaxed),
-            hidden: self.hidden.load(Relaxed),
+            extensions: self.extensions.load(Relaxed),
         }
     }
 }
@@ -90,7 +90,7 @@ impl std::ops::Sub for Reading {
             refusals: self.refusals - earlier.refusals,
             failures: self.failures - earlier.failures,
             sends: self.sends - earlier.sends,
-            hidden: self.hidden - earlier.hidden,
+            extensions: self.extensions - earlier.extensions,
         }
     }
 }

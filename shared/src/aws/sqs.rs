@@ -54,7 +54,7 @@ impl SqsQueue {
         });
         let entries: Result<Vec<_>, _> = entries.collect();
         if let Some(meter) = &self.meter {
-            meter.hid();
+            meter.extended();
         }
         let answer = self
             .client

@@ -26,7 +26,7 @@ const PENDING: &str = "SERIALIZERPENDING";
 
 const PAGES: u32 = 50;
 
-/// The number of tries of a read, if the service does not answer.
+/// How often a read is tried if the service does not answer.
 const TRIES: u32 = 3;
 
 pub struct Stored(Remote);
@@ -175,7 +175,7 @@ impl Stored {
             Err(Refused::Other(words)) if words.contains("ParameterAlreadyExists") => {
                 Ok(Replaced::Overtaken(self.parameter(&self.0.name).await?))
             }
-            Err(refused) => self.unless_it_is_there(text, refused).await,
+            Err(refused) => self.done_if_stored(text, refused).await,
         }
     }
 
@@ -208,7 +208,7 @@ impl Stored {
         }
         let put = match self.ask::<Put>("AmazonSSM.PutParameter", question, PUT).await {
             Ok(put) => put,
-            Err(refused) => return self.unless_it_is_there(text, refused).await,
+            Err(refused) => return self.done_if_stored(text, refused).await,
         };
         let expected = held.version.parse::<u64>().map_or(put.version, |version| version + 1);
         if put.version == expected {
@@ -269,9 +269,9 @@ impl Stored {
         }
     }
 
-    /// Returns success if the parameter's value is `text` after all: the write may have landed
-    /// although its reply was lost. Otherwise returns the error `refused`.
-    async fn unless_it_is_there(&self, text: &str, refused: Refused) -> Result<Replaced, Refused> {
+    /// Returns success if the parameter's value is `text`, because a write whose reply was lost may
+    /// have landed. Otherwise returns the error `refused`.
+    async fn done_if_stored(&self, text: &str, refused: Refused) -> Result<Replaced, Refused> {
         match self.read().await {
             Ok(Some(held)) if held.text == text => Ok(Replaced::Done(held.version)),
             _ => Err(refused),

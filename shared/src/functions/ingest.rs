@@ -26,7 +26,7 @@ use crate::{
     sources::{LiveSources, Newest, ORIGIN_HEADER, OnOutage, Sources},
     telemetry::{Event, Refusal},
     time::Env,
-    traces::Door,
+    traces::ReceivedRequest,
 };
 
 pub use http::{Http, Request, RequestContext, Response};
@@ -54,9 +54,9 @@ enum Judged {
     Answer(Response),
     /// Refuse the request. A newer sources document could not change that.
     Refused(Refused),
-    /// Refuse the request if the newest sources document refuses it as well. The newest document may have
-    /// other sources, secrets or providers.
-    Unless(Refused),
+    /// Refuse the request only if the newest sources document refuses it as well: that document may have
+    /// other sources, secrets or providers than the known one.
+    RefusedByKnown(Refused),
 }
 
 struct Refused {
@@ -104,7 +104,7 @@ impl Ingest {
     }
 
     async fn take(&self, request: &Request, asked: Duration) -> Response {
-        let door = Door::opens(&request.headers, &self.env);
+        let received = ReceivedRequest::new(&request.headers, &self.env);
         let mut answer_by = asked + ANSWER;
         let known = self.sources.current();
         let (incoming, required_body) = match self.judge(&known, request, &mut answer_by).await {
@@ -112,17 +112,19 @@ impl Ingest {
             Judged::Ignored(incoming, required_body) => return self.ignore(&incoming, required_body),
             Judged::Answer(response) => return response,
             Judged::Refused(refused) => return self.refuse(&known, request, refused),
-            Judged::Unless(refused) => match self.judge_by_newest(&known, request, refused, &mut answer_by).await {
-                Ok(taken) => taken,
-                Err(response) => return response,
-            },
+            Judged::RefusedByKnown(refused) => {
+                match self.judge_by_newest(&known, request, refused, &mut answer_by).await {
+                    Ok(taken) => taken,
+                    Err(response) => return response,
+                }
+            }
         };
         let left = answer_by.saturating_sub(self.env.monotonic());
         let source = self.sources.current().get(incoming.identity.source.as_str()).cloned();
         let linger = source.as_ref().and_then(|source| source.linger);
         let on_outage = source.map_or(OnOutage::Refuse, |source| source.on_outage());
-        let entered = door.verified(&incoming);
-        let (outcome, response) = match entered.within(self.inbox.accept(&incoming, linger, on_outage, left)).await {
+        let span = received.begin_span(&incoming);
+        let (outcome, response) = match span.within(self.inbox.accept(&incoming, linger, on_outage, left)).await {
             Ok(Accepted::Deferred) => ("deferred", Response::deferred(&incoming.entity).with_body(required_body)),
             Ok(Accepted::Appended(appended)) => {
                 ("accepted", Response::accepted(&incoming.entity, appended.sequence).with_body(required_body))
@@ -132,7 +134,7 @@ impl Ingest {
                 ("not stored", Response::unavailable("not stored; send it again"))
             }
         };
-        entered.ends(outcome, response.status_code);
+        span.end(outcome, response.status_code);
         response
     }
 
@@ -152,8 +154,8 @@ impl Ingest {
         refused.response
     }
 
-    /// Reads the newest sources document, and decides about a refused request again if that document is not
-    /// `known`.
+    /// Reads the newest sources document. If it differs from `known`, decides about the refused request
+    /// again.
     async fn judge_by_newest(
         &self,
         known: &Arc<Sources>,
@@ -171,7 +173,7 @@ impl Ingest {
                 Judged::Ignored(incoming, required_body) => return Err(self.ignore(&incoming, required_body)),
                 Judged::Answer(response) => return Err(response),
                 Judged::Refused(refused) => return Err(self.refuse(&current, request, refused)),
-                Judged::Unless(refused) => refused,
+                Judged::RefusedByKnown(refused) => refused,
             }
         };
         let refused = match newest {
@@ -183,11 +185,15 @@ impl Ingest {
         Err(self.refuse(&current, request, refused))
     }
 
-    /// Decides about a request. Fetching keys moves the deadline `answer_by`, so that the time for
-    /// appending the delivery does not become shorter.
+    /// Decides about a request. The time for fetching keys is added to the deadline `answer_by`, so
+    /// that the same time is left for appending the delivery.
     async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
         if !sources.origin().admits(request.headers.get(ORIGIN_HEADER).map(String::as_str)) {
-            return Judged::Unless(Refused::with_status(Refusal::PastOrigin, 403, "send webhooks to the proxy's URL"));
+            return Judged::RefusedByKnown(Refused::with_status(
+                Refusal::PastOrigin,
+                403,
+                "send webhooks to the proxy's URL",
+            ));
         }
         let is_post = request.request_context.http.method == "POST";
         let Some(name) = request.source() else {
@@ -195,7 +201,7 @@ impl Ingest {
         };
         let Some(source) = sources.get(name) else {
             let refused = Refused::unknown(Some(name), sources);
-            return if is_post { Judged::Unless(refused) } else { Judged::Refused(refused) };
+            return if is_post { Judged::RefusedByKnown(refused) } else { Judged::Refused(refused) };
         };
         if !is_post {
             let challenge = source.challenge().and_then(|parameter| Some((parameter, request.parameter(parameter)?)));
@@ -237,7 +243,7 @@ impl Ingest {
             // The source's secret may not have reached this instance yet.
             Err(Unverified::Mismatch) if !source.has_secret() => {
                 let reason = "this source has no secret yet; send it again";
-                Judged::Unless(Refused::retry_later(Refusal::NoSecret, reason))
+                Judged::RefusedByKnown(Refused::retry_later(Refusal::NoSecret, reason))
             }
             Err(reason @ Unverified::Stale(_)) => {
                 Judged::Refused(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string()))
@@ -246,7 +252,7 @@ impl Ingest {
                 let answer = "the key for its signature is unavailable; send it again";
                 Judged::Refused(Refused { reason: reason.to_string(), ..Refused::retry_later(Refusal::NoKey, answer) })
             }
-            Err(reason) => Judged::Unless(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string())),
+            Err(reason) => Judged::RefusedByKnown(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string())),
         }
     }
 }

@@ -5,8 +5,8 @@
 
 pub mod batch;
 mod deferred;
-mod hiding;
 mod sqs;
+mod visibility;
 
 use std::{
     collections::BTreeMap,
@@ -35,8 +35,8 @@ use crate::{
 };
 use batch::Batch;
 use futures_util::future::{Either, join_all, select};
-use hiding::Hiding;
 use lambda_runtime::{Error, Runtime, tower::util::ThenLayer};
+use visibility::VisibilityExtension;
 
 pub use sqs::{Attributes, BatchResponse, Failure, Record, SqsEvent};
 
@@ -62,14 +62,14 @@ impl Worker {
         self.drainer.sources().beside(self.drain(event, deadline)).await
     }
 
-    /// Starts no more handlers. Waiting deliveries are handed over to other workers, and no attempt is
+    /// Stops starting handlers. Waiting deliveries are handed over to other workers, and no attempt is
     /// counted.
     pub fn close(&self) {
         self.drainer.threads().close();
     }
 
     /// Returns whether this process should end before the next batch, so that Lambda starts another one.
-    /// The reason is a call of [`close`](Self::close), or abandoned handlers that block too many threads.
+    /// This is so after a call of [`close`](Self::close), or if abandoned handlers block too many threads.
     /// Until the process ends, it hands over every delivery without counting an attempt.
     pub async fn is_spent(&self) -> bool {
         let threads = self.drainer.threads();
@@ -92,7 +92,7 @@ impl Worker {
         let all: Vec<String> = receipts.values().cloned().collect();
         let in_flight = InFlight::new(&self.env, !all.is_empty());
         let (queue, env) = (&self.queue, &self.env);
-        let hiding = Hiding { queue, env, lease: self.drainer.lease(), receipts: Mutex::new(all) };
+        let visibility = VisibilityExtension { queue, env, lease: self.drainer.lease(), receipts: Mutex::new(all) };
         let batch = Batch::sort(event.records.into_iter().map(Into::into));
         for id in batch.unreadable() {
             self.drainer.observer().observe(&Event::NoWakeUp { message_id: id });
@@ -100,46 +100,46 @@ impl Worker {
         for (id, reason) in batch.undeliverable() {
             self.drainer.observer().observe(&Event::UnreadableDelivery { message_id: id, reason });
         }
-        let jobs = batch.jobs();
-        let gate = SuspectGate::new(jobs.len());
+        let orders = batch.orders();
+        let gate = SuspectGate::new(orders.len());
         // Messages of a drain that does not return in time are kept, so that the answer for
         // the other messages does not wait.
-        let limit = time.saturating_sub(LAST_WORD);
-        let attended = jobs.iter().map(async |job| {
-            let token = batch.token(&job.entity);
-            let drain = self.drainer.process_under(job, token, deadline, &gate, &in_flight);
-            let attended = self.env.within(limit, drain).await.unwrap_or(Acknowledgement::Keep);
-            if attended == Acknowledgement::Keep {
+        let limit = time.saturating_sub(TIME_TO_ANSWER);
+        let drains = orders.iter().map(async |order| {
+            let token = batch.token(&order.entity);
+            let drain = self.drainer.process_under(order, token, deadline, &gate, &in_flight);
+            let acknowledgement = self.env.within(limit, drain).await.unwrap_or(Acknowledgement::Keep);
+            if acknowledgement == Acknowledgement::Keep {
                 // Give these messages back at once: the rest of the batch may take long.
-                let kept: Vec<String> = batch.ids(&job.entity).filter_map(|id| receipts.get(id).cloned()).collect();
-                self.env.within(LAST_WORD / 2, hiding.give_back(&kept)).await;
+                let kept: Vec<String> = batch.ids(&order.entity).filter_map(|id| receipts.get(id).cloned()).collect();
+                self.env.within(TIME_TO_ANSWER / 2, visibility.give_back(&kept)).await;
             }
-            (job.entity.clone(), attended)
+            (order.entity.clone(), acknowledgement)
         });
-        let taken_up = async {
-            let kept = deferred::take_up(&self.drainer, &batch, limit).await;
+        let appended = async {
+            let kept = deferred::append_all(&self.drainer, &batch, limit).await;
             let receipts: Vec<String> = kept.iter().filter_map(|id| receipts.get(id).cloned()).collect();
-            self.env.within(LAST_WORD / 2, hiding.give_back(&receipts)).await;
+            self.env.within(TIME_TO_ANSWER / 2, visibility.give_back(&receipts)).await;
             kept
         };
-        let all_of_it = async { tokio::join!(join_all(attended), taken_up) };
-        let (attended, kept) = match select(pin!(all_of_it), pin!(hiding.keep(&in_flight))).await {
+        let both = async { tokio::join!(join_all(drains), appended) };
+        let (acknowledgements, kept) = match select(pin!(both), pin!(visibility.extend(&in_flight))).await {
             Either::Left((done, _)) => done,
             Either::Right((never, _)) => match never {},
         };
-        let attended: BTreeMap<EntityKey, _> = attended.into_iter().collect();
+        let acknowledgements: BTreeMap<EntityKey, _> = acknowledgements.into_iter().collect();
         let lost = self.drainer.threads().lost();
         if lost > 0 {
             self.drainer.observer().observe(&Event::ThreadsLost { lost, is_end: false });
         }
-        let failures = batch.failures(&attended).into_iter().chain(kept);
+        let failures = batch.failures(&acknowledgements).into_iter().chain(kept);
         BatchResponse { batch_item_failures: failures.map(|id| Failure { item_identifier: id }).collect() }
     }
 }
 
-/// The part of an invocation that is kept for the answer. Without an answer in time, Lambda stops the
+/// The part of an invocation's time that is reserved for the answer. Without an answer in time, Lambda stops the
 /// function, and SQS delivers the whole batch again.
-const LAST_WORD: Duration = Duration::from_millis(500);
+const TIME_TO_ANSWER: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 #[error("handlers that do not return block too many threads")]

@@ -46,9 +46,9 @@ use crate::{
 };
 use client::Client;
 
-/// The maximum number of bytes of an answer's body that are read. The bytes serve for an excerpt, and
-/// a body that was read to its end leaves the connection reusable. For a longer body, opening a new
-/// connection is cheaper.
+/// The maximum number of bytes of an answer's body that are read. The error quotes their beginning. Once
+/// a body was read to its end, the connection can be reused. For a longer body, opening a new connection
+/// is cheaper.
 const ANSWER_BYTES: usize = 16 * 1024;
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 

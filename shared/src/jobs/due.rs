@@ -83,7 +83,7 @@ impl Policy {
     fn by_schedule(&self, state: &JobState, scheduled: Timestamp) -> Option<(Timestamp, usize)> {
         let of_this_minute = first_of_its_minute(scheduled);
         let last = state.last_tick.unwrap_or(of_this_minute);
-        // A job whose definition is new cannot have missed a tick of it.
+        // A new definition has no missed ticks yet.
         let is_new = state.definition.as_deref() != Some(self.definition().as_str());
         let (missed, from) = match self.missed {
             _ if is_new => (Missed::Skip, last.max(of_this_minute)),

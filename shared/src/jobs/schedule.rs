@@ -146,7 +146,7 @@ impl Schedule {
     }
 }
 
-/// Computes times of day: croner searches in local time, and this code converts the results to UTC.
+/// Computes times of day. croner searches in local time, and this code converts the results to UTC.
 ///
 /// croner's own conversion is correct only for a single time of day, not for a list.
 impl Expression {
@@ -165,7 +165,8 @@ impl Expression {
     fn last_time_of_day_until(&self, time: Timestamp) -> Option<Timestamp> {
         let time = to_jiff(time)?;
         let mut wall = self.zone.to_datetime(time);
-        // In an hour that the clock shows twice, the clock has already shown later times once.
+        // While a repeated hour runs for the second time, all its times were due before. So the search
+        // starts at the time that the clock would show if it had not been set back.
         if let AmbiguousOffset::Fold { before, .. } = self.zone.to_ambiguous_timestamp(wall).offset() {
             wall = before.to_datetime(time);
         }
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn each_listed_time_is_due_despite_dst_change() {
+    fn dst_change_keeps_each_listed_time_of_day() {
         // In spring 02:30 is due at 03:00. In autumn it is due once.
         let ticks_of = |expression, from, until| ticks(&berlin(expression), from, until);
         for (expression, spring, autumn) in [

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The largest number of steps for one job in one invocation.
 ///
-/// Each step after the first follows a tick that ended, or a change that another process made.
+/// A job needs a further step after a tick has ended, or after another process has changed the row.
 const MOST_STEPS: usize = super::due::MOST_MISSED + 10;
 
 /// The largest number of rows in one batch read (`BatchGetItem`).

@@ -28,8 +28,8 @@ use crate::{
 
 /// The shortest interval between two polls: about as long as a hand-over takes.
 ///
-/// A longer interval is a tenth of the time waited so far. So the polls are few, and the delay that
-/// they add stays small in proportion.
+/// The interval grows to a tenth of the time waited so far. So the polls are few, and they add at most
+/// a tenth to the wait.
 const SOONEST: Duration = Duration::from_millis(20);
 /// The longest interval between two polls. A longer interval would delay a person noticeably.
 const LATEST: Duration = Duration::from_millis(500);
@@ -106,8 +106,8 @@ impl Wait<'_> {
                     answer
                 }
                 // A worker was woken for the waiting deliveries, and takes its turn first.
-                WaitStep::StandBack(until) => {
-                    self.stand_back(until).await?;
+                WaitStep::AwaitTurn(until) => {
+                    self.await_turn(until).await?;
                     self.look().await?.unwrap_or(Acquired::Waiting { until, awaited: None })
                 }
                 WaitStep::Request => {
@@ -182,7 +182,7 @@ impl Wait<'_> {
             let until = now + left.min(LONGEST_YIELD);
             *asked = Some(until);
             let ask = RequestYield { entity: self.key, now, until };
-            // A failed request to yield does not matter. A new one is sent once this one would expire.
+            // A request to yield may fail: another one is sent when this one would have expired.
             if let Err(StoreError::Invalid(reason)) = self.leases.store.run(&ask, ATTEMPT).await {
                 return Err(LeaseError::Refused(reason));
             }
@@ -196,7 +196,7 @@ impl Wait<'_> {
 
     /// Waits until the waiting deliveries' turn ends at `until`, or until the next poll if that is
     /// sooner.
-    async fn stand_back(&self, until: Timestamp) -> Result<(), LeaseError> {
+    async fn await_turn(&self, until: Timestamp) -> Result<(), LeaseError> {
         let left = self.give_up.min(self.end).saturating_sub(self.monotonic());
         if left.is_zero() {
             return Err(LeaseError::Contended { by: "deliveries that wait".into(), until });

@@ -31,10 +31,9 @@ pub struct Guard {
     recent: Recent,
     /// Set if the inbox was empty when the row was last read.
     is_idle: bool,
-    /// Set if, after the release, waiting deliveries go before other exclusive holders. This requires
-    /// a waker and, when the row was last read, an entity that was neither blocked nor on hold nor
-    /// waiting for a retry.
-    gives_way: bool,
+    /// Set if, after the release, waiting deliveries go before other exclusive holders. The guard needs
+    /// a waker for this, and the row must show no block, hold or wait for a retry.
+    grants_turn: bool,
     end: Duration,
     granted: Duration,
     is_open: bool,
@@ -60,8 +59,8 @@ impl Guard {
         end: Duration,
         granted: Duration,
     ) -> Self {
-        let (recent, is_idle, gives_way) = (state.recent.clone(), state.is_empty(), false);
-        let mut guard = Self { leases, renewer, recent, is_idle, gives_way, end, granted, is_open: true };
+        let (recent, is_idle, grants_turn) = (state.recent.clone(), state.is_empty(), false);
+        let mut guard = Self { leases, renewer, recent, is_idle, grants_turn, end, granted, is_open: true };
         guard.saw(state);
         guard
     }
@@ -70,7 +69,7 @@ impl Guard {
         let now = self.leases.store.env().now();
         let waits = state.is_stopped() || state.retry_at.is_some_and(|at| at > now);
         self.is_idle = state.is_empty();
-        self.gives_way = self.leases.waker.is_some() && !waits;
+        self.grants_turn = self.leases.waker.is_some() && !waits;
         self.recent = state.recent.clone();
     }
 
@@ -235,7 +234,7 @@ impl Guard {
 
     fn release_before_deliveries(&self, lease: &Lease) -> Write {
         let now = self.leases.store.env().now();
-        if self.gives_way { YieldToDeliveries { lease, now }.write() } else { Release { lease }.write() }
+        if self.grants_turn { YieldToDeliveries { lease, now }.write() } else { Release { lease }.write() }
     }
 
     async fn end_lease(&mut self) -> Result<(), LeaseError> {
@@ -254,9 +253,9 @@ impl Guard {
                 Err(error) => return Err(self.in_doubt(LeaseError::after(error))),
             }
         }
-        let ended = if self.gives_way {
-            let give_way = YieldToDeliveries { lease: &lease, now: store.env().now() };
-            store.run(&give_way, self.patience()).await
+        let ended = if self.grants_turn {
+            let release = YieldToDeliveries { lease: &lease, now: store.env().now() };
+            store.run(&release, self.patience()).await
         } else {
             store.run(&Release { lease: &lease }, self.patience()).await
         };

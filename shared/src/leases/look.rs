@@ -22,8 +22,8 @@ use crate::{
 /// The form in which keys and holders are shown. Both may contain a customer's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Show {
-    /// Keys and holders are shown as hashes, and a key also with its namespace. Equal keys have
-    /// equal hashes, so that outputs can be compared.
+    /// Keys and holders are shown as hashes. The hash of a key follows the key's namespace. Equal keys
+    /// have equal hashes, so that outputs can be compared.
     #[default]
     Hashed,
     Raw,

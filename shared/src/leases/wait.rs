@@ -18,9 +18,9 @@ pub enum WaitStep {
         /// Set if the waiter must first send a request to yield to the worker that has the lease.
         asks: bool,
     },
-    /// Wait until this time, then read the row. The entity is free, but its waiting deliveries
-    /// have their turn until then.
-    StandBack(Timestamp),
+    /// Wait until this time, then read the row. The entity is free, but until then its waiting
+    /// deliveries go first.
+    AwaitTurn(Timestamp),
     Request,
 }
 
@@ -38,7 +38,7 @@ pub fn wait_step(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> 
             }
             _ => WaitStep::TakeOver(seen),
         },
-        Acquired::Waiting { until, .. } if until > now => WaitStep::StandBack(until),
+        Acquired::Waiting { until, .. } if until > now => WaitStep::AwaitTurn(until),
         // The entity was free when its row was read.
         Acquired::Empty | Acquired::Stopped | Acquired::Waiting { .. } => WaitStep::Request,
     }
@@ -118,14 +118,14 @@ mod tests {
     #[test]
     fn caller_requests_lease_after_time_reserved_for_deliveries() {
         let waiting = |until| Acquired::Waiting { until, awaited: None };
-        assert_eq!(wait_step(waiting(NOW + SECOND), NOW, None), WaitStep::StandBack(NOW + SECOND));
+        assert_eq!(wait_step(waiting(NOW + SECOND), NOW, None), WaitStep::AwaitTurn(NOW + SECOND));
         for free in [waiting(NOW), Acquired::Empty, Acquired::Stopped] {
             assert_eq!(wait_step(free, NOW, None), WaitStep::Request);
         }
     }
 
     #[test]
-    fn waiter_sees_holder_or_reserved_time_in_row() {
+    fn row_shows_waiter_the_holder_or_reserved_time() {
         let seen = held(LeaseKind::Drain, NOW);
         assert_eq!(seen_row(Some(seen.clone()), NOW), Acquired::Held(seen.clone()));
         let free = EntityState { held: None, ..seen };

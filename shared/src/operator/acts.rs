@@ -8,7 +8,7 @@ use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
     entity::{EntityKey, Sequence},
     keys::action_range,
-    maintain::{LogAction, LogOutcome, OperatorAction, Reason, Verb},
+    maintain::{LogAction, LogOutcome, LoggedCommand, OperatorAction, Reason},
 };
 
 /// The retention of entries in the operations log. Erasing the entity deletes them sooner.
@@ -26,7 +26,7 @@ impl Operator {
     pub(super) async fn act<T>(
         &self,
         entity: &EntityKey,
-        verb: Verb,
+        verb: LoggedCommand,
         sequence: Option<Sequence>,
         work: impl Future<Output = Result<T, OperatorError>>,
         describe: impl FnOnce(&T) -> String,

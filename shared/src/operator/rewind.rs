@@ -13,7 +13,7 @@ use crate::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Sequence},
         inbox::Decision,
-        maintain::Verb,
+        maintain::LoggedCommand,
         receipt::{Receipt, Recent, Settlement},
         state::EntityState,
     },
@@ -73,7 +73,7 @@ impl Operator {
             return Err(OperatorError::Unknown);
         }
         let rewind = self.rewind_under_lease(entity, from);
-        self.act(entity, Verb::Rewind, Some(from), rewind, Rewound::describe).await
+        self.act(entity, LoggedCommand::Rewind, Some(from), rewind, Rewound::describe).await
     }
 
     async fn rewind_under_lease(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
@@ -170,7 +170,7 @@ impl Operator {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
         }
-        self.act(entity, Verb::EndRewind, None, self.end_rewind_under_lease(entity), Rewound::describe).await
+        self.act(entity, LoggedCommand::EndRewind, None, self.end_rewind_under_lease(entity), Rewound::describe).await
     }
 
     async fn end_rewind_under_lease(&self, entity: &EntityKey) -> Result<Rewound, OperatorError> {

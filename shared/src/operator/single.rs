@@ -6,7 +6,7 @@ use crate::protocol::{
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
     keys::{delivery_row, parked_row, receipt_row},
-    maintain::Verb,
+    maintain::LoggedCommand,
     receipt::Receipt,
     state::EntityState,
     table::Row,
@@ -121,7 +121,8 @@ impl Operator {
     /// [`OperatorError::DecidedOtherwise`], only the parked row was removed.
     pub async fn discard(&self, parked: &Parked) -> Result<(), OperatorError> {
         let (entity, sequence) = (parked.delivery.entity(), Some(parked.sequence));
-        self.act(entity, Verb::Discard, sequence, self.remove_parked(parked), |()| "removed for good".into()).await
+        self.act(entity, LoggedCommand::Discard, sequence, self.remove_parked(parked), |()| "removed for good".into())
+            .await
     }
 
     async fn remove_parked(&self, parked: &Parked) -> Result<(), OperatorError> {

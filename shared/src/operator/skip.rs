@@ -12,7 +12,7 @@ use crate::{
         attempt::Retries,
         entity::{EntityKey, FencingToken, Sequence},
         inbox::{Spill, Void, Voided},
-        maintain::{Reason, Verb},
+        maintain::{LoggedCommand, Reason},
         receipt::{Receipt, Recent, Settlement},
         state::{BlockReason, EntityState},
     },
@@ -47,7 +47,7 @@ impl Operator {
             return Err(OperatorError::Unknown);
         }
         let skip = self.skip_under_lease(entity, sequence);
-        self.act(entity, Verb::Skip, Some(sequence), skip, Skipped::describe).await
+        self.act(entity, LoggedCommand::Skip, Some(sequence), skip, Skipped::describe).await
     }
 
     async fn skip_under_lease(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {

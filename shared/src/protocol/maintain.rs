@@ -9,7 +9,7 @@ mod position;
 mod restore;
 mod retention;
 
-pub use act::{LogAction, LogOutcome, OperatorAction, Reason, Verb};
+pub use act::{LogAction, LogOutcome, LoggedCommand, OperatorAction, Reason};
 pub use erase::{Forget, Forgotten, Remove, RemovePart, Removed};
 pub use hold::{BeginHold, EndHold, HoldChanged};
 pub use listing::ListJob;
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn late_hold_or_resume_write_changes_nothing() {
+    fn hold_or_resume_landing_late_changes_nothing() {
         let table = MemoryTable::new();
         let entity = EntityKey::parse("shop/order/1").unwrap();
         let state = || EntityState::parse(&read(&table, &entity_row(&entity)).unwrap()).unwrap();
@@ -135,7 +135,7 @@ mod tests {
         let action = OperatorAction {
             entity: EntityKey::parse("shop/order/1").unwrap(),
             nonce: Nonce::from_parts(NOW, 1),
-            verb: Verb::EndRewind.as_str().to_owned(),
+            verb: LoggedCommand::EndRewind.as_str().to_owned(),
             sequence: Some(Sequence(7)),
             reason: Reason::new("Jane", "it was paid twice"),
             ended: None,

@@ -89,8 +89,8 @@ impl ExternalSystem {
         self.state().add(key, by);
     }
 
-    /// Adds `by` to the number at `key`, unless an earlier call added with the same `key` and `id`. Returns
-    /// whether this call added.
+    /// Adds `by` to the number at `key`, unless an earlier call has done so with the same `key` and `id`.
+    /// Returns whether this call changed the number.
     pub async fn add_once(&self, key: &str, id: &str, by: i64) -> bool {
         thawed().await;
         let mut state = self.state();

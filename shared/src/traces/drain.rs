@@ -141,7 +141,7 @@ impl DrainSpans {
     }
 
     pub fn ends(&mut self) {
-        // Time ran out during the write.
+        // A write that is still open here ran out of time.
         self.decided(Written::InDoubt);
         for DeliverySpans { process, run, .. } in self.open.drain(..) {
             run.span().end();

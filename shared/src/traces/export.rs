@@ -58,7 +58,7 @@ pub fn invoked(deadline: u64) {
     }
 }
 
-/// Sends the spans that have ended, and drops those that cannot be sent.
+/// Sends the spans that have ended. Spans that the collector does not take are dropped.
 pub async fn flush() {
     if let Some(tracing) = TRACING.get() {
         tracing.outbox.send().await;

@@ -33,27 +33,27 @@ pub fn append_deferred<F: Future>(_: &Incoming, _: Trace, append: F) -> F {
 }
 
 #[derive(Debug)]
-pub struct Door;
+pub struct ReceivedRequest;
 
-impl Door {
-    pub fn opens(_: &BTreeMap<String, String>, _: &Env) -> Self {
+impl ReceivedRequest {
+    pub fn new(_: &BTreeMap<String, String>, _: &Env) -> Self {
         Self
     }
 
-    pub fn verified(self, _: &Incoming) -> Entered {
-        Entered
+    pub fn begin_span(self, _: &Incoming) -> RequestSpan {
+        RequestSpan
     }
 }
 
 #[derive(Debug)]
-pub struct Entered;
+pub struct RequestSpan;
 
-impl Entered {
+impl RequestSpan {
     pub fn within<F: Future>(&self, append: F) -> impl Future<Output = F::Output> + use<F> {
         append
     }
 
-    pub fn ends(self, _: &'static str, _: u16) {}
+    pub fn end(self, _: &'static str, _: u16) {}
 }
 
 #[derive(Debug)]

@@ -70,27 +70,26 @@ pub(super) fn number(name: &'static str, number: u64) -> KeyValue {
     KeyValue::new(name, i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// Sets a span's outcome to a constant text. An error's text may quote a webhook's body, so it is not
-/// used.
+/// Sets a span's outcome to a constant text, because an error's text may quote a webhook's body.
 pub(super) fn set_outcome(context: &Context, outcome: &'static str, is_error: bool) {
     context.span().set_attribute(KeyValue::new("serializer.outcome", outcome));
     context.span().set_status(if is_error { Status::error("") } else { Status::Unset });
 }
 
-/// A received request before its verification, for which no span exists yet. See [`Self::verified`].
+/// A request that is not verified yet, and so has no span.
 #[derive(Debug)]
-pub struct Door {
+pub struct ReceivedRequest {
     parent: Trace,
     began: Timestamp,
 }
 
-impl Door {
-    pub fn opens(headers: &BTreeMap<String, String>, env: &Env) -> Self {
+impl ReceivedRequest {
+    pub fn new(headers: &BTreeMap<String, String>, env: &Env) -> Self {
         Self { parent: Trace::parse(headers.get("traceparent").map(String::as_str)), began: env.now() }
     }
 
     /// Starts the span of a verified request, dated back to the request's arrival.
-    pub fn verified(self, incoming: &Incoming) -> Entered {
+    pub fn begin_span(self, incoming: &Incoming) -> RequestSpan {
         let Incoming { entity, identity, topic, .. } = incoming;
         let mut attributes = attributes_of(&identity.source, topic, entity, &identity.delivery_id);
         attributes.push(KeyValue::new("http.request.method", "POST"));
@@ -101,14 +100,14 @@ impl Door {
             .with_attributes(attributes);
         let span = start_span(span, &remote_context(self.parent));
         start_span(SpanBuilder::from_name("verify").with_start_time(self.began), &span).span().end();
-        Entered(span)
+        RequestSpan(span)
     }
 }
 
 #[derive(Debug)]
-pub struct Entered(Context);
+pub struct RequestSpan(Context);
 
-impl Entered {
+impl RequestSpan {
     /// Runs `append` in a child span. The ids of the request's span are stored with the delivery.
     pub async fn within<F: Future>(&self, append: F) -> F::Output {
         let span = start_span(SpanBuilder::from_name("append"), &self.0);
@@ -117,7 +116,7 @@ impl Entered {
         output
     }
 
-    pub fn ends(self, outcome: &'static str, status: u16) {
+    pub fn end(self, outcome: &'static str, status: u16) {
         set_outcome(&self.0, outcome, status >= 500);
         self.0.span().set_attribute(number("http.response.status_code", status.into()));
         self.0.span().end();

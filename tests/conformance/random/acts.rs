@@ -329,7 +329,7 @@ impl Case<'_> {
                 let done = maintain::OperatorAction {
                     entity,
                     nonce,
-                    verb: Verb::Skip.as_str().into(),
+                    verb: LoggedCommand::Skip.as_str().into(),
                     sequence,
                     reason,
                     ended: None,

@@ -27,7 +27,6 @@ use crate::commands::{
     target::{Deployment, Target},
 };
 
-/// Options of `serializer list`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without options it lists all orders, the newest activity first. With an option, it lists orders that \

@@ -187,7 +187,7 @@ impl Listen {
             bail!(unknown);
         }
         if let Some(order) = &self.order
-            // Without permission to read the row, the command listens too.
+            // If the row cannot be read, the command listens nevertheless.
             && let Ok(None) = deployment.parts.store.entity(order, PATIENCE).await
         {
             let unknown = similar::unknown(order, deployment).await;

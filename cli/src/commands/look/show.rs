@@ -11,7 +11,6 @@ use webhook_serializer::protocol::entity::EntityKey;
 
 use crate::commands::target::Target;
 
-/// Options of `serializer show`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A delivery's position is the last four digits of its sequence, which --json prints in full.\n\n\

@@ -7,7 +7,6 @@ use serializer::operations::Verb;
 use super::{choice::Deliveries, run::Request};
 use crate::commands::reason::RequiredReason;
 
-/// Options of `serializer discard`.
 #[derive(Debug, Args)]
 #[command(after_help = "Discard removes parked deliveries for good, with their bodies: no handler gets them. Other \
                   deliveries of their orders stay. Only parked deliveries can be discarded; `erase` removes a whole \

@@ -8,7 +8,6 @@ use webhook_serializer::protocol::entity::EntityKey;
 use super::run::run_one;
 use crate::commands::{reason::RequiredReason, target::Target};
 
-/// Options of `serializer hold`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A running handler finishes; then no other handler of the order starts. Webhooks are still accepted, \

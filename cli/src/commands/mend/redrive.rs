@@ -11,7 +11,6 @@ use webhook_serializer::{
 use super::{choice::Deliveries, run::Request};
 use crate::commands::reason::OptionalReason;
 
-/// Options of `serializer redrive`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each delivery goes to the end of its order's inbox, behind newer ones. Deliveries of one order keep \

@@ -7,7 +7,6 @@ use serializer::operations::{Stop, Verb};
 use super::{choice::Orders, run::Request};
 use crate::commands::reason::OptionalReason;
 
-/// Options of `serializer resume`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Workers try a blocked order's delivery again, and count its attempts from zero. The deliveries \

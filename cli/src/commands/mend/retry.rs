@@ -7,7 +7,6 @@ use serializer::operations::Verb;
 use super::{choice::Orders, run::Request};
 use crate::commands::reason::OptionalReason;
 
-/// Options of `serializer retry`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Attempts stay counted: after the last one, the delivery is parked or blocks its order. A blocked order \

@@ -20,7 +20,6 @@ use crate::commands::{
     target::{Deployment, Target},
 };
 
-/// Options of `serializer rewind`.
 #[derive(Debug, Args)]
 #[command(after_help = "Runs the order's applied deliveries again, from SEQUENCE on, in order, before all waiting \
                   deliveries. Use it after you fixed a handler, or lost its data. Their effects happen again. Parked, \

@@ -7,7 +7,6 @@ use serializer::operations::Verb;
 use super::{choice::Deliveries, run::Request};
 use crate::commands::reason::RequiredReason;
 
-/// Options of `serializer skip`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Parks the next delivery of an order. Later, `redrive` appends it again at the end, or `discard` \

@@ -480,7 +480,7 @@ fn watched(deployment: &Deployment, story: EventRecorder) -> Watched {
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Listeners for Ctrl-C and SIGTERM. The command creates the listeners before it prints that it serves, because callers
-/// may stop the command as soon as they read this.
+/// may stop the command as soon as they read that line.
 struct Stops {
     interrupted: Signal,
     terminated: Signal,

@@ -82,7 +82,7 @@ async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -
         let parked = operator.parked(&target.order).await?;
         let parked = parked.iter().map(|one| Target { order: target.order.clone(), sequence: Some(one.sequence) });
         let mut parked: Vec<Target> = parked.collect();
-        // Redriving several deliveries could take longer than the request may.
+        // Several redrives run in the background, because they may take long.
         match parked.len() {
             0 => {
                 let sentence = format!("Nothing was redriven: {} has no parked delivery any more.", target.order);

@@ -28,7 +28,7 @@ pub(super) fn of(source: &Source) -> Vec<Advice> {
     let mut advice: Vec<Advice> = Vec::new();
     for taken in topics.take.iter() {
         let text = taken.as_str();
-        // Only a pattern with a star fits a text with a star. Such a pattern ignores every topic of the taken pattern.
+        // If an ignored pattern fits the text of a taken pattern, it fits every topic of that pattern too.
         if let Some(ignored) = topics.ignore.iter().find(|ignored| ignored.fits(text)) {
             let ignored = ignored.as_str();
             advice.push(say(

@@ -117,7 +117,7 @@ async fn killed(act: &mut RunningAct<'_>) -> Result<()> {
     let journal = act.deployment.journal.clone();
     let before = journal.starts().len();
     act.send(vec![order(8001, "A", &SHOPIFY[..3])], 1).await?;
-    // The handlers' own log shows starts that have begun; a recorded start may not have begun yet.
+    // The recording shows a start before the handler runs, so the wait uses the handlers' own log.
     journal.until_started(before + 2).await;
     act.deployment.replace_workers();
     // No wake-up arrives before the lease has expired. The wake-up of the next webhook arrives afterwards.

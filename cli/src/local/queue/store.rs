@@ -104,7 +104,7 @@ impl Store {
         )
     }
 
-    /// Returns up to `limit` visible messages, the longest visible first.
+    /// Returns up to `limit` visible messages; those that became visible first come first.
     pub(super) fn visible(&self, queue: &str, now: Duration, limit: usize) -> rusqlite::Result<Vec<Visible>> {
         let sql = "SELECT * FROM messages WHERE queue = :queue AND visible_at <= :now
                    ORDER BY visible_at, receives, row LIMIT :limit";

@@ -61,7 +61,7 @@ impl EventRecorder {
         match (what, EntityKey::parse(text("entity"))) {
             (Some(what), Ok(entity)) => {
                 let sequence = number("sequence").map(Sequence);
-                // No acceptance was recorded for a delivery that was stored although its sender got an error.
+                // A delivery that was stored although its sender got an error has no recorded acceptance.
                 let given = self.name(text("delivery"), text("delivery"));
                 let name = sequence.map(|sequence| self.name_at(&entity, sequence, &given));
                 self.record(&entity, sequence, name.unwrap_or_default(), what);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn settlement_line_without_acceptance_uses_registered_delivery_name() {
+    fn settlement_without_acceptance_shows_registered_name() {
         let story = EventRecorder::new(Env::system());
         story.call("d", "made");
         let line = |sequence, outcome| {

@@ -148,8 +148,8 @@ impl Response {
 /// The names of compressions in `content-encoding`, from RFC 9110, section 8.4.1, and its registry.
 const COMPRESSIONS: [&str; 7] = ["gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"];
 
-/// The value of `Retry-After`. The store may be back after five seconds, and no sender that retries
-/// stops so soon.
+/// The value of `Retry-After`. The store may be back after five seconds, and every sender that retries
+/// does so for longer.
 const RETRY_AFTER_SECONDS: u32 = 5;
 
 #[cfg(test)]

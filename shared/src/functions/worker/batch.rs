@@ -1,4 +1,4 @@
-//! Sorts a batch of queue messages into jobs, without I/O.
+//! Sorts a batch of queue messages by kind and order, without I/O.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Message {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
-    jobs: BTreeMap<EntityKey, Vec<(String, u32)>>,
+    wake_ups: BTreeMap<EntityKey, Vec<(String, u32)>>,
     tokens: BTreeMap<EntityKey, Option<FencingToken>>,
     deferred: Vec<(String, Deferred)>,
     undeliverable: Vec<(String, String)>,
@@ -29,8 +29,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Sorts messages. A message of an unknown form is deleted, because it would stay unreadable. A
-    /// deferred delivery that cannot be read is kept.
+    /// Sorts messages. A deferred delivery that cannot be read is kept. A message of an unknown form is
+    /// deleted, because no later receive could read it either.
     pub fn sort(messages: impl IntoIterator<Item = Message>) -> Self {
         let mut batch = Self::default();
         for message in messages {
@@ -39,7 +39,7 @@ impl Batch {
                     let token = token.map(FencingToken);
                     let all = batch.tokens.entry(entity.clone()).or_insert(token);
                     *all = all.filter(|all| Some(*all) == token);
-                    batch.jobs.entry(entity).or_default().push((message.id, message.times));
+                    batch.wake_ups.entry(entity).or_default().push((message.id, message.times));
                 }
                 Ok(queue::Message::Deferred(deferred)) => batch.deferred.push((message.id, *deferred)),
                 Err(Unreadable::Delivery(reason)) => batch.undeliverable.push((message.id, reason)),
@@ -50,21 +50,22 @@ impl Batch {
         batch
     }
 
-    pub fn jobs(&self) -> Vec<Received> {
-        let job = |(entity, messages): (&EntityKey, &Vec<(String, u32)>)| Received {
+    /// Returns the orders to drain.
+    pub fn orders(&self) -> Vec<Received> {
+        let received = |(entity, messages): (&EntityKey, &Vec<(String, u32)>)| Received {
             entity: entity.clone(),
             times: messages.iter().map(|(_, times)| *times).max().unwrap_or(1),
         };
-        self.jobs.iter().map(job).collect()
+        self.wake_ups.iter().map(received).collect()
     }
 
-    /// Returns the fencing token of `entity`'s wake-ups. Returns `None` unless all of them carry the same.
+    /// Returns the fencing token that all wake-ups of `entity` carry, or `None` if they differ.
     pub fn token(&self, entity: &EntityKey) -> Option<FencingToken> {
         self.tokens.get(entity).copied().flatten()
     }
 
     pub fn ids(&self, entity: &EntityKey) -> impl Iterator<Item = &String> {
-        self.jobs.get(entity).into_iter().flatten().map(|(id, _)| id)
+        self.wake_ups.get(entity).into_iter().flatten().map(|(id, _)| id)
     }
 
     pub fn deferred(&self) -> &[(String, Deferred)] {
@@ -79,12 +80,12 @@ impl Batch {
         &self.unreadable
     }
 
-    /// Returns the ids of the wake-ups that SQS must deliver again. A job that is missing in `attended`
-    /// was not finished, so its wake-ups are among them.
-    pub fn failures(&self, attended: &BTreeMap<EntityKey, Acknowledgement>) -> Vec<String> {
-        self.jobs
+    /// Returns the ids of the wake-ups that SQS must deliver again. An order without an acknowledgement
+    /// was not drained to the end, so its wake-ups are included.
+    pub fn failures(&self, acknowledgements: &BTreeMap<EntityKey, Acknowledgement>) -> Vec<String> {
+        self.wake_ups
             .iter()
-            .filter(|(entity, _)| attended.get(entity) != Some(&Acknowledgement::Delete))
+            .filter(|(entity, _)| acknowledgements.get(entity) != Some(&Acknowledgement::Delete))
             .flat_map(|(_, messages)| messages.iter().map(|(id, _)| id.clone()))
             .collect()
     }
@@ -106,10 +107,10 @@ mod tests {
             message("2", r#"{"entity":"n/b"}"#, 1),
             message("3", r#"{"entity":"n/a"}"#, 4),
         ]);
-        assert_eq!(batch.jobs()[0], Received { entity: a.clone(), times: 4 });
-        assert_eq!(batch.jobs().len(), 2);
-        let attended = BTreeMap::from([(a, Acknowledgement::Keep)]);
-        assert_eq!(batch.failures(&attended), ["1", "3", "2"]);
+        assert_eq!(batch.orders()[0], Received { entity: a.clone(), times: 4 });
+        assert_eq!(batch.orders().len(), 2);
+        let acknowledgements = BTreeMap::from([(a, Acknowledgement::Keep)]);
+        assert_eq!(batch.failures(&acknowledgements), ["1", "3", "2"]);
     }
 
     #[test]

@@ -22,20 +22,20 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Appends the deferred deliveries of `batch` within `limit`. Returns the ids of the messages to
-/// keep, among them the unreadable ones. Other messages may be deleted: each of those deliveries is
-/// durable in its inbox, or in another message.
+/// keep, which include the unreadable ones. The other messages may be deleted: their deliveries are
+/// durable, in their inboxes or in other messages.
 ///
 /// Deliveries are appended one after the other, in order of arrival, so that only one body is
 /// unpacked at a time. If the store does not answer, no further delivery is tried. If the
 /// store throttles an order, no further delivery of that order is tried.
-pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -> BTreeSet<String> {
+pub(super) async fn append_all(drainer: &Drainer, batch: &Batch, limit: Duration) -> BTreeSet<String> {
     let mut kept: BTreeSet<String> = batch.undeliverable().iter().map(|(id, _)| id.clone()).collect();
     kept.extend(batch.deferred().iter().map(|(id, _)| id.clone()));
     let inbox = drainer.inbox();
     let all = async {
         let mut pauses = Pauses::default();
         for (id, deferred) in batch.deferred() {
-            if take_up_one(drainer, &inbox, id, deferred, &mut pauses).await {
+            if append_one(drainer, &inbox, id, deferred, &mut pauses).await {
                 kept.remove(id);
             }
         }
@@ -44,8 +44,8 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
     kept
 }
 
-/// The delays of deliveries that are deferred again without a try to append them, because a try for an
-/// earlier delivery of the batch has failed.
+/// The delays with which deliveries are deferred again. Once the append of a delivery has failed, later
+/// deliveries of the batch are deferred without a try to append them.
 #[derive(Default)]
 struct Pauses<'a> {
     store: Option<Duration>,
@@ -69,7 +69,7 @@ impl<'a> Pauses<'a> {
 }
 
 /// Appends a delivery, or defers it again. Returns whether the message may be deleted.
-async fn take_up_one<'a>(
+async fn append_one<'a>(
     drainer: &Drainer,
     inbox: &Inbox,
     id: &str,

@@ -12,8 +12,8 @@ pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// The maximum jitter that is added to a wait, as a fraction of the wait.
 const JITTER: f64 = 0.1;
 
-/// Returns the outcome of an answer. The parameter `excerpt` is the beginning of the answer's body, and
-/// becomes part of the error. The parameter `fraction`, from 0 to 1, is the jitter of a requested wait.
+/// Returns the outcome of an answer. `excerpt` is the beginning of the answer's body, and becomes part of
+/// the error. `fraction`, from 0 to 1, is the part of the maximum jitter that a requested wait gets.
 pub(super) fn judge(status: StatusCode, headers: &HeaderMap, excerpt: &str, now: Timestamp, fraction: f64) -> Outcome {
     if status.is_success() {
         return Outcome::Done;
@@ -23,7 +23,7 @@ pub(super) fn judge(status: StatusCode, headers: &HeaderMap, excerpt: &str, now:
     } else if excerpt.is_empty() {
         format!("the endpoint answered {status}")
     } else {
-        // Without the status's name, because the row keeps only 64 bytes of the error.
+        // The status's name is left out, because the row keeps only 64 bytes of the error.
         format!("the endpoint answered {}: {excerpt}", status.as_u16())
     };
     if status == StatusCode::GONE {

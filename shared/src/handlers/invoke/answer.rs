@@ -19,7 +19,7 @@ use crate::{aws::call::Answer, handler::Outcome, handlers::excerpt::excerpt, pro
 
 #[derive(Deserialize)]
 struct FunctionAnswer {
-    outcome: Verb,
+    outcome: AnsweredOutcome,
     #[serde(default)]
     after: Option<f64>,
     #[serde(default)]
@@ -28,7 +28,7 @@ struct FunctionAnswer {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Verb {
+enum AnsweredOutcome {
     Done,
     Retry,
     Reject,
@@ -59,10 +59,14 @@ fn returned(body: &[u8]) -> Outcome {
     };
     let error = error.map(|error| excerpt(&error)).filter(|error| !error.is_empty());
     match (outcome, after) {
-        (Verb::Done, _) => Outcome::Done,
-        (Verb::Reject, _) => Outcome::Reject(error.unwrap_or_else(|| "the function rejected the delivery".into())),
-        (Verb::Retry, Some(after)) if after.is_nan() || after < 0.0 => invalid("`after` is not a number of seconds"),
-        (Verb::Retry, after) => {
+        (AnsweredOutcome::Done, _) => Outcome::Done,
+        (AnsweredOutcome::Reject, _) => {
+            Outcome::Reject(error.unwrap_or_else(|| "the function rejected the delivery".into()))
+        }
+        (AnsweredOutcome::Retry, Some(after)) if after.is_nan() || after < 0.0 => {
+            invalid("`after` is not a number of seconds")
+        }
+        (AnsweredOutcome::Retry, after) => {
             let error = error.unwrap_or_else(|| "the function asked for a retry".into());
             Outcome::Retry { after: after.and_then(wait), error }
         }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verb {
+pub enum LoggedCommand {
     Hold,
     Resume,
     Skip,
@@ -26,7 +26,7 @@ pub enum Verb {
     EndRewind,
 }
 
-impl Verb {
+impl LoggedCommand {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hold => "hold",

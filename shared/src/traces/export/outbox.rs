@@ -16,14 +16,15 @@ use opentelemetry_sdk::{
 
 use crate::time::{Env, Timestamp};
 
-/// The shortest time in which a send is tried. If less of the invocation is left, the spans are dropped.
+/// A send is tried only if at least this much of the invocation is left. Otherwise the spans wait for the
+/// next invocation.
 const LEAST: Duration = Duration::from_millis(100);
 
 /// The pause in sending after the collector did not answer within its timeout, or refused twice in a row.
 /// One refusal may come from a closed connection. Spans that are due in the pause are dropped.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// The maximum number of spans that are kept for one invocation. Further spans are dropped.
+/// The maximum number of spans that are kept between two sends. Further spans are dropped.
 const MOST: usize = 4096;
 
 /// The part of an invocation's time that a send must leave unused.
@@ -95,7 +96,6 @@ impl<E: Exporter> Outbox<E> {
         let deadline = Timestamp::from_millis(self.deadline.load(Relaxed));
         let left = deadline.since(self.env.now()).saturating_sub(MARGIN);
         if left < LEAST {
-            // The spans are sent after the next invocation.
             return;
         }
         let spans = std::mem::take(&mut *self.ended.lock());
@@ -110,7 +110,7 @@ impl<E: Exporter> Outbox<E> {
                 let had_refused = std::mem::replace(&mut self.health().has_refused, answer.is_err());
                 had_refused && answer.is_err()
             }
-            // The collector had its whole timeout.
+            // A collector that had less than its whole timeout may be well.
             None => self.patience <= left,
         };
         if is_paused {

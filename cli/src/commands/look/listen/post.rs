@@ -211,7 +211,7 @@ impl Posting<'_> {
             Some(from) => delivery.sequence() < from,
             None => delivery.received_at() < self.begin,
         };
-        // Only unsettled sequences can be claimed and not written yet.
+        // A claimed sequence that still lacks its delivery is behind the head.
         let state = self.operator.single(order, through).await?.state;
         let unsettled = state.map_or(through, |state| state.head.next());
         let (mut first, mut from, mut page) = (through, through.0, 2);

@@ -131,7 +131,8 @@ impl Receiver {
     }
 
     /// Posts a delivery until the receiver answers, or until [`TRIES`] requests got no answer. A request that cannot
-    /// connect is repeated without limit. `unanswered` gets each request without an answer, except the last one.
+    /// connect is repeated without limit. `unanswered` is called after each request without an answer, except
+    /// the last one.
     pub async fn post(&self, delivery: &Delivery, token: FencingToken, unanswered: impl Fn(&Sent)) -> Result<Sent> {
         let (mut tries, mut pause) = (0, SHORTEST_PAUSE);
         loop {

@@ -106,7 +106,7 @@ impl Run {
                 }
             }
             Err(error) => {
-                // Another holder may have started.
+                // Another holder may already work on the key.
                 running.kill().await?;
                 error
             }

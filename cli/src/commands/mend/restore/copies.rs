@@ -8,7 +8,7 @@ use crate::commands::target::Deployment;
 
 /// The difference in milliseconds up to which two times count as equal. A time that an operator types has only whole
 /// seconds.
-const ALIKE: u64 = 1_000;
+const EQUAL_WITHIN: u64 = 1_000;
 
 /// Returns the time of the backup: the time `given`, or the time that AWS has recorded for the restored tables.
 pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result<Timestamp> {
@@ -45,7 +45,7 @@ pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result
         ));
     }
     match (given, orders) {
-        (Some(given), Some(known)) if given.as_millis().abs_diff(known.as_millis()) > ALIKE => bail!(
+        (Some(given), Some(known)) if given.as_millis().abs_diff(known.as_millis()) > EQUAL_WITHIN => bail!(
             "{} was restored to {known}, not to {given}: leave --as-of out, or name the other table",
             deployment.config.entities_table
         ),

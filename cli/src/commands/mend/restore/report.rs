@@ -17,9 +17,9 @@ use webhook_serializer::{
 use super::{NAMED, list_parked};
 use crate::commands::target::Deployment;
 
-/// How long before the backup the operator begins to compare deliveries with the senders. Deliveries that were in
+/// The operator compares deliveries with the senders from this long before the backup on. Deliveries that were in
 /// transit at the time of the backup may be missing from the tables.
-const ON_ITS_WAY: Duration = Duration::from_secs(60);
+const IN_TRANSIT: Duration = Duration::from_secs(60);
 
 const AT_ONCE: usize = 32;
 
@@ -74,7 +74,7 @@ impl Report {
         }
         let earlier = FoundByRestore::by(restoring);
         for (key, job) in earlier.jobs {
-            // An earlier run read the job's state before that run changed the row.
+            // The earlier run recorded the job's state as it was before the restore.
             self.found.jobs.insert(key, job);
         }
         self.found.add("", &RestoreReport { newest: earlier.newest, ..RestoreReport::default() });
@@ -251,7 +251,7 @@ impl Report {
 }
 
 fn from(restoring: &RestoreRecord) -> Timestamp {
-    let millis = restoring.as_of.as_millis().saturating_sub(ON_ITS_WAY.as_millis() as u64);
+    let millis = restoring.as_of.as_millis().saturating_sub(IN_TRANSIT.as_millis() as u64);
     Timestamp::from_millis(millis)
 }
 

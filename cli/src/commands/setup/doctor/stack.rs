@@ -17,7 +17,7 @@ use super::finding::Finding;
 
 /// The largest accepted difference between this machine's clock and the clock of AWS. A larger difference makes the
 /// printed ages wrong.
-const OFF: Duration = Duration::from_secs(30);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 
 /// Parameter Store's default quota, in reads a second.
 const READS: u64 = 40;
@@ -66,7 +66,9 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
         off if off < Duration::from_secs(3) => {
             Finding::ok(CHECK, "this machine's clock agrees with AWS to a few seconds")
         }
-        off if off < OFF => Finding::ok(CHECK, format!("this machine's clock is {} {side} AWS's clock", duration(off))),
+        off if off < MAX_CLOCK_SKEW => {
+            Finding::ok(CHECK, format!("this machine's clock is {} {side} AWS's clock", duration(off)))
+        }
         off => Finding::warning(
             CHECK,
             format!(
@@ -467,7 +469,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn worker_concurrency_starving_ingest_is_reported() {
+    fn worker_concurrency_must_leave_some_for_ingest() {
         let verdict = |all, unreserved, workers, ingest| enough(all, unreserved, workers, ingest).verdict;
         assert_eq!(verdict(1000, 1000, 50, 0), Verdict::Ok);
         assert_eq!(verdict(10, 10, 50, 0), Verdict::Wrong);
@@ -493,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn many_parameter_store_reads_get_a_warning() {
+    fn reads_over_half_the_quota_get_a_warning() {
         assert_eq!(throughput(false, Some(499)).verdict, Verdict::Ok);
         assert_eq!(throughput(false, Some(500)).verdict, Verdict::Warning, "they may start at once");
         let stack = |ingest: &str| Stack {

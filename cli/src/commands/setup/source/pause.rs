@@ -47,7 +47,7 @@ struct PauseOptions {
 }
 
 /// The time to wait after the refresh interval, so that all running functions have read the new document.
-const A_MOMENT: Duration = Duration::from_secs(10);
+const READ_TIME: Duration = Duration::from_secs(10);
 
 impl Pause {
     pub(super) async fn run(self) -> Result<ExitCode> {
@@ -78,10 +78,10 @@ impl Resume {
         let operator = self.of.target.connect().await?.operator();
         let waiting = operator.waiting_of(&self.of.name).await?;
         for order in waiting.keys() {
-            operator.wake(order, REFRESH + A_MOMENT).await?;
+            operator.wake(order, REFRESH + READ_TIME).await?;
         }
         let orders = if waiting.len() == 1 { "1 order".into() } else { format!("{} orders", waiting.len()) };
-        output::complain(format_args!("a worker drains {orders} in {}", output::duration(REFRESH + A_MOMENT)));
+        output::complain(format_args!("a worker drains {orders} in {}", output::duration(REFRESH + READ_TIME)));
         Ok(ExitCode::SUCCESS)
     }
 }

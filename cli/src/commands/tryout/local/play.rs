@@ -41,7 +41,7 @@ type Place = (EntityKey, Sequence);
 #[derive(Debug, Clone)]
 struct Sent {
     place: Place,
-    /// The name that the recording shows. All copies of the sample share it, since it belongs to the delivery id.
+    /// The name that the recording shows. The name belongs to the delivery id, so all copies of the sample share it.
     name: String,
 }
 
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn sample_applied_twice_fails_the_verdict() {
+    fn verdict_passes_only_samples_applied_once() {
         // Equal names in two orders are two deliveries.
         let rounds = [1, 2].map(|at| vec![sent("a/1", at, "made"), sent("b/1", at, "made")]);
         let told = |repeat| {

@@ -82,7 +82,7 @@ mod tests {
             let roots = Roots::mozilla();
             verify_server_cert_signed_by_trust_anchor(&certificate, roots.store(), &[], at(seconds), algorithms().all)
         };
-        // The error for an authority in place of a server comes after issuer and dates were checked.
+        // rustls reports an authority that is used as a server only after it has checked issuer and dates.
         assert_eq!(
             format!("{:?}", verified(1_767_621_700)),
             "Err(InvalidCertificate(Other(OtherError(CaUsedAsEndEntity))))"

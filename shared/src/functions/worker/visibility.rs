@@ -14,14 +14,14 @@ use crate::{
     time::Env,
 };
 
-pub(super) struct Hiding<'a> {
+pub(super) struct VisibilityExtension<'a> {
     pub(super) queue: &'a Arc<dyn Visibility>,
     pub(super) env: &'a Env,
     pub(super) lease: Duration,
     pub(super) receipts: Mutex<Vec<String>>,
 }
 
-impl Hiding<'_> {
+impl VisibilityExtension<'_> {
     fn receipts(&self) -> MutexGuard<'_, Vec<String>> {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -31,14 +31,14 @@ impl Hiding<'_> {
     pub(super) async fn give_back(&self, receipts: &[String]) {
         self.receipts().retain(|receipt| !receipts.contains(receipt));
         if !receipts.is_empty() {
-            self.hide(receipts, self.lease).await;
+            self.set_timeout(receipts, self.lease).await;
         }
     }
 
     /// Extends the visibility timeout of all messages in one request, at the first grant and then every
     /// fifth of a lease. If the worker dies, its messages become visible after its leases expire: at the
     /// earliest one second later, and at the latest one second and a fifth of a lease later.
-    pub(super) async fn keep(&self, in_flight: &InFlight) -> Infallible {
+    pub(super) async fn extend(&self, in_flight: &InFlight) -> Infallible {
         in_flight.first_grant().await;
         let pause = (self.lease / 5).max(Duration::from_secs(1));
         let time = self.lease + pause + Duration::from_secs(1);
@@ -49,15 +49,15 @@ impl Hiding<'_> {
                 return pending().await;
             }
             let until = in_flight.extending(time);
-            let hidden = self.hide(&receipts, time).await;
-            in_flight.extended(hidden.then_some(until));
+            let is_extended = self.set_timeout(&receipts, time).await;
+            in_flight.extended(is_extended.then_some(until));
             self.env.sleep(pause).await;
         }
     }
 
     /// Sets the visibility timeout, without retries, because callers soon call again. Returns whether SQS
     /// confirmed the request.
-    async fn hide(&self, receipts: &[String], time: Duration) -> bool {
+    async fn set_timeout(&self, receipts: &[String], time: Duration) -> bool {
         match self.env.within(ATTEMPT, self.queue.hide(receipts, time)).await {
             Some(Ok(())) => true,
             Some(Err(error)) => {
