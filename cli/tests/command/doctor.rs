@@ -292,11 +292,24 @@ fn missing_table_permissions_are_named() {
         table
     };
     let on = json!({ "ContinuousBackupsDescription": { "PointInTimeRecoveryDescription": { "PointInTimeRecoveryStatus": "ENABLED" } } });
+    let mut restorable = on.clone();
+    let description = &mut restorable["ContinuousBackupsDescription"]["PointInTimeRecoveryDescription"];
+    description["EarliestRestorableDateTime"] = json!(1_767_619_200);
+    description["LatestRestorableDateTime"] = json!(1_767_622_800);
     for (table, backups, says) in [
         (json!({}), json!({}), "is "),
         (table(json!({ "TableStatus": "ACTIVE" })), json!({}), "its point-in-time recovery is off"),
         (table(json!({ "TableStatus": "ACTIVE" })), on.clone(), "no deletion protection"),
-        (table(json!({ "TableStatus": "ACTIVE", "DeletionProtectionEnabled": true })), on.clone(), "is protected"),
+        (
+            table(json!({ "TableStatus": "ACTIVE", "DeletionProtectionEnabled": true })),
+            on.clone(),
+            "is protected, and its point-in-time recovery is on",
+        ),
+        (
+            table(json!({ "TableStatus": "ACTIVE", "DeletionProtectionEnabled": true })),
+            restorable,
+            "is protected, and can be restored to any second from 2026-01-05T13:20:00Z to 2026-01-05T14:20:00Z",
+        ),
     ] {
         stack.aws.answer(&target("DescribeTable"), 200, json!({ "Table": table }).to_string());
         stack.aws.answer(&target("DescribeContinuousBackups"), 200, backups.to_string());

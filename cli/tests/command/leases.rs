@@ -5,7 +5,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::running::{Local, complained, folder, printed, serializer};
+use crate::running::{Local, complained, file, folder, printed, serializer};
 
 const KEY: &str = "invoice_gen/SUB-1234";
 
@@ -38,6 +38,19 @@ fn program_waits_for_another_holder() {
     let done = run_under_lease(&local, &[], "serializer lease run --wait 0 {target} {key} -- echo started");
     assert_eq!(done.status.code(), Some(75), "{done:?}");
     assert!(complained(&done).contains("held by sh until ") && !printed(&done).contains("started"), "{done:?}");
+}
+
+#[test]
+fn unstartable_program_gets_exit_code_of_shells() {
+    let local = Local::start(&[]);
+    let folder = folder();
+    let file = file(&folder, "file", "not a program");
+    for (program, code) in [("no-such-program", 127), (file.to_str().unwrap(), 126)] {
+        let done = local.ran(&["lease", "run", KEY, "--", program]);
+        assert_eq!(done.status.code(), Some(code), "{done:?}");
+        assert!(complained(&done).contains("cannot be started"), "{done:?}");
+        assert_eq!(local.ran(&["lease", "get", KEY]).status.code(), Some(1), "{program}: the lease is released");
+    }
 }
 
 /// A deploy or a closed terminal sends a signal: the program may have to clean up, and nobody else gets the

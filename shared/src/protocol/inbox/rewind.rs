@@ -1,4 +1,4 @@
-//! Rewinds an inbox: settled deliveries run again, in order and before the waiting deliveries.
+//! Rewinds an inbox: applied deliveries run again, in order and before the waiting deliveries.
 
 use crate::{
     protocol::{

@@ -1,5 +1,6 @@
 use std::{
     ffi::OsString,
+    io::ErrorKind,
     process::{ExitCode, ExitStatus},
     time::Duration,
 };
@@ -25,8 +26,11 @@ const HELD: u8 = 75;
 /// The exit code if the lease was lost. The program and all its processes were killed.
 const LOST: u8 = 76;
 
-/// The exit code with which shells report a program that cannot be started.
-const NO_PROGRAM: u8 = 127;
+/// The exit code with which shells report a program that exists but cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// The exit code with which shells report a program that was not found.
+const NOT_FOUND: u8 = 127;
 
 #[derive(Debug, Args)]
 #[command(
@@ -40,7 +44,8 @@ const NO_PROGRAM: u8 = 127;
                        The program's exit code is passed on. Besides:\n  \
                        75   another holder had the lease for the whole wait; the program was not started\n  \
                        76   the lease was lost, and the program and its children were killed; another holder may work already\n  \
-                       127  the program cannot be started\n\n\
+                       126  the program exists, but cannot be executed\n  \
+                       127  the program was not found\n\n\
                        serializer lease run --local invoice_gen/SUB-1234 -- python3 invoices.py SUB-1234"
 )]
 pub struct Run {
@@ -87,7 +92,8 @@ impl Run {
             Err(error) => {
                 output::complain(format_args!("{name} cannot be started: {error}"));
                 guard.release().await?;
-                return Ok(ExitCode::from(NO_PROGRAM));
+                let is_missing = error.kind() == ErrorKind::NotFound;
+                return Ok(ExitCode::from(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE }));
             }
         };
         let lost = match guard.hold(running.wait(&mut signals)).await {

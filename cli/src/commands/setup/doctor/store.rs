@@ -1,6 +1,7 @@
 use aws_sdk_dynamodb::{
     Client,
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
+    primitives::DateTimeFormat,
     types::{AttributeValue, KeysAndAttributes, PointInTimeRecoveryStatus, TableDescription, TimeToLiveStatus},
 };
 use aws_sdk_sqs::types::QueueAttributeName;
@@ -117,8 +118,8 @@ impl<'a> Parts<'a> {
             Err(error) => return refused(&check, "dynamodb:DescribeContinuousBackups", &error),
         };
         let recovery = told.and_then(|told| told.point_in_time_recovery_description);
-        let status = recovery.and_then(|told| told.point_in_time_recovery_status);
-        if status != Some(PointInTimeRecoveryStatus::Enabled) {
+        let status = recovery.as_ref().and_then(|told| told.point_in_time_recovery_status.as_ref());
+        if status != Some(&PointInTimeRecoveryStatus::Enabled) {
             let advice = format!(
                 "`aws dynamodb update-continuous-backups --table-name {name} --point-in-time-recovery-specification \
                  PointInTimeRecoveryEnabled=true`"
@@ -133,7 +134,17 @@ impl<'a> Parts<'a> {
             let advice = format!("`aws dynamodb update-table --table-name {name} --deletion-protection-enabled`");
             return Finding::warning(&check, format!("{name} has no deletion protection"), advice);
         }
-        Finding::ok(&check, format!("{name} is protected, and can be restored to any second of 35 days"))
+        // A table that is younger than the recovery period has a shorter range.
+        let times =
+            recovery.and_then(|told| Some([told.earliest_restorable_date_time?, told.latest_restorable_date_time?]));
+        let range = times.map(|times| times.map(|time| time.fmt(DateTimeFormat::DateTime).unwrap_or_default()));
+        let says = match range {
+            Some([earliest, latest]) => {
+                format!("{name} is protected, and can be restored to any second from {earliest} to {latest}")
+            }
+            None => format!("{name} is protected, and its point-in-time recovery is on"),
+        };
+        Finding::ok(&check, says)
     }
 
     /// Checks the queue's visibility timeout and the dead-letter queue. `worker` is the worker's timeout in seconds.
