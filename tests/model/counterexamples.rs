@@ -49,13 +49,13 @@ pub fn controls() -> Vec<Control> {
             "the effect of a handler that timed out lands after the next delivery's",
             two { attempts: 1 } may { timeouts: 1 };
         GroupFailureCountsForFirst "a group's failure counts for its first delivery", CHARGED in 10:
-            "A is charged for a failure that may be B's",
+            "an attempt is counted for A, although B may have failed",
             two { deliver: UpTo(2) } may { failures: 1 };
         GroupRemembersItsLast "a group leaves a receipt of its last delivery only", ONCE in 10:
-            "A is repeated and applied again",
+            "a repeat of A is applied",
             with_repeat { deliver: UpTo(2) } may {};
         GroupSpansGap "a group includes deliveries after a gap", NO_LOSS in 8:
-            "what fills the gap later is already settled as another",
+            "the delivery that fills the gap later is settled already, with another's outcome",
             two { deliver: UpTo(2) } may {};
         ReleaseWithoutTail "release without `head = tail`", NO_LOSS in 8:
             "a delivery was claimed under the lease, without a wake-up: stuck",
@@ -70,28 +70,28 @@ pub fn controls() -> Vec<Control> {
             "a claim with a slow clock relies on a dead worker's lease and sends no wake-up: stuck",
             one { stray: true } may { exclusive_leases: 1, exclusive_crashes: 1, worker_crashes: 1, take_overs: 2 };
         DropWhileDrained "drop a wake-up because another worker drains", NO_LOSS in 11:
-            "the other's message was a copy, and it crashes: stuck",
+            "the other worker had a deleted message's copy, and crashes: stuck",
             one { workers: 2 } may { copies: 1, worker_crashes: 1 };
         ForgetOwedAfterVoid "forget an owed wake-up after a tombstone", NO_LOSS in 7:
             "the second claim relies on a worker with a deleted message's copy, which crashes: stuck",
             one { stray: true, counts_are_shown: false } may { voids: 1, worker_crashes: 1 };
         RetryClaimWithoutDoubt "retry a claim whose reply was lost like a first try", NO_LOSS in 5:
-            "the retry relies on such a worker and sends no wake-up: stuck",
+            "the retry relies on a worker with a deleted message's copy, and sends no wake-up: stuck",
             one { stray: true, counts_are_shown: false } may { lost_replies: 1, worker_crashes: 1 };
         ReleaseRecognisedWithoutToken "recognise a release without the token", NO_LOSS in 13:
             "a paused holder takes another's release for its own and deletes the only wake-up: stuck",
             one {} may { exclusive_leases: 1, take_overs: 1 };
         FailKeepsItsMessage "`fail` keeps its message instead of sending a new one", NO_LOSS in 9:
-            "the message was a deleted one's copy, and the ingest that owed a wake-up died: stuck",
+            "the message was a copy of a deleted one, and the ingest that owed a wake-up died: stuck",
             two { stray: true, counts_are_shown: false } may { failures: 1, ingest_crashes: 1 };
         RedeliveryAcquiresAtOnce "a message received again acquires without sending a new one", NO_LOSS in 6:
-            "a copy, and an ingest and a worker crash: stuck",
+            "the message was a copy of a deleted one; an ingest and the worker crash: stuck",
             two { stray: true } may { worker_crashes: 1, ingest_crashes: 1 };
         AcquireAfterVisibilityTimeout "acquire although the message may be visible again", NO_LOSS in 6:
             "another worker is done with the message; an ingest and a worker crash: stuck",
             two { stray: true, may_be_back: true } may { worker_crashes: 1, ingest_crashes: 1 };
         FailWithoutHead "`fail` without `head` = sequence - 1, if settles keep the token and a commit in doubt counts as failed", CHARGED in 9:
-            "a commit that landed unseen is charged to the next delivery",
+            "after a commit whose reply was lost, a failure is counted for the next delivery",
             two { commit: true } may { lost_replies: 1 };
         HolderFromRequest "holder id from the request", EXCLUSION in 12:
             "a repeated request takes another's grant for its own: two holders",
@@ -100,7 +100,7 @@ pub fn controls() -> Vec<Control> {
             "after an exclusive holder's release, the paused worker believes its delivery settled and deletes the only wake-up: stuck",
             one {} may { exclusive_leases: 1, take_overs: 1 };
         RedriveWithoutLookup "redrive without checking the settlement", ONCE in 22:
-            "the holder that parked it lost its lease before settling; the next one applied it, and the redrive does again",
+            "the holder that parked the delivery lost its lease before the settle; the next holder applied it, and the redrive applies it again",
             one {} may { worker_crashes: 1, take_overs: 1, rejections: 1, redrives: 1 };
         SettleRemembersNothing "a settle leaves no receipt", ONCE in 8:
             "a repeat runs again",
@@ -112,16 +112,16 @@ pub fn controls() -> Vec<Control> {
             "another holder runs a repeat whose receipt has left the row",
             with_repeat { capacity: 1 } may {};
         HolderForgetsDrops "a drain forgets the receipts that left the row since its grant", ONCE in 12:
-            "it runs a repeat of one that it dropped itself",
+            "it runs a repeat of a delivery whose receipt it dropped",
             with_repeat { capacity: 1 } may {};
         PurgedBeforeItIsForgotten "an idle row is deleted before its receipts may be forgotten", ONCE in 15:
             "a holder with a short retention released it; a repeat runs again",
             repeated {} may { exclusive_leases: 1, purges: 1 };
         RedriveKeepsItsNumber "a redrive keeps its number", NO_LOSS in 14:
-            "it is settled as a repeat of the parked delivery and lost",
+            "the redriven delivery is settled as a repeat of the parked one, and lost",
             one {} may { rejections: 1, redrives: 1 };
         RedriveForgetsFirst "a redrive deletes the parked copy first", NO_LOSS in 11:
-            "the operator's process dies in between",
+            "the operator's process dies in between: lost",
             one {} may { rejections: 1, redrives: 1, ingest_crashes: 1 };
         UnblockWithoutWakeUp "unblock without a wake-up", NO_LOSS in 9:
             "the wake-up that found the block was deleted: stuck",
@@ -142,7 +142,7 @@ pub fn controls() -> Vec<Control> {
             "nobody looks when the wait ends: stuck",
             two { rated: true } may {};
         CountAttemptWithoutStart "a take-over counts an attempt even without a recorded start", CHARGED in 10:
-            "a start that never was costs an attempt",
+            "a start that never happened counts an attempt",
             one {} may { worker_crashes: 1, take_overs: 1 };
         EveryReleaseSaysHandedOver "an exclusive release claims that a wake-up is on its way", NO_LOSS in 8:
             "the holder dies before it sends one: stuck",
@@ -154,7 +154,7 @@ pub fn controls() -> Vec<Control> {
             "TTL deletes the hold, and the next delivery is handled",
             one {} may { holds: 1, purges: 1 };
         CommitIgnoresHold "a commit does not check for a hold", HOLD in 10:
-            "its reply does not return the row, so the next handler starts",
+            "the reply to a commit does not return the row, so the next handler starts",
             two { commit: true } may { holds: 1 };
         ResumeWithoutWakeUp "a hold ends without a wake-up", NO_LOSS in 6:
             "deliveries that arrived on hold owed none: stuck",

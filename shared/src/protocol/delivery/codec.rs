@@ -30,7 +30,7 @@ const PART_BYTES: usize = 350 * 1024;
 /// The length in bytes from which a body is compressed. Shorter bodies shrink too little.
 const WORTH_COMPRESSING: usize = 256;
 
-/// The compression level of zstd, which is zstd's default. JSON shrinks to about a quarter. Higher
+/// The compression level of zstd, which is zstd's default. JSON of 6 KB shrinks to a third, of 18 KB to a fifth. Higher
 /// levels cost more function time than they save in write units.
 const COMPRESSION_LEVEL: i32 = 3;
 

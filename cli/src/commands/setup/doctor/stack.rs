@@ -221,7 +221,7 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
     if workers > unreserved || (ingest == 0 && left < 2) {
         return Finding::wrong(
             CHECK,
-            format!("{says}: busy workers leave too little for ingest, and senders get 429"),
+            format!("{says}: busy workers leave too little for ingest, and webhooks are refused"),
             format!("deploy with WorkerConcurrency={suitable}, or ask AWS to raise the quota “Concurrent executions”"),
         );
     }
