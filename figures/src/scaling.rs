@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn needed_workers_shrink_with_orders_per_worker() {
+    fn more_orders_per_worker_need_fewer_workers() {
         // 200 orders a second, 1.29 s each.
         assert_eq!((workers(1_000.0, 1.0), workers(1_000.0, 10.0)), (258.0, 26.0));
         assert_eq!((seconds_to_add(5.0), seconds_to_add(305.0)), (0.0, 60.0));

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_below_function_below_visibility_timeout_is_required() {
+    fn lease_function_and_visibility_timeouts_must_increase() {
         assert_eq!(refused([("LEASE_SECONDS", "60")]), "LEASE_SECONDS: must be less than FUNCTION_TIMEOUT_SECONDS");
         assert_eq!(
             refused([("FUNCTION_TIMEOUT_SECONDS", "90")]),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn timeout_too_short_for_tombstones_is_refused() {
+    fn function_timeout_too_short_for_tombstones_is_refused() {
         let sources = Sources::default();
         let read = |time| {
             WorkerConfig::read(&[("FUNCTION_TIMEOUT_SECONDS", time), ("LEASE_SECONDS", "1")].as_slice(), &sources)
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn timeout_too_short_for_handler_is_refused() {
+    fn function_timeout_too_short_for_handler_is_refused() {
         assert_eq!(
             refused([("FUNCTION_TIMEOUT_SECONDS", "24")]),
             "FUNCTION_TIMEOUT_SECONDS: leaves source `shop` no time for its handler: handler_timeout must be less than 20 s"

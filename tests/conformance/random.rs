@@ -350,7 +350,7 @@ const CASES: u32 = 64;
 const STEPS: usize = 60;
 
 #[test]
-fn both_tables_agree_on_random_operations() {
+fn memory_table_and_dynamodb_agree_on_random_operations() {
     on_dynamodb(|runtime, dynamo| {
         let cases = times("CONFORMANCE_CASES", CASES);
         let config = Config { cases, failure_persistence: None, ..Config::default() };

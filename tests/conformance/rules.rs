@@ -145,7 +145,7 @@ fn commit_cannot_name_the_serializers_own_tables() {
 }
 
 #[test]
-fn every_rule_named_as_skipped_exists() {
+fn every_skipped_conformance_rule_exists() {
     for name in skipped() {
         let is_rule =
             [TWO_ABSENT, NULL, TYPES].contains(&&*name) || RULES.iter().any(|(rule, _)| rule.replace('_', "-") == name);
@@ -155,7 +155,7 @@ fn every_rule_named_as_skipped_exists() {
 
 /// Compares each value, and an absent attribute, with each value and with another attribute.
 #[test]
-fn both_tables_compare_all_values_alike() {
+fn memory_table_and_dynamodb_compare_values_alike() {
     use Comparison::*;
     let values = [
         Value::N(1),

@@ -46,7 +46,7 @@ fn no_function_depends_on_local_run_crates() {
 
 /// Every dependency lengthens the start of a function.
 #[test]
-fn function_omits_time_crates_it_does_not_use() {
+fn functions_depend_only_on_used_time_crates() {
     for (function, others) in
         [("ingest", &["jiff", "httpdate"][..]), ("worker", &["jiff"]), ("scheduler", &["httpdate"])]
     {

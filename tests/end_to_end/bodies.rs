@@ -137,7 +137,7 @@ fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
 
 /// Like the smallest order: two writes and one wake-up.
 #[tokio::test(flavor = "multi_thread")]
-async fn megabyte_delivery_costs_no_more_requests() {
+async fn delivery_of_a_megabyte_costs_no_additional_request() {
     #[derive(Deserialize)]
     struct Order {
         id: u64,

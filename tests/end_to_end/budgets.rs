@@ -140,7 +140,7 @@ async fn append_large(scale: &Scale) -> (Reading, u64, u64) {
 }
 
 #[tokio::test]
-async fn backlog_costs_one_acquire_and_one_settle_each() {
+async fn backlog_costs_one_acquire_plus_settle_per_delivery() {
     const K: u64 = 60;
     let scale = Scale::with_history().await;
     let appends = scale.weigh(scale.append_all(0..K)).await;
@@ -391,7 +391,7 @@ async fn lease_is_renewed_every_third_of_its_length() {
 
 /// The settle, the spilled receipt and the next page are requested concurrently.
 #[tokio::test(start_paused = true)]
-async fn backlogged_deliveries_are_one_round_trip_apart() {
+async fn backlog_takes_one_round_trip_per_delivery() {
     const LATENCY: Duration = Duration::from_millis(100);
     const HANDLER: Duration = Duration::from_millis(700);
     const K: u32 = 60;

@@ -113,7 +113,7 @@ async fn deferred_delivery_already_stored_is_a_repeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn source_setting_for_outages_overrides_provider_default() {
+async fn on_outage_option_overrides_provider_default() {
     for (source, expected) in [("queued", 202), ("refused", 503), ("again", 503)] {
         let world = out_until(HOUR, |_| Fault::Silent);
         assert_eq!(status(&world, source, "1").await, expected, "{source}");
@@ -163,7 +163,7 @@ async fn short_outage_defers_no_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outage_of_store_and_queue_gets_503() {
+async fn webhook_gets_503_if_store_and_queue_fail() {
     for fault in outages() {
         let what = format!("{fault:?}");
         let mut world = out_until(HOUR, |_| Fault::Silent);
@@ -282,7 +282,7 @@ async fn throttled_order_delays_no_other_orders_deferred_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn untried_deferred_deliveries_keep_the_retry_count() {
+async fn untried_deferred_deliveries_count_no_try() {
     let world = out_until(HOUR, |_| Fault::Silent);
     for id in ["1", "2", "3"] {
         let webhook = webhook(&world, "queued", id, update(id));
@@ -296,7 +296,7 @@ async fn untried_deferred_deliveries_keep_the_retry_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deferred_delivery_is_older_than_event_applied_meanwhile() {
+async fn handler_sees_deferred_event_as_older_than_applied() {
     const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\non_outage = 'queue'\n\
          generic = { header = 'x-sign', hash = 'sha256', encoding = 'hex', delivery_id = 'x-id', topic = '/type', \
          entity = '/order', event_time = '/at' }\n";
@@ -351,7 +351,7 @@ async fn deferred_delivery_does_not_supersede_a_newer_event() {
 
 /// The gap's time runs from the append, not from the webhook's arrival.
 #[tokio::test(start_paused = true)]
-async fn gap_time_of_deferred_delivery_starts_at_append() {
+async fn gap_before_deferred_delivery_is_awaited_from_append() {
     let world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "late").await, 202);
     tokio::time::advance(HOUR).await;

@@ -30,7 +30,7 @@ async fn repeated_lease_caller_alternates_with_waiting_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_without_worker_delay_lease_caller_two_seconds() {
+async fn caller_waits_two_seconds_for_deliveries_without_worker() {
     let world = World::with("test/a", ["1"]).await;
     let leases = world.leases("a caller");
     let entity = key("test/a");

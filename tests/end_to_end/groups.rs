@@ -156,7 +156,7 @@ async fn older_event_does_not_supersede_a_newer_one() {
 
 /// The holder vanishes with a retry of the latest delivery. Each delivery then runs alone.
 #[tokio::test(start_paused = true)]
-async fn attempts_of_latest_delivery_are_not_inherited() {
+async fn attempts_of_latest_delivery_count_for_no_other() {
     let mut world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let starts: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
@@ -266,7 +266,7 @@ async fn linger_is_skipped_at_row_limit_for_receipts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wake_up_does_not_linger_during_single_starts() {
+async fn wake_up_skips_linger_while_deliveries_start_singly() {
     let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
     let linger = world.sources().get("test").unwrap().linger;
     let comes = async |id: &str| {

@@ -95,7 +95,7 @@ async fn commit_after_take_over_does_not_land() {
 
 /// One batch runs in one process: `killer` ends the process each time, the others only the first time.
 #[tokio::test(start_paused = true)]
-async fn crash_of_one_suspect_is_not_counted_for_waiting_ones() {
+async fn crash_counts_only_for_the_running_suspect() {
     let world = World::new();
     for (entity, id) in [("test/a", "killer"), ("test/a", "after"), ("test/b", "b"), ("test/c", "c")] {
         world.append(entity, id).await;

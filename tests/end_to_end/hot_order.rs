@@ -42,7 +42,7 @@ async fn drained(count: u32) -> (World, Arc<MeteredTable>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn inspection_cost_is_independent_of_history() {
+async fn order_inspection_cost_is_independent_of_history_length() {
     let mut costs = Vec::new();
     for count in [500, 5000] {
         let (world, table) = drained(count).await;
@@ -58,7 +58,7 @@ async fn inspection_cost_is_independent_of_history() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn inspection_reads_no_empty_page() {
+async fn order_inspection_needs_at_most_three_reads() {
     let mut world = World::new();
     let operator = world.operator().because(Reason::new("ada", "to see it"));
     let (small, hot) = (key("test/small"), key("test/hot"));

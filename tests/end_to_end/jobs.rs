@@ -237,7 +237,7 @@ async fn unanswered_job_write_runs_no_job_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commit_of_a_job_lands_with_the_tick() {
+async fn commit_of_job_lands_with_tick_record() {
     let night = Night::new();
     let ticker = night.ticker(one(counted(&night.runs)));
     night.minutes(&ticker, [0, 0, 1, 1, 2]).await;
@@ -247,7 +247,7 @@ async fn commit_of_a_job_lands_with_the_tick() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ticks_missed_after_a_commit_are_run() {
+async fn each_missed_tick_of_committing_job_runs() {
     let night = Night::new();
     let ticker = night.ticker(one(counted(&night.runs).missed(Missed::Each)));
     night.minutes(&ticker, [0, 4]).await;

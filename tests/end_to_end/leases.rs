@@ -415,7 +415,7 @@ async fn lease_view_counts_waiting_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_work_with_only_a_table() {
+async fn leases_need_a_table_but_no_queue() {
     let env = clock::env(1);
     let table = Arc::new(MemoryTable::new());
     let leases = Leases::new(Store::new(table, env), "a script");

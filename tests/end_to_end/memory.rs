@@ -126,7 +126,7 @@ async fn handled_delivery_settles_although_receipt_writes_fail() {
 
 /// Expiry deletes rows in any order: here the order's row goes before its receipts.
 #[tokio::test(start_paused = true)]
-async fn receipt_outliving_its_row_makes_no_repeat() {
+async fn receipt_outliving_order_row_identifies_no_repeat() {
     let world = World::new();
     let key = long();
     world.append_all(&key, ["bad", "1"]).await;

@@ -42,7 +42,7 @@ fn in_order(applied: &[String]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bulk_redrive_continues_in_order_when_stopped() {
+async fn stopped_bulk_redrive_continues_in_order() {
     for stops_after in 1..=5 {
         let world = parked().await;
         let operator = world.operator();
@@ -204,7 +204,7 @@ async fn redrive_into_a_job_is_refused() {
 
 /// One worker parked the delivery and lost its lease; another worker applied it.
 #[tokio::test(start_paused = true)]
-async fn removed_parked_copy_leaves_the_applied_delivery_readable() {
+async fn removing_parked_copy_keeps_applied_delivery_readable() {
     for is_discarded in [false, true] {
         let world = World::new();
         let long = world.append_noise("test/a", "long", 1_000_000).await;

@@ -84,7 +84,7 @@ async fn unreadable_row_counts_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn impossible_commit_counts_as_failed_attempt() {
+async fn commit_refused_as_invalid_counts_as_failed_attempt() {
     let mut world = World::with("test/a", numbers(2)).await;
     let plan = |call: &Call<'_>| match call.writes.len() {
         0 | 1 => Fault::None,
@@ -151,7 +151,7 @@ impl Layer for Freezing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_handler_starts_after_a_freeze() {
+async fn frozen_worker_starts_no_handler_after_take_over() {
     let clock = Jumping { clock: TokioClock::start(), frozen: Arc::default() };
     let mut world = World::by(Env::new(clock.clone(), SeededRandom::new(1)));
     world.append("test/a", "0").await;

@@ -302,7 +302,7 @@ async fn list_of_parked_deliveries_is_complete_and_sorted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn inspection_lists_waiting_deliveries_in_order() {
+async fn order_inspection_lists_waiting_deliveries_in_sequence() {
     let world = parked().await;
     world.append_all("test/a", ["2", "3"]).await;
     let inspected = world.operator().inspect(&entity()).await.unwrap();

@@ -127,7 +127,7 @@ async fn answer_behind_a_slow_fetch(fault: Fault) -> (u16, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_key_fetch_leaves_the_store_enough_time() {
+async fn ingest_answers_in_time_after_slow_key_fetch() {
     let (status, _) = answer_behind_a_slow_fetch(Fault::Slow(Duration::from_millis(550))).await;
     assert_eq!(status, 200);
     let (status, took) = answer_behind_a_slow_fetch(Fault::Silent).await;

@@ -126,7 +126,7 @@ fn patient() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn message_of_long_handler_is_received_once() {
+async fn message_stays_invisible_while_long_handler_runs() {
     let world = patient();
     world.append("test/a", "a").await;
     world.feed(&[world.worker(Slow(Duration::from_secs(599)))], 1, &AtomicBool::new(true)).await;

@@ -27,7 +27,7 @@ async fn restore(operator: &Operator, as_of: Timestamp) -> Result<(bool, BTreeMa
 }
 
 #[tokio::test(start_paused = true)]
-async fn restore_loses_no_delivery_and_receiver_refuses_none() {
+async fn restore_loses_no_delivery_and_tokens_are_accepted() {
     let disaster = Disaster::strikes().await;
     let restored = disaster.restore().await;
     let told = |key: &str| match &restored[key] {
@@ -61,7 +61,7 @@ async fn restore_loses_no_delivery_and_receiver_refuses_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn receiver_refuses_tokens_of_an_unrestored_copy() {
+async fn receiver_refuses_tokens_of_copy_without_restore() {
     let disaster = Disaster::strikes().await;
     disaster.world.append("test/idle", "fresh").await;
     disaster.world.work(&[disaster.world.drainer(disaster.receiver.handler())]).await;
@@ -172,7 +172,7 @@ async fn restore_does_not_change_orders_in_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restore_raises_numbers_above_those_of_fast_clocks() {
+async fn restore_exceeds_sequences_and_tokens_of_fast_clocks() {
     let world = World::new();
     let ahead = world.env.now() + 24 * HOUR;
     let nonce = world.env.nonce();

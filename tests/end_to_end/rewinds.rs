@@ -82,7 +82,7 @@ async fn rewound_deliveries_run_in_order_before_waiting_ones() {
 
 /// All attempts of a rewound delivery's run share a token, which no other run has.
 #[tokio::test(start_paused = true)]
-async fn rewound_delivery_has_run_before_and_unknown_age() {
+async fn rewound_delivery_carries_run_token_and_unknown_age() {
     let world = World::new();
     for (id, hour) in [("1", 2), ("2", 1)] {
         world.append_event("test/a", id, Timestamp::from_secs(3600 * hour)).await;
@@ -205,7 +205,7 @@ async fn rewound_delivery_runs_alone_and_is_never_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewound_delivery_keeps_the_large_body() {
+async fn rewound_delivery_keeps_body_stored_in_parts() {
     let world = World::new();
     let incoming = world.append_noise("test/a", "1", 800_000).await;
     assert!(world.memory.rows(&TableName::Inbox).len() > 1, "it is stored in parts");
@@ -349,7 +349,7 @@ async fn delivery_without_receipt_is_not_rewound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewind_after_ended_rewind_changes_run_before() {
+async fn rewind_after_ended_rewind_changes_run_before_token() {
     for count in [3, 40] {
         let world = applied(count).await;
         let starts = Starts::default();
@@ -366,7 +366,7 @@ async fn rewind_after_ended_rewind_changes_run_before() {
 
 /// The earlier run's effect may precede the effect of the delivery in front of it.
 #[tokio::test(start_paused = true)]
-async fn second_rewind_changes_run_before() {
+async fn second_rewind_changes_run_before_token() {
     for count in [3, 40] {
         let world = applied(count).await;
         let starts = Starts::default();
@@ -392,7 +392,7 @@ async fn second_rewind_changes_run_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skipped_rewound_delivery_keeps_token_of_earlier_run() {
+async fn skipped_rewound_delivery_keeps_run_before_token() {
     let world = applied(2).await;
     operator(&world).hold(&entity()).await.unwrap();
     rewound(&world, 0).await;

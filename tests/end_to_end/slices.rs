@@ -78,7 +78,7 @@ async fn gap_before_an_old_delivery_is_filled_immediately() {
 
 /// The claim gets the whole time, however long the drain has run and waited for another gap.
 #[tokio::test(start_paused = true)]
-async fn late_claim_gets_the_whole_gap_time() {
+async fn late_claim_gets_full_time_before_tombstone() {
     let mut world = World::new();
     world.settings.gap = SECOND;
     world.claim("test/a").await;
@@ -97,7 +97,7 @@ async fn late_claim_gets_the_whole_gap_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gap_whose_claim_is_old_is_filled_immediately() {
+async fn gap_of_old_claim_is_filled_immediately() {
     let world = World::new();
     let entity = key("test/a");
     world.claim("test/a").await;

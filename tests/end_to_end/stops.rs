@@ -201,7 +201,7 @@ async fn skip_of_unknown_order_creates_no_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_now_keeps_the_attempts_counted() {
+async fn operators_retry_keeps_counted_attempts() {
     let world = World::with("test/a", ["1"]).await;
     let began = world.env.now();
     let drainers = [world.drainer(answering(|delivery, _| match delivery.attempt() {
@@ -263,7 +263,7 @@ impl Queue for Down {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operation_is_refused_if_wake_up_fails() {
+async fn operator_command_changes_nothing_if_wake_up_fails() {
     let mut world = World::blocked().await;
     on_hold(&world).await;
     let first = world.state("test/a").await.next();
@@ -429,7 +429,7 @@ async fn row_of_resumed_empty_order_expires_after_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_after_skipped_one_waits_since_its_arrival() {
+async fn delivery_after_skip_counts_waiting_from_arrival() {
     let world = World::with("test/a", ["1"]).await;
     world.env.sleep(Duration::from_secs(60)).await;
     let came = world.env.now();

@@ -163,7 +163,7 @@ async fn sweep_visits_every_row_each_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missed_minutes_are_swept_later() {
+async fn sweep_catches_up_on_missed_minutes() {
     let (world, woken) = forgotten(50, Duration::ZERO, |_| Ok(())).await;
     let deployed = Deployed::by(&world);
     deployed.minutes(10..20).await;
@@ -284,7 +284,7 @@ async fn sweep_tick_visits_at_most_configured_rows() {
 /// Asserts the budget of docs/budgets.md, and that the store accepts a segment that continues behind any of
 /// its rows.
 #[tokio::test]
-async fn sweep_segment_costs_a_read_and_a_write() {
+async fn sweep_segment_costs_two_reads_and_one_write() {
     let testbed = TestBed::start().await;
     for number in 0..40 {
         testbed.inbox().append(&testbed.incoming(&format!("test/{number}"), "1")).await.expect("it is appended");
@@ -356,7 +356,7 @@ async fn failing_wake_up_delays_the_sweep_one_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queue_outage_skips_one_row_each_tick() {
+async fn sweep_skips_one_row_per_tick_without_queue() {
     let (mut world, woken) = forgotten(40, Duration::ZERO, |_| Err(QueueError::Unavailable("out".into()))).await;
     let swept = Deployed::by(&world).minutes(10..20).await;
     assert!(swept.unserved <= 10, "{swept:?}");
@@ -460,7 +460,7 @@ async fn killed_sweep_repeats_at_most_ten_seconds() {
 
 /// The position is written every ten seconds and at the end, not after each segment.
 #[tokio::test(start_paused = true)]
-async fn quick_segments_share_one_position_write() {
+async fn quick_sweep_segments_share_one_position_write() {
     let mut world = World::new();
     let moves = Arc::new(AtomicU64::new(0));
     let counted = moves.clone();

@@ -66,7 +66,7 @@ impl Stuck {
 }
 
 #[tokio::test]
-async fn delivery_without_a_thread_counts_no_attempt() {
+async fn delivery_without_free_thread_counts_no_attempt() {
     let stuck = Stuck::spent().await;
     let good: Vec<String> = (0..20).map(|number| format!("good/{number}")).collect();
     for entity in &good {

@@ -60,7 +60,7 @@ async fn append_refused_by_tombstone_sends_wake_up() {
 
 /// A worker that now holds the order may not have seen the first claim.
 #[tokio::test(start_paused = true)]
-async fn append_over_tombstone_wakes_waiting_order_twice() {
+async fn append_retried_after_tombstone_sends_two_wake_ups() {
     let world = World::with("test/a", ["first"]).await;
     let sequence = world.state("test/a").await.tail.next();
     let purge_at = world.env.now() + Duration::from_secs(86_400);
@@ -120,7 +120,7 @@ async fn redelivered_message_is_replaced_before_lease_is_acquired() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_attempt_without_wake_up_keeps_the_lease() {
+async fn failed_attempt_keeps_lease_if_wake_up_fails() {
     let mut world = World::with("test/a", ["1"]).await;
     without_queue(&mut world);
     let worker = world.worker(failing());
@@ -132,7 +132,7 @@ async fn failed_attempt_without_wake_up_keeps_the_lease() {
 
 /// The hand-over is for a rate's wait.
 #[tokio::test(start_paused = true)]
-async fn hand_over_without_wake_up_keeps_the_lease() {
+async fn hand_over_keeps_lease_if_wake_up_fails() {
     let mut world = World::new();
     world.append_all_from("rarely", "test/a", ["1", "2"]).await;
     without_queue(&mut world);
@@ -223,7 +223,7 @@ async fn suspect_is_taken_over_after_other_orders_finish() {
 
 /// A delivery that soon kills its process runs after those that only ran beside it.
 #[tokio::test(start_paused = true)]
-async fn least_suspected_delivery_runs_first() {
+async fn suspect_with_fewest_vanished_holders_runs_first() {
     let world = World::new();
     for (entity, vanished) in [("test/a", 1), ("test/b", 0)] {
         drained(&world, entity).await;

@@ -182,7 +182,7 @@ async fn started(store: &DynamoDb, function: fn() -> Starting) -> Receiver {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invoked_functions_handle_in_order_once_and_fenced() {
+async fn invoked_functions_handle_deliveries_in_order_once_fenced() {
     with_each_function(async |store, function| handles_in_order_once_and_fenced(started(store, function).await).await)
         .await;
 }
@@ -227,7 +227,7 @@ async fn applies_once_whatever_is_lost(store: &DynamoDb, function: fn() -> Start
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invoked_functions_apply_once_despite_lost_replies() {
+async fn invoked_functions_apply_deliveries_once_despite_lost_replies() {
     with_each_function(applies_once_whatever_is_lost).await;
 }
 

@@ -190,7 +190,7 @@ fn each_counterexample_vanishes_with_its_rule_restored() {
 
 /// The condition of `fail` on `head` is redundant as long as every settle changes the token.
 #[test]
-fn fail_without_head_condition_changes_no_result() {
+fn head_condition_of_fail_operation_is_redundant() {
     let found = |changes: &[Rule]| {
         let control = controls().into_iter().find(|control| control.rule == Rule::FailWithoutHead).unwrap();
         explored(Protocol { changes: Changes::of(changes), ..control.model })

@@ -42,7 +42,7 @@ async fn receive_skips_messages_moved_to_dead_letters() {
 }
 
 #[tokio::test]
-async fn waiting_receive_gets_message_moved_to_dead_letters() {
+async fn long_poll_gets_message_moved_to_dead_letters() {
     let queue = Fixture::with(0, 1).await;
     queue.send("poison").await;
     queue.receive_one().await;

@@ -90,7 +90,7 @@ async fn only_requested_system_attributes_are_returned() {
 }
 
 #[tokio::test]
-async fn waiting_receive_gets_sent_message() {
+async fn long_poll_gets_sent_message() {
     let queue = Fixture::start().await;
     let (messages, ()) = tokio::join!(queue.receive_within(20), async {
         queue.until_a_receive_waits().await;
@@ -100,7 +100,7 @@ async fn waiting_receive_gets_sent_message() {
 }
 
 #[tokio::test]
-async fn waiting_receive_gets_message_after_delay_or_timeout() {
+async fn long_poll_gets_message_after_delay_or_timeout() {
     let queue = Fixture::start().await;
     queue.send_delayed("delayed", 1).await.expect("sent");
     let after_a_second = async || {
@@ -117,7 +117,7 @@ async fn waiting_receive_gets_message_after_delay_or_timeout() {
 }
 
 #[tokio::test]
-async fn waiting_receive_gets_message_made_visible() {
+async fn long_poll_gets_message_made_visible() {
     let queue = Fixture::start().await;
     queue.send("returned").await;
     let held = queue.receive_one().await;
@@ -129,7 +129,7 @@ async fn waiting_receive_gets_message_made_visible() {
 }
 
 #[tokio::test]
-async fn one_of_two_waiting_receives_gets_the_message() {
+async fn one_of_two_long_polls_gets_the_message() {
     let queue = Fixture::start().await;
     let (a, b, ()) = tokio::join!(queue.receive_within(1), queue.receive_within(1), async {
         queue.clock.until_waited_for_by(2).await;
@@ -140,7 +140,7 @@ async fn one_of_two_waiting_receives_gets_the_message() {
 }
 
 #[tokio::test]
-async fn waiting_receive_without_message_returns_empty() {
+async fn long_poll_without_message_returns_empty() {
     let queue = Fixture::start().await;
     let (messages, ()) = tokio::join!(queue.receive_within(1), async {
         queue.until_a_receive_waits().await;

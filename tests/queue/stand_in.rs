@@ -118,7 +118,7 @@ async fn cancelled_receive_takes_no_message() {
 }
 
 #[tokio::test]
-async fn waiter_for_queue_counts_notices_deletes_and_delays() {
+async fn queue_waiter_notices_deletes_and_elapsed_delays() {
     let (queues, clock) = memory();
     queues.send(QUEUE, &NewMessage::with_body("work")).expect("sent");
     queues.send(QUEUE, &NewMessage { delay: seconds(5), ..NewMessage::with_body("later") }).expect("sent");
@@ -135,7 +135,7 @@ async fn waiter_for_queue_counts_notices_deletes_and_delays() {
 }
 
 #[tokio::test]
-async fn queue_shutdown_answers_waiting_receives() {
+async fn queue_shutdown_answers_long_polls() {
     let (queues, clock) = memory();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
     let address = listener.local_addr().expect("bound");

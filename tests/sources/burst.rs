@@ -81,7 +81,7 @@ impl Burst {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousand_instances_start_at_parameter_store_rate() {
+async fn thousand_instances_start_within_thirty_seconds_despite_throttling() {
     let burst = burst(1_000, PARAMETERS).await;
     for seconds in [2, 4, 8, 16, 24] {
         let most = PARAMETERS as usize * (seconds as usize + 1);

@@ -70,7 +70,7 @@ async fn sources_document_is_refreshed_every_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hung_document_read_extends_short_requests_only_to_the_limit() {
+async fn request_waits_250ms_at_most_for_document_read() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     script.set(&[("shop", NEW)]);
@@ -149,7 +149,7 @@ async fn idle_instance_rereads_document_before_answering() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn webhook_signed_with_rolled_secret_is_accepted() {
+async fn webhook_signed_with_rotated_secret_is_accepted() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     // The provider signs with the new secret from the moment at which the document changes.
@@ -423,7 +423,7 @@ async fn worker_with_slow_clock_notices_source_removal() {
 
 /// Otherwise a webhook that comes right after the pause would wait for a quarter of an hour.
 #[tokio::test(start_paused = true)]
-async fn worker_rereads_document_before_it_requeues_for_a_pause() {
+async fn worker_rereads_document_before_requeueing_paused_delivery() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[]));
     let resumed = document(&[("second", OLD)]);
     script.set_text(format!("{resumed}paused = true\n"));

@@ -39,7 +39,7 @@ fn matches(route: &str, method: &str, path: &str) -> bool {
 }
 
 #[test]
-fn http_api_forwards_the_same_as_function_url() {
+fn http_api_and_function_url_forward_same_requests() {
     let deployed = core().deployed(&[("FrontDoor", "both")]);
     let route = deployed.text("IngestApiRoute Properties RouteKey");
     for (method, path) in [

@@ -51,7 +51,7 @@ fn terraform_keeps_previous_code_for_rollback() {
 }
 
 #[test]
-fn terraform_and_cdk_name_the_tables() {
+fn terraform_and_cdk_set_the_tables_parameter() {
     let terraform = file("templates/terraform/main.tf");
     let core_stack = block(&terraform, "resource \"aws_cloudformation_stack\" \"webhooks\"");
     let in_terraform = arguments(block(core_stack, "parameters ="), '=');

@@ -86,7 +86,7 @@ fn data_page_states_the_queues_retention() {
 }
 
 #[test]
-fn page_names_every_asset_of_a_release() {
+fn without_rust_page_names_every_release_asset() {
     let (workflow, page) = (file(".github/workflows/release.yml"), file("docs/without-rust.md"));
     assert!(workflow.contains("run: .ci/dist\n") && file("justfile").contains("dist:\n    .ci/dist\n"), "one folder");
     for (made, named) in [

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholder_or_padded_secret_is_noted_not_shown() {
+    fn note_on_placeholder_or_padded_secret_hides_secret() {
         let secrets = "secrets = ['…', 'whsec_...', ' hush', 'as it should be']";
         let texts: Vec<String> = advice("shopify", secrets).into_iter().map(|advice| advice.text).collect();
         assert_eq!(texts.len(), 3, "{texts:?}");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn unsuitable_latest_or_stale_option_is_noted() {
+    fn unsuitable_deliver_or_stale_option_gets_a_note() {
         let noted = |provider: &str, rest: &str| {
             let all = advice(provider, &format!("secrets = ['whsec_c2VjcmV0']\n{rest}"));
             all.into_iter().map(|advice| advice.text).collect::<Vec<_>>()

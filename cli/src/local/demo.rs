@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acceptance_recorded_late_is_shown_before_the_start() {
+    fn late_recorded_acceptance_is_shown_before_handler_start() {
         let event = |at, sequence, what| OrderEvent {
             at: Duration::from_millis(at),
             entity: "a/1".parse().expect("a key"),

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn aws_refusals_in_each_protocol_are_parsed() {
+    fn aws_error_in_each_protocol_is_parsed() {
         let denied = |answer: &Answer| refusal(Service::SNS, answer, "sns:GetTopicAttributes");
         let expected =
             Refusal::Denied { needed: "sns:GetTopicAttributes".to_owned(), message: "ann may not".to_owned() };

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn every_outcome_in_log_lines_is_known() {
+    fn listen_filter_accepts_every_logged_outcome() {
         let lines = include_str!("../../../shared/src/telemetry/lines.txt").lines();
         let words: Vec<String> = lines.filter_map(|line| Some(OrderEvent::of_line(line, NOW)?.what)).collect();
         assert!(words.len() > 20, "{words:?}");

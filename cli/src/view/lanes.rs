@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn lane_of_retried_delivery_has_four_spans() {
+    fn lane_shows_waits_and_runs_of_retried_delivery() {
         let picture = Picture::of(
             &[
                 happening(0, 1, EventKind::Accepted),

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn throughput_is_a_minimum_if_receipts_were_spilled() {
+    fn throughput_is_lower_bound_if_receipts_were_spilled() {
         let mut pace = Pace::until(NOW);
         pace.order(&order(&[receipt(9, Settlement::Applied, ago(10))], true));
         assert_eq!((pace.settled(), pace.is_at_least()), (1, true));

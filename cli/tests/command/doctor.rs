@@ -146,7 +146,7 @@ fn stack_problems_are_reported_with_advice() {
 }
 
 #[test]
-fn dead_letters_are_warned_about_as_possible_only_copies() {
+fn warning_says_dead_letter_may_be_only_copy() {
     let stack = well();
     let attributes = r#"{"Attributes":{"VisibilityTimeout":"90","ApproximateNumberOfMessages":"3"}}"#;
     stack.aws.answer("AmazonSQS.GetQueueAttributes", 200, attributes);

@@ -33,7 +33,7 @@ fn program_runs_under_lease_and_passes_exit_code() {
 }
 
 #[test]
-fn program_waits_for_another_holder() {
+fn program_does_not_start_while_another_holds_lease() {
     let local = Local::start(&[]);
     let done = run_under_lease(&local, &[], "serializer lease run --wait 0 {target} {key} -- echo started");
     assert_eq!(done.status.code(), Some(75), "{done:?}");

@@ -64,7 +64,7 @@ fn bulk_redrive_lists_deliveries_before_any_change() {
 }
 
 #[test]
-fn bulk_commands_list_targets_and_cost_before_asking() {
+fn bulk_commands_list_targets_and_cost_before_confirmation() {
     let mut trouble = Trouble::start();
     trouble.park("450789469", "1");
     trouble.block();
@@ -166,7 +166,7 @@ fn only_parked_deliveries_are_discarded() {
 const WHY: [&str; 4] = ["--why", "the warehouse counts", "--by", "ada"];
 
 #[test]
-fn held_order_accepts_and_continues_when_resumed() {
+fn held_order_accepts_deliveries_and_runs_after_resume() {
     let mut trouble = Trouble::start();
     let held = trouble.said(&[&["hold", "shopify/order/450789471"], &WHY[..]].concat());
     assert!(
@@ -198,7 +198,7 @@ fn held_order_accepts_and_continues_when_resumed() {
 }
 
 #[test]
-fn skipped_order_continues_and_history_names_operator() {
+fn order_continues_after_skip_and_history_names_operator() {
     let mut trouble = Trouble::start();
     trouble.block();
     let inspected = trouble.json(&["show", BLOCKED]);

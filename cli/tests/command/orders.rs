@@ -127,7 +127,7 @@ fn send_with_provider_posts_that_providers_samples() {
 }
 
 #[test]
-fn rejected_send_names_secrets_file_and_no_order() {
+fn rejected_send_prints_secrets_file_but_no_order() {
     let mut local = Local::start(&[]);
     let folder = folder();
     let forged = serializer::local::samples::SOURCES.replace("shopify-development-secret", "guessed");

@@ -257,7 +257,7 @@ fn list_sorts_by_age_with_reason_and_next_command() {
 
 /// The bodies have 12 MB, and 4 KB cost half a unit.
 #[test]
-fn reading_over_1000_units_asks_first() {
+fn scan_over_1000_read_units_requires_yes() {
     let trouble = Trouble::start();
     let entity = EntityKey::parse("shop/order/1").unwrap();
     let part = |number| part_row(&entity, &Nonce::from_parts(Timestamp::from_millis(1), 1), number);

@@ -163,7 +163,7 @@ fn verify_names_wrong_signature_encoding() {
 }
 
 #[test]
-fn stale_webhook_is_valid_within_tolerance() {
+fn verify_reports_stale_webhook_unless_within_tolerance() {
     let headers = signed("stripe", "whsec_s", &[], BODY.as_bytes());
     let at = |more: &[&str]| verified("stripe", "whsec_s", &headers, more, BODY.as_bytes());
     assert!(is_valid(&at(&["--now", AT])));
@@ -252,7 +252,7 @@ fn undecidable_verification_exits_with_code_2() {
 }
 
 #[test]
-fn verify_says_unsigned_url_makes_no_difference() {
+fn verify_says_unsigned_url_has_no_effect() {
     let headers = signed("shopify", "secret", &[], BODY.as_bytes());
     let arguments =
         ["verify", "--provider", "shopify", "--secret", "secret", "-H", &headers[0], "--url", "https://example.com/"];
@@ -288,7 +288,7 @@ fn webhook_with_url_token_has_no_signed_parts() {
 }
 
 #[test]
-fn verify_names_a_differing_url() {
+fn verify_names_url_that_fits_the_signature() {
     let url = |url| ["--url", url];
     let headers = signed("square", "secret", &url("https://example.com/a"), BODY.as_bytes());
     let at = |given| verified("square", "secret", &headers, &url(given), BODY.as_bytes());

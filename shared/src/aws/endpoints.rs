@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn govcloud_has_fips_names_for_some_services() {
+    fn govcloud_has_fips_endpoints_for_some_services() {
         let fips = Variant { fips: true, dual_stack: false };
         assert_eq!(fips.endpoint("ssm", "us-gov-west-1"), "https://ssm.us-gov-west-1.amazonaws.com");
         assert_eq!(fips.endpoint("kms", "us-gov-west-1"), "https://kms-fips.us-gov-west-1.amazonaws.com");

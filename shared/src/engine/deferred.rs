@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn body_of_half_the_message_limit_fits() {
+    fn body_of_half_message_limit_can_be_deferred() {
         let longest = Incoming {
             entity: EntityKey::parse(&format!("s/{}", "o".repeat(500))).unwrap(),
             identity: Identity {

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn handler_without_a_thread_has_no_outcome() {
+    async fn handler_without_free_thread_has_no_outcome() {
         let begun = Arc::new(AtomicBool::new(false));
         let (_canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Env::system());
         let handler = Arc::new(SetsFlag(begun.clone()));

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn held_or_waiting_entity_is_not_woken() {
+    fn sweep_does_not_wake_leased_or_waiting_entity() {
         let second = Duration::from_secs(1);
         let forgotten = forgotten();
         assert!(needs_wake_up(&forgotten, NOW));

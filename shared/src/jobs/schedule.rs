@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn dst_change_keeps_each_listed_time_of_day() {
+    fn each_listed_time_is_due_despite_dst_change() {
         // In spring 02:30 is due at 03:00. In autumn it is due once.
         let ticks_of = |expression, from, until| ticks(&berlin(expression), from, until);
         for (expression, spring, autumn) in [

@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn overlong_hash_id_repeats_in_adjacent_retry_period() {
+    fn overlong_body_hash_id_repeats_in_adjacent_period() {
         let long = format!("{}/{}", "x".repeat(205), DeliveryId::from_body(b"{}"));
         let (first, second) = (received(&long, 1000, 60), received(&long, 1060, 60));
         assert!(first.0.len() <= DeliveryId::MAX_BYTES && is_repeat(&second, &first));

@@ -112,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn growing_tokens_in_sequence_order_are_no_mistake() {
+    fn history_with_growing_tokens_has_no_mistake() {
         let history = History::of(vec![receipt(2, 5, 20, 30), receipt(1, 4, 0, 10)]);
         assert_eq!(history, History { receipts: 2, ..History::default() });
     }
 
     #[test]
-    fn deliveries_of_one_group_are_no_overlap() {
+    fn deliveries_of_one_group_count_as_no_overlap() {
         let of_group = |sequence| receipt(sequence, 4, 0, 5000);
         let history = History::of(vec![of_group(1), of_group(2), of_group(3), receipt(4, 6, 5001, 9000)]);
         assert_eq!(history, History { receipts: 4, ..History::default() });

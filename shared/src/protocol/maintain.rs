@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn hold_or_resume_landing_late_changes_nothing() {
+    fn late_hold_or_resume_write_changes_nothing() {
         let table = MemoryTable::new();
         let entity = EntityKey::parse("shop/order/1").unwrap();
         let state = || EntityState::parse(&read(&table, &entity_row(&entity)).unwrap()).unwrap();

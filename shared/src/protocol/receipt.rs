@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn receipt_of_a_repeat_identifies_no_repeat() {
+    fn receipt_of_repeat_does_not_identify_further_repeats() {
         let hash = |byte| IdentityHash::from_bytes([byte; 8]);
         let one = |byte, settlement| Receipt {
             sequence: Sequence(0),

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn webhook_fields_are_read_from_configured_places() {
+    fn webhook_fields_are_read_from_configured_locations() {
         let generic = generic(&format!(
             r#"{LIKE_GITHUB}
             delivery_id = ["x-delivery", "/event/id"]

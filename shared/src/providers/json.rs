@@ -283,7 +283,7 @@ mod tests {
         }
 
         #[test]
-        fn pointer_never_panics_on_bytes(body in any::<Vec<u8>>(), at in any::<String>()) {
+        fn pointer_never_panics_on_arbitrary_bytes(body in any::<Vec<u8>>(), at in any::<String>()) {
             let _ = pointer(&body, &at);
         }
 

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn signature_header_matches_the_samples_header_names() {
+    fn signature_header_name_follows_other_shopify_headers() {
         let now = Timestamp::from_secs(0);
         let secret = Secret::new("shopify-development-secret");
         for (given, expected) in

@@ -118,7 +118,7 @@ async fn crashed_run_of_disabled_job_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requested_job_run_happens_once() {
+async fn job_run_requested_twice_happens_once() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO)));
     night.minutes(&ticker, 0..3).await;

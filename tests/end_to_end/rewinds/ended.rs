@@ -39,7 +39,7 @@ async fn rewinds_are_logged_with_the_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewind_of_only_the_last_delivery_can_end() {
+async fn rewind_of_last_delivery_can_be_ended() {
     let world = applied(3).await;
     rewound(&world, 2).await;
     assert_eq!(done(ended(&world).await).applied, 1);
@@ -59,7 +59,7 @@ async fn rewind_spans_more_than_a_page() {
 
 /// The operator that ends the rewind dies at each call in turn, and the run continues.
 #[tokio::test(start_paused = true)]
-async fn rewound_run_continued_later_keeps_run_before() {
+async fn crash_while_ending_rewind_keeps_run_before_token() {
     for survives in 1.. {
         let mut world = applied(40).await;
         rewound(&world, 0).await;
@@ -107,7 +107,7 @@ async fn ended_rewind_stops_at_a_missing_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_rewind_counts_waiting_time_from_arrival() {
+async fn waiting_time_after_ended_rewind_counts_from_arrival() {
     let world = applied(3).await;
     world.env.sleep(DAY).await;
     rewound(&world, 0).await;
@@ -119,7 +119,7 @@ async fn ended_rewind_counts_waiting_time_from_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn arrival_during_rewinds_end_starts_waiting_time() {
+async fn delivery_arriving_while_rewind_ends_starts_waiting_time() {
     for before in 1.. {
         let mut world = applied(3).await;
         world.env.sleep(20 * DAY).await;
@@ -146,7 +146,7 @@ async fn arrival_during_rewinds_end_starts_waiting_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_rewind_keeps_starting_deliveries_one_by_one() {
+async fn deliveries_still_start_singly_after_ended_rewind() {
     let world = World::new().with_sources(tests::source!("test", "deliver = { up_to = 5 }"));
     world.append_all("test/a", ["1", "2", "3"]).await;
     let counting = Counting::default();

@@ -38,7 +38,7 @@ pub use writes::{is_claim, is_put, waits, without_period, written_start};
 ///
 /// No seed shows `fail` without `head` = sequence - 1. Without that condition, nothing that could be noticed
 /// happens: every settle changes the token, which `fail` names too. The model has the same states without that
-/// condition as with it (`fail_without_head_condition_changes_no_result`), and shows the counterexample if
+/// condition as with it (`head_condition_of_fail_operation_is_redundant`), and shows the counterexample if
 /// settles keep the token.
 pub const CONTROLS: &[(Rule, Option<u64>)] = &[
     (Rule::ReceiversIgnoreTokens, Some(4)),

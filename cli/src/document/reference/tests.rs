@@ -159,7 +159,7 @@ fn reference_and_parser_have_the_same_fields() {
 }
 
 #[test]
-fn only_missing_required_fields_are_refused() {
+fn missing_field_is_refused_only_if_required() {
     for (table, field) in every_field() {
         let without = read(&document(table, field.name, None));
         match field.absent {
@@ -221,7 +221,7 @@ fn parser_and_schema_agree_on_values() {
 }
 
 #[test]
-fn schema_rejects_inconsistent_documents() {
+fn schema_rejects_documents_that_parser_refuses() {
     let schema = Validator::new(&schema());
     let source = |rest: &str| format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'log'\n{rest}");
     for wrong in [

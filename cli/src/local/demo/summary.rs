@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn summary_counts_repeats_and_orders_run_in_sequence() {
+    fn summary_counts_repeats_and_orders_applied_in_sequence() {
         let accepted = [("a/1", 1), ("a/1", 2), ("b/1", 1), ("b/1", 2)];
         let accepted = accepted.map(|(entity, sequence)| event(entity, sequence, 1000, EventKind::Accepted));
         let [a1, a1_applied] = run("a/1", 1, 1001, 1003);

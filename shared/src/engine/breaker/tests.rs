@@ -107,7 +107,7 @@ fn breaker_admits_one_probe_after_the_wait() {
 }
 
 #[test]
-fn last_failed_order_probes_if_no_other_comes() {
+fn last_failed_order_may_probe_after_longer_wait() {
     let mut clocked = Clocked::opened();
     clocked.pass(5.0);
     assert!(matches!(clocked.admit(3), Admission::NotNow { wait, .. } if wait == Duration::from_secs(5)));
@@ -160,7 +160,7 @@ fn failed_probe_doubles_the_wait() {
 }
 
 #[test]
-fn breaker_stays_open_for_the_failed_starts_duration() {
+fn breaker_opens_as_long_as_failed_starts_took() {
     let mut clocked = Clocked::default();
     let starts: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
     clocked.pass(10.0);
@@ -181,7 +181,7 @@ fn wait_of_refused_start_is_jittered() {
 }
 
 #[test]
-fn three_hanging_starts_refuse_further_starts() {
+fn breaker_refuses_starts_while_three_others_hang() {
     let mut clocked = Clocked::default();
     let hanging: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
     assert!(clocked.is_admitted(4), "they have only just begun");
@@ -268,7 +268,7 @@ fn hanging_starts_among_successes_open_no_breaker() {
 }
 
 #[test]
-fn order_that_failed_and_hangs_counts_once() {
+fn breaker_counts_failed_and_hanging_order_once() {
     let mut clocked = Clocked::default();
     clocked.run(1, 0.0, StartResult::Unwell);
     for number in [1, 2] {

@@ -216,7 +216,7 @@ async fn group_is_posted_as_one_signed_list() {
 }
 
 #[tokio::test]
-async fn group_is_posted_whole_after_source_change() {
+async fn group_is_posted_whole_after_deliver_option_change() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
     let group = Deliveries::detached(["1", "2"].map(|id| delivery(id, "shop/order/7")));
     let context = Context::detached(FencingToken(9), TIME, Env::system());
@@ -313,7 +313,7 @@ async fn failed_connection_is_unavailable() {
 }
 
 #[tokio::test]
-async fn broken_answer_is_unanswered() {
+async fn incomplete_answer_is_unanswered() {
     for half in [&b"HTTP/1.1 20"[..], b""] {
         let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
         let Outcome::Unanswered { after: None, error } = post(&anywhere(&endpoint.url())).await else { panic!() };
@@ -405,7 +405,7 @@ async fn cancelled_start_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn source_without_destination_is_retried() {
+async fn delivery_is_retried_if_source_lacks_forward_table() {
     let forward = Forward::new(Arc::<Sources>::default());
     assert_eq!(post(&forward).await, Outcome::retry("the source has no table `forward`"));
     assert!(forward.answers_to("forward") && !forward.answers_to("orders"));

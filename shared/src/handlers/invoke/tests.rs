@@ -182,7 +182,7 @@ async fn silent_function_is_unanswered_before_handler_timeout() {
 }
 
 #[tokio::test]
-async fn broken_answer_is_unanswered_refused_connection_is_unavailable() {
+async fn incomplete_answer_is_unanswered_refused_connection_is_unavailable() {
     for half in [&b"HTTP/1.1 200 \r\nContent-Length: 20\r\n\r\n{\"outcome\""[..], b"HTTP/1.1 20", b""] {
         let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
         let (invoke, url) = (orders(&endpoint), endpoint.url());
@@ -210,7 +210,7 @@ async fn oversized_event_is_rejected_without_lambda_call() {
 }
 
 #[tokio::test]
-async fn source_without_function_is_retried() {
+async fn delivery_is_retried_if_source_lacks_invoke_table() {
     let account = Account::local("http://127.0.0.1:1", "http://127.0.0.1:1");
     let invoke = Invoke::new(Arc::<Sources>::default(), &account, &account.http_client(), &Env::system());
     assert_eq!(call(&invoke).await, Outcome::retry("the source has no table `invoke`"));

@@ -83,7 +83,7 @@ fn claim_after_failed_attempt_needs_no_wake_up() {
 }
 
 #[test]
-fn failed_suspect_restarts_count_of_vanished_holders() {
+fn failure_of_suspect_resets_vanished_count_to_one() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let suspect = row.with(a::SUSPECT, 7_u32);
     let fail = fail(&lease, &seen, 0, Retries::default());

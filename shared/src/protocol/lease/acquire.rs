@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn take_over_from_drain_counts_attempt_or_suspicion() {
+    fn take_over_counts_attempt_only_for_recorded_start() {
         let head = NOW.as_millis();
         let charged = |row: &Row| {
             let after = taken_over(row, LeaseKind::Drain);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_is_granted_once_the_wait_has_ended() {
+    fn drain_lease_is_granted_once_wait_has_ended() {
         let row = held(LeaseKind::Drain, 1).with(a::HANDOVER, 1_u32);
         let state = EntityState { held: None, ..state(&row) };
         let (until, awaited) = (NOW + LENGTH, Some(state.token));

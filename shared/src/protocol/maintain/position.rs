@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_missed_minutes_are_due_at_once() {
+    fn sweep_segments_of_missed_minutes_are_due_immediately() {
         let mut turn = SweepTurn::first(TICK);
         turns(&mut turn, TICK);
         assert_eq!(turns(&mut turn, TICK + 10 * TURN), 10);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn late_tick_finds_no_segment_due() {
+    fn late_tick_finds_no_due_sweep_segment() {
         let mut turn = SweepTurn::first(TICK + TURN);
         turns(&mut turn, TICK + TURN);
         assert!(!turn.is_due(TICK));

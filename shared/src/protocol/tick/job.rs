@@ -188,7 +188,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn job_lease_expires_a_minute_late() {
+    fn job_lease_counts_as_expired_after_extra_minute() {
         let expires = Timestamp::from_millis(TIME);
         let state = JobState::parse(&fullest()).unwrap();
         assert!(!state.has_expired(expires + (CLOCKS_APART - Duration::from_millis(1))));

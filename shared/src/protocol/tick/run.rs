@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_tick_start_tells_why_from_the_row() {
+    fn row_tells_why_tick_start_was_refused() {
         // The tick recorded last is that of TIME.
         let judged = |tick, row: Option<Row>| start(tick, time(1)).judge(Written::Refused(row)).unwrap();
         let job = |row: Row| JobState::parse(&row).unwrap();

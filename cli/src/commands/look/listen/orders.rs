@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_delivery_delays_only_the_same_order() {
+    fn unanswered_delivery_delays_only_its_own_order() {
         let mut orders = Orders::default();
         orders.accepted(&key("a/1"), None, Sequence(7), false);
         orders.accepted(&key("a/1"), None, Sequence(9), false);

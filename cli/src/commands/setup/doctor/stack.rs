@@ -469,7 +469,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn worker_concurrency_must_leave_some_for_ingest() {
+    fn worker_concurrency_starving_ingest_is_reported() {
         let verdict = |all, unreserved, workers, ingest| enough(all, unreserved, workers, ingest).verdict;
         assert_eq!(verdict(1000, 1000, 50, 0), Verdict::Ok);
         assert_eq!(verdict(10, 10, 50, 0), Verdict::Wrong);
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_over_half_the_quota_get_a_warning() {
+    fn many_parameter_store_reads_get_a_warning() {
         assert_eq!(throughput(false, Some(499)).verdict, Verdict::Ok);
         assert_eq!(throughput(false, Some(500)).verdict, Verdict::Warning, "they may start at once");
         let stack = |ingest: &str| Stack {

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn verdict_passes_only_samples_applied_once() {
+    fn sample_applied_twice_fails_the_verdict() {
         // Equal names in two orders are two deliveries.
         let rounds = [1, 2].map(|at| vec![sent("a/1", at, "made"), sent("b/1", at, "made")]);
         let told = |repeat| {

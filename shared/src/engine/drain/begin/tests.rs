@@ -43,7 +43,7 @@ fn empty_stopped_or_free_entity_needs_no_drain() {
 }
 
 #[test]
-fn short_wait_is_slept_if_time_allows() {
+fn worker_sleeps_through_short_wait_if_time_allows() {
     let waits = |wait, awaited, left| answered(Acquired::Waiting { until: NOW + wait, awaited }, left, None);
     let moment = Duration::from_millis(1);
     assert_eq!(waits(SECOND, None, AMPLE), AcquireStep::AskAfter(SECOND));
@@ -55,7 +55,7 @@ fn short_wait_is_slept_if_time_allows() {
 }
 
 #[test]
-fn expired_lease_is_taken_over_as_suspect() {
+fn expired_drain_lease_makes_waiting_delivery_suspect() {
     let attempts = |state: EntityState| match answered(Acquired::Held(state.clone()), AMPLE, None) {
         AcquireStep::TakeOver { seen, attempts } => {
             assert_eq!(seen, state);
@@ -114,7 +114,7 @@ fn acquire_is_refused_if_row_missing_or_leased() {
 }
 
 #[test]
-fn wake_up_disposition_follows_the_drain_result() {
+fn drain_result_deletes_replaces_or_keeps_wake_up() {
     let wake_up = |token| WakeUp { entity: entity(), token };
     let of = |token, is_replaced, drained| disposition(&wake_up(token), is_replaced, drained, LEASE);
     let reason = RequeueReason::Held;

@@ -188,7 +188,7 @@ fn valid_yield_request_precedes_waiting_deliveries() {
 }
 
 #[test]
-fn wait_over_a_second_is_handed_over() {
+fn drain_hands_over_for_wait_over_a_second() {
     let waits = |wait: Duration, left: Duration| {
         let state = EntityState { retry_at: Some(NOW + wait), ..row(7, 8) };
         next(&drain(state, 1), Moment { left, ..MOMENT })
@@ -203,7 +203,7 @@ fn wait_over_a_second_is_handed_over() {
 }
 
 #[test]
-fn ended_slice_is_handed_over_at_once() {
+fn drain_hands_over_immediately_at_slice_end() {
     assert_eq!(after(|state| state.handover = Some(NOW)), Step::HandOver(Duration::ZERO, RequeueReason::Slice));
     let waits = |state: &mut EntityState| {
         state.handover = Some(NOW);
@@ -225,7 +225,7 @@ fn drain_short_of_time_hands_over() {
 }
 
 #[test]
-fn suspect_starts_isolated_and_recorded() {
+fn start_of_suspect_is_isolated_and_recorded() {
     let suspect = || drain(EntityState { suspect: 2, attempts: 1, ..row(7, 8) }, 1);
     let alone = |left| next(&suspect(), Moment { left, is_alone: true, ..MOMENT });
     assert_eq!(next(&suspect(), MOMENT), Step::AwaitIsolation(3));
@@ -236,13 +236,13 @@ fn suspect_starts_isolated_and_recorded() {
 }
 
 #[test]
-fn process_without_threads_starts_no_handler() {
+fn process_without_free_threads_starts_no_handler() {
     let spent = Moment { is_spent: true, ..MOMENT };
     assert_eq!(next(&drain(row(7, 8), 1), spent), Step::HandOver(HANDOVER_DELAY, RequeueReason::NoThread));
 }
 
 #[test]
-fn awaited_gap_is_read_or_settled_as_tombstone() {
+fn filled_gap_is_read_and_tombstone_is_settled() {
     let gap = drain(row(7, 9), 0);
     assert_eq!(next(&gap, MOMENT), Step::AwaitGap);
     let (mut filled, mut void) = (gap.clone(), gap);
@@ -298,7 +298,7 @@ fn delivery_with_a_receipt_row_is_a_repeat() {
 
 /// The row holds three receipts, so those of D8, D9 and D10 replace those of D5, D6 and D7.
 #[test]
-fn receipt_dropped_during_the_drain_identifies_repeats() {
+fn receipt_dropped_from_row_still_identifies_repeats() {
     let places = ["D8", "D9", "D10", "D8", "D6"];
     let rows = (8..).zip(places).map(|(at, id)| stored(&incoming(id, at), at)).collect();
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
@@ -429,7 +429,7 @@ fn settle_decision_has_receipt_and_next_start_time() {
 }
 
 #[test]
-fn ended_slice_hands_over_only_with_deliveries_left() {
+fn drain_hands_over_waiting_deliveries_at_slice_end() {
     let drain = drain(row(7, 9), 1);
     assert!(drain.hands_over(Sequence(8), true));
     assert!(!drain.hands_over(Sequence(8), false));
@@ -437,7 +437,7 @@ fn ended_slice_hands_over_only_with_deliveries_left() {
 }
 
 #[test]
-fn next_page_is_read_during_the_last_delivery() {
+fn next_page_is_read_ahead_during_last_delivery() {
     assert_eq!(drain(row(7, 9), 1).ahead(1, None), Some((Sequence(9), Sequence(9))));
     assert_eq!(drain(row(7, 12), 1).ahead(1, None), Some((Sequence(9), Sequence(12))));
     assert_eq!(drain(row(7, 9), 2).ahead(1, None), None);
@@ -497,7 +497,7 @@ fn inbox_page_ends_before_an_unreadable_row() {
 
 proptest! {
     #[test]
-    fn delivery_starts_only_if_nothing_prevents_it(
+    fn delivery_starts_only_if_row_and_time_allow(
         (waiting, read) in (0_u64..4, 0_u64..4),
         (attempts, suspect, handover) in (0_u32..10, 0_u32..12, any::<bool>()),
         (blocked, holds) in (any::<bool>(), any::<bool>()),
@@ -536,12 +536,12 @@ proptest! {
 }
 
 #[test]
-fn stopping_drain_with_replaced_wake_up_only_releases() {
+fn stopping_drain_hands_over_unless_wake_up_replaced() {
     assert_eq!((stop(true), stop(false)), (Stop::Release, Stop::HandOver));
 }
 
 #[test]
-fn paused_source_requeues_without_an_attempt() {
+fn delivery_of_paused_source_is_requeued_without_attempt() {
     let paused = Found::Source(source("paused = true\n"));
     let requeue = Step::HandOver(PAUSED, RequeueReason::Paused);
     assert_eq!(drain(row(7, 9), 2).next(&MOMENT, Some(&paused)), requeue);

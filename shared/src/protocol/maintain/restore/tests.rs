@@ -68,7 +68,7 @@ fn unfinished_restore_continues_only_to_the_same_time() {
 }
 
 #[test]
-fn restored_numbers_exceed_any_assigned_since_the_backup() {
+fn restore_exceeds_sequences_and_tokens_issued_since_backup() {
     for (made, ahead) in [(T, 0), (T + 24 * HOUR, 24 * 3_600_000)] {
         let row = empty(made);
         let advanced = evaluate(&advance(&restoring(), &state(&row)).write(), Some(&row)).unwrap().unwrap();
@@ -81,7 +81,7 @@ fn restored_numbers_exceed_any_assigned_since_the_backup() {
 }
 
 #[test]
-fn repeated_forced_lease_advances_numbers_only_once() {
+fn repeated_forced_acquire_advances_token_only_once() {
     let restoring = restoring();
     let (now, length, holder) = (restoring.begun, HOUR, nonce(3));
     let mut row = empty(T);

@@ -35,7 +35,7 @@ fn of(rows: Vec<Row>) -> Page {
 }
 
 #[test]
-fn group_fits_deliver_option_page_and_receipt_room() {
+fn option_page_and_receipt_capacity_limit_group_size() {
     let state = row(7, 20);
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), UP_TO_3), several(3));
     assert_eq!(group(&roomy(state.clone(), 9, page(2)), UP_TO_3), several(2));
@@ -303,7 +303,7 @@ fn group_ends_before_a_stale_delivery() {
 }
 
 #[test]
-fn split_group_keeps_wait_for_unavailable_destination() {
+fn split_group_keeps_time_waited_for_destination() {
     let retries = waited(FailureClass::Unavailable, 300 * SECOND).retries;
     let drain = roomy(EntityState { retries, ..row(7, 20) }, 9, page(5));
     let source = source("retry = { unavailable_for = \"300s\" }\ndeliver = { up_to = 3 }\n");

@@ -42,7 +42,7 @@ fn handler_outcome_decides_the_next_step() {
 }
 
 #[test]
-fn wait_shorter_than_backoff_counts_as_full_backoff() {
+fn requested_wait_below_backoff_counts_as_full_backoff() {
     let step = drain(row(7, 8), 1).answered(
         Outcome::retry_after(Duration::ZERO, "soon"),
         Group::ONE,
