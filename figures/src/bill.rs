@@ -362,10 +362,10 @@ impl Load {
         items.row(["in all".into(), String::new(), String::new(), dollars(ours.dollars()), dollars(ours.free())]);
         output::print(items);
         say!(
-            "\n{} dollars a month; {} if nothing else in the account uses the free tier; {} of them for observation.\n",
+            "\n{} dollars a month, of which {} are for observation. If nothing else in the account uses the free tier: {}.\n",
             dollars(ours.dollars()),
-            dollars(ours.dollars() - ours.free()),
-            dollars(ours.observation())
+            dollars(ours.observation()),
+            dollars(ours.dollars() - ours.free())
         );
         let mut designs = Table::new(&[
             "dollars a month, without observation",
@@ -384,13 +384,13 @@ impl Load {
         }
         say!("{}", designs.to_string().trim_end());
         say!(
-            "Idle queue and scheduler are due even without deliveries. Every design needs logs, metrics and alarms, so \
-             they are left out of the comparison.\n"
+            "Idle queue and scheduler cost this even without deliveries. Observation is left out, because every design \
+             needs logs, metrics and alarms.\n"
         );
         say!(
-            "us-east-1, arm64, on demand. Free: AWS's monthly free tier that does not end. Assumed: bodies shrink to \
+            "us-east-1, arm64, on demand. Free: AWS's monthly free tier that never expires. Assumed: bodies shrink to \
              {:.0} %, functions have {:.0} MB, rows are kept {RETENTION_DAYS} days, every metric has a value each hour, \
-             the alarms have a topic, and the dashboard is opened once a day.",
+             the observability stack is deployed, and its dashboard is opened once a day.",
             COMPRESSION * 100.0,
             MEMORY_GB * 1024.0,
         );

@@ -82,7 +82,7 @@ fn order_limit(group: f64) -> f64 {
 pub fn report() -> String {
     let throttles_at = |capacity: f64| number((capacity / writes(1.0)[0]).floor());
     let throttling = format!(
-        "Entities table throttles at, webhooks a second: new {}, grown {}",
+        "The entities table throttles above {} webhooks a second if new, above {} if grown",
         throttles_at(limit::NEW_TABLE_WRITES),
         throttles_at(limit::TABLE_WRITES)
     );

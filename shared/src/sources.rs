@@ -358,7 +358,7 @@ mod tests {
         assert!(read("'whsec_1'").unwrap().get("shop").unwrap().has_secret());
         let refused = read("{ first = 'hush' }").unwrap_err().to_string();
         assert!(
-            refused.ends_with("a secret is a text; several, while one is being rolled, are a list of texts"),
+            refused.ends_with("a secret is a text; several secrets, during a rotation, are a list of texts"),
             "{refused:?}"
         );
     }

@@ -76,7 +76,7 @@ impl Roots {
     pub fn add(&mut self, pem: &[u8]) -> Result<(), String> {
         let mut found = 0;
         for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate = certificate.map_err(|error| format!("is no PEM: {error}"))?;
+            let certificate = certificate.map_err(|error| format!("is not PEM: {error}"))?;
             self.store.add(certificate).map_err(|error| format!("holds a certificate that cannot be used: {error}"))?;
             found += 1;
         }

@@ -230,7 +230,7 @@ async fn denied_change_names_the_missing_permission() {
 async fn oversized_document_is_refused_without_a_write() {
     let long = |bytes: usize| format!("# {}\n{}", "x".repeat(bytes), source("first"));
     for (at, tier, bytes, limit) in [
-        (0, "Standard", 4000, "and a standard parameter holds 4096: give it the tier Advanced"),
+        (0, "Standard", 4000, "and a standard parameter holds 4096: give the parameter the tier Advanced"),
         (0, "Advanced", 8100, "and a parameter holds 8192: move the document to Secrets Manager"),
         (1, "", 65_500, "and a secret holds 65536"),
     ] {

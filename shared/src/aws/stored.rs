@@ -164,11 +164,11 @@ impl Stored {
     /// Secrets are refused, because the functions would need the ARN of the new secret.
     pub async fn create(&self, text: &str) -> Result<Replaced, Refused> {
         if self.0.service == Service::Secrets {
-            let words = "there is no such secret in this region and account; make it first, with `aws secretsmanager \
-                         create-secret`: the functions know it by its ARN";
+            let words = "there is no such secret in this region and account; create it with `aws secretsmanager \
+                         create-secret`, and give its ARN to the stack";
             return Err(Refused::Other(words.to_owned()));
         }
-        fits(text, "a standard parameter", PARAMETER_BYTES[0], LARGER)?;
+        fits(text, "a standard parameter", PARAMETER_BYTES[0], ADVANCED_OR_SECRET)?;
         let question = json!({ "Name": self.0.name, "Type": "SecureString", "Value": text, "Overwrite": false });
         match self.ask::<Put>("AmazonSSM.PutParameter", question, PUT).await {
             Ok(put) => Ok(Replaced::Done(put.version.to_string())),
@@ -191,7 +191,7 @@ impl Stored {
         match settings.tier.as_deref() {
             // With Intelligent-Tiering, Parameter Store chooses the tier by the size.
             Some("Advanced" | "Intelligent-Tiering") => fits(text, "a parameter", PARAMETER_BYTES[1], MOVED)?,
-            _ => fits(text, "a standard parameter", PARAMETER_BYTES[0], LARGER)?,
+            _ => fits(text, "a standard parameter", PARAMETER_BYTES[0], RAISE_TIER)?,
         }
         let mut question = json!({ "Name": name, "Type": kind, "Value": text, "Overwrite": true });
         if let Some(tier) = settings.tier {
@@ -319,8 +319,11 @@ impl Stored {
 
 const PUT: &str = "ssm:PutParameter on the parameter, and kms:Encrypt on its key";
 
-const LARGER: &str = "give it the tier Advanced first (`aws ssm put-parameter --tier Advanced --overwrite …` with what is \
-                      there now), or move the document to Secrets Manager";
+const ADVANCED_OR_SECRET: &str = "create it with the tier Advanced (`aws ssm put-parameter --tier Advanced …`), or use \
+                                  Secrets Manager";
+
+const RAISE_TIER: &str = "give the parameter the tier Advanced first (`aws ssm put-parameter --tier Advanced --overwrite \
+                          …`, with its current value), or move the document to Secrets Manager";
 
 const MOVED: &str = "move the document to Secrets Manager, which takes 64 KB";
 

@@ -147,7 +147,7 @@ impl Deferred {
     /// no content of the message.
     pub(crate) fn incoming(&self) -> Result<(Incoming, StoredBody), &'static str> {
         if self.entity.is_kept_forever() {
-            return Err("the entity is a job's");
+            return Err("the entity is a job, which takes no deliveries");
         }
         let encoding = ["zstd", "plain"].into_iter().find(|known| *known == self.encoding);
         let Some(encoding) = encoding.filter(|_| self.length <= LARGEST_BODY) else {
@@ -283,7 +283,7 @@ mod tests {
             ("\"plain\"", "\"zstd\"", "the body is damaged"),
             ("\"plain\"", "\"hush\"", "the body is too long, or has another encoding"),
             ("aHVzaA==", "aHVzaA", "the body is not base64"),
-            ("shop/order", "cron/order", "the entity is a job's"),
+            ("shop/order", "cron/order", "the entity is a job, which takes no deliveries"),
             ("shop/order/größer", "nowhere", "a field is wrong or absent at byte"),
         ] {
             let damaged = text.replacen(from, to, 1);

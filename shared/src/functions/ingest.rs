@@ -249,7 +249,7 @@ impl Ingest {
                 Judged::Refused(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string()))
             }
             Err(reason @ (Unverified::Unfetched(_) | Unverified::Unusable(..))) => {
-                let answer = "the key for its signature is unavailable; send it again";
+                let answer = "the key that verifies the signature is unavailable; send it again";
                 Judged::Refused(Refused { reason: reason.to_string(), ..Refused::retry_later(Refusal::NoKey, answer) })
             }
             Err(reason) => Judged::RefusedByKnown(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string())),

@@ -43,7 +43,9 @@ pub enum Rewound {
 impl Rewound {
     fn describe(&self) -> String {
         match self {
-            Self::Done(Rewinding { from, through, applied }) => format!("{applied} of {from} to {through}"),
+            Self::Done(Rewinding { from, through, applied }) => {
+                format!("{applied} deliveries from {from} to {through}")
+            }
             Self::NotSettled(_) => "nothing was changed: that sequence is not settled".into(),
             Self::Expired(_) => "nothing was changed: a delivery or receipt has expired".into(),
             Self::Nothing => "nothing to do".into(),

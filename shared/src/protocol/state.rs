@@ -216,7 +216,7 @@ pub const LONGEST_LAST_ERROR: usize = 200;
 pub const HOLDER_VANISHED: &str = "holder vanished";
 
 /// The value of `last_error` if a delivery inherits the waits of the delivery before it.
-pub(crate) const CARRIED_OVER: &str = "the delivery before waited in vain for its destination";
+pub(crate) const CARRIED_OVER: &str = "the previous delivery did not reach the destination";
 
 pub const LARGEST_GROUP: u8 = 25;
 

@@ -88,9 +88,9 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "failures for a long time; Adobe first marks the registration as unstable",
     checks: "a GET with a `challenge` when the webhook is registered, answered `{\"challenge\": \"…\"}`",
-    care: "Adobe uses the same keys for all customers. So ingest demands that `recipient_client_id` in the body is \
-           the source's. Adobe retries after 429 and 5xx only. A Commerce event holds the fields that its \
-           subscription asks for. The time of the attempt is not signed.",
+    care: "Adobe uses the same keys for all customers. So ingest demands that `recipient_client_id` in the body \
+           equals the source's `client_id`. Adobe retries after 429 and 5xx only. A Commerce event holds the fields \
+           that its subscription asks for. The time of the attempt is not signed.",
     sources: &[
         "https://developer.adobe.com/events/docs/guides/sdk/sdk-signature-verification",
         "https://developer.adobe.com/events/docs/common/retry-doc",

@@ -80,9 +80,9 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: None,
     retries: Some(11),
-    switches_off: "a last retry that fails. BigCommerce then deactivates the webhook and sends an e-mail. It also \
-                   counts the webhooks of a domain within two minutes, from 100 on. If fewer than 90 % are answered \
-                   2xx, all webhooks of that domain pause for three minutes",
+    switches_off: "a last retry that fails. BigCommerce then deactivates the webhook and sends an e-mail. If a \
+                   domain got at least 100 webhooks within two minutes and answered fewer than 90 % of them 2xx, all \
+                   its webhooks pause for three minutes",
     checks: "none",
     care: "The event holds only the order's id. Fetch the order to get its current state. Several stores of one app \
            may use the same order numbers. `entity = \"{source}/{account}/{entity}\"` keeps them apart.",

@@ -75,9 +75,8 @@ const FACTS: Facts = Facts {
     retries: Some(6),
     switches_off: "repeated failures. The webhook's *update* enables it again",
     checks: "none",
-    care: "Deadline and retries are from secondary sources. EasyPost knows of an order only what you told it: an \
-           insurance has your `reference`, a tracker has no reference ([one order, several \
-           providers](one-order.md)).",
+    care: "Deadline and retries are from secondary sources. Events do not name your order. An insurance has a \
+           `reference` that you set, a tracker has none ([one order, several providers](one-order.md)).",
     sources: &[
         "https://docs.easypost.com/docs/webhooks",
         "https://docs.easypost.com/guides/webhooks-guide",

@@ -163,7 +163,7 @@ impl std::fmt::Debug for Secret {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(untagged, expecting = "a secret is a text; several, while one is being rolled, are a list of texts")]
+#[serde(untagged, expecting = "a secret is a text; several secrets, during a rotation, are a list of texts")]
 pub(crate) enum Secrets {
     One(Secret),
     Several(Vec<Secret>),
@@ -198,7 +198,7 @@ pub enum Unverified {
     Stale(Timestamp),
     /// No configured secret or published key made the signature, or the sender signed the webhook for
     /// another recipient.
-    #[error("no configured secret matches the signature")]
+    #[error("no configured secret or id matches the signature")]
     Mismatch,
     #[error("the sender's key at {0} was not fetched")]
     Unfetched(Address),

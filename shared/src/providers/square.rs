@@ -113,8 +113,8 @@ impl Provider for Square {
     }
 
     fn with_url(&self, url: Option<&str>) -> Result<Option<Box<dyn Provider>>, String> {
-        const NEEDED: &str = "provider = \"square\" needs `url`: the notification URL of the subscription, exactly as \
-                              it stands there, because Square signs it";
+        const NEEDED: &str = "provider = \"square\" needs `url`: the notification URL, exactly as in the subscription, \
+                              because Square signs it";
         let url = url.filter(|url| !url.is_empty()).ok_or(NEEDED)?;
         Ok(Some(Box::new(Self { url: url.to_owned() })))
     }

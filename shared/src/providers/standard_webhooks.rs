@@ -172,8 +172,8 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "an answer of 410, which ingest never gives; failures for a long time",
     checks: "none",
-    care: "The specification recommends this; senders differ. The id is the same for all retries, and signed, so a \
-           replayed request is recognised as a repeat.",
+    care: "The specification recommends these values; senders differ. The id is the same for all retries, and \
+           signed, so a replayed request is recognised as a repeat.",
     sources: &["https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md"],
 };
 

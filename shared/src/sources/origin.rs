@@ -23,7 +23,7 @@ pub(super) struct Entry {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a secret is a text; several, while one is being rolled, are a list of texts")]
+#[serde(untagged, expecting = "a secret is a text; several secrets, during a rotation, are a list of texts")]
 enum OneOrMore {
     One(String),
     Several(Vec<String>),

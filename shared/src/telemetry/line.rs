@@ -203,7 +203,7 @@ impl<'a> Line<'a> {
                     .with_wake_up(is_wake_up_lost)
             }
             Event::UnreadableDelivery { message_id, reason } => {
-                Self::new(L::ERROR, "deferred delivery is unreadable; kept")
+                Self::new(L::ERROR, "deferred delivery is unreadable; its message stays in the queue")
                     .text("message_id", message_id)
                     .text("reason", reason)
             }

@@ -231,7 +231,7 @@ fn kind(kind: Kind) -> String {
         Kind::At(place) => format!("`TYPE/ID`, with the type in `{place}`,"),
         Kind::Inside { word, marks } => {
             let marks = marks.iter().map(|mark| format!("`{mark}`")).collect::<Vec<_>>().join(" or ");
-            format!("`{word}/ID`, behind {marks},")
+            format!("`{word}/ID`, with the ID after {marks},")
         }
     }
 }

@@ -189,7 +189,7 @@ impl Cache {
         let answer = client.request(request.map_err(|error| error.to_string())?).await;
         let answer = answer.map_err(|error| innermost(&error))?;
         if answer.status() != http::StatusCode::OK {
-            return Err(format!("it is answered {}", answer.status().as_u16()));
+            return Err(format!("the server answered {}", answer.status().as_u16()));
         }
         let body = Limited::new(answer.into_body(), LARGEST).collect().await.map_err(|error| innermost(&*error))?;
         Ok(body.to_bytes())
