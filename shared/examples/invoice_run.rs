@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let (one, other) = tokio::join!(run("one"), run("the other"));
     for done in [one?, other?] {
-        println!("{}", done.unwrap_or_else(|| "skipped: somebody is at it".into()));
+        println!("{}", done.unwrap_or_else(|| "skipped: another run holds the lease".into()));
     }
     Ok(())
 }

@@ -228,8 +228,13 @@ pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidConfig
     Roots::in_pem(&pem).map(Some).map_err(invalid)
 }
 
-pub(crate) fn no_connection(error: Option<&ConnectorError>) -> String {
-    error.map_or_else(|| "no connection".to_owned(), |error| format!("no connection: {}", innermost(error)))
+/// Describes a request that was not answered. The text says whether a connection was made.
+pub(crate) fn unanswered(error: Option<&ConnectorError>) -> String {
+    match error {
+        None => "no connection".to_owned(),
+        Some(error) if connections::is_unconnected(error) => format!("no connection: {}", innermost(error)),
+        Some(error) => innermost(error),
+    }
 }
 
 fn innermost(mut error: &dyn std::error::Error) -> String {

@@ -22,7 +22,7 @@ use aws_sdk_dynamodb::{
 use futures_util::future::BoxFuture;
 
 use crate::{
-    aws::{meter::Meter, no_connection},
+    aws::{meter::Meter, unanswered},
     protocol::{
         keys::continuation_key,
         table::{
@@ -414,7 +414,7 @@ fn classify<E: ProvideErrorMetadata>(error: &SdkError<E>) -> TableError {
         return match error {
             SdkError::ConstructionFailure(_) => TableError::Invalid("the request could not be built".into()),
             SdkError::TimeoutError(_) => TableError::Unknown("time-out".into()),
-            SdkError::DispatchFailure(failed) => TableError::Unknown(no_connection(failed.as_connector_error())),
+            SdkError::DispatchFailure(failed) => TableError::Unknown(unanswered(failed.as_connector_error())),
             _ => TableError::Unknown("the answer could not be read".into()),
         };
     };

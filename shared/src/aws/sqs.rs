@@ -9,7 +9,7 @@ use aws_sdk_sqs::{
 };
 use futures_util::future::BoxFuture;
 
-use crate::aws::{meter::Meter, no_connection};
+use crate::aws::{meter::Meter, unanswered};
 use crate::engine::queue::{Depth, LONGEST_DELAY, Message, Queue, QueueError, Visibility};
 
 #[derive(Debug, Clone)]
@@ -97,7 +97,7 @@ fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
             code
         }
         SdkError::TimeoutError(_) => "time-out".to_owned(),
-        SdkError::DispatchFailure(failed) => no_connection(failed.as_connector_error()),
+        SdkError::DispatchFailure(failed) => unanswered(failed.as_connector_error()),
         _ => "the answer could not be read".to_owned(),
     })
 }
