@@ -220,8 +220,8 @@ impl Layer for Vast {
     }
 }
 
-/// Asserts the bound of docs/protocol.md, rule 14: at 10,000 rows a second for 50 s of each minute, 100
-/// million rows take 200 minutes. A segment takes 167 s, so the next minutes must continue it.
+/// Asserts that the sweep continues a segment in the next minutes. Without a limit of rows, at 10,000 rows a
+/// second for 50 s of each minute, 100 million rows take 200 minutes, and a segment takes 167 s.
 #[tokio::test(start_paused = true)]
 async fn sweep_reaches_hundred_million_rows_in_hours() {
     const ROWS: u64 = 100_000_000;
