@@ -58,7 +58,8 @@ fn deploying_page_and_doctor_list_same_regions() {
     let (page, command) = (file("docs/deploying.md"), file("cli/src/commands/setup/doctor/stack.rs"));
     let (_, list) = command.split_once("const WITHOUT_FUNCTION_URLS").expect("doctor has a list");
     let (list, rest) = list.split_once("];").expect("the list ends");
-    let said = page.lines().find(|line| line.starts_with("**Regions without Function URLs**")).expect("the page has a list");
+    let said =
+        page.lines().find(|line| line.starts_with("**Regions without Function URLs**")).expect("the page has a list");
     assert_eq!(regions(said), regions(list));
     assert!(regions(list).len() >= 8, "{list}");
     assert!(said.contains("`us-gov-…`") && rest.contains("starts_with(\"us-gov-\")"), "GovCloud has none either");
