@@ -328,8 +328,8 @@ pub(super) const GENERIC: Table = Table {
             form: Form::Text(HEADER),
             absent: Absent::Means("none"),
             example: "\"x-acme-timestamp\"",
-            about: "The header with `{timestamp}`: seconds, milliseconds or RFC 3339. A request beyond `tolerance` \
-                    is refused. Only with `{timestamp}` in `signed`.",
+            about: "The header with `{timestamp}`: seconds, milliseconds or RFC 3339. A request whose \
+                    time differs from now by more than `tolerance` is refused. Only with `{timestamp}` in `signed`.",
         },
         Field {
             name: "timestamp_prefix",
@@ -412,15 +412,15 @@ pub(super) const FORWARD: Table = Table {
             form: Form::OneOrMore(SIGNING_KEY),
             absent: Absent::Required,
             example: "[\"whsec_bmV3\", \"whsec_b2xk\"]",
-            about: "The key that signs each request: `whsec_` and its bytes in base64. Give both while you roll it: \
-                    a request carries a signature with each.",
+            about: "The key that signs each request: `whsec_` and its bytes in base64. While you roll it, give the \
+                    old and the new one: a request carries a signature with each.",
         },
         Field {
             name: "allow_private",
             form: Form::Flag,
             absent: Absent::Is("false"),
             example: "true",
-            about: "Allows this machine and private networks.",
+            about: "Allows endpoints on this machine and in private networks.",
         },
     ],
 };
@@ -457,7 +457,7 @@ pub(super) const ORIGIN: Table = Table {
         absent: Absent::Required,
         example: "[\"0123456789-0123456789-0123456789-new\", \"0123456789-0123456789-0123456789-old\"]",
         about: "The value of the header `x-origin-secret` that the proxy sends, at least 32 characters. A request \
-                without it is answered 403. Give both during a rotation.",
+                without it is answered 403. During a rotation, give the old and the new one.",
     }],
 };
 
