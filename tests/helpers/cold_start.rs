@@ -220,7 +220,7 @@ impl Hello {
         let size = size_of(program)?;
         let instructions = instructions(program, &[], "{}", Until::Next).await?;
         let time = time(program, &[], "{}", Until::Next).await?;
-        println!("times are the middle ones of {ROUNDS}, instructions in millions, ratios to hello's");
+        println!("times are medians of {ROUNDS}, instructions in millions, ratios to hello's");
         let (size_mb, init, ms) = (millions(size), millions(instructions), time.as_secs_f64() * 1e3);
         println!("hello      {size_mb:.2} MB   init {init:.2} M, {ms:.1} ms");
         Ok(Self { size, instructions, time })

@@ -450,7 +450,8 @@ pub(super) const INVOKE: Table = Table {
 pub(super) const ORIGIN: Table = Table {
     path: "[origin]",
     about: "For webhooks that come through your own proxy, such as \
-            [CloudFront](deploying.md#cloudfront-and-waf-in-front). Without this table, every request is let in.",
+            [CloudFront](deploying.md#cloudfront-and-waf-in-front). Without this table, requests need \
+            not come through a proxy.",
     fields: &[Field {
         name: "secret",
         form: Form::OneOrMore(ORIGIN_SECRET),
