@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_takes_longer_than_an_hour_above_six_million_orders() {
+    fn sweep_takes_one_hour_per_six_million_orders() {
         assert_eq!(sweep_hours(1.0), 1.0);
         assert!((sweep_hours(100.0) - 8.64).abs() < 1e-9);
     }

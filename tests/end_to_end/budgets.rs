@@ -267,7 +267,7 @@ async fn commit_doubles_write_units_and_includes_the_release() {
 }
 
 #[tokio::test]
-async fn empty_entity_costs_one_refused_write() {
+async fn drain_of_empty_entity_costs_one_refused_write() {
     let scale = Scale::with_history().await;
     assert_eq!(scale.weigh_drain(Done).await, Reading { refusals: 1, ..costs(FUTILE_WRITES, 0, 0, 0) });
 }

@@ -55,7 +55,7 @@ async fn not_now_outcome_counts_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_delivery_keeps_200_bytes_of_its_error() {
+async fn row_keeps_first_200_bytes_of_handler_error() {
     let world = World::with("test/a", ["1"]).await;
     let error = format!("ValueError: {}", "x".repeat(300));
     let drainer = world.drainer(answering({

@@ -264,7 +264,7 @@ async fn taken_up_together(world: &World) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttled_order_delays_no_other_orders_deferred_delivery() {
+async fn throttled_order_delays_no_deferred_delivery_of_others() {
     let is_of = |write: &Write, order: &str| format!("{:?}", write.key).contains(&format!("queued/order/{order}"));
     let mut world = out_until(HOUR, |_| Fault::Silent);
     for (id, order) in [("1", "hot"), ("2", "hot"), ("3", "a"), ("4", "b"), ("5", "c")] {
@@ -282,7 +282,7 @@ async fn throttled_order_delays_no_other_orders_deferred_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn untried_deferred_deliveries_count_no_try() {
+async fn requeue_of_untried_deferred_delivery_counts_no_try() {
     let world = out_until(HOUR, |_| Fault::Silent);
     for id in ["1", "2", "3"] {
         let webhook = webhook(&world, "queued", id, update(id));
@@ -296,7 +296,7 @@ async fn untried_deferred_deliveries_count_no_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handler_sees_deferred_event_as_older_than_applied() {
+async fn handler_sees_deferred_event_as_older_than_applied_event() {
     const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\non_outage = 'queue'\n\
          generic = { header = 'x-sign', hash = 'sha256', encoding = 'hex', delivery_id = 'x-id', topic = '/type', \
          entity = '/order', event_time = '/at' }\n";
@@ -351,7 +351,7 @@ async fn deferred_delivery_does_not_supersede_a_newer_event() {
 
 /// The gap's time runs from the append, not from the webhook's arrival.
 #[tokio::test(start_paused = true)]
-async fn gap_before_deferred_delivery_is_awaited_from_append() {
+async fn gap_before_deferred_delivery_is_timed_from_the_append() {
     let world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "late").await, 202);
     tokio::time::advance(HOUR).await;

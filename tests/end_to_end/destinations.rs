@@ -192,7 +192,7 @@ async fn delivery_that_always_hangs_is_parked_after_day() {
 
 /// Deliveries behind the first one do not each wait three more days.
 #[tokio::test(start_paused = true)]
-async fn deliveries_unavailable_for_three_days_are_parked_together() {
+async fn backlog_is_parked_together_after_three_day_outage() {
     let (world, starts) = (world(), Arc::default());
     for id in 0..50 {
         append(&world, "shop", "a", &format!("{id:02}")).await;
@@ -230,7 +230,7 @@ async fn delivery_failing_for_an_hour_is_parked() {
 
 /// The time of an outage does not count towards the hour in which a failing delivery is retried.
 #[tokio::test(start_paused = true)]
-async fn outage_time_does_not_shorten_failure_retries() {
+async fn destination_outage_does_not_use_up_failure_retries() {
     let world = world();
     append(&world, "shop", "a", "1").await;
     let (back, clock) = (world.env.monotonic() + 6 * HOUR, world.env.clone());

@@ -102,7 +102,7 @@ async fn webhook_sent_again_after_erase_keeps_webhook_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn order_under_lease_is_not_erased() {
+async fn order_with_lease_or_waiting_delivery_is_not_erased() {
     let world = handled().await;
     world.append("test/a", "3").await;
     let before = rows(&world);

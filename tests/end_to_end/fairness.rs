@@ -5,7 +5,7 @@ use tests::prelude::*;
 use webhook_serializer::{leases::LeaseError, protocol::lease::LONGEST_TURN};
 
 #[tokio::test(start_paused = true)]
-async fn repeated_lease_caller_alternates_with_waiting_deliveries() {
+async fn caller_reacquiring_lease_alternates_with_deliveries() {
     let world = World::new();
     let ids: Vec<String> = (0..20).map(|id| id.to_string()).collect();
     world.append_all("test/a", &ids).await;
@@ -30,7 +30,7 @@ async fn repeated_lease_caller_alternates_with_waiting_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caller_waits_two_seconds_for_deliveries_without_worker() {
+async fn second_lease_is_granted_after_two_seconds_without_worker() {
     let world = World::with("test/a", ["1"]).await;
     let leases = world.leases("a caller");
     let entity = key("test/a");

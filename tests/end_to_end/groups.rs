@@ -139,7 +139,7 @@ async fn latest_delivery_supersedes_all_waiting_deliveries() {
 
 /// If it superseded the newer event, the receiver would be left with the older state.
 #[tokio::test(start_paused = true)]
-async fn older_event_does_not_supersede_a_newer_one() {
+async fn older_event_supersedes_no_newer_event() {
     let world = world("deliver = 'latest'");
     for (id, at) in [("0", 7), ("new", 9), ("old", 8)] {
         world.append_event(KEY, id, Timestamp::from_secs(at)).await;
@@ -156,7 +156,7 @@ async fn older_event_does_not_supersede_a_newer_one() {
 
 /// The holder vanishes with a retry of the latest delivery. Each delivery then runs alone.
 #[tokio::test(start_paused = true)]
-async fn attempts_of_latest_delivery_count_for_no_other() {
+async fn attempts_of_latest_delivery_count_for_no_other_delivery() {
     let mut world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let starts: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
@@ -245,7 +245,7 @@ async fn linger_is_skipped_once_group_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn linger_is_skipped_at_row_limit_for_receipts() {
+async fn linger_is_skipped_once_group_reaches_receipt_capacity() {
     let key = format!("test/{}", "x".repeat(251));
     let capacity = Recent::capacity(&entity(&key));
     assert_eq!(capacity, 9);

@@ -20,7 +20,7 @@ use webhook_serializer::{
 use self::night::{Ahead, FUNCTION, MINUTE, Night, Runs, minute, one};
 
 #[tokio::test(start_paused = true)]
-async fn eight_skewed_schedulers_run_a_tick_once() {
+async fn eight_schedulers_with_skewed_clocks_run_a_tick_once() {
     let night = Night::new();
     // A run takes longer than its lease, and longer than a minute by the other clocks.
     let job = || one(night.runs.job("report", "every 2 minutes", Duration::from_secs(50)));
@@ -268,7 +268,7 @@ async fn job_run_fails_if_commits_condition_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_or_slow_job_stops_no_other() {
+async fn failing_or_slow_job_stops_no_other_job() {
     let night = Night::new();
     let panics = async |_: Context| -> Result<(), JobError> { panic!("as it must") };
     let fails = async |_: Context| -> Result<(), JobError> { Err("no such host".into()) };

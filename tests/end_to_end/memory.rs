@@ -186,7 +186,7 @@ async fn commit_accepts_ninety_nine_writes() {
 /// The commit that also releases is refused because of the new delivery. It is then repeated without the
 /// release.
 #[tokio::test(start_paused = true)]
-async fn commit_during_new_deliveries_lands_once() {
+async fn commit_lands_once_although_new_delivery_arrives() {
     let world = World::with("test/a", ["1"]).await;
     let inbox = world.inbox();
     let late = world.incoming("test/a", "2");

@@ -42,7 +42,7 @@ fn in_order(applied: &[String]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopped_bulk_redrive_continues_in_order() {
+async fn repeated_partial_bulk_redrives_keep_arrival_order() {
     for stops_after in 1..=5 {
         let world = parked().await;
         let operator = world.operator();

@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn entity_template_is_filled_as_written(
+    fn entity_template_keeps_text_and_replaces_every_field(
         pieces in prop::collection::vec(("[a-z-]{0,5}", prop::sample::select(&["topic", "/id", "/a/b", "header:x", "a.*:/id"][..])), 1..5),
         value in "\\PC{1,10}",
         happened in "[a-z]{0,5}",
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_row_never_panics(row in any_row()) {
+    fn parsing_arbitrary_row_never_panics(row in any_row()) {
         let entity = key("test/a");
         if let Ok(state) = EntityState::parse(&row) {
             let _ = (state.waiting(), state.is_empty(), state.next(), state.is_suspect());

@@ -168,7 +168,7 @@ async fn webhook_naming_key_on_foreign_host_gets_401() {
 }
 
 #[tokio::test]
-async fn challenge_is_answered_only_for_providers_using_one() {
+async fn challenge_is_answered_only_for_providers_with_challenges() {
     let answered = answer("GET", "/webhooks/adobe", "a=b&challenge=8ec8d794-e0ab%2D42df%2B", &[]).await;
     assert_eq!((answered.status_code, answered.body.as_str()), (200, r#"{"challenge":"8ec8d794-e0ab-42df+"}"#));
     assert_eq!(answered.headers["content-type"], "application/json");

@@ -27,7 +27,7 @@ async fn restore(operator: &Operator, as_of: Timestamp) -> Result<(bool, BTreeMa
 }
 
 #[tokio::test(start_paused = true)]
-async fn restore_loses_no_delivery_and_tokens_are_accepted() {
+async fn restore_loses_no_delivery_and_receiver_accepts_tokens() {
     let disaster = Disaster::strikes().await;
     let restored = disaster.restore().await;
     let told = |key: &str| match &restored[key] {
@@ -61,7 +61,7 @@ async fn restore_loses_no_delivery_and_tokens_are_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn receiver_refuses_tokens_of_copy_without_restore() {
+async fn receiver_refuses_tokens_of_backup_if_restore_is_not_run() {
     let disaster = Disaster::strikes().await;
     disaster.world.append("test/idle", "fresh").await;
     disaster.world.work(&[disaster.world.drainer(disaster.receiver.handler())]).await;

@@ -182,7 +182,7 @@ async fn started(store: &DynamoDb, function: fn() -> Starting) -> Receiver {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invoked_functions_handle_deliveries_in_order_once_fenced() {
+async fn functions_keep_order_ignore_repeats_and_refuse_old_tokens() {
     with_each_function(async |store, function| handles_in_order_once_and_fenced(started(store, function).await).await)
         .await;
 }

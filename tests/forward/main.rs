@@ -171,7 +171,7 @@ async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn receivers_handle_deliveries_in_order_once_and_fenced() {
+async fn receivers_keep_order_ignore_repeats_and_refuse_old_tokens() {
     with_each(receivers().await, handles_in_order_once_and_fenced).await;
 }
 
@@ -220,7 +220,7 @@ async fn on_postgres() -> Result<(Postgres, impl AsyncFn() -> Receiver), String>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn postgres_receiver_handles_deliveries_in_order_once_fenced() {
+async fn postgres_receiver_keeps_order_ignores_repeats_and_old_tokens() {
     match on_postgres().await {
         Ok((_postgres, start)) => handles_in_order_once_and_fenced(start().await).await,
         Err(reason) => not_run(&reason),

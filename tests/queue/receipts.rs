@@ -83,7 +83,7 @@ async fn older_receipt_handle_changes_visibility_of_newer_receive() {
 }
 
 #[tokio::test]
-async fn invalid_visibility_change_fails_only_that_entry() {
+async fn invalid_visibility_change_is_refused() {
     let queue = Fixture::start().await;
     queue.send("done").await;
     let message = queue.receive_one().await;

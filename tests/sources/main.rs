@@ -226,7 +226,7 @@ async fn first_webhook_of_added_source_is_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn webhook_after_correction_of_provider_is_accepted() {
+async fn webhook_is_accepted_after_document_corrects_provider() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[]));
     script.set_text(format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['{OLD}']\nhandler = 'test'\n"));
     let (ingest, _) = ingest(&world, &script).await;

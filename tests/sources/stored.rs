@@ -166,7 +166,7 @@ async fn concurrent_document_write_is_merged_with_change() {
 }
 
 #[tokio::test]
-async fn conflicting_concurrent_document_write_is_restored() {
+async fn conflicting_change_is_refused_and_concurrent_write_kept() {
     for at in 0..2 {
         let stand_in = StandIn::with(&source("first"));
         let place = &stand_in.places().await[at];

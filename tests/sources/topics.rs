@@ -65,7 +65,7 @@ async fn ignored_topic_is_answered_200_and_not_stored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ignored_topic_is_verified_first() {
+async fn unverified_webhook_of_ignored_topic_gets_401() {
     let shop = Shop::new();
     assert_eq!(shop.post("1", "customer.updated", true).await.status_code, 401);
     let lines = shop.lines.json();

@@ -152,7 +152,7 @@ fn changelog_and_deploying_page_forbid_upgrading_earlier_stacks() {
 }
 
 #[test]
-fn core_template_sets_no_vpc_or_role_names() {
+fn core_template_sets_no_role_names_and_no_vpc() {
     let deployed = whole();
     for (name, properties) in deployed.of_type("AWS::Serverless::Function") {
         assert_eq!(properties["VpcConfig"], Value::Null, "{name}");

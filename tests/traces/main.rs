@@ -148,7 +148,7 @@ fn named(spans: &[ReceivedSpan], trace: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_trace_spans_request_settle_and_receiver() {
+async fn one_trace_covers_request_settle_and_receiver() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     assert_eq!(deployed.post("shop", "7", "a delivery", Some(&traceparent("01"))).await, 200);
@@ -316,7 +316,7 @@ async fn attempts_and_repeats_have_spans_without_error_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rewind_keeps_trace_and_redrive_begins_new_one() {
+async fn rewind_keeps_trace_and_redrive_begins_new_trace() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let gone = r#"{"type":"order.updated","data":{"order_id":"1","note":"is gone once"}}"#;

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_document_difference_hides_secrets() {
+    fn document_difference_is_shown_without_secrets() {
         let toml = "# hidden\n[sources.a] # hidden\nprovider = 'x' # hidden\nsecrets = ['hidden', # hidden\n'hidden']\n\
                     handler = 'forward'\nforward = { url = 'https://u.example/hidden?k=hidden', secret = ['hidden'] }\n\
                     [sources.a.other]\nsecret = 'hidden'\n[sources.b.forward]\nurl = 'https://u.example/hidden'\n";

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn late_recorded_acceptance_is_shown_before_handler_start() {
+    fn acceptance_recorded_after_handler_start_is_shown_first() {
         let event = |at, sequence, what| OrderEvent {
             at: Duration::from_millis(at),
             entity: "a/1".parse().expect("a key"),

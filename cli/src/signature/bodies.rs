@@ -260,7 +260,7 @@ mod tests {
     const KEPT: Escapes = Escapes { slash: None, unicode: None, html: None };
 
     #[test]
-    fn spacing_variants_change_only_space_between_tokens() {
+    fn rewriting_json_spacing_keeps_tokens_unchanged() {
         let text = "{\"a\" :[1.10,  {}, []],\n\"b c\":\"x , : \\\" y\"}";
         let written = |spacing| rewrite(text, spacing, KEPT);
         assert_eq!(written(Spacing::None), r#"{"a":[1.10,{},[]],"b c":"x , : \" y"}"#);

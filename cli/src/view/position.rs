@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn typed_position_means_newest_matching_sequence() {
+    fn typed_position_selects_newest_matching_sequence() {
         let up_to = |text: &str, newest| text.parse::<Named>().unwrap().up_to(Sequence(newest)).0;
         assert_eq!(up_to("7011", 1_795_504_557_013), 1_795_504_557_011);
         assert_eq!(up_to("#7011", 1_795_504_557_011), 1_795_504_557_011);

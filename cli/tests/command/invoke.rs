@@ -27,7 +27,7 @@ fn lambda(number: usize, _: &Post) -> (String, String) {
 }
 
 #[test]
-fn invoke_command_calls_local_function_like_lambda() {
+fn local_run_calls_function_at_given_lambda_endpoint() {
     let folder = folder();
     let (url, posted) = endpoint(lambda);
     let sources = file(&folder, "sources.toml", &sources());

@@ -41,7 +41,7 @@ fn program_does_not_start_while_another_holds_lease() {
 }
 
 #[test]
-fn unstartable_program_gets_exit_code_of_shells() {
+fn lease_run_of_unstartable_program_exits_with_126_or_127() {
     let local = Local::start(&[]);
     let folder = folder();
     let file = file(&folder, "file", "not a program");
@@ -93,7 +93,7 @@ fn lost_lease_kills_child_processes_of_program() {
 }
 
 #[test]
-fn shell_reads_terminal_after_program_under_lease() {
+fn shell_can_read_terminal_after_lease_run_ends() {
     let local = Local::start(&[]);
     let script = format!(
         "{} lease run {} {KEY} -- sh -c 'read first; echo program: $first'; read second; echo shell: $second",
@@ -104,7 +104,7 @@ fn shell_reads_terminal_after_program_under_lease() {
     command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(mut terminal) = command.spawn() else {
         // Writes past the test harness's output capture.
-        let _ = writeln!(std::io::stderr(), "not run: shell_reads_terminal_after_program_under_lease: no `script`");
+        let _ = writeln!(std::io::stderr(), "not run: shell_can_read_terminal_after_lease_run_ends: no `script`");
         return;
     };
     let mut input = terminal.stdin.take().expect("it is piped");

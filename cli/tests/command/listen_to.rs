@@ -161,7 +161,7 @@ fn is_signed(post: &Post, secret: &str) -> bool {
 }
 
 #[test]
-fn listen_posts_forwarded_request_with_new_signature() {
+fn listen_posts_forwarded_request_again_with_new_signature() {
     // The first body is stored in parts, the second in one row.
     for padding in [900_000, 0] {
         let (url, posted) = endpoint::endpoint(|_, _| ok());
@@ -199,7 +199,7 @@ fn listen_posts_forwarded_request_with_new_signature() {
 }
 
 #[test]
-fn orders_are_posted_in_parallel_deliveries_in_sequence() {
+fn orders_are_posted_in_parallel_each_order_in_sequence() {
     let warehouse = Warehouse::start("handler = 'log'");
     for (id, order) in [("1", "1"), ("2", "1"), ("3", "1"), ("4", "2")] {
         warehouse.send(id, order, 0);
@@ -360,7 +360,7 @@ fn pressing_r_posts_last_delivery_again() {
 }
 
 #[test]
-fn posting_to_another_machine_requires_yes() {
+fn posting_to_another_machine_requires_yes_option() {
     // Nothing serves at port 1.
     let listen =
         |arguments: &[&str]| complained(&ran(&[&["listen", "--local=http://127.0.0.1:1", "--to"], arguments].concat()));
@@ -377,7 +377,7 @@ fn posting_to_another_machine_requires_yes() {
 }
 
 #[test]
-fn since_option_naming_no_delivery_is_reported() {
+fn missing_delivery_named_by_since_option_is_reported() {
     let warehouse = Warehouse::start("handler = 'log'");
     warehouse.send("1", "450789469", 0);
     let (url, _posted) = endpoint::endpoint(|_, _| ok());
@@ -404,7 +404,7 @@ fn recorded(upstream: &str) -> (String, Receiver<Post>) {
 }
 
 #[test]
-fn listen_to_stack_posts_in_sequence_without_writes() {
+fn listen_to_stack_posts_in_sequence_and_writes_nothing() {
     const SHOPIFY: &str = "shopify/order/450789469";
     let stack = Stack::start();
     for sample in ["shopify-orders-create.json", "shopify-refunds-create.json", "shopify-orders-paid.json"] {

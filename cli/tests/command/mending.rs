@@ -97,7 +97,7 @@ fn bulk_commands_list_targets_and_cost_before_confirmation() {
 }
 
 #[test]
-fn bulk_resume_continues_in_order_while_deliveries_arrive() {
+fn bulk_resume_keeps_arrival_order_while_deliveries_arrive() {
     const ORDERS: u64 = 6;
     const SAMPLE: &str = "standard-webhooks-order-shipped.json";
     let mut trouble = Trouble::start();

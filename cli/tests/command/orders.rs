@@ -116,7 +116,7 @@ fn every_sample_is_accepted() {
 }
 
 #[test]
-fn send_with_provider_posts_that_providers_samples() {
+fn send_posts_samples_of_the_given_provider() {
     let local = Local::start(&[]);
     let sent = ran(&["send", "--to", &local.url, "--provider", "paypal"]);
     let lines: Vec<String> = printed(&sent).lines().map(str::to_owned).collect();
@@ -168,7 +168,7 @@ fn send_continues_after_unknown_source() {
 
 /// The limit includes repeats whose receipts have left the order's row.
 #[test]
-fn show_limits_settled_deliveries_as_requested() {
+fn show_lists_requested_number_of_settled_deliveries() {
     let mut local = Local::start(&[]);
     for _ in 0..30 {
         local.apply_sample();
@@ -345,7 +345,7 @@ fn port_without_url_is_refused_with_example() {
 }
 
 #[test]
-fn local_url_after_space_is_refused_with_correction() {
+fn space_instead_of_equals_after_local_option_is_refused() {
     for arguments in
         [&["show", "--local", "http://127.0.0.1:9007", ORDER][..], &["list", "--local", "http://127.0.0.1:9007"]]
     {

@@ -223,7 +223,7 @@ fn status_shows_recent_throughput_and_lag() {
 }
 
 #[test]
-fn list_sorts_by_age_with_reason_and_next_command() {
+fn list_filters_and_sorts_orders_and_shows_reasons() {
     let mut trouble = Trouble::start();
     trouble.block();
     trouble.park("450789469", "1");
@@ -257,7 +257,7 @@ fn list_sorts_by_age_with_reason_and_next_command() {
 
 /// The bodies have 12 MB, and 4 KB cost half a unit.
 #[test]
-fn scan_over_1000_read_units_requires_yes() {
+fn scan_over_1000_read_units_requires_yes_option() {
     let trouble = Trouble::start();
     let entity = EntityKey::parse("shop/order/1").unwrap();
     let part = |number| part_row(&entity, &Nonce::from_parts(Timestamp::from_millis(1), 1), number);

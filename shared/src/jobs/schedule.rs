@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn interval_is_due_in_both_dst_repeated_hours() {
+    fn half_hourly_schedule_ignores_dst_changes() {
         let autumn = ticks(&berlin("*/30 * * * *"), "2026-10-24T23:59:00Z", "2026-10-25T02:00:00Z");
         assert_eq!(autumn.len(), 5);
         let spring = ticks(&berlin("*/30 * * * *"), "2026-03-28T23:59:00Z", "2026-03-29T02:00:00Z");

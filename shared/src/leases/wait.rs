@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn waiter_sees_holder_or_reserved_time_in_row() {
+    fn lease_waiter_reads_holder_and_turn_until_from_row() {
         let seen = held(LeaseKind::Drain, NOW);
         assert_eq!(seen_row(Some(seen.clone()), NOW), Acquired::Held(seen.clone()));
         let free = EntityState { held: None, ..seen };

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn inherited_wait_is_limited_to_delivery_age() {
+    fn inherited_waiting_time_never_exceeds_delivery_age() {
         let carried =
             Retries::default().after(FailureClass::Failed, SECOND).after(FailureClass::Unavailable, 3 * DAY).carried();
         assert_eq!(

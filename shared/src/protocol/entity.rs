@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn redriven_delivery_ignores_adjacent_retry_periods() {
+    fn redriven_delivery_is_not_compared_with_adjacent_periods() {
         let identity =
             Identity { source: SourceName::parse("shop").unwrap(), delivery_id: received("{}", 1000, 60), redrive: 1 };
         assert_eq!(identity.adjacent_hashes().count(), 0);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn overlong_body_hash_id_repeats_in_adjacent_period() {
+    fn delivery_with_overlong_hash_id_is_repeat_in_next_period() {
         let long = format!("{}/{}", "x".repeat(205), DeliveryId::from_body(b"{}"));
         let (first, second) = (received(&long, 1000, 60), received(&long, 1060, 60));
         assert!(first.0.len() <= DeliveryId::MAX_BYTES && is_repeat(&second, &first));

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn row_with_key_of_256_bytes_costs_one_write_unit() {
+    fn row_with_key_up_to_256_bytes_costs_one_write_unit() {
         for bytes in 3..=256 {
             let size = fullest(bytes).size();
             assert!(size <= 1024, "{size} bytes with a key of {bytes}");

@@ -142,7 +142,7 @@ mod parent {
         }
 
         #[test]
-        fn fields_of_later_traceparent_versions_are_ignored() {
+        fn unknown_fields_of_later_traceparent_versions_are_ignored() {
             let later = GOOD.replacen("00", "cc", 1);
             for text in [later.clone(), format!("{later}-what the future brings"), format!("{later}-")] {
                 assert_eq!(Trace::parse(Some(&text)).text().as_deref(), Some(GOOD), "{text}");

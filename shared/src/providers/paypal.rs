@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificate_url_must_be_in_paypal_folder() {
+    fn certificate_url_must_have_paypal_host_and_path() {
         let found = |url: &str| address(url).map(|at| at.to_string());
         for url in [
             "https://api.paypal.com/v1/notifications/certs/CERT-360caa42-fca2a594-90621ecd",

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn transaction_and_parcel_topics_have_one_family() {
+    fn shippo_topics_of_one_object_have_one_family() {
         let family = |event| {
             let body = format!(r#"{{"event":"{event}"}}"#);
             tests::describe(&Shippo, &[], &body).family

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_header_names_entity_absent_from_body() {
+    fn entity_missing_in_body_is_read_from_resource_header() {
         let about = |resource| {
             let headers = [("shopify-topic", "Anything"), ("shopify-resource-id", resource)];
             described(&headers, "{}").entity
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_id_joins_shop_topic_and_webhook() {
+    fn delivery_id_joins_shop_topic_and_webhook_id_or_hash() {
         let headers = [
             ("X-Shopify-Topic", "orders/create"),
             ("X-Shopify-Shop-Domain", "example.myshopify.com"),

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_id_joins_shop_topic_object_and_hashes() {
+    fn delivery_id_joins_shop_topic_object_id_and_body_hash() {
         let named = |id: Option<&str>| {
             let headers =
                 [("X-WC-Webhook-Source", "https://shop.example.com/"), ("X-WC-Webhook-Topic", "order.deleted")];

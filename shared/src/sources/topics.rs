@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn pattern_matching_no_topic_is_refused() {
+    fn topic_pattern_that_can_match_nothing_is_refused() {
         let refused = |topics: &str| shop(&format!("topics = {{ {topics} }}")).unwrap_err();
         assert!(refused("take = ['orders/*', '']").contains("`topics.take`, number 2: the topic is empty"));
         assert!(

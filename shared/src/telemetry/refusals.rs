@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn first_refusal_is_logged_immediately_others_are_summed() {
+    fn first_refusal_is_logged_at_once_and_others_are_summed() {
         let mut refusals = Refusals::default();
         let (mut lines, mut reported) = (0, 0);
         for second in 0..60 {

@@ -27,7 +27,7 @@ async fn at_most_a_hundred_missed_ticks_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_job_runs_only_the_last_minutes_tick() {
+async fn new_job_skips_ticks_due_before_its_definition() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("new", "every 10 minutes", Duration::ZERO)));
     night.minutes(&ticker, [5]).await;

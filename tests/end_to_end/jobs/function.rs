@@ -17,7 +17,7 @@ fn minutes_ago(now: Timestamp, minutes: u64) -> Timestamp {
 }
 
 #[tokio::test(start_paused = true)]
-async fn job_function_can_await_cancellation_at_time_limit() {
+async fn job_context_reports_cancellation_at_time_limit() {
     let night = Night::new();
     let kept: Arc<Mutex<Option<Context>>> = Arc::default();
     let keeps = kept.clone();

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn lane_shows_waiting_time_before_delivery_name() {
+    fn lane_draws_wait_as_dots_and_run_as_named_bar() {
         console::set_colors_enabled(false);
         let lines = lines(&picture(1), 80, 30);
         assert!(lines[0].contains("···"), "{}", lines[0]);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn settlement_line_without_acceptance_uses_registered_delivery_name() {
+    fn settlement_without_accepted_line_shows_registered_name() {
         let story = EventRecorder::new(Env::system());
         story.call("d", "made");
         let line = |sequence, outcome| {

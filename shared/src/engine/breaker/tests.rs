@@ -107,7 +107,7 @@ fn breaker_admits_one_probe_after_the_wait() {
 }
 
 #[test]
-fn last_failed_order_may_probe_after_longer_wait() {
+fn last_failed_order_waits_longer_for_probe_than_others() {
     let mut clocked = Clocked::opened();
     clocked.pass(5.0);
     assert!(matches!(clocked.admit(3), Admission::NotNow { wait, .. } if wait == Duration::from_secs(5)));
@@ -160,7 +160,7 @@ fn failed_probe_doubles_the_wait() {
 }
 
 #[test]
-fn breaker_opens_as_long_as_failed_starts_took() {
+fn breaker_wait_equals_duration_of_failed_starts() {
     let mut clocked = Clocked::default();
     let starts: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
     clocked.pass(10.0);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn first_query_parameter_of_a_name_is_decoded() {
+    fn first_of_repeated_query_parameters_is_decoded() {
         let parameter =
             |query: &str| Request { raw_query_string: query.into(), ..Request::default() }.parameter("challenge");
         assert_eq!(parameter("a=b&challenge=c%2Bd+e%C3%A9&challenge=x").as_deref(), Some("c+d eé"));

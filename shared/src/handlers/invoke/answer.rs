@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn lambda_errors_are_unavailable() {
+    fn lambda_error_status_yields_unavailable_outcome() {
         let body = br#"{"Type": "User", "Message": "not authorized to perform: lambda:InvokeFunction"}"#;
         assert_eq!(
             answered(403, None, None, body),

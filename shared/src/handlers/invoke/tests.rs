@@ -182,7 +182,7 @@ async fn silent_function_is_unanswered_before_handler_timeout() {
 }
 
 #[tokio::test]
-async fn incomplete_answer_is_unanswered_refused_connection_is_unavailable() {
+async fn refused_call_is_unavailable_and_incomplete_answer_unanswered() {
     for half in [&b"HTTP/1.1 200 \r\nContent-Length: 20\r\n\r\n{\"outcome\""[..], b"HTTP/1.1 20", b""] {
         let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
         let (invoke, url) = (orders(&endpoint), endpoint.url());

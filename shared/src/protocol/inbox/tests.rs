@@ -93,7 +93,7 @@ fn failure_of_suspect_resets_vanished_count_to_one() {
 
 /// Retries are carried over if a delivery is parked because its destination was unavailable.
 #[test]
-fn settle_clears_retries_except_an_inherited_wait() {
+fn settle_clears_retries_except_inherited_waiting_time() {
     let (lease, seen, row) = held(LeaseKind::Drain, 2);
     let retries = Retries::default().after(FailureClass::Failed, LENGTH).after(FailureClass::Unavailable, LENGTH);
     let row = row.with(a::RETRIES, retries.to_stored().unwrap()).with(a::LAST_ERROR, "out of order");
@@ -155,7 +155,7 @@ fn unanswered_settle_and_release_is_recognised_by_head() {
 }
 
 #[test]
-fn commit_is_retried_only_if_refused_by_hold() {
+fn refused_commit_is_repeated_only_after_a_new_hold() {
     let (lease, seen, row) = held(LeaseKind::Drain, 3);
     let decision = decision(&seen, &lease);
     let settle = Settle { lease: &lease, decision: &decision, now: NOW, length: LENGTH, hands_over: false };

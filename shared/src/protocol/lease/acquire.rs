@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_time_past_or_far_ahead_is_ignored() {
+    fn turn_until_in_past_or_far_ahead_is_ignored() {
         let (state, now) = (state(&claimed(1)), NOW);
         let turn = |turn_until| deliveries_turn(&EntityState { turn_until, ..state.clone() }, now);
         let moment = Duration::from_millis(1);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn take_over_counts_no_attempt_without_unfinished_drain() {
+    fn take_over_of_idle_or_exclusive_lease_counts_no_attempt() {
         let drained = held(LeaseKind::Drain, 3);
         let tail = drained.number(a::TAIL).expect("a tail");
         let rows = [

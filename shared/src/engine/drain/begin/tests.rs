@@ -35,7 +35,7 @@ fn answered(answer: Acquired, left: Duration, look: Option<Duration>) -> Acquire
 }
 
 #[test]
-fn empty_stopped_or_free_entity_needs_no_drain() {
+fn empty_blocked_held_or_free_entity_needs_no_drain() {
     assert_eq!(answered(Acquired::Empty, AMPLE, None), AcquireStep::NothingToDo);
     assert_eq!(answered(Acquired::Stopped, AMPLE, None), AcquireStep::NothingToDo);
     let free = EntityState { held: None, ..held(LeaseKind::Drain, NOW) };
@@ -71,7 +71,7 @@ fn expired_drain_lease_makes_waiting_delivery_suspect() {
 }
 
 #[test]
-fn running_lease_requeues_wake_up_until_expiry() {
+fn wake_up_during_unexpired_lease_is_requeued_until_expiry() {
     let runs = |kind, left: Duration| answered(Acquired::Held(held(kind, NOW + left)), AMPLE, None);
     assert_eq!(runs(LeaseKind::Drain, 9 * SECOND), AcquireStep::Requeue(9 * SECOND, RequeueReason::Drained));
     assert_eq!(runs(LeaseKind::Exclusive, 9 * SECOND), AcquireStep::Requeue(9 * SECOND, RequeueReason::Held));

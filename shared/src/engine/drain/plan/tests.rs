@@ -340,7 +340,7 @@ fn receipts_are_spilled_once_before_being_dropped() {
 /// The write of the current decision may still fail, so the receipts that this decision adds are
 /// not spilled yet.
 #[test]
-fn receipt_of_unwritten_decision_is_not_yet_spilled() {
+fn receipt_is_not_spilled_before_its_decision_is_written() {
     let one = Memory { capacity: 1, ..MEMORY };
     let mut drain = Drain::granted(remembering(&[("D7", Settlement::Applied)], 12), one);
     drain.read(page(4));

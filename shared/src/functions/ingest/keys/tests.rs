@@ -168,7 +168,7 @@ async fn certificate_validity_ignores_the_tolerance() {
 }
 
 #[tokio::test]
-async fn paypal_signature_covers_every_part() {
+async fn paypal_webhook_with_any_changed_part_is_refused() {
     let issuer = authority("an authority");
     let pem = certificate(&issuer, LIVE, -1, 30);
     let world = World::new(&[issuer.pem().as_bytes()], move |_| Reply::of(&pem)).await;
@@ -346,7 +346,7 @@ async fn shipstation_key_is_selected_by_key_id() {
 }
 
 #[tokio::test]
-async fn unknown_key_id_refetches_set_once_per_interval() {
+async fn unknown_key_id_causes_one_key_set_fetch_per_interval() {
     let world = World::new(&[], |number| Reply::of(&set(if number == 0 { "k-1" } else { "k-2" }))).await;
     let verify =
         async |id| world.verify(SHIPSTATION, &borrowed(&shipstation(id, "2026-01-05T14:01:00Z", BODY)), BODY).await;

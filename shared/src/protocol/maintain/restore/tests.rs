@@ -48,7 +48,7 @@ fn twice(write: &Write, row: Option<&Row>) -> (Row, Written) {
 }
 
 #[test]
-fn unfinished_restore_continues_only_to_the_same_time() {
+fn restore_record_decides_between_begin_continue_and_refuse() {
     let seen = restoring();
     let ended = RestoreRecord { ended: Some(T + 4 * HOUR), ..seen.clone() };
     assert_eq!(RestoreRecord::next(None, T), NextRestore::Begin);
@@ -168,7 +168,7 @@ fn restore_changes_no_row_that_changed_meanwhile() {
 }
 
 #[test]
-fn unrestored_row_claimed_after_backup_is_in_use() {
+fn unrestored_row_claimed_after_backup_counts_as_in_use() {
     let restoring = restoring();
     let (later, now) = (restoring.begun + HOUR, restoring.begun + 2 * HOUR);
     let claimed_at = |row: Row, at| state(&row.with(a::LAST_CLAIM, Nonce::from_parts(at, 7).as_str()));

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn total_is_correct_despite_faults_and_disorder() {
+    fn total_is_correct_despite_faults_and_reordering() {
         let events = [("orders/create", "48.20"), ("orders/paid", "48.20"), ("orders/updated", "40.00")];
         let events =
             events.map(|(topic, total)| Event::new(topic, serde_json::json!({ "total_price": total }).to_string()));

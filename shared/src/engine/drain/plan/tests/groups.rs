@@ -35,7 +35,7 @@ fn of(rows: Vec<Row>) -> Page {
 }
 
 #[test]
-fn option_page_and_receipt_capacity_limit_group_size() {
+fn group_ends_at_option_limit_or_page_end_or_full_row() {
     let state = row(7, 20);
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), UP_TO_3), several(3));
     assert_eq!(group(&roomy(state.clone(), 9, page(2)), UP_TO_3), several(2));
@@ -47,7 +47,7 @@ fn option_page_and_receipt_capacity_limit_group_size() {
 }
 
 #[test]
-fn group_ends_before_repeat_tombstone_or_other_source() {
+fn group_has_no_repeat_no_tombstone_and_one_source() {
     let start = |row_9: Row, state| group(&roomy(state, 9, of(vec![stored(&incoming("D8", 8), 8), row_9])), UP_TO_3);
     let with = |incoming: Incoming| start(stored(&incoming, 9), row(7, 9));
     assert_eq!(with(incoming("D9", 9)), several(2));
@@ -70,7 +70,7 @@ fn group_ends_before_repeat_tombstone_or_other_source() {
 }
 
 #[test]
-fn latest_supersedes_only_the_same_topic_family() {
+fn latest_delivery_supersedes_only_its_topic_family() {
     let mut refund = incoming("D9", 9);
     refund.family = "refunds".into();
     let rows = || vec![stored(&incoming("D8", 8), 8), stored(&refund, 9), stored(&incoming("D10", 10), 10)];
@@ -95,7 +95,7 @@ fn latest_delivery_supersedes_no_newer_event() {
 }
 
 #[test]
-fn redriven_or_deferred_delivery_supersedes_no_other() {
+fn redriven_or_deferred_delivery_supersedes_no_delivery() {
     let places = |late: &dyn Fn(u64, &mut Row)| {
         let rows = (8..11).map(|at| {
             let mut row = stored(&incoming(&format!("D{at}"), at), at);
@@ -194,7 +194,7 @@ fn final_failed_attempt_of_latest_delivery_splits_group() {
 
 /// The sources document may have been changed to allow fewer attempts than were already made.
 #[test]
-fn attempts_of_latest_delivery_do_not_park_another() {
+fn attempts_of_latest_delivery_park_no_other_delivery() {
     let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
     let retries = crashed(3);
     let failed = |one_by_one| roomy(EntityState { attempts: 3, retries, one_by_one, ..row(7, 20) }, 9, page(5));
@@ -204,7 +204,7 @@ fn attempts_of_latest_delivery_do_not_park_another() {
 
 /// The source may have been changed from `latest` to `each` after the latest delivery failed.
 #[test]
-fn first_delivery_does_not_inherit_attempts_of_latest() {
+fn first_delivery_inherits_no_attempts_of_latest_delivery() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let stood_for = |one_by_one| EntityState { attempts: 2, one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) };
     let alone = roomy(stood_for(7), 9, page(5));

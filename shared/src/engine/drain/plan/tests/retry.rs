@@ -124,7 +124,7 @@ fn unavailable_destination_parks_delivery_at_half_the_retention() {
 /// The delivery in front is an hour old. It inherits waits of three hours from the delivery before
 /// it.
 #[test]
-fn inherited_wait_is_limited_to_delivery_age() {
+fn inherited_waiting_time_never_exceeds_delivery_age() {
     let (minute, hour) = (60 * SECOND, 3_600 * SECOND);
     let carried = EntityState { retries: waited(FailureClass::Unavailable, 3 * hour).retries.carried(), ..row(7, 9) };
     let mut drain = Drain::granted(carried, Memory { retention: 1_000 * hour, ..MEMORY });
