@@ -36,7 +36,7 @@ async fn request(shop: &Shop, method: &str, path: &str, headers: &[(&str, &str)]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_without_token_or_from_elsewhere_are_refused() {
+async fn requests_without_token_or_from_foreign_hosts_are_refused() {
     let shop = Shop::open(Duration::ZERO).await;
     let cookie = cookie(&shop).await;
     let own = format!("http://{}", shop.console.address);
@@ -75,7 +75,7 @@ async fn requests_without_token_or_from_elsewhere_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn responses_forbid_scripts_frames_and_caching() {
+async fn responses_forbid_inline_scripts_frames_and_caching() {
     let shop = Shop::open(Duration::ZERO).await;
     let cookie = cookie(&shop).await;
     let address = shop.console.address;

@@ -46,7 +46,7 @@ fn no_function_depends_on_local_run_crates() {
 
 /// Every dependency lengthens the start of a function.
 #[test]
-fn functions_depend_only_on_used_time_crates() {
+fn functions_do_not_depend_on_unused_time_crates() {
     for (function, others) in
         [("ingest", &["jiff", "httpdate"][..]), ("worker", &["jiff"]), ("scheduler", &["httpdate"])]
     {
@@ -72,7 +72,7 @@ fn tracing_crates_are_absent_by_default() {
 }
 
 #[test]
-fn workspace_build_gives_functions_no_local_run_crates() {
+fn workspace_build_adds_no_local_run_crates_to_functions() {
     for package in LOCAL {
         let dependents = dependents(&["--workspace"], package);
         assert!(!dependents.is_empty(), "{package} is in the workspace");

@@ -344,7 +344,7 @@ async fn forced_release_fences_holder_and_sends_wake_up() {
 /// If a forced release finds another lease, another release or another operator's release, it does not take
 /// that for its own first try.
 #[tokio::test(start_paused = true)]
-async fn forced_release_ends_only_the_lease_seen() {
+async fn forced_release_ends_only_the_lease_that_operator_saw() {
     let world = World::new();
     let leases = world.leases("somebody");
     let first = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");

@@ -222,7 +222,7 @@ async fn operators_retry_keeps_counted_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operations_log_keeps_who_and_why() {
+async fn operations_log_keeps_operator_and_reason() {
     let world = World::blocked().await;
     let first = world.state("test/a").await.next();
     let a_moment = async || world.env.sleep(Duration::from_secs(1)).await;

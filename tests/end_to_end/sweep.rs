@@ -356,7 +356,7 @@ async fn failing_wake_up_delays_the_sweep_one_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sweep_skips_one_row_per_tick_without_queue() {
+async fn sweep_skips_one_row_per_tick_while_queue_is_unavailable() {
     let (mut world, woken) = forgotten(40, Duration::ZERO, |_| Err(QueueError::Unavailable("out".into()))).await;
     let swept = Deployed::by(&world).minutes(10..20).await;
     assert!(swept.unserved <= 10, "{swept:?}");

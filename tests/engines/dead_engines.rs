@@ -50,7 +50,7 @@ async fn status_of(account: Account, config: StoreConfig) -> u16 {
 }
 
 #[tokio::test]
-async fn ingest_answers_in_time_with_unreachable_engines() {
+async fn ingest_answers_in_time_with_unreachable_store_or_queue() {
     let testbed = TestBed::start().await;
     let (account, config) = (testbed.engines.account(), testbed.engines.config());
     assert_eq!(status_of(account.clone(), config.clone()).await, 200);

@@ -25,7 +25,7 @@ async fn assert_clean(testbed: &mut TestBed, sent: &[Sent], starts: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thirty_two_workers_run_twenty_orders_in_order() {
+async fn thirty_two_workers_run_deliveries_of_twenty_orders_in_order() {
     let mut testbed = TestBed::start().await;
     testbed.work(WORKERS, &Slow(TASK));
     let sent = testbed.burst(&orders(), ROUNDS, 1).await;

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_handler_start_is_counted() {
+    fn handler_start_is_counted_before_the_handler_ends() {
         let env = Env::system();
         let sources = Sources::parse(SOURCES).expect("the samples' own");
         let webhook = SHOPIFY[0].of_order("1", &sources, env.now());

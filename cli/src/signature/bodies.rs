@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn json_escapes_are_added_removed_or_kept() {
+    fn rewriting_adds_removes_or_keeps_json_escapes() {
         let text = r#""a\/é\u00fc😀\ud83d\ude00&\u003c\n\ud83d""#;
         let written = |way| rewrite(text, Spacing::Unchanged, Escapes { slash: way, unicode: way, html: way });
         assert_eq!(written(Some(true)), r#""a\/\u00e9\u00fc\ud83d\ude00\ud83d\ude00\u0026\u003c\n\ud83d""#);

@@ -219,7 +219,7 @@ fn sign_and_verify_agree_for_every_provider() {
 }
 
 #[test]
-fn unsigned_ping_is_valid() {
+fn unsigned_woocommerce_ping_is_valid() {
     let (said, code) = verified("woocommerce", "secret", &[], &[], b"webhook_id=12");
     assert_eq!((&said["valid"], &said["signed"], code), (&json!(true), &json!([]), Some(0)));
 }

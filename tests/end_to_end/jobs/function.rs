@@ -53,7 +53,7 @@ async fn tick_without_time_left_runs_next_minute() {
 }
 
 #[tokio::test]
-async fn late_event_runs_ticks_due_at_scheduled_time() {
+async fn late_scheduler_event_runs_ticks_of_its_scheduled_time() {
     let world = World::by(Env::system());
     let jobs = one(Runs::default().job("report", "every minute", Duration::ZERO));
     let settings =

@@ -105,7 +105,7 @@ async fn lease_of_dropped_guard_is_reported_and_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forced_release_records_who_and_why() {
+async fn forced_release_records_operator_and_reason() {
     let world = World::new();
     let leases = world.leases("the stuck run");
     let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();

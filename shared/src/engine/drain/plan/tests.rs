@@ -497,7 +497,7 @@ fn inbox_page_ends_before_an_unreadable_row() {
 
 proptest! {
     #[test]
-    fn delivery_starts_only_if_row_and_time_allow(
+    fn delivery_starts_only_if_entity_state_and_time_allow(
         (waiting, read) in (0_u64..4, 0_u64..4),
         (attempts, suspect, handover) in (0_u32..10, 0_u32..12, any::<bool>()),
         (blocked, holds) in (any::<bool>(), any::<bool>()),

@@ -250,7 +250,7 @@ fn superseded_deliveries_have_no_attempts() {
 }
 
 #[test]
-fn single_starts_end_once_split_group_is_settled() {
+fn deliveries_start_singly_until_split_group_is_settled() {
     let ends = |until| {
         let state = EntityState { one_by_one: Some(Sequence(until)), ..row(7, 12) };
         roomy(state, 9, page(2)).decision(ended(Settlement::Applied), NOW, None).ends_one_by_one
