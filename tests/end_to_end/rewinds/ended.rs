@@ -28,7 +28,7 @@ async fn rewinds_are_logged_with_the_outcome() {
     rewound(&world, 3).await;
     let acts = world.operator().acts(&entity()).await.expect("memory answers");
     let acts: Vec<_> = acts.into_iter().map(|act| (act.verb, act.ended.expect("it has ended"))).collect();
-    let both = format!("2 of {} to {}", Sequence(from.0 + 1), Sequence(from.0 + 2));
+    let both = format!("2 deliveries from {} to {}", Sequence(from.0 + 1), Sequence(from.0 + 2));
     let expected = [
         ("rewind", both.as_str()),
         ("rewind --end", &both),
