@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Listen(listen::Listen),
     /// Serve a console for the browser, with the same views and actions
     Console(commands::look::console::Console),
-    /// Check in the receipts that each delivery was applied once, in order
+    /// Check in the receipts that deliveries were settled in order, and none was applied twice
     Audit(audit::Audit),
     /// Let orders continue that are blocked or on hold: one or many
     Resume(resume::Resume),

@@ -381,14 +381,19 @@ async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Ou
             Unblocked::NotBlocked(state) => StateChange::Unchanged(state),
         },
     };
-    let on_hold = |state: &EntityState| if state.hold.since().is_some() { "; it stays on hold" } else { "" };
     Ok(turned(
         "resume",
         order,
         &result,
-        |state| format!("{order} continues from {}: {}{}", marked(state.next()), waiting(state), on_hold(state)),
-        |state| {
-            format!("{order} was neither blocked nor on hold; a worker was woken: {}{}", waiting(state), on_hold(state))
+        |state| match (state.blocked.is_some(), state.hold.since().is_some()) {
+            (true, _) => format!("{order} is no longer on hold, but stays blocked: {}", waiting(state)),
+            (_, true) => format!("{order} is no longer blocked, but stays on hold: {}", waiting(state)),
+            _ => format!("{order} continues from {}: {}", marked(state.next()), waiting(state)),
+        },
+        |state| match (state.blocked.is_some(), state.hold.since().is_some()) {
+            (true, _) => format!("{order} stays blocked: {}", waiting(state)),
+            (_, true) => format!("{order} was not blocked, and stays on hold: {}", waiting(state)),
+            _ => format!("{order} was neither blocked nor on hold; a worker was woken: {}", waiting(state)),
         },
     )
     .then("show", &[], "shows its state"))
@@ -559,7 +564,10 @@ pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
         _ if is_end => (Effect::Refused, format!("no rewind of {order} is under way; nothing was changed")),
         Rewound::NotSettled(state) => (
             Effect::Refused,
-            format!("nothing was changed: the last settled delivery of {order} is {}", marked(state.head)),
+            format!(
+                "nothing was changed: that delivery is not settled yet; the last settled delivery of {order} is {}",
+                marked(state.head)
+            ),
         ),
         Rewound::Expired(Some(first)) => (
             Effect::Refused,
@@ -572,7 +580,7 @@ pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
             (Effect::Refused, format!("nothing was changed: all deliveries of {order} have expired"))
         }
         Rewound::Nothing => {
-            (Effect::Refused, "nothing was changed: no applied delivery follows that sequence".to_owned())
+            (Effect::Refused, "nothing was changed: from that sequence on, no delivery was applied".to_owned())
         }
     };
     let json = match rewound {

@@ -68,7 +68,7 @@ impl Stack {
                     bail!("the stack `{name}` is still being created ({status}); run this again when it is complete")
                 }
                 _ => bail!(
-                    "the stack `{name}` ({status}) has no output {COMMAND_LINE}, so it is not of this project's \
+                    "the stack `{name}` ({status}) has no output {COMMAND_LINE}, so it was not made from this project's \
                      template.yaml. Check the name, or give --entities-table, --inbox-table and --queue-url"
                 ),
             }

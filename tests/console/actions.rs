@@ -12,7 +12,7 @@ async fn parked_delivery_is_redriven_by_a_click() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     browser.open(&shop.console.url).await;
-    browser.until_text("All orders move").await;
+    browser.until_text("No order is stopped or failing").await;
     shop.send(1004, &SHOPIFY[..3]).await;
     shop.until_parked("shopify/order/1004").await;
     browser.open(&format!("http://{}/", shop.console.address)).await;

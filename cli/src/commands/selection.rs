@@ -13,7 +13,8 @@ pub struct Selection {
     /// Only errors with this text; `…`, and any number of four or more digits, matches every such number
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
-    /// Only orders and deliveries that stopped or began to wait since then: 2h ago, or 2026-11-22T12:00:00Z
+    /// Only orders and deliveries that stopped or began to wait since then: a duration such as 2h, or a time such as
+    /// 2026-11-22T12:00:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
 }

@@ -226,7 +226,7 @@ pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     let answer = Sender::new(url)
         .request("GET", "/local", &[], Vec::new())
         .await
-        .context("no `serializer local` answers there: start it, or give its URL with --local=http://127.0.0.1:PORT")?;
+        .context("no `serializer local` answers: start it, or give its URL with --local=http://127.0.0.1:PORT")?;
     serde_json::from_str(&answer.body).with_context(|| format!("{url} is not a `serializer local`"))
 }
 

@@ -229,7 +229,7 @@ pub(super) fn read(reading: &Reading, now: Timestamp, whole: &str) -> Markup {
         }
         @for (what, estimate) in &reading.unread {
             p.notice {
-                "The console read only a part of " (what) ". Reading all of it takes "
+                "The console read only a part of " (what) ". A complete reading takes "
                 @match estimate {
                     Estimate::About(units) => { "about " (count(*units, "read unit", "read units")) }
                     Estimate::Over(units) => { "more than " (count(*units, "read unit", "read units")) }

@@ -75,11 +75,11 @@ impl Problem {
             Self::Deployment(error) => {
                 let message = error.to_string();
                 if message.contains("AccessDenied") || message.contains("not authorized") {
-                    let next = "Nothing was changed. Ask for the permissions to operate a stack, which docs/deploying.md lists, and reload this page.";
+                    let next = "Ask for the permissions to operate a stack, which docs/deploying.md lists, and reload this page.";
                     return (StatusCode::FORBIDDEN, "A permission is missing", message, next);
                 }
                 if message.contains("ExpiredToken") || message.contains("UnrecognizedClient") {
-                    let next = "Nothing was changed. Sign in with `aws login` or `aws sso login`, restart the console, and open the URL that it prints.";
+                    let next = "Sign in with `aws login` or `aws sso login`, restart the console, and open the URL that it prints.";
                     return (StatusCode::FORBIDDEN, "The credentials have expired", message, next);
                 }
                 let next = "Check that `serializer local` still runs, or the network and the region. Pages work again as soon as the tables answer.";

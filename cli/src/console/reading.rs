@@ -184,7 +184,7 @@ async fn read(watched: &Watched, wanted: Tables, depth: Depth) -> Result<Reading
     let operator = &watched.operator;
     let tables: &[_] = match wanted {
         Tables::Orders => &[(TableName::Entities, ORDERS)],
-        Tables::All => &[(TableName::Entities, ORDERS), (TableName::Inbox, "what is parked")],
+        Tables::All => &[(TableName::Entities, ORDERS), (TableName::Inbox, "the parked deliveries")],
     };
     for (table, name) in tables {
         let before = reading.units;

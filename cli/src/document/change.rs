@@ -109,7 +109,7 @@ pub fn fits(sources: &Sources, worker_timeout: u64) -> Result<()> {
     ];
     WorkerConfig::read(&deployed.as_slice(), sources)
         .map(drop)
-        .with_context(|| format!("a worker of {worker_timeout} s"))
+        .with_context(|| format!("with a worker timeout of {worker_timeout} s"))
 }
 
 #[cfg(test)]

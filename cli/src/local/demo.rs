@@ -63,11 +63,19 @@ enum Lines {
 const ACTS: [Act; 7] = [
     Act {
         name: "five",
-        about: "Five webhooks of two orders at once: RA2 waits for RA1, order B for nothing.",
+        about: "Five webhooks of two orders at once: RA2 waits for RA1, order B waits for nobody.",
         lines: Lines::Each,
     },
-    Act { name: "burst", about: "A burst of hundreds over Shopify, Stripe and WooCommerce.", lines: Lines::Summary },
-    Act { name: "repeats", about: "A provider that sends everything three times: each runs once.", lines: Lines::Each },
+    Act {
+        name: "burst",
+        about: "Hundreds of webhooks at once, from Shopify, Stripe and WooCommerce.",
+        lines: Lines::Summary,
+    },
+    Act {
+        name: "repeats",
+        about: "A provider sends each webhook three times; each is applied once.",
+        lines: Lines::Each,
+    },
     Act {
         name: "retries",
         about: "RA1 fails twice: its own order waits for it, the others do not.",
@@ -80,12 +88,12 @@ const ACTS: [Act; 7] = [
     },
     Act {
         name: "group",
-        about: "Five webhooks of one order, up to ten at once: two starts handle all five.",
+        about: "Five webhooks of one order, in groups of up to ten: two handler starts handle all five.",
         lines: Lines::Each,
     },
     Act {
         name: "killed",
-        about: "A worker dies in RA2: its lease expires, another worker continues.",
+        about: "A worker dies while it handles RA2: its lease expires, and another worker continues.",
         lines: Lines::Each,
     },
 ];

@@ -164,9 +164,9 @@ pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<Webhook
 
 fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook> {
     let name = request.source().context("its path is not /webhooks/{source}")?.to_owned();
-    let source = sources
-        .get(&name)
-        .with_context(|| format!("source `{name}` is not in the sources document; --sources gives another"))?;
+    let source = sources.get(&name).with_context(|| {
+        format!("source `{name}` is not in the sources document; name another document with --sources")
+    })?;
     let body = request.bytes().context("`isBase64Encoded` is true, but the body is not base64")?.into_owned();
     // Headers that the Function URL adds or the HTTP client sets are left out.
     let kept = |name: &str| {

@@ -133,7 +133,11 @@ impl Escapes {
             Some(false) => format!(", {no}"),
         };
         said(self.slash, r"`/` written as `\/`", "`/` written plainly")
-            + &said(self.unicode, r"other letters than ASCII's written as `\u…`", "letters written plainly")
+            + &said(
+                self.unicode,
+                r"characters outside ASCII written as `\u…`",
+                "characters outside ASCII written plainly",
+            )
             + &said(self.html, r"`&`, `<` and `>` written as `\u…`", "`&`, `<` and `>` written plainly")
     }
 }

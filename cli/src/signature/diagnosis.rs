@@ -50,7 +50,7 @@ fn missing(claim: &Claim, name: &str) -> String {
         return format!("there is no header {name}: give each header of the webhook with --header '{name}: …'");
     }
     let given: Vec<&str> = claim.headers.iter().map(|(name, _)| name.as_str()).collect();
-    format!("header {name} is missing; given are {}", given.join(", "))
+    format!("header {name} is missing; the given headers are {}", given.join(", "))
 }
 
 fn no_token(claim: &Claim) -> String {

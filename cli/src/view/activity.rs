@@ -86,7 +86,7 @@ impl OrderEvent {
                 text("outcome")?,
                 [
                     took("HandlerMs").map(|took| format!("took {took}")),
-                    took("LagMs").map(|lag| format!("{lag} after it came")),
+                    took("LagMs").map(|lag| format!("settled {lag} after arrival")),
                 ]
                 .into_iter()
                 .flatten()
@@ -297,7 +297,7 @@ mod tests {
         let told = |line: &str| OrderEvent::of_line(line, NOW);
         let line = r#"{"level":"INFO","message":"settled","entity":"shop/order/1","sequence":9,"delivery":"7","source":"shop","outcome":"applied","HandlerMs":1000,"LagMs":42,"_aws":{}}"#;
         let one = told(line).unwrap();
-        assert_eq!((one.what.as_str(), one.words.as_str()), ("applied", "took 1.0 s, 42 ms after it came"));
+        assert_eq!((one.what.as_str(), one.words.as_str()), ("applied", "took 1.0 s, settled 42 ms after arrival"));
         assert_eq!(one.place(), Some((EntityKey::parse("shop/order/1").unwrap(), Sequence(9))));
         let line = r#"{"level":"WARN","message":"attempt failed","entity":"a/1","sequence":7,"attempt":2,"retry_in_ms":400,"source":"a"}"#;
         assert_eq!(told(line).unwrap().words, "attempt 2, again in 400 ms");

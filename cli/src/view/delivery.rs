@@ -65,7 +65,7 @@ impl DeliveryStatus {
             (None, None) => {
                 let (word, sentence) = match (own.map(|receipt| receipt.settlement), first) {
                     (_, Some(first)) => {
-                        let sentence = "The same delivery was settled before; its handler was not started";
+                        let sentence = "The same delivery was settled before, so no handler was started";
                         ("repeat".to_owned(), Some(format!("{sentence}: see {}.", marked(first))))
                     }
                     (Some(Settlement::Parked), _) => {
@@ -84,7 +84,9 @@ impl DeliveryStatus {
                 Settlement::Applied => {
                     format!("It was applied before, under token {}; a rewind runs it again.", before.token)
                 }
-                settlement => format!("It was settled as {settlement} before, and a rewind settles it so again."),
+                settlement => {
+                    format!("It was settled as {settlement} before; the rewind settles it as {settlement} again.")
+                }
             });
         }
         if waits.is_some() && parked.is_some() {

@@ -30,10 +30,10 @@ pub fn result(job: &Listed) -> String {
     }
 }
 
-/// Returns the time of the next tick. Returns `asked for` if an operator requested a run, and `off` if no tick is due.
+/// Returns the time of the next tick. Returns `requested` if an operator requested a run, and `off` if no tick is due.
 pub fn next(job: &Listed, now: Timestamp) -> String {
     if job.state.run_requested.is_some() {
-        return "asked for".to_owned();
+        return "requested".to_owned();
     }
     job.next(now).map_or_else(|| "off".to_owned(), time)
 }
@@ -47,6 +47,6 @@ pub fn holder(job: &Listed, now: Timestamp) -> String {
     let info = job.state.entity.holder_info.as_ref().map_or("", |info| info.as_str());
     match held.expires_at > now {
         true => format!("{info}, {} left", duration(held.expires_at.since(now))),
-        false => format!("{info}, gone for {}", duration(now.since(held.expires_at))),
+        false => format!("{info}, expired {} ago", duration(now.since(held.expires_at))),
     }
 }

@@ -285,7 +285,7 @@ impl OrderStatus {
                     )),
                     LeaseKind::Exclusive => {
                         self.explain(format!(
-                            "{by} has leased the order; the lease expires in {left} unless it is renewed. Deliveries wait until then."
+                            "{by} has leased the order; the lease expires in {left} unless it is renewed. Deliveries wait until it ends."
                         ));
                         let release = &["--why", "TEXT"];
                         self.next.push(NextCommand::new(
@@ -326,7 +326,7 @@ impl OrderStatus {
             self.explain(match group {
                 _ if is_unavailable(state) => {
                     let pauses = duration(state.retries.total());
-                    format!("{delivery} waits for its destination; its pauses add up to {pauses}: {error}")
+                    format!("{delivery} waits for its destination; its waits add up to {pauses}: {error}")
                 }
                 Some(last) => format!(
                     "A group of deliveries up to {} failed, and each delivery is now tried alone: {error}",
@@ -477,7 +477,7 @@ mod tests {
             ),
             (
                 row().with(a::LAST_ERROR, "refused").with(a::RETRIES, unavailable).with(a::RETRY_AT, 1_004_000_u32),
-                "unavailable | #3 waits for its destination; its pauses add up to 9.0 s: refused. The next attempt starts in 4.0 s. | show 3, retry",
+                "unavailable | #3 waits for its destination; its waits add up to 9.0 s: refused. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
                 leased(&row().with(a::SUSPECT, 2_u32), "drain", 992_000),
@@ -489,7 +489,7 @@ mod tests {
             ),
             (
                 leased(&row(), "exclusive", 1_012_000),
-                "leased | worker 3 has leased the order; the lease expires in 12.0 s unless it is renewed. Deliveries wait until then. | lease release --why TEXT",
+                "leased | worker 3 has leased the order; the lease expires in 12.0 s unless it is renewed. Deliveries wait until it ends. | lease release --why TEXT",
             ),
             (row(), "waiting | 2 deliveries wait for a worker. | resume"),
             (settled.clone(), "idle | All deliveries are settled. | "),

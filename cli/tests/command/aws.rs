@@ -202,7 +202,7 @@ fn stack_outputs_locate_tables_queue_and_sources() {
     let orders = stack.ran(&["list"]);
     assert!(printed(&orders).contains("shopify/order/450789469  idle"), "{orders:?}");
     assert!(
-        complained(&orders).contains("read for about ") && complained(&orders).contains(" read units"),
+        complained(&orders).contains("reading the tables cost about ") && complained(&orders).contains(" read units"),
         "{orders:?}"
     );
     assert_eq!(asked, ["Action=DescribeStacks&Version=2010-05-15&StackName=shop"]);

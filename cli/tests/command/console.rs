@@ -38,7 +38,7 @@ pub fn page_at(url: &str, path: &str) -> String {
 fn separate_console_process_shows_local_orders() {
     let local = Local::with_order();
     let own = page(&local.console);
-    assert!(own.contains("All orders move") && own.contains(&local.url), "{own}");
+    assert!(own.contains("No order is stopped or failing") && own.contains(&local.url), "{own}");
     let arguments = ["console", "--json", local.target.as_str()];
     let started = serializer(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = started.expect("it can be started");
@@ -47,7 +47,7 @@ fn separate_console_process_shows_local_orders() {
     lines.read_line(&mut line).expect("it says where it serves");
     let said: Value = serde_json::from_str(&line).expect("JSON");
     let other = page(said["console"].as_str().expect("an address"));
-    assert!(other.contains("All orders move") && other.contains(&local.url), "{other}");
+    assert!(other.contains("No order is stopped or failing") && other.contains(&local.url), "{other}");
     child.kill().expect("it runs");
     child.wait().expect("it ends");
 }

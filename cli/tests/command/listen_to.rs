@@ -179,7 +179,7 @@ fn listen_posts_forwarded_request_again_with_new_signature() {
         let (what, line) = listening.next();
         assert_eq!((what.as_str(), &line["status"], &line["words"]), ("200", &200.into(), &"heard".into()), "{line}");
         listening.until_said(
-            "listen signs with the `forward` secrets of warehouse, and other sources' deliveries with whsec_",
+            "listen signs the deliveries of warehouse with their `forward` secrets, and all others with whsec_",
         );
         assert_eq!(listening.ended(), Some(0));
         assert!(!listening.said.iter().any(|line| line.contains("holds no delivery")), "{place} is found");
@@ -367,7 +367,7 @@ fn posting_to_another_machine_requires_yes_option() {
     let asked = listen(&["http://192.0.2.1:3000/hooks"]);
     assert!(asked.contains("192.0.2.1 is not this machine") && asked.contains("add --yes"), "{asked}");
     for agreed in [&["http://192.0.2.1:3000/hooks", "--yes"] as &[&str], &["http://localhost:3000"]] {
-        assert!(listen(agreed).contains("no `serializer local` answers there"), "{agreed:?}");
+        assert!(listen(agreed).contains("no `serializer local` answers"), "{agreed:?}");
     }
     assert!(listen(&["localhost"]).contains("--to: the URL must be a whole URL, such as https://"));
     let sequence = listen(&["http://localhost:3000", "--since", "41"]);

@@ -134,7 +134,7 @@ fn second_interrupt_stops_local_run_immediately() {
     assert_eq!(ended.code(), Some(130));
     said.clear();
     local.errors.read_to_string(&mut said).unwrap();
-    assert!(said.contains("ended at once"), "{said}");
+    assert!(said.contains("stopped without waiting for the handlers"), "{said}");
 }
 
 #[test]

@@ -130,7 +130,10 @@ fn bulk_resume_keeps_arrival_order_while_deliveries_arrive() {
         trouble.local.until(|told| told["outcome"] == "applied");
     }
     let audited = trouble.said(&["audit"]);
-    assert_eq!(audited.trim(), "12 receipts of 6 orders: applied in the order of arrival, one at a time, each once");
+    assert_eq!(
+        audited.trim(),
+        "12 receipts of 6 orders: settled in the order of arrival, one at a time, none applied twice"
+    );
 }
 
 #[test]

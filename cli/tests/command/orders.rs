@@ -137,7 +137,7 @@ fn rejected_send_prints_secrets_file_but_no_order() {
     let said: Value = serde_json::from_str(&printed(&sent)).unwrap();
     assert_eq!((&said["status"], &said["entity"], &said["accepted"]), (&401.into(), &Value::Null, &Value::Null));
     assert_eq!(sent.status.code(), Some(1));
-    let next = format!("It was signed with the secrets in {}; name", forged.display());
+    let next = format!("The server refused a signature made with the secrets in {}; name", forged.display());
     assert!(complained(&sent).starts_with(&next), "{sent:?}");
     let refused = local.until(|told| told["what"] == "refused");
     assert_eq!((&refused["source"], &refused["why"]), (&"shopify".into(), &"not verified".into()), "{refused}");
@@ -302,7 +302,10 @@ fn audit_excludes_jobs_and_keys_without_deliveries() {
         assert!(local.ran(&["lease", "run", key, "--", "true"]).status.success());
     }
     let audited = printed(&local.ran(&["audit"]));
-    assert_eq!(audited.trim(), "1 receipt of 1 order: applied in the order of arrival, one at a time, each once");
+    assert_eq!(
+        audited.trim(),
+        "1 receipt of 1 order: settled in the order of arrival, one at a time, none applied twice"
+    );
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn verdict(orders: usize, receipts: usize, mistakes: usize) -> String {
     let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let looked = format!("{} of {}", counted(receipts, "receipt"), counted(orders, "order"));
     match mistakes {
-        0 => format!("{looked}: applied in the order of arrival, one at a time, each once"),
+        0 => format!("{looked}: settled in the order of arrival, one at a time, none applied twice"),
         _ => format!("{looked}: {}", counted(mistakes, "mistake")),
     }
 }

@@ -29,8 +29,8 @@ use crate::commands::{
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without options it lists all orders, the newest activity first. With an option, it lists orders that \
-                  still have deliveries, the oldest first. Options from --blocked to --waiting can be combined: it \
+    after_help = "Without a filter it lists all orders, the newest activity first. With a filter, it leaves out idle \
+                  orders, and lists the oldest first. The filters from --blocked to --waiting can be combined: it \
                   lists an order that fits any of them. --blocked, --held, --failing and --waiting save the cost of \
                   reading all deliveries; `serializer status --help` says what that costs."
 )]
@@ -174,7 +174,7 @@ impl List {
         surveyor.sources(|lane| is_wanted(lane) && is_shown(lane)).await?;
         let survey = surveyor.finish();
         if !deployment.is_local() {
-            output::complain(style(format_args!("read for about {} read units", survey.units)).dim());
+            output::complain(style(format_args!("reading the tables cost about {} read units", survey.units)).dim());
         }
         let mut entries = self.entries(&survey.overview, &filter);
         add_pauses(&mut entries, &deployment).await;

@@ -16,7 +16,7 @@ use crate::commands::target::Target;
     after_help = "A delivery's position is the last four digits of its sequence, which --json prints in full.\n\n\
                   With SEQUENCE it shows that delivery and its body. By default it hides names, addresses, e-mail, \
                   phone numbers, likely card numbers, the query of links, and all values under keys such as customer, \
-                  billing_address or token. A body that is no JSON is hidden as a whole. Of the sender's headers only \
+                  billing_address or token. A body that is not JSON is hidden as a whole. Of the sender's headers only \
                   topic, delivery id and content type are stored.\n\n\
                   With --history it lists what operators did to the order, for 400 days or until the order is erased. \
                   An operation without a result was interrupted, and may have taken effect. `lease release` is \
@@ -40,7 +40,7 @@ pub struct Show {
     /// Show the differences from the newest earlier delivery of the same topic, instead of the body
     #[arg(long, requires = "sequence")]
     diff: bool,
-    /// JSON: one object, or with --history one a line
+    /// Print one JSON object, or with --history one per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]

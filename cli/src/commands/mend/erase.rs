@@ -12,7 +12,8 @@ use crate::commands::{confirm::ask, target::Target};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The command refuses while deliveries wait or a handler runs. Deliveries that arrive during the erase stay: run it again."
+    after_help = "The command refuses while deliveries wait, somebody has leased the order, or it is on hold. Deliveries \
+                  that arrive during the erase stay: run it again."
 )]
 pub struct Erase {
     /// The order's key, such as shopify/order/450789469
@@ -36,7 +37,7 @@ impl Erase {
         }
         let erased = match deployment.operator().erase(order).await {
             Err(OperatorError::InUse) => bail!(
-                "deliveries of {order} wait, or a holder has its lease; nothing was erased. `{}` shows which",
+                "{order} is on hold, leased, or has waiting deliveries; nothing was erased. `{}` shows which",
                 deployment.command("show", order.as_str())
             ),
             erased => erased?,

@@ -188,7 +188,10 @@ impl Get {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let Some(seen) = find(&leases(&deployment), &self.key).await? else {
-            output::complain(format_args!("nobody holds a lease on {}, and none is stored", self.key));
+            output::complain(format_args!(
+                "nobody holds a lease on {}: no row with this key or id is stored",
+                self.key
+            ));
             return Ok(ExitCode::FAILURE);
         };
         // The user typed the key, but does not necessarily know the holder.

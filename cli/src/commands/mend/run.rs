@@ -242,8 +242,9 @@ impl Request<'_> {
             notes.push(format!("{behind} behind it, {then}."));
             let stands =
                 if state.has_attempts_of_latest() { " The error is that of the newest waiting delivery." } else { "" };
-            let error = state.last_error.as_deref().unwrap_or("no error was recorded");
-            notes.push(format!("After {}: {error}.{stands}", counted(state.attempts.into(), "attempt", "attempts")));
+            let error = state.last_error.as_deref().unwrap_or("none");
+            let attempts = counted(state.attempts.into(), "attempt", "attempts");
+            notes.push(format!("{attempts} so far; last error: {error}.{stands}"));
         }
         let json = json!({ "entity": order, "sequence": sequence, "topic": topic, "done": null });
         let rows = vec![(vec![order.to_string(), marked(sequence), topic], json)];

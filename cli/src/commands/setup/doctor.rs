@@ -22,8 +22,8 @@ use finding::{Finding, Verdict};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each line is `ok`, `warning`, `wrong`, or `not made` with the reason. The exit code is 1 if any check is wrong.\n\n\
-It changes nothing. To test each permission on the tables, it sends a request for an unused key under a condition that \
-    never holds; together these cost about ten write units. Like `status`, it reads the tables and asks before it \
+It changes nothing. To test each permission on the tables, it sends reads, and writes under a condition that never \
+    holds; together these cost about ten read and write units. Like `status`, it reads the tables and asks before it \
     reads more than 1,000 read units; --no-rows leaves that out.\n\n\
 Besides the permissions to operate, it uses these if it has them: cloudformation:DescribeStackResourceDrifts (and \
     DetectStackDrift, DescribeStackDriftDetectionStatus with --detect-drift), lambda:GetAccountSettings, \

@@ -59,7 +59,8 @@ pub struct OwnProject {
 
 #[derive(Debug, Args)]
 pub struct Local {
-    /// Play the demonstration, check its result, and end; in your own project, send its samples to its functions
+    /// Play the demonstration, check its result, and end; in your own project, send the project's samples to its
+    /// functions
     #[arg(long)]
     demo: bool,
     /// Only these acts of the demonstration
@@ -86,7 +87,7 @@ pub struct Local {
     /// The sources document (TOML or JSON); the samples' own by default
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
-    /// The most workers at once
+    /// The largest number of workers at once
     #[arg(long, default_value_t = DEFAULT_WORKERS, value_name = "N")]
     workers: NonZeroUsize,
     /// Your worker binary, run as Lambda runs it, instead of the built-in worker with the included handlers
@@ -343,7 +344,9 @@ impl Local {
         say!("functions  invoked at {invoke}\n");
         say!("Their environment:\n\n{exports}");
         let port = invoke.rsplit(':').next().unwrap_or_default();
-        say!("With that, in another terminal:\n\ncargo lambda watch -A 127.0.0.1 -P {port} --ignore-changes\n");
+        say!(
+            "With this environment, in another terminal:\n\ncargo lambda watch -A 127.0.0.1 -P {port} --ignore-changes\n"
+        );
         if self.sources.is_none() {
             say!("and in a third:\n\n{}\n", samples::curl(&format!("{invoke}/lambda-url/ingest")));
             say!("then: {}\n", show_line(&format!("http://{}", deployment.webhooks)));
@@ -515,7 +518,7 @@ async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option
         let _ = tokio::time::timeout(AT_ONCE, processes.wait_for(|ids| ids.is_empty())).await;
     }
     output::complain(
-        "local ended at once; with --data, the next start takes over the deliveries of interrupted handlers",
+        "stopped without waiting for the handlers; with --data, the next start takes over their deliveries",
     );
     Ok(ExitCode::from(130))
 }

@@ -92,10 +92,9 @@ impl Send {
                 output::print_raw(format!("{}\n", webhook.curl(to)?).as_bytes());
                 continue;
             }
-            let answer = sender
-                .post(&webhook)
-                .await
-                .context("nothing was sent: start `serializer local`, or give another URL with --to")?;
+            let answer = sender.post(&webhook).await.with_context(|| {
+                format!("{} was not accepted: start `serializer local`, or give another URL with --to", path.display())
+            })?;
             all_accepted &= answer.status == 200;
             not_verified |= answer.status == 401;
             self.print(path, &answer);
@@ -122,7 +121,7 @@ impl Send {
             Some(path) => format!("the secrets in {}", path.display()),
             None => "the samples' own secrets".to_owned(),
         };
-        format!("It was signed with {signed}; name the server's document with --sources FILE.")
+        format!("The server refused a signature made with {signed}; name the server's document with --sources FILE.")
     }
 
     fn print(&self, path: &Path, answer: &Answer) {

@@ -21,7 +21,7 @@ pub struct Webhook {
     /// A secret: text as the sender shows it, or `hex:` or `base64:` and the key's bytes; may be repeated
     #[arg(long = "secret", value_name = "SECRET", allow_hyphen_values = true)]
     secrets: Vec<String>,
-    /// The URL that the sender posts to, as it knows it, if it signs the URL or holds the secret in it
+    /// The URL exactly as it is configured at the sender; needed if the sender signs the URL, or if the URL has a token
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// The time to verify or sign at, in seconds since 1970; now by default

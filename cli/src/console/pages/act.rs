@@ -96,7 +96,7 @@ async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -
     let outcome = verb.act(&operator, &target).await?;
     shared.readings.forget();
     let sentence = match outcome.effect {
-        Effect::Done => format!("{}, by {by}: {why}", outcome.sentence),
+        Effect::Done => format!("{}. By {by}: {why}", outcome.sentence),
         Effect::Nothing => outcome.sentence,
         Effect::Refused => return Err(Refusal::of(StatusCode::CONFLICT, outcome.sentence)),
     };
@@ -318,7 +318,7 @@ async fn working(shared: &Shared, Id { id }: &Id, request: &PageRequest) -> Show
             }
         }
         @if progress.not > 0 {
-            h2 { (count(progress.not as u64, "delivery stays", "deliveries stay")) " parked" }
+            h2 { (count(progress.not as u64, "delivery was", "deliveries were")) " not redriven" }
             ul { @for failure in &progress.failures { li { (failure) } } }
         }
     };

@@ -95,8 +95,8 @@ fn headline(reading: &Reading, is_well: bool) -> String {
     let parts: Vec<String> =
         present.map(|(number, (one, many), what)| format!("{} {what}", count(number as u64, one, many))).collect();
     match (parts.is_empty(), is_well && reading.unread.is_empty()) {
-        (true, true) => "All orders move".to_owned(),
-        (true, false) => "Nothing is blocked or parked".to_owned(),
+        (true, true) => "No order is stopped or failing".to_owned(),
+        (true, false) => "Nothing blocked or parked was found so far".to_owned(),
         (false, _) => parts.join(", "),
     }
 }

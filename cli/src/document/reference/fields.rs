@@ -107,7 +107,7 @@ pub(super) const SOURCE: Table = Table {
             absent: Absent::Is("\"10s\""),
             example: "\"30s\"",
             about: "The longest time of one handler start; then the attempt counts as unanswered. It must be more than \
-                    0, and less than the parameter `WorkerTimeout` (60 s) by more than 4 s.",
+                    0, and more than 4 s shorter than the parameter `WorkerTimeout` (60 s).",
         },
         Field {
             name: "retry",
@@ -138,8 +138,8 @@ pub(super) const SOURCE: Table = Table {
             form: Form::Text(RATE),
             absent: Absent::Means("no limit"),
             example: "\"5/s\"",
-            about: "The most handler starts for one order, evenly spread: a number from 1 to 1000, a slash, and `s`, \
-                    `min` or `h`.",
+            about: "The highest rate of handler starts for one order, evenly spread: a number from 1 to 1000, a slash, \
+                    and `s`, `min` or `h`.",
         },
         Field {
             name: "deliver",
@@ -232,7 +232,7 @@ pub(super) const RETRY: Table = Table {
             form: Form::Count,
             absent: Absent::Means("limited by `for`"),
             example: "3",
-            about: "The most failed attempts.",
+            about: "The largest number of failed attempts.",
         },
         Field {
             name: "first",
@@ -263,7 +263,7 @@ pub(super) const RETRY: Table = Table {
             form: Form::Text(DURATION),
             absent: Absent::Is("\"1d\""),
             example: "\"6h\"",
-            about: "The limit without an answer: a timeout, a broken connection, 502 or 504.",
+            about: "The limit for starts without an answer: a timeout, a broken connection, 502 or 504.",
         },
         Field {
             name: "unavailable_for",

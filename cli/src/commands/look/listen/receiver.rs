@@ -106,7 +106,7 @@ impl Receiver {
             match named.as_deref() {
                 Ok("") => output::complain(format_args!("listen signs with {text}")),
                 Ok(names) => output::complain(format_args!(
-                    "listen signs with the `forward` secrets of {names}, and other sources' deliveries with {text}"
+                    "listen signs the deliveries of {names} with their `forward` secrets, and all others with {text}"
                 )),
                 Err(error) => output::complain(format_args!(
                     "listen signs with {text}, because it cannot read the sources' own secrets: {error:#}"

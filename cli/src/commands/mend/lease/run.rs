@@ -43,7 +43,7 @@ const NOT_FOUND: u8 = 127;
                        token keeps its late effects out.\n\n\
                        The program's exit code is passed on. Besides:\n  \
                        75   another holder had the lease for the whole wait; the program was not started\n  \
-                       76   the lease was lost, and the program and its children were killed; another holder may work already\n  \
+                       76   the lease was lost; the program was killed if it still ran; another holder may work already\n  \
                        126  the program exists, but cannot be executed\n  \
                        127  the program was not found\n\n\
                        serializer lease run --local invoice_gen/SUB-1234 -- python3 invoices.py SUB-1234"
@@ -96,15 +96,15 @@ impl Run {
                 return Ok(ExitCode::from(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE }));
             }
         };
-        let lost = match guard.hold(running.wait(&mut signals)).await {
+        let (lost, end) = match guard.hold(running.wait(&mut signals)).await {
             Ok(status) => {
                 let code = code_of(status?);
                 match guard.release().await {
                     Ok(()) => return Ok(code),
-                    Err(LeaseError::Lost) => LeaseError::Lost,
+                    Err(LeaseError::Lost) => (LeaseError::Lost, "had ended before"),
                     Err(error) => {
                         output::complain(format_args!(
-                            "the lease was not released: {error}; it expires within {} s",
+                            "the lease may not have been released: {error}; it expires within {} s",
                             self.lease
                         ));
                         return Ok(code);
@@ -114,13 +114,10 @@ impl Run {
             Err(error) => {
                 // Another holder may already work on the key.
                 running.kill().await?;
-                error
+                (error, "was killed")
             }
         };
-        output::complain(format_args!(
-            "{lost}; {name} was killed, and another holder may already work on {}",
-            self.key
-        ));
+        output::complain(format_args!("{lost}; {name} {end}, and another holder may already work on {}", self.key));
         Ok(ExitCode::from(LOST))
     }
 }

@@ -196,7 +196,7 @@ impl Report {
     fn to_run(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
         // The sweep is left out: it runs each minute and misses nothing.
         let jobs: Vec<_> = self.jobs().filter(|(name, _)| *name != SWEEP).collect();
-        let mut table = Table::new(&["   job", "last recorded", "then"]);
+        let mut table = Table::new(&["   job", "last recorded tick", "at that time"]);
         for (name, job) in &jobs {
             let at_work = job.at_work.map(|tick| format!("the tick of {tick} was running"));
             let asked = job.was_requested.then(|| "a run was requested".to_owned());

@@ -143,7 +143,7 @@ pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
     if blocked + parked + abandoned == 0 {
         return Finding::ok(
             CHECK,
-            format!("{orders} orders, {failing} of them failing and retried; none needs an operator"),
+            format!("{orders} orders, {failing} of them failing and retried; nothing is blocked, abandoned or parked"),
         );
     }
     let advice = format!("`{}` groups them, and prints the next command", deployment.line("status", &[]));

@@ -27,6 +27,9 @@ const MOST_WORKERS: u64 = 100;
 /// the rate of reads.
 const MANY: u64 = 500;
 
+/// Another deploy of the same template does not undo a change by hand.
+const PUT_BACK: &str = "docs/deploying.md, “Put back what was changed by hand”";
+
 const DETECTION: Duration = Duration::from_secs(300);
 const BETWEEN: Duration = Duration::from_secs(5);
 
@@ -114,7 +117,7 @@ pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) 
             Err(refusal) => return Finding::refused(CHECK, &refusal),
         }
     }
-    let at = at.unwrap_or_else(|| "once".to_owned());
+    let at = at.unwrap_or_else(|| "at an unknown time".to_owned());
     let when = if at == "now" { at } else { format!("when CloudFormation last looked, {at}") };
     match status.as_str() {
         "IN_SYNC" => Finding::ok(CHECK, format!("as deployed, {when}")),
@@ -123,11 +126,7 @@ pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) 
                 Ok(changed) => changed.join(", "),
                 Err(refusal) => format!("the changed resources are unknown: {refusal}"),
             };
-            Finding::wrong(
-                CHECK,
-                format!("changed by hand, {when}: {changed}"),
-                "docs/deploying.md, “Put back what was changed by hand”",
-            )
+            Finding::wrong(CHECK, format!("changed by hand, {when}: {changed}"), PUT_BACK)
         }
         "NOT_CHECKED" | "" => Finding::not_made(
             CHECK,
@@ -214,7 +213,7 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
         0 => format!("WorkerConcurrency {workers}"),
         _ => format!("WorkerConcurrency {workers}, IngestConcurrency {ingest}"),
     };
-    let says = format!("the account runs {all} functions at once, {unreserved} of them unreserved; {asked}");
+    let says = format!("the account may run {all} functions at once, {unreserved} of them unreserved; {asked}");
     let suitable = suitable(unreserved, ingest);
     // Ingest and the scheduler share what the workers leave, unless ingest has its own concurrency.
     let left = if ingest == 0 { unreserved.saturating_sub(workers) } else { unreserved };
@@ -268,7 +267,7 @@ async fn state(services: &Services, function: &str) -> Result<(Value, Option<u64
 fn missing(check: &str, refusal: &Refusal, function: &str) -> Finding {
     match refusal {
         Refusal::Other { code, .. } if code == "ResourceNotFoundException" => {
-            Finding::wrong(check, format!("{function} does not exist"), "deploy again")
+            Finding::wrong(check, format!("{function} does not exist"), PUT_BACK)
         }
         refusal => Finding::refused(check, refusal),
     }
@@ -280,7 +279,7 @@ fn running(check: &str, function: &str, state: &Value, reserved: Option<u64>) ->
         return Finding::wrong(
             check,
             format!("{function} is stopped: its reserved concurrency is 0"),
-            format!("`aws lambda delete-function-concurrency --function-name {function}`, or deploy again"),
+            format!("`aws lambda delete-function-concurrency --function-name {function}`"),
         );
     }
     match (word("State"), state["LastUpdateStatus"].as_str().unwrap_or("Successful")) {
@@ -313,7 +312,7 @@ async fn fed(services: &Services, worker: &str) -> Finding {
                 format!("`aws lambda update-event-source-mapping --uuid {id} --enabled`"),
             )
         }
-        None => Finding::wrong(CHECK, "Lambda starts no worker: the queue has no event source mapping", "deploy again"),
+        None => Finding::wrong(CHECK, "Lambda starts no worker: the queue has no event source mapping", PUT_BACK),
     }
 }
 

@@ -163,7 +163,10 @@ impl<'a> Parts<'a> {
             (Some(hidden), Some(worker)) if hidden < worker => Finding::wrong(
                 CHECK,
                 format!("the visibility timeout of {hidden} s is shorter than a worker's timeout of {worker} s"),
-                "somebody changed the queue by hand: deploy again",
+                format!(
+                    "`aws sqs set-queue-attributes --queue-url {url} --attributes VisibilityTimeout={}`",
+                    worker * 3 / 2
+                ),
             ),
             _ => Finding::ok(CHECK, format!("{waiting} wake-ups wait")),
         };
@@ -303,7 +306,7 @@ fn used_for(action: &str) -> &'static str {
         "BatchGetItem" => "show, status, jobs and redrive",
         "Query" => "show and redrive",
         "Scan" => "status, list and audit",
-        "UpdateItem" => "resume, redrive and take leases",
+        "UpdateItem" => "resume, redrive and lease",
         "PutItem" => "redrive and resume",
         _ => "redrive, discard and erase",
     }

@@ -81,7 +81,7 @@ impl Resume {
             operator.wake(order, REFRESH + READ_TIME).await?;
         }
         let orders = if waiting.len() == 1 { "1 order".into() } else { format!("{} orders", waiting.len()) };
-        output::complain(format_args!("a worker drains {orders} in {}", output::duration(REFRESH + READ_TIME)));
+        output::complain(format_args!("workers continue with {orders} in {}", output::duration(REFRESH + READ_TIME)));
         Ok(ExitCode::SUCCESS)
     }
 }

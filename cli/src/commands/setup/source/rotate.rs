@@ -78,7 +78,7 @@ impl Rotate {
         let words = [
             format!("running functions accept webhooks signed with the old or the new {word} within {wait}"),
             format!("next: wait {wait}, then let the sender sign with the new {word}"),
-            format!("then, {}:\n  {}", retries(source), self.second_step()),
+            format!("then wait {}, and run:\n  {}", retries(source), self.second_step()),
         ];
         let more = json!({ "wait_seconds": REFRESH.as_secs(), "next": self.second_step() });
         self.manner.report(
@@ -96,17 +96,19 @@ impl Rotate {
         let (name, word, held) = (self.name.as_str(), word(field), seen.len());
         let number = match (held, self.drop) {
             (0 | 1, _) => bail!(
-                "`{name}` has only {held} in `{field}`: there is no old one to remove. Run this without --finish to \
-                 add a new one"
+                "`{field}` of `{name}` has fewer than two entries, so there is no old one to remove. Run this without \
+                 --finish to add a new one"
             ),
             (_, Some(number)) if (1..=held).contains(&number) => number,
             (_, Some(number)) => {
-                bail!("`{name}` has {held} in `{field}`, and none with the number {number}: --drop counts from 1")
+                bail!(
+                    "`{field}` of `{name}` has {held} entries, and none with the number {number}: --drop counts from 1"
+                )
             }
             (2, None) => 2,
             (_, None) => bail!(
-                "`{name}` has {held} in `{field}`: name the old one with --drop NUMBER. `rotate` puts the new one \
-                 first"
+                "`{field}` of `{name}` has {held} entries: give the number of the old one with --drop NUMBER. \
+                 `rotate` puts the new one first"
             ),
         };
         if !self.manner.json {
@@ -154,7 +156,7 @@ fn retries(source: &Source) -> String {
     let rule = providers::rule_of(&source.provider_name);
     let provider = &source.provider_name;
     match rule.map(|rule| (rule.reads.horizon, rule.facts.retries)) {
-        Some((_, Some(0))) => format!("until {provider} signs with the new one; it never retries"),
+        Some((_, Some(0))) => format!("until {provider} signs with the new one (it never retries)"),
         Some((Some(horizon), _)) => {
             format!(
                 "until {provider} no longer retries webhooks that the old one signed, {} at most",

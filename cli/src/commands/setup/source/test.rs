@@ -67,7 +67,7 @@ impl Test {
         let source = sources.get(name).ok_or_else(|| unknown(&place, &sources, name))?;
         ensure!(
             source.has_secret(),
-            "`{name}` has no `{}` yet: its deliveries are answered 503",
+            "`{name}` has no `{}` yet: its deliveries are answered 503. Add it with `serializer source rotate {name}`",
             source.missing_field().unwrap_or_default()
         );
         let (sample, webhook) = self.webhook(source, &sources)?;
