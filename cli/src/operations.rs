@@ -309,7 +309,7 @@ fn refused(target: &Target, sentence: String) -> Outcome {
 }
 
 fn unknown(order: &EntityKey) -> String {
-    format!("there is no order {order}: no webhook has arrived for this key, or it has expired or was erased")
+    format!("there is no order {order}: no webhook has arrived for this key, or the order has expired or was erased")
 }
 
 pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, OperatorError> {

@@ -9,5 +9,7 @@ pub async fn unknown(order: &EntityKey, deployment: &Deployment) -> String {
         [] => format!("`{}` lists orders", deployment.line("list", &[])),
         keys => format!("Similar keys: {}", keys.join(", ")),
     };
-    format!("there is no order {order}: no webhook has arrived for this key, or it has expired or was erased. {next}")
+    format!(
+        "there is no order {order}: no webhook has arrived for this key, or the order has expired or was erased. {next}"
+    )
 }

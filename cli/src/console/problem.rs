@@ -56,7 +56,7 @@ impl Problem {
             ),
             Self::UnknownOrder { order, .. } => {
                 let message = format!(
-                    "There is no order {order}: nothing has arrived for this key within the retention period, or it was erased."
+                    "There is no order {order}: nothing has arrived for this key within the retention period, or the order was erased."
                 );
                 Self::Unknown(message).describe()
             }

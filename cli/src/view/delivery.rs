@@ -164,7 +164,7 @@ fn outcome(own: Option<&Receipt>, first: Option<Sequence>, waits: bool, parked: 
 }
 
 pub fn first_end(kept_until: impl Iterator<Item = Timestamp>) -> Option<String> {
-    Some(format!("The first parked delivery is deleted at {}.", kept_until.min()?))
+    Some(format!("Parked deliveries expire; the first is deleted at {}.", kept_until.min()?))
 }
 
 pub fn delivery_json(delivery: &Delivery) -> Value {

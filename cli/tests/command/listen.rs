@@ -135,7 +135,7 @@ fn filter_matching_nothing_is_refused_or_reported() {
     let mut said = String::new();
     BufReader::new(listen.stderr.take().expect("it is piped")).read_line(&mut said).expect("text");
     let similar = format!(
-        "there is no order shopify/order/45078946: no webhook has arrived for this key, or it has expired \
+        "there is no order shopify/order/45078946: no webhook has arrived for this key, or the order has expired \
         or was erased. Similar keys: {ORDER}. The command waits for its first event\n"
     );
     assert_eq!(said, similar);

@@ -44,7 +44,7 @@ pub struct List {
     /// Only orders that an operator holds
     #[arg(long, visible_alias = "on-hold")]
     held: bool,
-    /// Only orders whose next delivery failed and is tried again
+    /// Only orders whose next delivery failed or found its destination unavailable, and is tried again
     #[arg(long)]
     failing: bool,
     /// Only orders whose deliveries wait for a worker, or that somebody has leased

@@ -22,7 +22,7 @@ use crate::commands::print_json;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Refuses a document that the functions would refuse, and names the place. The command cannot see \
+    after_help = "Refuses a document that the functions would refuse, and names the wrong field. The command cannot see \
                        your worker's own handlers, so it lists the handlers that the worker must have. Warns about \
                        templates that split an order, and about misspelt topics and handlers. Shows no secret."
 )]

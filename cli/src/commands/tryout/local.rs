@@ -108,7 +108,7 @@ pub struct Local {
         value_name = "URL"
     )]
     lambda: String,
-    /// Write the environment that functions and `Leases::from_env` need here, as NAME=value lines
+    /// Write the environment variables for functions and `Leases::from_env` to this file, as NAME=value lines
     #[arg(long, conflicts_with = "demo", value_name = "FILE")]
     env_file: Option<PathBuf>,
     /// Your scheduler binary, run as Lambda runs it, instead of the built-in scheduler, which only sweeps

@@ -81,7 +81,7 @@ impl Show {
             let raw = if deployment.is_local() { "" } else { " --raw" };
             let list = format!("serializer lease list{} --all{raw}", deployment.option);
             say!("{name}  {}", style("unknown").yellow());
-            say!("No webhook has arrived for this key, or it has expired or was erased.");
+            say!("No webhook has arrived for this key, or the order has expired or was erased.");
             if !similar.is_empty() {
                 say!("Similar keys: {}.", similar.join(", "));
             }
