@@ -217,7 +217,7 @@ async fn redrive_of_an_applied_delivery_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redrive_of_parked_but_unsettled_delivery_is_refused() {
+async fn redrive_is_refused_until_parked_copy_is_settled() {
     let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     world.append("test/a", "2").await;

@@ -188,7 +188,7 @@ mod tests {
             "{without}"
         );
         let late = refused(runtime.block_on(apply(&place, 60, slow, |_| Ok(true))).unwrap_err());
-        assert!(late.contains("a worker of 60 s") && late.contains("less than 56 s"), "{late}");
+        assert!(late.contains("a worker timeout of 60 s") && late.contains("less than 56 s"), "{late}");
         let declined = runtime.block_on(apply(&place, 120, slow, |_| Ok(false)));
         assert!(matches!(declined, Ok(Changed::Declined)));
         assert_eq!(std::fs::read_to_string(place.file().unwrap()).unwrap(), before);

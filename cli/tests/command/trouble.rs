@@ -165,7 +165,7 @@ impl Trouble {
 }
 
 #[test]
-fn status_groups_orders_with_next_commands() {
+fn status_shows_next_command_for_each_group_of_orders() {
     let mut trouble = Trouble::start();
     let nothing = trouble.said(&["status"]);
     assert_eq!(nothing, "0 orders: 0 wait, 0 are tried again, 0 are blocked. Nothing is parked.\n");

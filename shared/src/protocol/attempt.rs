@@ -74,7 +74,8 @@ impl Retries {
         carried
     }
 
-    /// Limits the total wait of each class to `age`, the age of the delivery.
+    /// Limits the total wait of each [`FailureClass`] to `age`, the age of the delivery. Only a wait
+    /// that was inherited from an earlier delivery can exceed it.
     #[must_use]
     pub fn at_most(mut self, age: Duration) -> Self {
         let age = age.as_millis().try_into().unwrap_or(u32::MAX);

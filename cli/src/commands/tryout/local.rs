@@ -144,15 +144,8 @@ impl Local {
     }
 
     async fn serve(self, samples_in: Option<&Path>) -> Result<ExitCode> {
-        // The embedded DynamoDB logs a warning for every failed condition.
-        let levels = Targets::new().with_default(Level::WARN).with_target("dynoxide", Level::ERROR);
-        tracing_subscriber::registry()
-            .with(tracing_subscriber::fmt::layer().with_writer(|| output::Complaints).with_filter(levels))
-            .init();
-        let file = match &self.sources {
-            Some(path) => Some(path.canonicalize().with_context(|| format!("{} cannot be read", path.display()))?),
-            None => None,
-        };
+        print_warnings();
+        let file = self.sources_file()?;
         let sources = match &file {
             Some(file) => self.open(file).await?,
             None => LiveSources::fixed(Arc::new(Sources::parse(samples::SOURCES)?)),
@@ -222,13 +215,7 @@ impl Local {
         let telling = tokio::spawn(teller(&deployment, story.clone(), self.json).print(until_over));
         let (code, verdict) = match samples_in {
             None => (stop_when_asked(stops, deployment, processes).await?, None),
-            Some(folder) => {
-                let url = format!("http://{}", deployment.webhooks);
-                let verdict = play::play(folder, &url, &sources.current(), &story).await;
-                deployment.stop().await?;
-                let verdict = verdict?;
-                (if verdict.is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }, Some(verdict.says))
-            }
+            Some(folder) => play_samples(folder, deployment, &sources.current(), &story).await?,
         };
         // The task may have ended already.
         let _ = over.send(());
@@ -237,6 +224,11 @@ impl Local {
             say!("verdict: {verdict}");
         }
         Ok(code)
+    }
+
+    fn sources_file(&self) -> Result<Option<PathBuf>> {
+        let Some(path) = &self.sources else { return Ok(None) };
+        path.canonicalize().map(Some).with_context(|| format!("{} cannot be read", path.display()))
     }
 
     async fn start_processes(
@@ -384,6 +376,27 @@ impl Local {
         }
         say!("Ctrl-C stops.\n");
     }
+}
+
+fn print_warnings() {
+    // The embedded DynamoDB logs a warning for every failed condition.
+    let levels = Targets::new().with_default(Level::WARN).with_target("dynoxide", Level::ERROR);
+    tracing_subscriber::registry()
+        .with(tracing_subscriber::fmt::layer().with_writer(|| output::Complaints).with_filter(levels))
+        .init();
+}
+
+async fn play_samples(
+    folder: &Path,
+    deployment: Deployment,
+    sources: &Sources,
+    story: &EventRecorder,
+) -> Result<(ExitCode, Option<String>)> {
+    let url = format!("http://{}", deployment.webhooks);
+    let verdict = play::play(folder, &url, sources, story).await;
+    deployment.stop().await?;
+    let verdict = verdict?;
+    Ok((if verdict.is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }, Some(verdict.says)))
 }
 
 /// A changed document must stay unchanged for this time before it is read: an editor may still be writing it.

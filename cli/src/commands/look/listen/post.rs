@@ -70,33 +70,12 @@ struct Done {
 
 impl Listen {
     pub(super) async fn post(&self, reader: Reader, receiver: &Receiver, deployment: &Deployment) -> Result<ExitCode> {
-        let (env, operator) = (deployment.env.clone(), deployment.operator());
+        let env = deployment.env.clone();
         let started = env.now();
-        let posting = Posting {
-            receiver,
-            operator,
-            env: env.clone(),
-            filter: self.filter(),
-            begin: self.begin(started),
-            from: match (self.since, &self.order) {
-                (Some(Begin::Delivery(named)), Some(order)) => Some(deployment.sequence(order, named).await?),
-                _ => None,
-            },
-            json: self.json,
-            posted: Mutex::default(),
-        };
+        let posting = self.posting(receiver, deployment, started).await?;
         let mut orders = Orders::default();
         if let (Some(order), Some(_)) = (&self.order, self.since) {
-            let wanted = posting.operator.single(order, posting.from.unwrap_or(Sequence(0))).await?;
-            let from = posting.from.filter(|_| !matches!(wanted.content, Content::Nothing));
-            if let (Some(missing), None) = (posting.from, from) {
-                let show = deployment.command("show", order.as_str());
-                let missing = marked(missing);
-                output::complain(format_args!("{order} has no delivery {missing}; `{show}` lists its deliveries"));
-            }
-            if let Some(state) = wanted.state.filter(|state| posting.from <= Some(state.tail)) {
-                orders.accepted(order, from, state.tail, true);
-            }
+            posting.queue_past(order, &mut orders, deployment).await?;
         }
         let (mut posted, mut refused, mut last) = (0, 0, None);
         let limit = self.limit.unwrap_or(u64::MAX);
@@ -154,9 +133,44 @@ impl Listen {
         output::complain(format_args!("{count}; {refused} got no 2xx"));
         Ok(if posted == limit && refused > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
+
+    async fn posting<'a>(
+        &self,
+        receiver: &'a Receiver,
+        deployment: &Deployment,
+        started: Timestamp,
+    ) -> Result<Posting<'a>> {
+        Ok(Posting {
+            receiver,
+            operator: deployment.operator(),
+            env: deployment.env.clone(),
+            filter: self.filter(),
+            begin: self.begin(started),
+            from: match (self.since, &self.order) {
+                (Some(Begin::Delivery(named)), Some(order)) => Some(deployment.sequence(order, named).await?),
+                _ => None,
+            },
+            json: self.json,
+            posted: Mutex::default(),
+        })
+    }
 }
 
 impl Posting<'_> {
+    async fn queue_past(&self, order: &EntityKey, orders: &mut Orders, deployment: &Deployment) -> Result<()> {
+        let wanted = self.operator.single(order, self.from.unwrap_or(Sequence(0))).await?;
+        let from = self.from.filter(|_| !matches!(wanted.content, Content::Nothing));
+        if let (Some(missing), None) = (self.from, from) {
+            let show = deployment.command("show", order.as_str());
+            let missing = marked(missing);
+            output::complain(format_args!("{order} has no delivery {missing}; `{show}` lists its deliveries"));
+        }
+        if let Some(state) = wanted.state.filter(|state| self.from <= Some(state.tail)) {
+            orders.accepted(order, from, state.tail, true);
+        }
+        Ok(())
+    }
+
     async fn work(&self, order: EntityKey, work: Work) -> Result<Done> {
         let done = match work {
             Work::Again(delivery) => self.again(*delivery).await.map(|posted| (None, posted)),
