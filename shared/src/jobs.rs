@@ -141,8 +141,8 @@ type Function = dyn Fn(Context) -> BoxFuture<'static, Result<Outcome, JobError>>
 
 /// The default length of a job's lease.
 ///
-/// A run of less than ten seconds needs no renewal, and a crashed tick runs again within about two
-/// minutes.
+/// A run of less than ten seconds needs no renewal, and a crashed tick runs again after two to
+/// three minutes.
 pub const LEASE: Duration = Duration::from_secs(30);
 
 /// The longest lease that a job may have.

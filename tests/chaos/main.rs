@@ -2,10 +2,16 @@
 //! and restarted too. At the end, the handlers' own journal is audited. For longer runs:
 //! `cargo run -p tests --bin chaos -- --minutes 10`.
 
-use std::{path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
 
-use tests::chaos::{Plan, Receiver, Report, run_plan};
+use serializer::view::audit::Sent;
+use tests::chaos::{Committed, Plan, Receiver, Report, run_plan};
 use tokio::sync::Mutex;
+use webhook_serializer::protocol::entity::EntityKey;
 
 /// Allows one run at a time: a verdict needs a machine that is quick enough.
 static MACHINE: Mutex<()> = Mutex::const_new(());
@@ -34,4 +40,23 @@ async fn delivery_deferred_in_an_outage_commits_once() {
     let report = report(Some(Duration::from_secs(10))).await;
     assert_eq!(report.mistakes(Receiver::RemembersTokens), Vec::<String>::new(), "{report}");
     assert!(report.deferred() > 8, "{report}");
+}
+
+#[test]
+fn auditor_reports_lost_and_repeated_commits() {
+    let entity = EntityKey::parse("test/1").unwrap();
+    let sent = Sent { entity, delivery_id: "1".into(), sent: Duration::ZERO, answered: Some(Duration::ZERO) };
+    let journal = |times: Option<u64>| Report {
+        seed: 0,
+        sent: vec![sent.clone()],
+        deferred: BTreeSet::new(),
+        lines: Vec::new(),
+        committed: times.map(|times| ("1".into(), Committed { times, token: 1 })).into_iter().collect(),
+        receipts: BTreeMap::new(),
+        faults: String::new(),
+    };
+    for (times, expected) in [(None, "1 was answered and is lost"), (Some(2), "1 was committed 2 times")] {
+        let mistakes = journal(times).mistakes(Receiver::RemembersTokens);
+        assert!(mistakes.iter().any(|mistake| mistake == expected), "{mistakes:?}");
+    }
 }

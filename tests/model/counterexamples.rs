@@ -70,13 +70,13 @@ pub fn controls() -> Vec<Control> {
             "a claim with a slow clock relies on a dead worker's lease and sends no wake-up: stuck",
             one { stray: true } may { exclusive_leases: 1, exclusive_crashes: 1, worker_crashes: 1, take_overs: 2 };
         DropWhileDrained "drop a wake-up because another worker drains", NO_LOSS in 11:
-            "the other worker had a deleted message's copy, and crashes: stuck",
+            "the other worker has only a copy of a deleted message, and crashes: stuck",
             one { workers: 2 } may { copies: 1, worker_crashes: 1 };
-        ForgetOwedAfterVoid "forget an owed wake-up after a tombstone", NO_LOSS in 7:
-            "the second claim relies on a worker with a deleted message's copy, which crashes: stuck",
+        ForgetOwedAfterVoid "send no wake-up after a tombstone, though the first claim owed it", NO_LOSS in 7:
+            "the second claim relies on a worker that has only a copy of a deleted message and crashes: stuck",
             one { stray: true, counts_are_shown: false } may { voids: 1, worker_crashes: 1 };
         RetryClaimWithoutDoubt "retry a claim whose reply was lost like a first try", NO_LOSS in 5:
-            "the retry relies on a worker with a deleted message's copy, and sends no wake-up: stuck",
+            "the retry relies on a worker that has only a copy of a deleted message, and sends no wake-up: stuck",
             one { stray: true, counts_are_shown: false } may { lost_replies: 1, worker_crashes: 1 };
         ReleaseRecognisedWithoutToken "recognise a release without the token", NO_LOSS in 13:
             "a paused holder takes another's release for its own and deletes the only wake-up: stuck",
@@ -112,10 +112,10 @@ pub fn controls() -> Vec<Control> {
             "another holder runs a repeat whose receipt has left the row",
             with_repeat { capacity: 1 } may {};
         HolderForgetsDrops "a drain forgets the receipts that left the row since its grant", ONCE in 12:
-            "it runs a repeat of a delivery whose receipt it dropped",
+            "the drain runs a repeat of a delivery whose receipt it dropped",
             with_repeat { capacity: 1 } may {};
         PurgedBeforeItIsForgotten "an idle row is deleted before its receipts may be forgotten", ONCE in 15:
-            "a holder with a short retention released it; a repeat runs again",
+            "a holder with a short retention released the row; a repeat runs again",
             repeated {} may { exclusive_leases: 1, purges: 1 };
         RedriveKeepsItsNumber "a redrive keeps its number", NO_LOSS in 14:
             "the redriven delivery is settled as a repeat of the parked one, and lost",
@@ -148,7 +148,7 @@ pub fn controls() -> Vec<Control> {
             "the holder dies before it sends one: stuck",
             two {} may { exclusive_leases: 1, exclusive_crashes: 1, ingest_crashes: 1 };
         HoldsUnnumbered "begin and end of a hold check only whether it is on", HOLD in 6:
-            "a late first try begins an ended hold again: stuck",
+            "a late first try puts an order on hold whose hold has ended: stuck",
             one {} may { holds: 1, late_writes: 1 };
         PurgedOnHold "an idle row on hold may be deleted", HOLD in 9:
             "TTL deletes the hold, and the next delivery is handled",
@@ -157,7 +157,7 @@ pub fn controls() -> Vec<Control> {
             "the reply to a commit does not return the row, so the next handler starts",
             two { commit: true } may { holds: 1 };
         ResumeWithoutWakeUp "a hold ends without a wake-up", NO_LOSS in 6:
-            "deliveries that arrived on hold owed none: stuck",
+            "no wake-up was sent for deliveries that arrived during the hold: stuck",
             one {} may { holds: 1 };
         SkipTakesAnyHead "a skip takes any delivery in front", SKIPPED in 10:
             "another delivery than the operator saw is parked",

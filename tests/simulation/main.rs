@@ -4,6 +4,8 @@
 //! A failing seed prints a short trace. To see it again, and to run many more:
 //! `cargo run --release -p tests --bin simulate -- --seeds 100000`.
 
+mod breakers;
+
 use std::{
     collections::BTreeMap,
     panic::resume_unwind,

@@ -51,8 +51,8 @@ use webhook_serializer::{
 
 use crate::webhooks::{request, signed, update};
 use proxy::Proxy;
-use report::{Committed, late_effects, read_lines};
-pub use report::{Receiver, Report};
+pub use report::{Committed, Receiver, Report};
+use report::{late_effects, read_lines};
 use roles::{ROLE, effect_row};
 
 /// Retries have no end, so nothing is parked.

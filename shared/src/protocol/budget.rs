@@ -65,7 +65,7 @@ pub const SLICE_WRITES: u64 = 2;
 pub const SUSPECT_WRITES: u64 = 2;
 
 /// Write units of postponing a delivery because its source's circuit breaker is open: an acquire
-/// and a hand-over.
+/// and a fail.
 pub const BREAKER_WRITES: u64 = 2;
 
 /// Write units of one tick of a job: its start and its completion.

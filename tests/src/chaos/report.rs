@@ -33,22 +33,22 @@ pub enum Receiver {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Committed {
-    pub(super) times: u64,
-    pub(super) token: u64,
+pub struct Committed {
+    pub times: u64,
+    pub token: u64,
 }
 
 #[derive(Debug, Clone)]
 pub struct Report {
-    pub(super) seed: u64,
-    pub(super) sent: Vec<Sent>,
+    pub seed: u64,
+    pub sent: Vec<Sent>,
     /// The ids of webhooks that were answered 202. A deferred delivery gets its sequence only when it is
     /// ingested.
-    pub(super) deferred: BTreeSet<String>,
-    pub(super) lines: Vec<Line>,
-    pub(super) committed: BTreeMap<String, Committed>,
-    pub(super) receipts: BTreeMap<EntityKey, Vec<Receipt>>,
-    pub(super) faults: String,
+    pub deferred: BTreeSet<String>,
+    pub lines: Vec<Line>,
+    pub committed: BTreeMap<String, Committed>,
+    pub receipts: BTreeMap<EntityKey, Vec<Receipt>>,
+    pub faults: String,
 }
 
 pub(super) fn read_lines(journal: &Path) -> Result<Vec<Line>> {
@@ -214,29 +214,5 @@ impl fmt::Display for Report {
             late_effects(&self.lines),
             self.faults,
         )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn auditor_reports_lost_and_repeated_commits() {
-        let entity = EntityKey::parse("test/1").unwrap();
-        let sent = Sent { entity, delivery_id: "1".into(), sent: Duration::ZERO, answered: Some(Duration::ZERO) };
-        let report = |times: Option<u64>| Report {
-            seed: 0,
-            sent: vec![sent.clone()],
-            deferred: BTreeSet::new(),
-            lines: Vec::new(),
-            committed: times.map(|times| ("1".into(), Committed { times, token: 1 })).into_iter().collect(),
-            receipts: BTreeMap::new(),
-            faults: String::new(),
-        };
-        for (times, expected) in [(None, "1 was answered and is lost"), (Some(2), "1 was committed 2 times")] {
-            let mistakes = report(times).mistakes(Receiver::RemembersTokens);
-            assert!(mistakes.iter().any(|mistake| mistake == expected), "{mistakes:?}");
-        }
     }
 }

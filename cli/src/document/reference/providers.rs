@@ -28,7 +28,7 @@ const HEAD: &str = r#"<!-- Made by `cargo run -- check --providers`; a test comp
 
 # What each provider does
 
-This page says how each provider signs, sends and repeats webhooks. [Sources](sources.md) explains the configuration, [connect the senders](deploying.md#connect-the-senders) the providers' consoles.
+This page says how each provider signs, sends and repeats webhooks. [Sources](sources.md) explains the configuration, and [connect the senders](deploying.md#connect-the-senders) shows the steps in the providers' consoles.
 "#;
 
 const BETWEEN: &str = r#"
@@ -58,7 +58,7 @@ An equal body is a repeat only while the provider may still retry the first one.
 
 No provider promises order. Many clocks tick in whole seconds, and events of the same second cannot be compared.
 
-Each secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, the first counts or the request is refused.
+Each secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, ingest uses the first value or refuses the request.
 
 In the sections below, `/…` is a place in the body, given as a JSON pointer. `ID` is the value at that place. `FAMILY` is the [topic's family](sources.md#entity-what-order-is-kept-for). A `+` joins the parts of a delivery id.
 "#;
@@ -188,7 +188,7 @@ fn repeats(reads: &Reads) -> String {
 
 fn retries(reads: &Reads, facts: &Facts) -> String {
     match (facts.retries, reads.horizon) {
-        (Some(0), _) => "none: [deferred](sources.md#while-the-tables-cannot-be-reached) in an outage".to_owned(),
+        (Some(0), _) => "none; [deferred](sources.md#while-the-tables-cannot-be-reached) in an outage".to_owned(),
         (Some(times), Some(within)) => format!("{times}, within {}", length(within)),
         (Some(times), None) => format!("{times}"),
         (None, Some(within)) => format!("within {}", length(within)),
