@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn help_lists_every_command_in_one_group() {
+    fn each_command_is_listed_in_exactly_one_help_group() {
         let mut grouped: Vec<&str> = super::GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
         grouped.sort_unstable();
         let command = super::Arguments::command();

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_function_and_visibility_timeouts_must_increase() {
+    fn timeouts_must_ascend_from_lease_to_function_to_visibility() {
         assert_eq!(refused([("LEASE_SECONDS", "60")]), "LEASE_SECONDS: must be less than FUNCTION_TIMEOUT_SECONDS");
         assert_eq!(
             refused([("FUNCTION_TIMEOUT_SECONDS", "90")]),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_variable_names_file_parameter_or_secret() {
+    fn sources_variable_selects_file_or_parameter_or_secret() {
         let read = |text: &str| SourcesOrigin::read(&[("SOURCES", text)].as_slice()).unwrap();
         let arn = "arn:aws:secretsmanager:eu-central-1:1:secret:s";
         assert_eq!(read("file:a.toml"), SourcesOrigin::File("a.toml".into()));

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_or_useless_provider_option_is_refused() {
+    fn missing_or_useless_url_option_is_refused() {
         let read = |provider: &str, rest: &str| {
             Sources::parse(&format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\n{rest}"))
         };

@@ -37,7 +37,7 @@ async fn parked_delivery_is_redriven_by_a_click() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn console_resumes_blocked_order_and_redrives_group() {
+async fn console_resumes_order_and_redrives_parked_deliveries() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     for order in [1004, 1014, 1024] {
@@ -67,7 +67,7 @@ async fn console_resumes_blocked_order_and_redrives_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn console_redacts_body_until_requested() {
+async fn console_redacts_personal_data_until_requested() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.send(1000, &SHOPIFY[..2]).await;

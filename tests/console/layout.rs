@@ -37,7 +37,7 @@ async fn colour_scheme_follows_the_system_until_chosen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn console_shows_local_times_and_phone_collapses_differences() {
+async fn console_shows_local_times_and_folds_diff_on_phone() {
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(1)).await;
     shop.send(1004, &SHOPIFY[..2]).await;

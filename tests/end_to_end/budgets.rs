@@ -109,7 +109,7 @@ fn costs(write_units: u64, writes: u64, read_units: u64, reads: u64) -> Reading 
 }
 
 #[tokio::test]
-async fn one_delivery_costs_five_requests() {
+async fn one_delivery_costs_five_table_requests() {
     let scale = Scale::start().await;
     assert_eq!(scale.weigh(scale.append("1")).await, Reading { sends: 1, ..costs(append_writes(B), 2, 0, 0) });
     let drain = scale.weigh_drain(Done).await;
@@ -140,7 +140,7 @@ async fn append_large(scale: &Scale) -> (Reading, u64, u64) {
 }
 
 #[tokio::test]
-async fn backlog_costs_one_acquire_plus_settle_per_delivery() {
+async fn drain_of_backlog_acquires_once_and_settles_each_delivery() {
     const K: u64 = 60;
     let scale = Scale::with_history().await;
     let appends = scale.weigh(scale.append_all(0..K)).await;
@@ -178,7 +178,7 @@ async fn group_of_deliveries_costs_one_settle() {
 }
 
 #[tokio::test]
-async fn failed_group_costs_one_failed_attempt() {
+async fn failed_group_costs_as_much_as_one_failed_attempt() {
     let scale = Scale::delivering(5).await;
     scale.append_all(0..3).await;
     let fails = Slow(Duration::ZERO);
@@ -273,7 +273,7 @@ async fn drain_of_empty_entity_costs_one_refused_write() {
 }
 
 #[tokio::test]
-async fn wake_up_is_requeued_while_drain_holds_lease() {
+async fn wake_up_during_drain_costs_one_refused_write_and_a_send() {
     let scale = Scale::start().await;
     scale.append("1").await;
     let drain = acquired(&scale, LeaseKind::Drain).await;

@@ -264,7 +264,7 @@ async fn taken_up_together(world: &World) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttled_order_delays_no_deferred_delivery_of_others() {
+async fn throttled_order_delays_only_its_own_deferred_deliveries() {
     let is_of = |write: &Write, order: &str| format!("{:?}", write.key).contains(&format!("queued/order/{order}"));
     let mut world = out_until(HOUR, |_| Fault::Silent);
     for (id, order) in [("1", "hot"), ("2", "hot"), ("3", "a"), ("4", "b"), ("5", "c")] {
@@ -446,7 +446,7 @@ async fn longest_deferred_delivery_fits_one_message() {
 
 /// Adobe Commerce treats any answer other than 200 with this body as a failure.
 #[tokio::test(start_paused = true)]
-async fn deferred_delivery_is_answered_as_the_provider_demands() {
+async fn deferred_adobe_commerce_delivery_gets_required_answer() {
     let key = include_str!("../../events/keys/private.pem");
     let says =
         format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'test'\n");

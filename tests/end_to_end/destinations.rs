@@ -165,7 +165,7 @@ async fn delivery_is_applied_after_destinations_six_hour_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_that_always_hangs_is_parked_after_day() {
+async fn delivery_that_always_hangs_is_parked_after_a_day() {
     let world = world();
     for (order, id) in [("a", "poison"), ("a", "behind"), ("b", "1"), ("c", "1")] {
         append(&world, "shop", order, id).await;

@@ -52,7 +52,7 @@ async fn erase_removes_one_order_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_of_erased_order_expires_after_day() {
+async fn row_of_erased_order_expires_after_a_day() {
     let world = handled().await;
     let ahead = world.env.now() + Duration::from_secs(3_600);
     let nonce = world.env.nonce();
@@ -118,7 +118,7 @@ async fn order_with_lease_or_waiting_delivery_is_not_erased() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn erase_removes_more_than_a_page() {
+async fn erase_removes_rows_beyond_the_first_page() {
     let world = World::with("test/a", 0..120).await;
     world.work(&[world.drainer(Done)]).await;
     let spilled = 120 - Recent::capacity(&entity()) as u64;

@@ -30,7 +30,7 @@ async fn caller_reacquiring_lease_alternates_with_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_lease_is_granted_after_two_seconds_without_worker() {
+async fn callers_second_lease_waits_two_seconds_for_a_worker() {
     let world = World::with("test/a", ["1"]).await;
     let leases = world.leases("a caller");
     let entity = key("test/a");

@@ -66,7 +66,7 @@ async fn late_effect_of_timed_out_handler_is_refused() {
 
 /// The commit arrives long after its lease expired and another worker applied both deliveries.
 #[tokio::test(start_paused = true)]
-async fn commit_after_take_over_does_not_land() {
+async fn former_holders_commit_after_take_over_does_not_land() {
     let mut world = World::with("test/a", ["1", "2"]).await;
     let commits = |who: &'static str| {
         answering(move |delivery, _| {

@@ -86,7 +86,7 @@ async fn hanging_endpoint_delays_no_other_order() {
 
 /// An account limited to ten concurrent executions allows at most five slots.
 #[tokio::test(start_paused = true)]
-async fn hanging_endpoint_with_five_slots_briefly_delays_others() {
+async fn hanging_endpoint_with_five_slots_briefly_delays_other_orders() {
     let waited = beside("sick", 500, 1, 5, 1).await;
     assert!(waited.median < Duration::from_secs(1), "{waited:?}");
 }

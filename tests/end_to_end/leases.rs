@@ -327,7 +327,7 @@ async fn lease_caller_waits_for_at_most_one_handler() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_waiting_for_exclusive_lease_is_reported() {
+async fn drain_that_waited_out_exclusive_lease_is_reported() {
     let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.events.drains_waited(), 0);

@@ -170,7 +170,7 @@ async fn history_lists_each_receipt_once() {
 
 /// With the settle, the transaction has a hundred writes.
 #[tokio::test(start_paused = true)]
-async fn commit_accepts_ninety_nine_writes() {
+async fn commit_accepts_at_most_ninety_nine_writes() {
     let world = World::with("test/a", ["99", "100"]).await;
     let commits = answering(|delivery, _| {
         let count: u64 = delivery.delivery_id().as_str().parse().unwrap();

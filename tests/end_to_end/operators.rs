@@ -175,7 +175,7 @@ async fn redrive_during_erase_never_reapplies_applied_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_sent_between_two_erases_is_kept() {
+async fn delivery_applied_during_two_erases_keeps_its_receipt() {
     let again = async |world: &World| {
         world.append("test/a", "1").await;
         works(world).await;

@@ -157,7 +157,7 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn store_outage_loses_and_starts_no_delivery() {
+async fn store_outage_loses_no_delivery_and_starts_none() {
     for fault in outages() {
         through_an_outage(fault, Fault::None).await;
     }

@@ -128,7 +128,7 @@ fn any_incoming() -> impl Strategy<Value = Incoming> {
 
 proptest! {
     #[test]
-    fn entity_key_is_normalized_and_limited(text in any_text()) {
+    fn entity_key_is_normalized_and_limited_in_length(text in any_text()) {
         if let Ok(key) = EntityKey::parse(&text) {
             prop_assert!(key.as_str().len() <= 512);
             prop_assert!(!key.as_str().contains(char::is_control));
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn every_message_is_processed_or_counted_unreadable(bodies in prop::collection::vec(any_text(), 0..8)) {
+    fn batch_keeps_every_message_as_readable_or_unreadable(bodies in prop::collection::vec(any_text(), 0..8)) {
         let count = bodies.len();
         let messages = bodies.into_iter().enumerate();
         let messages = messages.map(|(id, body)| Message { id: id.to_string(), body, times: 1 });

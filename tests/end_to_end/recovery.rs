@@ -110,7 +110,7 @@ async fn order_recovers_quickly_from_instant_process_death() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unanswered_visibility_call_delays_start_by_one_second() {
+async fn unanswered_visibility_call_delays_start_by_a_second_at_most() {
     let mut world = World::new();
     reluctant(&mut world, 3600 * SECOND);
     world.append("test/a", "a").await;

@@ -349,7 +349,7 @@ async fn delivery_without_receipt_is_not_rewound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewind_after_ended_rewind_changes_the_run_before_token() {
+async fn rewind_after_ended_rewind_changes_token_of_earlier_run() {
     for count in [3, 40] {
         let world = applied(count).await;
         let starts = Starts::default();
@@ -366,7 +366,7 @@ async fn rewind_after_ended_rewind_changes_the_run_before_token() {
 
 /// The earlier run's effect may precede the effect of the delivery in front of it.
 #[tokio::test(start_paused = true)]
-async fn second_rewind_changes_the_run_before_token() {
+async fn second_rewind_changes_token_of_earlier_run() {
     for count in [3, 40] {
         let world = applied(count).await;
         let starts = Starts::default();
@@ -392,7 +392,7 @@ async fn second_rewind_changes_the_run_before_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skipped_rewound_delivery_keeps_the_run_before_token() {
+async fn skipped_rewound_delivery_keeps_token_of_earlier_run() {
     let world = applied(2).await;
     operator(&world).hold(&entity()).await.unwrap();
     rewound(&world, 0).await;

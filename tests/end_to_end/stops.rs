@@ -403,7 +403,7 @@ async fn skip_or_retry_does_not_bypass_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blocked_or_held_order_is_not_retried() {
+async fn order_blocked_on_hold_or_leased_is_not_retried() {
     let world = World::blocked().await;
     assert!(matches!(world.operator().retry(&entity()).await, Ok(StateChange::Unchanged(Some(_)))));
     let world = failing_for_hours().await;
@@ -418,7 +418,7 @@ async fn blocked_or_held_order_is_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_of_resumed_empty_order_expires_after_release() {
+async fn row_of_resumed_empty_order_expires_after_lease_release() {
     let world = World::new();
     on_hold(&world).await;
     let guard = world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap();

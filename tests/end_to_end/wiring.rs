@@ -46,7 +46,7 @@ async fn unanswered_claim_sends_a_wake_up() {
 
 /// The worker that wrote the tombstone may have settled it and ended its drain.
 #[tokio::test(start_paused = true)]
-async fn append_refused_by_tombstone_sends_wake_up() {
+async fn append_after_tombstone_sends_one_wake_up_during_drain() {
     let world = World::new();
     drained(&world, "test/a").await;
     let sequence = world.state("test/a").await.tail.next();
@@ -60,7 +60,7 @@ async fn append_refused_by_tombstone_sends_wake_up() {
 
 /// A worker that now holds the order may not have seen the first claim.
 #[tokio::test(start_paused = true)]
-async fn append_retried_after_tombstone_sends_two_wake_ups() {
+async fn append_after_tombstone_sends_two_wake_ups_without_drain() {
     let world = World::with("test/a", ["first"]).await;
     let sequence = world.state("test/a").await.tail.next();
     let purge_at = world.env.now() + Duration::from_secs(86_400);

@@ -18,7 +18,7 @@ async fn sent_message_arrives_with_id_and_digest() {
 }
 
 #[tokio::test]
-async fn any_xml_text_is_received_unchanged() {
+async fn special_xml_characters_are_received_unchanged() {
     let queue = Fixture::start().await;
     let body = "tab\t, newline\n, \"quotes\", \\, <&>, \u{fc}, \u{20ac}, \u{1f980}, \u{fffd}, \
                 \u{d7ff}\u{e000}\u{10000}\u{1fffe}\u{10ffff}";

@@ -134,7 +134,7 @@ fn reported(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> Vec<&'s
 }
 
 #[test]
-fn scheduler_alarm_stays_quiet_in_new_stack() {
+fn scheduler_alarm_fires_only_if_running_scheduler_stops() {
     let deployed = deployed();
     let reported = |parts: &[(Option<f64>, usize)]| {
         let values: Vec<_> = parts.iter().flat_map(|(value, minutes)| vec![*value; *minutes]).collect();

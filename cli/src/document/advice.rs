@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn unsuitable_deliver_or_stale_option_gets_a_note() {
+    fn unsuitable_options_deliver_and_stale_get_a_note() {
         let noted = |provider: &str, rest: &str| {
             let all = advice(provider, &format!("secrets = ['whsec_c2VjcmV0']\n{rest}"));
             all.into_iter().map(|advice| advice.text).collect::<Vec<_>>()

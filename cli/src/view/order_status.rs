@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn status_of_order_with_paused_source_suggests_resume() {
+    fn order_status_suggests_resuming_its_paused_source() {
         let next = |row: &Row| -> Vec<String> {
             let state = EntityState::parse(row).unwrap();
             let pause = Pause::of(SourceName::parse("shop").unwrap(), &state, NOW);

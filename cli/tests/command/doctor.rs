@@ -190,7 +190,7 @@ fn alarm_topic_key_and_subscribers_are_checked() {
 }
 
 #[test]
-fn forbidden_check_names_the_missing_permission() {
+fn check_without_permission_names_the_missing_permission() {
     let stack = well();
     for action in [
         "GetTopicAttributes",

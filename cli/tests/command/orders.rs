@@ -127,7 +127,7 @@ fn send_posts_samples_of_the_given_provider() {
 }
 
 #[test]
-fn rejected_send_prints_secrets_file_but_no_order() {
+fn refused_send_names_the_secrets_file_and_no_order() {
     let mut local = Local::start(&[]);
     let folder = folder();
     let forged = serializer::local::samples::SOURCES.replace("shopify-development-secret", "guessed");

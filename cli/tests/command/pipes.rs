@@ -67,7 +67,7 @@ fn command_with_closed_stderr_does_not_panic() {
 }
 
 #[test]
-fn local_with_closed_stderr_stops_cleanly() {
+fn local_run_with_closed_stderr_stops_cleanly() {
     let started = serializer(&["local", "--port", "0", "--json"]).stdout(Stdio::piped()).stderr(closed()).spawn();
     let mut child = started.expect("it can be started");
     let mut line = String::new();

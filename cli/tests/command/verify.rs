@@ -163,7 +163,7 @@ fn verify_names_wrong_signature_encoding() {
 }
 
 #[test]
-fn verify_reports_stale_webhook_unless_within_tolerance() {
+fn verify_reports_signed_time_outside_the_tolerance() {
     let headers = signed("stripe", "whsec_s", &[], BODY.as_bytes());
     let at = |more: &[&str]| verified("stripe", "whsec_s", &headers, more, BODY.as_bytes());
     assert!(is_valid(&at(&["--now", AT])));
@@ -196,7 +196,7 @@ fn binary_key_and_body_are_verified() {
 }
 
 #[test]
-fn sign_and_verify_agree_for_every_provider() {
+fn sign_and_verify_agree_for_each_signable_provider() {
     let mut signing = 0;
     for provider in providers::NAMES {
         let secret = "whsec_c2VjcmV0";
@@ -236,7 +236,7 @@ fn verify_derives_entity_from_template() {
 }
 
 #[test]
-fn undecidable_verification_exits_with_code_2() {
+fn verify_with_unusable_arguments_exits_with_code_2() {
     for (arguments, named) in [
         (&["--provider", "shopify", "--option", "tolerances=3"][..], "unknown field `tolerances`"),
         (&["--provider", "generic", "--option", "header=x"], "missing field `hash`"),
@@ -252,7 +252,7 @@ fn undecidable_verification_exits_with_code_2() {
 }
 
 #[test]
-fn verify_says_unsigned_url_has_no_effect() {
+fn verify_says_url_has_no_effect_if_url_is_not_signed() {
     let headers = signed("shopify", "secret", &[], BODY.as_bytes());
     let arguments =
         ["verify", "--provider", "shopify", "--secret", "secret", "-H", &headers[0], "--url", "https://example.com/"];
@@ -261,7 +261,7 @@ fn verify_says_unsigned_url_has_no_effect() {
 }
 
 #[test]
-fn webhook_with_url_token_has_no_signed_parts() {
+fn verify_checks_token_in_url_and_lists_no_signed_parts() {
     let body =
         r#"{"resource_url":"https://ssapi.shipstation.com/orders?importBatch=8","resource_type":"ORDER_NOTIFY"}"#;
     let at = |provider, secret, url: &[&str]| verified(provider, secret, &[], url, body.as_bytes());

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_does_not_wake_leased_or_waiting_entity() {
+    fn sweep_wakes_no_entity_leased_or_in_retry_or_yield_wait() {
         let second = Duration::from_secs(1);
         let forgotten = forgotten();
         assert!(needs_wake_up(&forgotten, NOW));

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_cost_is_estimated_from_first_segments() {
+    fn scan_read_cost_is_estimated_from_first_segments() {
         let row = |bytes: usize| Row::new().with("x", "x".repeat(bytes - 1));
         let mut read = Read::default();
         read.add(&[row(4096), row(1)]);

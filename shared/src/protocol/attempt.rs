@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_limit_applies_to_failed_starts_only() {
+    fn attempts_limit_ignores_unanswered_and_unavailable_starts() {
         let policy = RetryPolicy { attempts: Some(3), failed_for: Duration::MAX, ..RetryPolicy::default() };
         let gives_up = |class, attempts| policy.gives_up(class, attempts, SECOND);
         assert_eq!([2, 3].map(|attempts| gives_up(FailureClass::Failed, attempts)), [false, true]);

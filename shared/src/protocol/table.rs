@@ -527,7 +527,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_costs_one_byte_per_two_digits_plus_one() {
+    fn number_costs_one_byte_and_another_per_two_digits() {
         for (number, size) in [(0, 1), (1, 2), (99, 2), (100, 2), (12_345, 4), (1_700_000_000_000, 2), (-12, 3)] {
             assert_eq!(Value::N(number).size(), size, "{number}");
         }

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_or_null_value_is_skipped() {
+    fn empty_or_null_json_value_is_skipped() {
         let body = br#"{"order_id":"","payment_intent":null,"id":7}"#;
         assert_eq!(first(body, &["/order_id", "/payment_intent", "/id"]).as_deref(), Some("7"));
         assert_eq!(first(body, &["/order_id"]), None);

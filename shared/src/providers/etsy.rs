@@ -75,7 +75,7 @@ mod tests {
     use crate::providers::tests;
 
     #[test]
-    fn receipt_id_in_resource_url_names_the_order() {
+    fn etsy_receipt_id_in_resource_url_is_the_order_id() {
         let described = |url: &str| {
             let body = format!(r#"{{"event_type":"order.paid","resource_url":"{url}","shop_id":9007199254740993}}"#);
             tests::describe(&ETSY, &[], &body)

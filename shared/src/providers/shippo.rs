@@ -114,7 +114,7 @@ mod tests {
     const GOOD: &str = "t=1767621700,v1=ddf0cf1fe174e903612d728389ae04fa25238c64bd305cb213f1ffab6d327583";
 
     #[test]
-    fn url_token_counts_only_without_a_signature() {
+    fn url_token_is_checked_only_without_a_signature() {
         assert_eq!(verify(Some(GOOD), ""), Ok(Verified::Delivery));
         assert_eq!(verify(Some(GOOD), "token=other"), Ok(Verified::Delivery));
         assert_eq!(verify(None, "token=secret"), Ok(Verified::Delivery));

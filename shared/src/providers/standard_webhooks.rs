@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn svix_header_names_are_equivalent() {
+    fn svix_headers_are_read_like_webhook_headers() {
         let headers = [("svix-id", ID), ("svix-timestamp", "1614265330"), ("svix-signature", GOOD)];
         assert_eq!(verify_at(&headers, &[SECRET], SIGNED_AT), Ok(Verified::Delivery));
         assert_eq!(described(&headers, "{}").delivery_id.as_str(), ID);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn webhook_is_signed_only_with_private_key() {
+    fn private_key_signs_and_public_key_does_not() {
         let headers = [("webhook-id", ID)].into_iter().collect();
         let sign =
             |secret| STANDARD_WEBHOOKS.sign(&headers, BODY, &Secret::new(secret), Timestamp::from_secs(SIGNED_AT));

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn any_secret_is_accepted_as_url_token() {
+    fn url_token_may_be_any_configured_secret() {
         for query in ["token=secret", "a=b&token=secret", "token=secret&token=other", "token=s%65cret"] {
             assert_eq!(checked(query, &["former", "secret"]), Ok(()), "{query}");
         }

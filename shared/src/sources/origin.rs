@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn request_without_any_origin_secret_is_refused() {
+    fn request_without_matching_origin_secret_is_refused() {
         let origin = origin(&[NEW, OLD]).unwrap();
         for (sent, is_admitted) in
             [(Some(NEW), true), (Some(OLD), true), (Some("x"), false), (Some(""), false), (None, false)]

@@ -42,7 +42,7 @@ async fn work_stops_before_unrenewed_lease_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_after_a_take_over_is_refused() {
+async fn former_holders_write_after_take_over_is_refused() {
     let (world, mut frozen, other) = taken_over().await;
     assert!(other.lease().token() > frozen.lease().token());
     let before = world.memory.rows(&TableName::Entities);

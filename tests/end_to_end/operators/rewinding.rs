@@ -51,7 +51,7 @@ async fn concurrent_rewinds_run_deliveries_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_rewind_and_rewind_end_keep_delivery_sequence() {
+async fn concurrent_rewind_and_its_end_lose_no_delivery() {
     let end = async |operator: &Operator| operator.end_rewind(&entity()).await;
     let check = async |world: World, first: Result<Rewound, _>, ended: Result<Rewound, _>, at| {
         assert!(first.is_ok() && ended.is_ok(), "{at:?}: {first:?} {ended:?}");
@@ -67,7 +67,7 @@ async fn concurrent_rewind_and_rewind_end_keep_delivery_sequence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_skip_and_rewind_park_one_delivery() {
+async fn concurrent_skip_and_rewind_park_at_most_one_delivery() {
     let skip = async |operator: &Operator| {
         let state = operator.inspect(&entity()).await?.state.expect("it has a row");
         operator.skip(&entity(), state.next()).await
@@ -86,7 +86,7 @@ async fn concurrent_skip_and_rewind_park_one_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn erase_during_rewind_keeps_rewound_deliveries() {
+async fn concurrent_rewind_and_erase_leave_no_order_stuck() {
     let idle = async || {
         let world = applied().await;
         succeeds(&world).await;

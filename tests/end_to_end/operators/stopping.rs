@@ -80,7 +80,7 @@ async fn concurrent_hold_and_resume_leave_no_order_stuck() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn erase_during_hold_keeps_the_held_row() {
+async fn concurrent_erase_and_hold_keep_the_row_on_hold() {
     let applied = async || {
         let world = World::with("test/a", ["1"]).await;
         succeeds(&world).await;

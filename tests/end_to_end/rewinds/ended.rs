@@ -59,7 +59,7 @@ async fn rewind_spans_more_than_a_page() {
 
 /// The operator that ends the rewind dies at each call in turn, and the run continues.
 #[tokio::test(start_paused = true)]
-async fn crash_while_ending_rewind_keeps_the_run_before_token() {
+async fn crash_while_ending_rewind_keeps_token_of_earlier_run() {
     for survives in 1.. {
         let mut world = applied(40).await;
         rewound(&world, 0).await;

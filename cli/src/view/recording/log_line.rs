@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn settlement_without_accepted_line_shows_registered_name() {
+    fn settled_event_without_accepted_event_has_delivery_name() {
         let story = EventRecorder::new(Env::system());
         story.call("d", "made");
         let line = |sequence, outcome| {

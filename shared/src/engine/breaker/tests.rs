@@ -87,7 +87,7 @@ fn success_resets_the_breakers_failure_count() {
 }
 
 #[test]
-fn answered_failure_opens_no_breaker() {
+fn failures_answered_by_handler_open_no_breaker() {
     let mut clocked = Clocked::default();
     for number in 1..=20 {
         assert_eq!(clocked.run(number, 0.1, StartResult::Answered), Change::None);
@@ -181,7 +181,7 @@ fn wait_of_refused_start_is_jittered() {
 }
 
 #[test]
-fn breaker_refuses_starts_while_three_others_hang() {
+fn breaker_refuses_starts_while_three_orders_hang() {
     let mut clocked = Clocked::default();
     let hanging: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
     assert!(clocked.is_admitted(4), "they have only just begun");
@@ -268,7 +268,7 @@ fn hanging_starts_among_successes_open_no_breaker() {
 }
 
 #[test]
-fn breaker_counts_failed_and_hanging_order_once() {
+fn order_that_failed_and_hangs_is_counted_once_by_breaker() {
     let mut clocked = Clocked::default();
     clocked.run(1, 0.0, StartResult::Unwell);
     for number in [1, 2] {

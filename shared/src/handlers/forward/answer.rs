@@ -75,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn any_2xx_status_is_done() {
+    fn any_2xx_status_yields_done_outcome() {
         for status in [200, 201, 202, 204, 299] {
             assert_eq!(judged(status, Some("60")), Outcome::Done, "{status}");
         }
     }
 
     #[test]
-    fn status_without_special_meaning_is_retried() {
+    fn status_without_special_meaning_causes_a_retry() {
         for status in [300, 304, 400, 401, 404, 409, 413, 422, 500, 501, 599, 999] {
             let Outcome::Retry { after: None, error } = judged(status, None) else { panic!("{status}") };
             assert!(error.contains(&status.to_string()), "{error}");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_429_or_503_is_unavailable() {
+    fn status_429_or_503_yields_unavailable_outcome() {
         for status in [429, 503] {
             let Outcome::Unavailable { after: None, error } = judged(status, None) else { panic!("{status}") };
             assert!(error.contains(&status.to_string()), "{error}");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn gateway_answer_502_or_504_is_unanswered() {
+    fn gateway_status_502_or_504_yields_unanswered_outcome() {
         for status in [502, 504] {
             let Outcome::Unanswered { after: None, error } = judged(status, None) else { panic!("{status}") };
             assert!(error.contains(&status.to_string()), "{error}");
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_capped_at_an_hour() {
+    fn retry_after_header_is_capped_at_an_hour() {
         for long in ["86400", "18446744073709551615", "99999999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"] {
             assert_eq!(wait(503, long), Some(3600), "{long}");
         }
     }
 
     #[test]
-    fn zero_or_malformed_retry_after_is_ignored() {
+    fn zero_or_malformed_retry_after_header_is_ignored() {
         for text in
             ["0", "", "soon", "-1", "+5", "1.5", "Sat, 21 Nov 2026 07:59:59 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"]
         {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_never_shortens_retry_after() {
+    fn jitter_never_shortens_the_retry_after_wait() {
         let headers = [(RETRY_AFTER, "100".parse().unwrap())].into_iter().collect();
         for (fraction, expected) in [(0.0, 100), (0.5, 105), (1.0, 110)] {
             let Outcome::Unavailable { after, .. } =

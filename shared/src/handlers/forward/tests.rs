@@ -271,7 +271,7 @@ async fn compressed_answer_is_not_quoted() {
 }
 
 #[tokio::test]
-async fn retry_after_sets_the_wait() {
+async fn retry_after_header_sets_the_wait() {
     let endpoint = Endpoint::start(|_| Reply::status(429).with("Retry-After", "77")).await;
     let Outcome::Unavailable { after: Some(wait), error } = post(&anywhere(&endpoint.url())).await else { panic!() };
     assert!((77.0..=85.0).contains(&wait.as_secs_f64()), "{wait:?}");
@@ -297,7 +297,7 @@ async fn silent_endpoint_yields_unanswered_outcome() {
 }
 
 #[tokio::test]
-async fn failed_connection_is_unavailable() {
+async fn failed_connection_yields_unavailable_outcome() {
     let refusing = Endpoint::start(|_| Reply::status(200)).await;
     let refused = refusing.url();
     refusing.stop().await;
@@ -313,7 +313,7 @@ async fn failed_connection_is_unavailable() {
 }
 
 #[tokio::test]
-async fn incomplete_answer_is_unanswered() {
+async fn incomplete_answer_yields_unanswered_outcome() {
     for half in [&b"HTTP/1.1 20"[..], b""] {
         let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
         let Outcome::Unanswered { after: None, error } = post(&anywhere(&endpoint.url())).await else { panic!() };
@@ -343,7 +343,7 @@ async fn long_answer_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn endless_response_body_does_not_change_outcome() {
+async fn response_body_that_never_arrives_changes_no_outcome() {
     let endpoint = Endpoint::start(|_| Reply::status(200).body_never_sent(10)).await;
     assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Done);
 }
@@ -378,7 +378,7 @@ async fn only_configured_certificate_authorities_are_trusted() {
 }
 
 #[test]
-fn unusable_ca_bundle_fails_start() {
+fn unusable_ca_bundle_is_refused_and_named() {
     let sources = sources("url = 'https://example.com/', secret = 'whsec_c2VjcmV0'");
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for file in ["/nowhere/at-all.pem", manifest] {

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_function_result_is_retried_and_not_quoted() {
+    fn invalid_function_result_causes_retry_and_is_not_quoted() {
         for (body, reason) in [
             ("", "it is empty"),
             ("null", "it is null"),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn function_error_is_retried_with_its_message() {
+    fn function_error_causes_a_retry_with_error_message() {
         let thrown = |body: &str| answered(200, Some("Unhandled"), None, body.as_bytes());
         let python =
             r#"{"errorMessage": "'total'", "errorType": "KeyError", "requestId": "1", "stackTrace": ["hush"]}"#;
@@ -228,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn function_timed_out_by_lambda_is_unanswered() {
+    fn function_timed_out_by_lambda_yields_unanswered_outcome() {
         let body = br#"{"errorType": "Sandbox.Timedout", "errorMessage": "RequestId: 7 Error: Task timed out after 3.00 seconds"}"#;
         let Outcome::Unanswered { after: None, error } = answered(200, Some("Unhandled"), None, body) else { panic!() };
         assert!(error.starts_with("the function timed out: Sandbox.Timedout: RequestId: 7"), "{error}");
     }
 
     #[test]
-    fn throttled_lambda_call_becomes_not_now() {
+    fn throttled_lambda_call_yields_not_now_outcome() {
         let body = br#"{"Reason": "ConcurrentInvocationLimitExceeded", "Type": "User", "message": "Rate Exceeded."}"#;
         for (retry_after, expected) in [(None, None), (Some("7"), Some(7)), (Some("soon"), None), (Some("-1"), None)] {
             let after = expected.map(Duration::from_secs);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_413_is_rejected() {
+    fn lambda_status_413_rejects_the_delivery() {
         let body = br#"{"message": "Request must be smaller than 6291456 bytes for the InvokeFunction operation"}"#;
         let Outcome::Reject(error) = answered(413, None, None, body) else { panic!() };
         assert!(error.starts_with("Lambda refused the event as too large: Request must be smaller"), "{error}");

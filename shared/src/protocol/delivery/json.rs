@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_body_names_field_and_expected_type() {
+    fn error_of_invalid_body_names_field_and_expected_type() {
         parse::<Order>(br#"{"id": 1, "line_items": [{"price": "5.00"}], "state": "paid"}"#).unwrap();
         for (body, expected) in [
             (

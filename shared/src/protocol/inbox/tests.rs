@@ -46,7 +46,7 @@ fn fail<'a>(lease: &'a Lease, seen: &EntityState, attempts: u32, retries: Retrie
 }
 
 #[test]
-fn claim_before_due_retry_needs_no_wake_up() {
+fn claim_before_retry_is_due_needs_no_wake_up() {
     let state = state(&claimed(1));
     let owes = |last_error: Option<&str>, retry_at| {
         let last_error = last_error.map(str::to_owned);
@@ -201,7 +201,7 @@ fn unanswered_block_is_recognised_by_token_and_reason() {
 }
 
 #[test]
-fn unanswered_retry_now_is_recognised_by_ended_wait() {
+fn unanswered_operators_retry_is_recognised_by_ended_wait() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let waiting = after(&fail(&lease, &seen, 1, Retries::default()), &row);
     let seen = state(&waiting);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_until_in_past_or_far_ahead_is_ignored() {
+    fn deliveries_turn_that_ended_or_ends_far_ahead_is_ignored() {
         let (state, now) = (state(&claimed(1)), NOW);
         let turn = |turn_until| deliveries_turn(&EntityState { turn_until, ..state.clone() }, now);
         let moment = Duration::from_millis(1);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_lease_is_granted_once_wait_has_ended() {
+    fn drain_lease_is_granted_after_the_wait_has_ended() {
         let row = held(LeaseKind::Drain, 1).with(a::HANDOVER, 1_u32);
         let state = EntityState { held: None, ..state(&row) };
         let (until, awaited) = (NOW + LENGTH, Some(state.token));

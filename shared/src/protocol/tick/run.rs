@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_tick_give_up_is_recognised_by_token() {
+    fn unanswered_give_up_of_tick_is_recognised_by_token() {
         let seen = JobState::parse(&fullest()).unwrap();
         let give_up = GiveUpTick { seen: &seen, tick: time(1), now: time(60_000) };
         let after = evaluate(&give_up.write(), Some(&fullest())).unwrap().unwrap();

@@ -45,7 +45,7 @@ fn url_option_is_refused_unless_url_is_signed() {
 }
 
 #[test]
-fn every_provider_documents_references_topic_and_delivery_id() {
+fn documented_facts_of_every_provider_are_complete() {
     for name in NAMES {
         let Some(rule) = rule_of(name) else { continue };
         let places = rule.reads.topic.iter().chain(rule.reads.account).chain(rule.reads.event_time);

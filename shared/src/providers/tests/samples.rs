@@ -151,7 +151,7 @@ fn places(reads: &Reads) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_provider_has_described_samples() {
+fn every_provider_has_samples_with_expected_fields() {
     let all = webhooks();
     for name in NAMES {
         let of_it = |file: &&String| sample(file).source.provider_name == name;
@@ -175,7 +175,7 @@ fn retried_for(name: &str) -> Option<Duration> {
 }
 
 #[test]
-fn every_sample_is_described_as_expected() {
+fn each_sample_yields_the_expected_webhook_fields() {
     for (name, delivery_id, topic, family, account, event_time, entity) in DESCRIBED {
         let expected = Described {
             delivery_id: DeliveryId::new(*delivery_id),

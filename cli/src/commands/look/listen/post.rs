@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answer_is_shown_as_one_escaped_line() {
+    fn receivers_answer_is_shown_as_one_escaped_line() {
         assert_eq!(one_line("no\n such\t\x1b[31morder "), "no such \\u001b[31morder");
         assert_eq!(one_line(&"x".repeat(500)).chars().count(), SHOWN + 1);
     }

@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_reserved_concurrency_is_reported_as_wrong() {
+    fn reserved_concurrency_of_zero_fails_the_check() {
         let active = json!({ "State": "Active", "LastUpdateStatus": "Successful" });
         assert_eq!(running("f", "f", &active, None).verdict, Verdict::Ok);
         assert_eq!(running("f", "f", &active, Some(0)).verdict, Verdict::Wrong);

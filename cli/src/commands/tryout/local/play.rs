@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn sample_applied_twice_fails_the_verdict() {
+    fn sample_applied_twice_is_reported_as_failure() {
         // Equal names in two orders are two deliveries.
         let rounds = [1, 2].map(|at| vec![sent("a/1", at, "made"), sent("b/1", at, "made")]);
         let told = |repeat| {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn two_samples_of_one_delivery_are_refused() {
+    fn two_samples_with_equal_delivery_id_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let (_, event) = samples::of_provider("shopify")[0];
         let sources = Sources::parse(samples::SOURCES).expect("the samples' own");

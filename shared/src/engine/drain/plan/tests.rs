@@ -159,7 +159,7 @@ fn waiting_delivery_is_started() {
 }
 
 #[test]
-fn drain_releases_empty_blocked_or_held_entity() {
+fn drain_releases_entity_empty_blocked_or_on_hold() {
     assert_eq!(next(&Drain::granted(row(7, 7), MEMORY), MOMENT), Step::ReleaseEmpty);
     assert_eq!(after(|state| state.blocked = Some(BlockReason::Attempts)), Step::Release);
     assert_eq!(after(|state| state.hold = on_hold()), Step::Release);
@@ -188,7 +188,7 @@ fn valid_yield_request_precedes_waiting_deliveries() {
 }
 
 #[test]
-fn drain_hands_over_for_wait_over_a_second() {
+fn drain_hands_over_if_wait_exceeds_a_second() {
     let waits = |wait: Duration, left: Duration| {
         let state = EntityState { retry_at: Some(NOW + wait), ..row(7, 8) };
         next(&drain(state, 1), Moment { left, ..MOMENT })
@@ -429,7 +429,7 @@ fn settle_decision_has_receipt_and_next_start_time() {
 }
 
 #[test]
-fn drain_hands_over_waiting_deliveries_at_slice_end() {
+fn drain_hands_over_at_slice_end_only_if_deliveries_wait() {
     let drain = drain(row(7, 9), 1);
     assert!(drain.hands_over(Sequence(8), true));
     assert!(!drain.hands_over(Sequence(8), false));
@@ -541,7 +541,7 @@ fn stopping_drain_hands_over_unless_wake_up_replaced() {
 }
 
 #[test]
-fn delivery_of_paused_source_is_requeued_without_attempt() {
+fn drain_hands_over_before_delivery_of_paused_source() {
     let paused = Found::Source(source("paused = true\n"));
     let requeue = Step::HandOver(PAUSED, RequeueReason::Paused);
     assert_eq!(drain(row(7, 9), 2).next(&MOMENT, Some(&paused)), requeue);
@@ -553,7 +553,7 @@ fn delivery_of_paused_source_is_requeued_without_attempt() {
 }
 
 #[test]
-fn each_settling_step_has_an_outcome_name() {
+fn step_outcome_names_settlement_retry_or_block() {
     let held_back = drain(row(7, 9), 2).held_back(SECOND, SECOND, "no", &source(""), with(0.0));
     for (step, outcome) in [
         (Step::Settle(Settlement::Repeat), Some("repeat")),

@@ -74,7 +74,7 @@ mod tests {
 
     /// Without the bundled certificate, PayPal's signatures could not be verified.
     #[test]
-    fn bundled_paypal_intermediate_has_a_trusted_root() {
+    fn paypals_intermediate_certificate_has_a_trusted_root() {
         let authority = CertificateDer::from_slice(DIGICERT_EV_G2);
         let certificate = ParsedCertificate::try_from(&authority).unwrap();
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
