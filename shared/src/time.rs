@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn displayed_time_parses_to_same_time() {
+    fn utc_timestamp_is_parsed_and_other_text_is_refused() {
         for text in ["2026-11-22T12:00:00.000Z", "2026-11-22T12:00:00Z", " 2026-11-22 12:00:00 "] {
             assert_eq!(text.parse(), Ok(Timestamp::from_millis(1_795_348_800_000)), "{text}");
         }
