@@ -1,11 +1,15 @@
 //! The counting of attempts: failed starts, and recorded starts whose holder vanished.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use tests::{prelude::*, source};
 use webhook_serializer::{config::WorkerConfig, protocol::state::VANISHED_BEFORE_START};
 
 const ATTEMPTS: usize = 3;
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn endless() -> impl Handler + Clone {
     Scripted(|_: &Delivery, _: &Context| std::future::pending())
@@ -23,6 +27,11 @@ async fn vanishes(world: &World, drainer: &Drainer) {
     while world.state("test/a").await.held.is_some_and(|held| held.runs(world.env.now())) {
         world.env.sleep(Duration::from_secs(1)).await;
     }
+}
+
+fn marks_start(write: &Write) -> bool {
+    let sets = |change: &Change| matches!(change, Change::Set(name, _) if *name == a::STARTED);
+    matches!(&write.action, Action::Update(changes) if changes.iter().any(sets))
 }
 
 async fn is_parked(world: &World, entity: &str) -> Vec<String> {
@@ -139,4 +148,26 @@ async fn suspect_with_longest_allowed_handler_timeout_still_starts() {
     let hour = Duration::from_secs(3600);
     let worked = world.env.within(hour, world.work(&[world.drainer(Done)])).await;
     assert_eq!((slowest, worked, world.applied()), (55, Some(()), vec!["1".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn suspect_does_not_start_until_store_records_the_start() {
+    for fault in [Fault::Before(TableError::Throttled), Fault::Silent, Fault::SilentAfter] {
+        let mut world = World::with("test/a", ["1"]).await;
+        vanishes(&world, &world.drainer(endless())).await;
+        let (clock, marked) = (world.env.clone(), Arc::new(OnceLock::new()));
+        let first = marked.clone();
+        // The store is out for a minute, from the first attempt to record the start.
+        world.fail(fault.clone(), move |call| {
+            let now = clock.monotonic();
+            if call.writes.iter().any(marks_start) {
+                first.get_or_init(|| now);
+            }
+            first.get().is_some_and(|first| now < *first + MINUTE)
+        });
+        world.work(&[world.drainer(Done)]).await;
+        let (runs, marked) = (world.journal.runs(), *marked.get().expect("a start was recorded"));
+        assert_eq!((runs.len(), world.applied()), (2, vec!["1".to_owned()]), "{fault:?}");
+        assert!(runs[1].started >= marked + MINUTE, "{fault:?}: {runs:?}");
+    }
 }

@@ -267,11 +267,7 @@ impl Next<'_> {
                     _ => {
                         self.state.left.outages -= 1;
                         self.model.reach(Reached::StoreOut);
-                        worker.draining_mut().is_stopped = true;
-                        match plan::stop(worker.is_replaced) {
-                            plan::Stop::Release => Step::ReleaseUnheard,
-                            plan::Stop::HandOver => Step::MarkHandOver,
-                        }
+                        return self.store_is_out(worker);
                     }
                 };
             }
@@ -341,8 +337,8 @@ impl Next<'_> {
                 self.model.reach(Reached::StartWritten);
                 match marked {
                     Reply::Lost if heard => self.loses(worker),
-                    // Without a reply, the worker starts the handler nevertheless.
-                    _ => worker.step = Step::Start,
+                    _ if heard => worker.step = Step::Start,
+                    _ => self.store_is_out(worker),
                 }
             }
             Step::Start => self.start(worker),
@@ -500,6 +496,15 @@ impl Next<'_> {
             Disposition::Delete => Step::Finish { delete: true },
             Disposition::Keep => Step::Finish { delete: false },
             Disposition::Replace(fresh, ..) => Step::Requeue(fresh.token),
+        };
+    }
+
+    /// Ends the drain, because the store does not answer.
+    fn store_is_out(&mut self, worker: &mut Worker) {
+        worker.draining_mut().is_stopped = true;
+        worker.step = match plan::stop(worker.is_replaced) {
+            plan::Stop::Release => Step::ReleaseUnheard,
+            plan::Stop::HandOver => Step::MarkHandOver,
         };
     }
 

@@ -41,7 +41,7 @@ pub(super) const HANDOVER_DELAY: Duration = Duration::from_secs(1);
 /// The delay of a wake-up whose source an operator has paused: the longest delay that SQS supports.
 const PAUSED: Duration = Duration::from_secs(900);
 
-/// The time limit for recording a suspect's start. After this time the handler starts anyway.
+/// The time limit for recording a suspect's start.
 pub(crate) const MARK_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]

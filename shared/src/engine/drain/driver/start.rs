@@ -145,17 +145,14 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Records a suspect's start before the handler starts.
-    ///
-    /// The handler starts even if the store does not answer. The record may nevertheless have
-    /// landed. In that case the start counts as an attempt if this holder vanishes.
+    /// Records a suspect's start before the handler starts. Without a reply, the handler does not
+    /// start, although the record may have landed.
     async fn mark_start(&mut self, sequence: Sequence) -> Result<(), DrainError> {
         let lease = self.renewer.lease().clone();
         let mark = MarkStart { lease: &lease, sequence };
-        match self.renewer.hold(self.drainer.store.run(&mark, MARK_TIMEOUT)).await? {
-            Ok(Marked::Marked) | Err(StoreError::Unavailable(_)) => Ok(()),
-            Ok(Marked::Lost) => Err(DrainError::Lost),
-            Err(error) => Err(error.into()),
+        match self.renewer.hold(self.drainer.store.run(&mark, MARK_TIMEOUT)).await?? {
+            Marked::Marked => Ok(()),
+            Marked::Lost => Err(DrainError::Lost),
         }
     }
 
