@@ -240,6 +240,16 @@ impl WorkerConfig {
         }
         Ok(config)
     }
+
+    pub fn drain_settings(&self, store: &StoreConfig) -> DrainSettings {
+        DrainSettings {
+            lease: self.lease,
+            wait: self.wait,
+            retention: store.retention,
+            parked_retention: store.parked_retention,
+            ..DrainSettings::default()
+        }
+    }
 }
 
 /// Returns the time at which an invocation that begins at `now` must end: the runtime's deadline.
@@ -318,6 +328,29 @@ mod tests {
         assert_eq!(deadline(told, now, config.function_timeout), told);
         let of_1970 = Timestamp::from_millis(600_000);
         assert_eq!(deadline(of_1970, now, config.function_timeout), now + Duration::from_secs(60));
+    }
+
+    #[test]
+    fn variables_set_lease_wait_and_retentions_of_drains() {
+        let variables = [
+            ("ENTITIES_TABLE", "entities"),
+            ("INBOX_TABLE", "inbox"),
+            ("QUEUE_URL", "queue"),
+            ("LEASE_SECONDS", "7"),
+            ("WAIT_SECONDS", "3"),
+            ("RETENTION_DAYS", "40"),
+            ("PARKED_RETENTION_DAYS", "50"),
+        ];
+        let store = StoreConfig::read(&variables.as_slice()).unwrap();
+        let worker = WorkerConfig::read(&variables.as_slice(), &sources()).unwrap();
+        let expected = DrainSettings {
+            lease: Duration::from_secs(7),
+            wait: Duration::from_secs(3),
+            retention: Duration::from_secs(40 * 86_400),
+            parked_retention: Some(Duration::from_secs(50 * 86_400)),
+            ..DrainSettings::default()
+        };
+        assert_eq!(worker.drain_settings(&store), expected);
     }
 
     #[test]

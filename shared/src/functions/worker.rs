@@ -22,7 +22,7 @@ use crate::{
     },
     config::{Environment, InvalidConfig, SourcesOrigin, WorkerConfig, deadline, instance_name},
     engine::{
-        drain::{Acknowledgement, DrainSettings, Drainer, InFlight, SuspectGate},
+        drain::{Acknowledgement, Drainer, InFlight, SuspectGate},
         queue::Visibility,
     },
     handler::Handler,
@@ -230,13 +230,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
             WorkerConfig::read(&Environment, sources).map_err(|error| error.to_string())?;
             check_handlers(sources, &handlers)
         })?;
-        let settings = DrainSettings {
-            lease: config.lease,
-            wait: config.wait,
-            retention: start.config.retention,
-            parked_retention: start.config.parked_retention,
-            ..DrainSettings::default()
-        };
+        let settings = config.drain_settings(&start.config);
         let info = HolderInfo::new(&instance_name(&Environment));
         let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, log.clone());
         let worker = Worker::new(drainer, parts.queue, start.env.clone());
@@ -336,8 +330,9 @@ mod tests {
     async fn worker_setup_includes_ready_made_handlers() {
         let handlers = setup("printer").handlers().unwrap();
         for (name, is_ready) in [("log", true), ("forward", true), ("invoke", true), ("printer", false)] {
-            assert_eq!(handlers.answers_to(name), is_ready, "{name}");
+            assert_eq!([handlers.answers_to(name), handlers.handles_all(name)], [is_ready; 2], "{name}");
         }
+        assert!(!Log.answers_to("printer") && !Log.handles_all("printer"));
         assert!(handlers.with("printer", Either).answers_to("printer"));
     }
 }
