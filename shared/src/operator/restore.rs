@@ -324,17 +324,17 @@ impl Operator {
         self.spill_all(&empty).await?;
         let (now, retention) = (self.store.env().now(), self.retention);
         let raise = AdvanceNumbers { restoring, seen: &empty, job, now, retention };
-        let is_raised = matches!(self.store.run(&raise, PATIENCE).await?, NumbersAdvanced::Advanced(_));
-        if is_raised && seen.held.is_some() {
+        let NumbersAdvanced::Advanced(_) = self.store.run(&raise, PATIENCE).await? else { return Ok(false) };
+        if seen.held.is_some() {
             // An earlier run may have crashed while it restored this entity.
             report.parked = report.parked.max(self.parked_so_far(restoring, &seen.entity).await?);
         }
         // A lease in the row may be left from an earlier run that crashed after its last settle.
         // Its outcome is then logged here.
-        if is_raised && (report.is_worth_logging() || seen.held.is_some()) {
+        if report.is_worth_logging() || seen.held.is_some() {
             self.store.run(&LogOutcome { action: &act, outcome: &report.describe() }, PATIENCE).await?;
         }
-        Ok(is_raised)
+        Ok(true)
     }
 
     async fn note(
@@ -488,5 +488,36 @@ impl Operator {
     /// from the entity's row.
     async fn spill_all(&self, state: &EntityState) -> Result<(), OperatorError> {
         try_join_all(state.recent.iter().map(|receipt| self.spill(&state.entity, receipt))).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_round_trips_through_its_log_text() {
+        for is_on_hold in [false, true] {
+            let report = RestoreReport {
+                parked: 1,
+                repeats: 2,
+                lost: 3,
+                applied_before: 4,
+                is_on_hold,
+                ..RestoreReport::default()
+            };
+            assert_eq!(RestoreReport::parse(&report.describe()), Some(report));
+        }
+    }
+
+    #[test]
+    fn findings_keep_the_newest_delivery_of_each_source() {
+        let (mut found, source) = (Found::default(), SourceName::parse("shop").unwrap());
+        for (received_at, is_change, newest) in [(2, true, 2), (3, true, 3), (1, false, 3)] {
+            let delivery = Newest { provider: None, received_at: Timestamp::from_secs(received_at) };
+            let report = RestoreReport { newest: [(source.clone(), delivery)].into(), ..RestoreReport::default() };
+            assert_eq!(found.add("shop/order/1", &report), is_change, "{received_at}");
+            assert_eq!(found.newest[&source].received_at, Timestamp::from_secs(newest), "{received_at}");
+        }
     }
 }
