@@ -100,6 +100,26 @@ async fn three_minute_destination_outage_parks_no_delivery() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn long_destination_outage_is_reported_once() {
+    let fails = || Outcome::retry("it broke");
+    for (orders, down, answer, reports) in [
+        (1, 20 * SECOND, DOWN[0], 0),
+        (1, 3 * MINUTE, DOWN[0], 1),
+        // The breaker opens before any delivery has waited for a minute.
+        (3, 20 * SECOND, DOWN[0], 1),
+        (1, 3 * MINUTE, fails, 0),
+    ] {
+        let (world, starts) = (world(), Arc::default());
+        for order in 0..orders {
+            append(&world, "shop", &order.to_string(), "1").await;
+        }
+        world.work(&[world.drainer(down_until(world.env.monotonic() + down, answer, &starts))]).await;
+        let events = &world.events;
+        assert_eq!([events.unavailable(), events.available()], [reports; 2], "{orders}: {:?} for {down:?}", answer());
+    }
+}
+
 /// Keeps `shop` down for six hours, while every fortieth wake-up kills its worker. Returns how long the
 /// backlog then took.
 async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Clone) -> Duration {

@@ -11,6 +11,7 @@ use webhook_serializer::{
     leases::Show,
     operator::Past,
     protocol::{
+        delivery::Item,
         inbox::{Park, Spill},
         lease::{ForceRelease, Forced},
     },
@@ -238,6 +239,9 @@ async fn parked_delivery_without_receipt_can_be_redriven() {
     world.memory.purge(&TableName::Inbox, |row| row.text(a::ITEM).is_some_and(|item| !item.starts_with("p#")));
     tokio::time::advance(40 * DAY).await;
     assert_eq!(redrive_what_is_parked(&world.operator()).await, Ok(()));
+    let waiting = world.operator().inspect(&entity()).await.unwrap().waiting;
+    let [Item::Delivery(redriven)] = &waiting[..] else { panic!("{waiting:?}") };
+    assert_eq!(redriven.head().received_at(), world.env.now(), "its time to be handled starts anew");
     works(&world).await;
     assert_eq!(world.applied(), ["1", "bad"]);
 }
@@ -307,8 +311,7 @@ async fn order_inspection_lists_waiting_deliveries_in_sequence() {
     world.append_all("test/a", ["2", "3"]).await;
     let inspected = world.operator().inspect(&entity()).await.unwrap();
     let state = inspected.state.expect("it has a row");
-    let waiting: Vec<_> =
-        inspected.waiting.iter().map(webhook_serializer::protocol::delivery::Item::sequence).collect();
+    let waiting: Vec<_> = inspected.waiting.iter().map(Item::sequence).collect();
     assert_eq!(waiting, [state.next(), state.tail]);
     let receipts = world.operator().receipts(&entity()).await.unwrap();
     assert!(receipts.is_sorted_by(|a, b| a.sequence < b.sequence));

@@ -296,6 +296,8 @@ mod tests {
 
     #[test]
     fn missing_generic_options_have_defaults() {
+        let never_retried = generic(&format!("{LIKE_GITHUB}\nretried_for = \"0s\""));
+        assert!(generic(LIKE_GITHUB).has_retries() && !never_retried.has_retries());
         let described = describe(&generic(LIKE_GITHUB), &[], "{}");
         assert_eq!(
             described,

@@ -155,6 +155,7 @@ mod tests {
                 "[shopify]\nprovider = 'shopify'".to_owned(),
                 "line 1: unknown field `shopify` (did you mean `sources.shopify`?), expected one of `$schema`",
             ),
+            ("['My Shop']".to_owned(), "line 1: unknown field `My Shop`, expected one of `$schema`"),
             ("[source.shop]".to_owned(), "unknown field `source` (did you mean `sources`?), expected one of"),
             (
                 r#"{"shopify": {"provider": "shopify"}}"#.to_owned(),
