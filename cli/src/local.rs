@@ -124,7 +124,8 @@ impl Local {
     }
 
     /// Starts the embedded DynamoDB and queue for functions that run elsewhere. `invoker` calls the functions for the
-    /// queue and the schedule. The endpoint serves only the functions' environment variables.
+    /// queue and the schedule. The HTTP endpoint takes no webhooks. It serves only the functions' environment
+    /// variables, under `GET /local`.
     pub async fn start_without_functions(
         options: Options,
         observer: Arc<dyn Observer>,

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn small_account_refuses_half_of_the_burst() {
+    fn account_limit_of_ten_refuses_half_of_the_requests() {
         let outcome = simulate(Stack { usual: 10.0, workers: 5.0, account: 10.0, warm: 4_000.0 });
         // Five busy workers leave five functions for ingest, which then answers 50 of 100 requests a second.
         let share = outcome.refused / outcome.sent;

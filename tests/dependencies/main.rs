@@ -72,7 +72,7 @@ fn tracing_crates_are_absent_by_default() {
 }
 
 #[test]
-fn workspace_build_adds_no_local_run_crates_to_functions() {
+fn functions_depend_on_no_local_run_crates_in_workspace_build() {
     for package in LOCAL {
         let dependents = dependents(&["--workspace"], package);
         assert!(!dependents.is_empty(), "{package} is in the workspace");

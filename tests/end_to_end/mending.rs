@@ -138,7 +138,7 @@ async fn park_unsettled(world: &World, entity: &str) -> Sequence {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bulk_redrive_stops_at_parked_copy_that_is_not_settled() {
+async fn bulk_redrive_stops_at_delivery_parked_but_not_settled() {
     let world = parked().await;
     let operator = world.operator();
     let mut all = list(&operator).await;
@@ -178,7 +178,7 @@ async fn discarded_delivery_stays_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn discard_is_refused_until_parked_copy_is_settled() {
+async fn discard_before_settle_of_parked_delivery_is_refused() {
     let world = World::with("test/a", ["1"]).await;
     world.messages.clear();
     let place = park_unsettled(&world, "test/a").await;

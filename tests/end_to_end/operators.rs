@@ -218,7 +218,7 @@ async fn redrive_of_an_applied_delivery_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redrive_is_refused_until_parked_copy_is_settled() {
+async fn redrive_before_settle_of_parked_delivery_is_refused() {
     let world = World::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     world.append("test/a", "2").await;

@@ -282,7 +282,7 @@ async fn operator_command_changes_nothing_if_wake_up_fails() {
 
 /// The operator's process dies before each of its calls in turn, and no sweep runs.
 #[tokio::test(start_paused = true)]
-async fn operator_killed_midway_leaves_no_order_without_wake_up() {
+async fn operator_command_killed_midway_leaves_no_order_without_wake_up() {
     for what in ["resume", "skip", "unblock", "retry"] {
         for survives in 1.. {
             let mut world = match what {

@@ -41,7 +41,7 @@ const HANG_PAUSE: Duration = Duration::from_secs(2);
 /// The longest wait of a refused start, as a multiple of the breaker's open time.
 const OPENINGS: u32 = 5;
 
-/// The longest delay of a handler's timeout that still counts as a failure.
+/// How late a handler's timeout may fire and still count as a failure.
 ///
 /// A timeout that fires later shows that the process was frozen, not that the handler hangs.
 const FROZEN: Duration = Duration::from_secs(1);

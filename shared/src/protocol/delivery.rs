@@ -243,10 +243,12 @@ impl Delivery {
         self.superseded
     }
 
-    /// Returns the fencing token of the delivery's earlier run, if a rewind runs the delivery
-    /// again. The token is the same for every attempt of this run, and different for every other
-    /// run. A receiver that remembers delivery ids recognises a run by the delivery id and this
-    /// token.
+    /// Returns a token that identifies this run, if a rewind runs the delivery again.
+    ///
+    /// It is the fencing token in the delivery's receipt: that of the run before, or of the lease
+    /// under which an operator rewound the order once more or ended a rewind. All attempts of a
+    /// run have the same token, and each later run has another. A receiver that remembers
+    /// delivery ids recognises a run by the delivery id and this token.
     pub fn run_before(&self) -> Option<FencingToken> {
         self.run_before
     }

@@ -79,8 +79,8 @@ const READS: Reads = Reads {
 const FACTS: Facts = Facts {
     secret: "none. The source has the `client_id` of the project in Adobe's developer console",
     signature: "`x-adobe-digital-signature-1` and `-2`: base64 RSA-SHA256 of the body, each under its own key. One \
-                valid signature is enough. `x-adobe-public-key1-path` and `2-path` name the keys. Ingest fetches \
-                them from `static.adobeioevents.com` only",
+                valid signature is enough. `x-adobe-public-key1-path` and `x-adobe-public-key2-path` name the \
+                keys. Ingest fetches them from `static.adobeioevents.com` only",
     signed: Signed::BODY,
     payload: Payload::Depends,
     resolution: Some(Resolution::Milliseconds),

@@ -174,8 +174,8 @@ impl Refusal {
         }
     }
 
-    /// Returns whether the sender counts this refusal as a failed delivery. The refusal of a `GET` does not
-    /// count.
+    /// Returns whether the sender counts this refusal as a failed delivery. A refused request that is
+    /// not a `POST` does not count.
     pub(super) fn is_failure(self) -> bool {
         self != Self::NotPosted
     }
@@ -198,7 +198,8 @@ pub enum RequeueReason {
     StoreOut,
     /// The lease was lost. The new holder may not know that deliveries wait.
     Lost,
-    /// The order's next row is damaged, or a newer version of this project wrote it.
+    /// A row of the order is damaged, or a newer version of this project wrote it. Or the store refused a request,
+    /// because of a mistake in this project, a missing table or a missing permission.
     Unreadable,
     /// The delivery's source is unknown. A newer sources document may contain the source, but cannot be read
     /// at the moment.

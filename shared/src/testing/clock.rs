@@ -1,5 +1,5 @@
-//! A clock based on tokio's. If tokio's clock is paused, hours pass at once and every run
-//! takes the same time.
+//! A clock based on tokio's. While tokio's clock is paused, a sleep of hours returns at
+//! once, and each run of a test sees the same times.
 
 use std::time::Duration;
 

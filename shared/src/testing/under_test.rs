@@ -20,8 +20,8 @@ use crate::{
     time::Env,
 };
 
-/// The longest time that one poll of the handler may take, by the machine's clock. Even a busy machine
-/// does not suspend a process for longer, so a longer poll shows that the handler blocks its thread.
+/// The longest time that one poll of the handler may take, by the machine's clock. A machine rarely
+/// suspends a process for longer, so a longer poll is taken as a handler that blocks its thread.
 const LONGEST_POLL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default, Clone)]

@@ -73,7 +73,7 @@ pub struct Listen {
     /// Only these topics: * matches any text, as in the sources document
     #[arg(long, value_name = "TOPIC", value_parser = topic)]
     topic: Option<Pattern>,
-    /// Only events with this outcome: accepted, applied, repeat, parked, superseded, void, failed, blocked, ignored, …
+    /// Only events with this outcome: accepted, applied, repeat, parked, superseded, void (a tombstone), failed, blocked, …
     #[arg(
         long, value_name = "WORD", conflicts_with = "to", hide_possible_values = true,
         value_parser = PossibleValuesParser::new(OUTCOMES)

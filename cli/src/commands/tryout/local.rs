@@ -445,8 +445,8 @@ fn at_hand(folder: &str, sources: &Sources) -> String {
     }
 }
 
-/// Formats a line of an environment file. Shells and dotenv readers parse the line in the same way, because its value
-/// has quotation marks where needed and no escapes.
+/// Formats a line of an environment file. The value has quotation marks where needed and no escapes, so shells and
+/// dotenv readers parse it alike, unless the reader expands variables or escapes in single quotes.
 fn assignment(name: &str, value: &str) -> Result<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:@%+,-=".contains(c);
     let quotation_mark = match () {

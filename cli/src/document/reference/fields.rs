@@ -52,7 +52,7 @@ pub(super) const SOURCE: Table = Table {
             absent: Absent::Means("deliveries are answered 503"),
             example: "\"8PT597110X687430LKGECATA\"",
             about: "Only with `provider = \"paypal\"`: the webhook's id, which PayPal shows once the webhook exists. \
-                    Give both while you replace a webhook.",
+                    While you replace a webhook, give the ids of the old and the new one.",
         },
         Field {
             name: "client_id",

@@ -16,8 +16,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The number of deliveries in a page. A page has up to three receipts per delivery, which fit in
-/// one batch read of 100 items.
+/// The number of deliveries in a page. Each delivery is looked up under up to three identity
+/// hashes, so the page's receipts fit in one batch read of 100 items.
 const PAGE: u32 = 25;
 
 #[derive(Debug, Clone)]

@@ -29,8 +29,9 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Sorts messages. A deferred delivery that cannot be read is kept. A message of an unknown form is
-    /// deleted, because no later receive could read it either.
+    /// Sorts messages by kind. The caller leaves a deferred delivery that cannot be read in the queue, because the
+    /// message is the only copy and a newer version may read it. The caller deletes a message that is neither a
+    /// wake-up nor a deferred delivery.
     pub fn sort(messages: impl IntoIterator<Item = Message>) -> Self {
         let mut batch = Self::default();
         for message in messages {

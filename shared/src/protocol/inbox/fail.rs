@@ -164,8 +164,7 @@ impl Operation for Block<'_> {
 pub struct Unblock<'a> {
     pub entity: &'a EntityKey,
     /// The token of the row that shows the block. The write demands this token, so a write that
-    /// lands late cannot end a later block. The operator has not seen that later block, and no
-    /// wake-up would follow its end.
+    /// lands late cannot end a later block, after whose end no wake-up would follow.
     pub seen: FencingToken,
 }
 
@@ -196,8 +195,10 @@ impl Operation for Unblock<'_> {
         }
     }
 
-    /// Need not recognise an earlier try of this write. After a refusal, the entity is not blocked,
-    /// or it was blocked again. Both are harmless, because the caller sends the wake-up anyway.
+    /// Does not recognise an earlier try of this write that landed: the next try is refused, and
+    /// the entity is not blocked. A refusal can also mean that the token has changed under the same
+    /// block, or that the entity was blocked again. The caller decides by the returned row, and
+    /// sends a wake-up in any case.
     fn judge(&self, reply: Written) -> Result<Unblocked, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Unblocked::Unblocked(updated_state(row)?),

@@ -75,9 +75,9 @@ impl Decision {
         self.receipts().count()
     }
 
-    /// Returns the decision with all receipts kept in the row. It is used if a receipt could not be
-    /// spilled. Until receipts are spilled again, each write of the row may cost another write
-    /// unit.
+    /// Returns the decision with all receipts kept in the entity's row. It is used if a dropped
+    /// receipt could not be written to a row of its own. Until such a write succeeds again, each
+    /// write of the entity's row may cost another write unit.
     #[must_use]
     pub fn dropping_nothing(self) -> Self {
         Self { recent: self.recent.behind(self.dropped), dropped: Vec::new(), ..self }

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_lease_is_granted_after_the_wait_has_ended() {
+    fn drain_lease_is_granted_once_retry_wait_and_yield_are_over() {
         let row = held(LeaseKind::Drain, 1).with(a::HANDOVER, 1_u32);
         let state = EntityState { held: None, ..state(&row) };
         let (until, awaited) = (NOW + LENGTH, Some(state.token));

@@ -144,8 +144,8 @@ impl Report {
         }
         if !self.applied_before.is_empty() {
             say!(
-                "{} waiting to run again after a `rewind`, or recorded as applied in only one table: {}. The restore \
-                 counts them as applied; rewind those orders again.",
+                "{} waiting to run again after a `rewind`, or applied while the backup copied the tables: {}. The restore \
+                 counts them as applied. If you had rewound one of these orders, rewind it again.",
                 counted(self.applied_before.values().sum(), "delivery was", "deliveries were"),
                 listed(self.applied_before.keys()),
             );

@@ -204,7 +204,7 @@ fn attempts_of_latest_delivery_park_no_other_delivery() {
 
 /// The source may have been changed from `latest` to `each` after the latest delivery failed.
 #[test]
-fn first_delivery_inherits_no_attempts_of_latest_delivery() {
+fn attempts_of_latest_group_do_not_count_after_change_to_each() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let stood_for = |one_by_one| EntityState { attempts: 2, one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) };
     let alone = roomy(stood_for(7), 9, page(5));

@@ -42,7 +42,7 @@ fn handler_outcome_decides_the_next_step() {
 }
 
 #[test]
-fn requested_wait_below_backoff_counts_as_full_backoff() {
+fn short_requested_wait_uses_up_limit_like_full_backoff() {
     let step = drain(row(7, 8), 1).answered(
         Outcome::retry_after(Duration::ZERO, "soon"),
         Group::ONE,
