@@ -78,9 +78,9 @@ pub fn small() -> Vec<Configuration> {
             may { rejections: 1, redrives: 2, worker_crashes: 1, ingest_crashes: 1, take_overs: 1 };
         "blocked and unblocked while others drain" 2_273 one { workers: 2, attempts: 1, block: true }
             may { failures: 1, expiries: 1, unblocks: 2, take_overs: 1 };
-        "a repeat and a crashing worker" 18_087 repeated {}
+        "a repeat and a crashing worker" 19_730 repeated {}
             may { worker_crashes: 1, take_overs: 1, lost_replies: 1 };
-        "commits" 6_172 one { workers: 2, commit: true }
+        "commits" 7_950 one { workers: 2, commit: true }
             may { lost_replies: 1, take_overs: 1, rejections: 1, failures: 1, forced_releases: 1 };
         "an exclusive holder" 22_946 two {} may { exclusive_leases: 1, exclusive_crashes: 1, take_overs: 1 };
         "ends of time and of leases" 1_198 one { workers: 2 }
@@ -89,7 +89,7 @@ pub fn small() -> Vec<Configuration> {
         "slices and an outage" 93_465 two { workers: 2 } may { slices: 1, outages: 1, worker_crashes: 1 };
         "slices, copies and ingest crashes" 19_991 two { workers: 2 }
             may { slices: 1, copies: 1, ingest_crashes: 1 };
-        "a poison delivery and its recorded starts" 11_052 one {}
+        "a poison delivery and its recorded starts" 19_407 one {}
             may { worker_crashes: 3, take_overs: 3, lost_replies: 1 };
         "room for one receipt, a repeat and an outage" 71_776 with_repeat { capacity: 1 } may { outages: 1 };
         "room for two receipts, and three deliveries" 4_151 three { capacity: 2 } may {};
@@ -112,7 +112,7 @@ pub fn small() -> Vec<Configuration> {
         "the latest of three, committed or rejected" 13_739 three { deliver: Latest, commit: true }
             may { rejections: 1 };
         "held and resumed, late writes and a purged row" 7_645 one {} may { holds: 2, late_writes: 1, purges: 1 };
-        "held during a drain, crashes and lost replies" 36_482 one {}
+        "held during a drain, crashes and lost replies" 39_810 one {}
             may { holds: 1, lost_replies: 1, worker_crashes: 1, ingest_crashes: 1, take_overs: 1 };
         "held between two commits" 29_977 two { commit: true } may { holds: 1, lost_replies: 1 };
         "held, and a crashing exclusive holder" 9_131 one {}
@@ -146,7 +146,7 @@ pub fn large() -> Vec<Configuration> {
     configurations! {
         "crashes, copies and clocks, two deliveries" 1_284_423 two { workers: 2 }
             may { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1 };
-        "lost replies, two deliveries" 67_844 two { workers: 2 } may { lost_replies: 2, take_overs: 1 };
+        "lost replies, two deliveries" 86_128 two { workers: 2 } may { lost_replies: 2, take_overs: 1 };
         "failures and late effects, two deliveries" 107_945 two { workers: 2 }
             may { failures: 1, timeouts: 1, take_overs: 1 };
         "commits, repeats and a crashing worker" 7_991_580 with_repeat { workers: 2, commit: true }
