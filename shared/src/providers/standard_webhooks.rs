@@ -162,7 +162,7 @@ const READS: Reads = Reads {
 const FACTS: Facts = Facts {
     secret: "`whsec_` and the key's bytes in base64; or, for senders with a key pair (`v1a`), their public key, \
              `whpk_…`",
-    signature: "`webhook-signature`: a list of signatures of id, time and body, separated by dots. A signature is \
+    signature: "`webhook-signature`: a list of signatures. Each covers id, time and body, joined by dots, and is \
                 `v1,` and base64 HMAC-SHA256, or `v1a,` and base64 Ed25519. The header names `svix-…` are accepted \
                 too",
     signed: SIGNED,
