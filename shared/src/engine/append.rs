@@ -97,8 +97,8 @@ pub enum AppendError {
 #[derive(Debug, Clone, Copy)]
 enum Origin {
     New,
-    /// A redriven delivery. If the delivery was rewound, the token is that of its run before the
-    /// rewind.
+    /// A redriven delivery. `Some` if the delivery was rewound before it was parked: the token that
+    /// its handler gets again as [`Delivery::run_before`](crate::Delivery::run_before).
     Redriven(Option<FencingToken>),
     Deferred,
 }
@@ -159,7 +159,7 @@ impl Inbox {
 
     /// Appends `incoming` to its entity's inbox.
     ///
-    /// On success the delivery is durable, and a worker will run its handler.
+    /// On success the delivery is durable, and a worker will settle it.
     pub async fn append(&self, incoming: &Incoming) -> Result<Appended, AppendError> {
         self.append_within(incoming, None, ANSWERED).await
     }
@@ -223,7 +223,7 @@ impl Inbox {
         }
     }
 
-    /// Appends a deferred delivery. Takes the body as ingest compressed it, because a worker has no
+    /// Appends a deferred delivery. The body is stored as ingest encoded it, so a worker needs no
     /// compressor.
     pub(crate) async fn append_deferred(
         &self,
@@ -312,7 +312,7 @@ impl Inbox {
     }
 
     /// Returns the newest event time among the deliveries of the topic family `family` that were
-    /// applied to `entity`.
+    /// applied to `entity`. `None` if the entity's row has no such time.
     pub async fn newest_event_time(&self, entity: &EntityKey, family: &str) -> Result<Option<Timestamp>, StoreError> {
         let state = self.store.entity(entity, DEADLINE).await?;
         Ok(state.and_then(|state| state.newest_event_time.of(family)))

@@ -2,9 +2,10 @@
 //!
 //! An invocation lasts as long as its slowest drain, so a handler that hangs keeps the worker from
 //! other entities. A source's breaker opens when three entities in a row fail because the handler
-//! hangs or its destination is unavailable. This process then starts none of the source's handlers
-//! for a while. Afterwards a single start serves as the probe, and the first success closes the
-//! breaker.
+//! gives no answer or its destination is unavailable. This process then starts none of the source's
+//! handlers for a while. Afterwards it starts one handler at a time, as a probe. Any answer to a
+//! probe closes the breaker, and so does any success. After a failed probe, the breaker opens
+//! again, for longer.
 //!
 //! [`Breaker`] decides without side effects. All drains of a worker share one `Breakers`.
 
@@ -49,8 +50,8 @@ const FROZEN: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartResult {
     Success,
-    /// The handler timed out, had no room, or its destination was unavailable. Other deliveries
-    /// would probably have failed too.
+    /// The handler gave no answer, or its destination was unavailable or had no capacity. Other
+    /// deliveries would probably have failed too.
     Unwell,
     /// The handler answered with a failure, which the delivery itself may have caused.
     Answered,
@@ -65,8 +66,8 @@ pub enum Admission {
     NotNow {
         /// The least time before the drain may ask for this start again.
         wait: Duration,
-        /// The limit of the delivery's backoff, which doubles with each refused start. A longer
-        /// backoff would delay the delivery after the source has recovered.
+        /// The longest backoff of the delivery. Each refused start doubles the backoff, up to this
+        /// limit: a longer one would delay the delivery after the source has recovered.
         longest: Duration,
     },
 }
@@ -90,7 +91,7 @@ pub struct Breaker {
     failing: Vec<EntityKey>,
     open: Option<Open>,
     last_success: Duration,
-    /// The duration of the handler's run that last succeeded.
+    /// The time that the source's handler took when it last succeeded.
     usual: Duration,
     next: u64,
 }

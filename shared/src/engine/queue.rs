@@ -13,10 +13,12 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeUp {
     pub entity: EntityKey,
-    /// The fencing token of the entity's row when the wake-up was first sent.
+    /// The fencing token of the entity's row when the wake-up was first sent. `None` if the sender
+    /// did not know the token. A wake-up that replaces a received one keeps its token.
     ///
-    /// While an entity waits, a worker deletes wake-ups with an outdated token. It never deletes a
-    /// wake-up without a token, because claims may rely on that wake-up.
+    /// While an entity waits, a worker deletes wake-ups with an outdated token. It replaces a
+    /// wake-up without a token by one with the row's token, because claims may rely on that
+    /// wake-up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
 }

@@ -160,8 +160,8 @@ struct Sweep<'a> {
     until: Duration,
     /// The number of messages that waited in the queue when the sweep began.
     waiting: u64,
-    /// Set once the first row is done. An error in the first row does not stop the sweep, because
-    /// the previous sweep may have stopped at that row.
+    /// Set once the first row is done. An error in the first row does not stop the sweep: the same
+    /// error may have stopped the previous sweep at this row, and would stop every later one.
     begun: bool,
     swept: Swept,
 }
@@ -231,8 +231,8 @@ impl Sweep<'_> {
         Ok(moved)
     }
 
-    /// Sweeps a page of rows. Returns where the next page begins, and sets `reached` to the last
-    /// visited entity.
+    /// Sweeps a page of rows, and sets `reached` to the last visited entity. Returns where the next
+    /// page begins, or `None` at the segment's end.
     async fn page(&mut self, segment: &Segment, reached: &mut Option<String>) -> Result<Option<Key>, Stop> {
         let store = &self.sweeper.store;
         if self.is_over() {

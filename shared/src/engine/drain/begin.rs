@@ -26,20 +26,21 @@ pub enum AcquireStep {
     Awaits(FencingToken, Duration),
     AskAfter(Duration),
     LookWithin(Duration),
-    /// Take the lease over, because it has expired. If a delivery is suspected, first let every
-    /// other drain of the batch finish.
+    /// Take the lease over, because it has expired. If the delivery in front may have crashed the
+    /// holder, first let every other drain of the batch finish.
     TakeOver {
         seen: EntityState,
-        /// The suspect's attempts and vanished holders, counted together. `None` if no delivery is
-        /// a suspect.
+        /// The attempts and the vanished holders of the delivery in front, counted together. `None`
+        /// if no delivery waits or the lease was exclusive, so that no delivery can have crashed
+        /// the holder.
         attempts: Option<u32>,
     },
 }
 
 /// Returns the worker's next step after `answer`, which was received at `now`.
 ///
-/// `left` is the time left to the function. `look` is the wait before the next read of the row, or
-/// `None` if the worker has waited long enough.
+/// `left` is the time that the function's invocation has left. `look` is the wait before the next
+/// read of the row, or `None` if the worker has waited long enough.
 pub fn acquire_step(answer: Acquired, now: Timestamp, left: Duration, look: Option<Duration>) -> AcquireStep {
     match answer {
         Acquired::Granted(lease, state) => AcquireStep::Granted(lease, state),

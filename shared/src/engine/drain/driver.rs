@@ -216,8 +216,8 @@ impl<'a> Driver<'a> {
         self.drain.front().expect("the step is about a delivery").unpacked.head()
     }
 
-    /// Ends the drain if the store fails or the invocation's time ends: releases the lease, or
-    /// hands over.
+    /// Ends the drain after the store has failed or the invocation's time is over: releases the
+    /// lease, or hands over.
     ///
     /// If the lease were left to expire, the delivery in front would become a suspect, although it
     /// is not the cause.
@@ -280,9 +280,9 @@ impl<'a> Driver<'a> {
     /// Returns how long ago the next sequence was claimed, as far as this drain can tell.
     ///
     /// The result is the longer of two times. One is the time since this drain first saw the claim.
-    /// The other is the age of the newest claim or of the delivery behind the gap, whichever is
-    /// older, less [`CLOCKS_APART`] for clock skew. If clocks differ by more, the tombstone comes too
-    /// early. That is harmless, because ingest claims another sequence.
+    /// The other is the age of the newest claim, or of the first delivery after the gap if that is
+    /// older, less [`CLOCKS_APART`] for clock skew. If clocks differ by more, the tombstone comes
+    /// too early. That is harmless, because ingest claims another sequence.
     fn claimed_for(&mut self) -> Duration {
         let state = self.drain.state();
         if state.next() > self.claimed.0 {

@@ -41,8 +41,8 @@ impl InFlight {
     /// Records that a request to set the visibility timeout to `time` is being sent. Returns the
     /// end of that timeout, for [`InFlight::extended`].
     ///
-    /// If the request fails, perhaps only its reply was lost. So the messages may still reappear
-    /// then.
+    /// From then on, the messages may be visible again even if the request fails, because perhaps
+    /// only its reply was lost.
     pub fn extending(&self, time: Duration) -> Duration {
         let until = self.env.monotonic() + time;
         self.visibility.send_modify(|now| now.until = Some(now.until.map_or(until, |was| was.min(until))));

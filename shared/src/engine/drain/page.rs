@@ -49,14 +49,14 @@ pub struct Waiting {
 pub struct Page {
     pub(super) items: VecDeque<PageItem>,
     pub(super) receipts: BTreeMap<IdentityHash, Receipt>,
-    /// The append time of the first delivery behind the gap that ends the page. `None` without such
-    /// a gap.
+    /// The append time of the delivery that follows the gap at the page's end. `None` if there is
+    /// no such gap, or if a tombstone follows it.
     pub(super) behind: Option<Timestamp>,
 }
 
 impl Page {
-    /// Creates a page from `rows`, which start at the sequence `from`. The page ends before the
-    /// first gap or corrupt row.
+    /// Creates a page from `rows`, which were read from the sequence `from` on. The page ends
+    /// before the first gap or corrupt row; it is empty if `from` itself is a gap.
     ///
     /// # Errors
     ///

@@ -24,7 +24,9 @@ pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 pub(crate) struct Parking<'a> {
     /// The delivery's last error. The row stores at most 1,000 bytes of it.
     pub error: &'a str,
-    /// The token of the delivery's run before a rewind. `None` if the delivery was not rewound.
+    /// The token that the delivery's handler got as
+    /// [`Delivery::run_before`](crate::Delivery::run_before); `None` if the delivery was not
+    /// rewound.
     pub run_before: Option<FencingToken>,
     /// The row's retention. `None` keeps the row until an operator redrives or discards it.
     pub kept_for: Option<Duration>,
@@ -33,7 +35,8 @@ pub(crate) struct Parking<'a> {
 impl Parking<'_> {
     /// Stores the parked copy. The caller must still settle the delivery as parked.
     ///
-    /// If the delivery already has a parked copy, that copy stays, and its TTL is extended.
+    /// If the delivery already has a parked copy, that copy stays. If both the copy and `kept_for`
+    /// limit the retention, the later end applies.
     pub(crate) async fn park(self, store: &Store, waiting: &Waiting) -> Result<(), StoreError> {
         let (head, now) = (waiting.unpacked.head(), store.env().now());
         let until = self.kept_for.map(|kept_for| now + kept_for);

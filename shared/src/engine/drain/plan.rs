@@ -34,11 +34,12 @@ use crate::{
 /// over with a delayed wake-up.
 pub(super) const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// The delay of a hand-over's wake-up. An undelayed wake-up would arrive before the lease has
-/// ended, and would only be requeued.
+/// The delay of a hand-over's wake-up if nothing else sets it. An undelayed wake-up would arrive
+/// before the lease has ended, and would only be requeued.
 pub(super) const HANDOVER_DELAY: Duration = Duration::from_secs(1);
 
-/// The delay of a wake-up whose source an operator has paused: the longest delay that SQS supports.
+/// The delay of a hand-over's wake-up if an operator has paused the source of the delivery in
+/// front: the longest delay that SQS supports.
 const PAUSED: Duration = Duration::from_secs(900);
 
 /// The time limit for recording a suspect's start.
@@ -143,7 +144,7 @@ pub enum Step {
         /// The delivery's waits so far, including the wait that now begins.
         retries: Retries,
         /// Deliveries up to this sequence start one by one, not in groups. If it equals `head`, the
-        /// attempts belong to the latest delivery of a `latest` group.
+        /// attempts are those of a whole `latest` group. `None` leaves the row's value unchanged.
         one_by_one: Option<Sequence>,
         wait: Duration,
         error: String,
@@ -153,8 +154,8 @@ pub enum Step {
 }
 
 impl Step {
-    /// Returns the name that traces use for the outcome that this step writes for the delivery in
-    /// front. Returns `None` if the step writes no outcome.
+    /// Returns the outcome that this step writes for the delivery in front, as traces name it.
+    /// Returns `None` if the step writes no outcome.
     pub fn outcome(&self) -> Option<&'static str> {
         match self {
             Self::Settle(settlement) => Some(settlement.as_str()),
@@ -267,9 +268,11 @@ impl Drain {
         self.page.receipts.get(&head.identity_hash()).filter(|receipt| receipt.sequence == head.sequence())
     }
 
-    /// Returns the token of the delivery's run before a rewind, if the delivery was rewound.
+    /// Returns the token that the delivery's handler gets as [`Delivery::run_before`]: the token in
+    /// the receipt that the delivery had before a rewind. Returns `None` if the delivery was not
+    /// rewound.
     ///
-    /// A redriven delivery inherits the token from the sequence at which it was parked.
+    /// A delivery that was rewound, parked and then redriven keeps the token.
     pub fn run_before(&self, head: &Delivery) -> Option<FencingToken> {
         self.before(head).map(|before| before.token).or_else(|| head.run_before())
     }
@@ -416,9 +419,10 @@ impl Drain {
         self.state.tail == sequence
     }
 
-    /// Returns the range of sequences to read ahead, so that the next group can be full.
+    /// Returns the range of sequences to read ahead, so that the next group can be full. Returns
+    /// `None` if enough deliveries are read already, or none is left to read.
     ///
-    /// The first `in_front` deliveries do not count, because they are settled meanwhile.
+    /// The first `in_front` deliveries do not count, because they are being handled or settled.
     pub fn ahead(&self, in_front: usize, source: Option<&Found>) -> Option<(Sequence, Sequence)> {
         let most = match source {
             Some(Found::Source(source)) => source.deliver.most(),

@@ -22,7 +22,8 @@ use crate::{
     telemetry::RequeueReason,
 };
 
-/// The age above which the drain reads the entity's row again after a commit.
+/// The age of the drain's copy of the entity's row above which the drain reads the row again after
+/// a commit.
 ///
 /// A commit does not return the row, so the drain would otherwise miss a new request to yield.
 const ROW_MAX_AGE: Duration = Duration::from_secs(1);

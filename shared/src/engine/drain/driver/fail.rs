@@ -22,9 +22,10 @@ use crate::{
     time::Timestamp,
 };
 
-/// The sum of a delivery's waits after which its destination is reported as unavailable.
+/// The sum of a delivery's waits from which its destination is reported as unavailable. Waits after
+/// unanswered starts and waits for an unavailable destination are summed separately.
 ///
-/// An open breaker reports the destination sooner.
+/// A breaker that opens reports the destination sooner.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
 pub(super) struct Failure {

@@ -21,9 +21,8 @@ impl Driver<'_> {
     }
 
     /// Decides how to settle the deliveries of `run`, or the delivery in front if `run` has none.
-    ///
-    /// Before that, the receipts that the decision drops from the entity's row are written to rows
-    /// of their own.
+    /// Also gives each receipt that the decision drops from the entity's row a row of its own. If
+    /// that fails, the decision drops none.
     pub(super) async fn decide(&mut self, settlement: Settlement, run: &HandlerRun, carried: Retries) -> Decision {
         let request = SettleRequest {
             settlement,
@@ -38,7 +37,7 @@ impl Driver<'_> {
         self.spilled(decision).await
     }
 
-    /// Returns the write that settles `decision` and keeps the lease. Once the drain's slice is
+    /// Returns the write that carries out `decision` and keeps the lease. Once the drain's slice is
     /// over, the write also marks the hand-over.
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
         let hands_over = self.drain.hands_over(decision.last(), self.monotonic() >= self.slice_ends);

@@ -15,9 +15,10 @@ use crate::{
 };
 
 impl Driver<'_> {
-    /// Writes rows of their own for the receipts that `decision` would drop from the entity's row.
+    /// Gives each receipt that `decision` drops from the entity's row a row of its own, and returns
+    /// `decision`.
     ///
-    /// If that fails, returns a decision that drops no receipts. So the handler's work is still
+    /// If a write fails, returns a decision that drops no receipts. So the handler's work is still
     /// settled within the function's time.
     pub(super) async fn spilled(&mut self, decision: Decision) -> Decision {
         let receipts = self.drain.to_spill(&decision);
@@ -35,8 +36,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Writes rows of their own for the receipts that the settle after `decision` is expected to drop
-    /// from the entity's row. Returns these receipts, or none if a write failed.
+    /// Gives each receipt that the settle after `decision` is expected to drop from the entity's
+    /// row a row of its own. Returns these receipts, or none if a write failed.
     ///
     /// The caller writes `decision` concurrently.
     pub(super) fn spill_ahead(&self, decision: &Decision) -> impl Future<Output = Vec<Receipt>> + use<> {

@@ -156,9 +156,10 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Reads the next page, unless enough deliveries are already read for another full group.
+    /// Reads the next page. Returns `None` if no delivery is left to read, or if enough deliveries
+    /// are already read for another full group.
     ///
-    /// The first `in_front` deliveries do not count, because they are being settled.
+    /// The first `in_front` deliveries do not count, because they are being handled or settled.
     pub(super) fn read_ahead(
         &self,
         in_front: usize,

@@ -15,8 +15,8 @@ use crate::{
 /// and base64 adds a third.
 pub(super) const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
-/// The deliveries that one handler start covers: the delivery in front, and possibly some directly
-/// behind it.
+/// The deliveries that one handler start covers: the delivery in front, and possibly some that
+/// directly follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Group {
     pub size: usize,
@@ -99,7 +99,8 @@ impl Drain {
 
     /// Returns the attempt's number if `group` starts now, counted from 1.
     ///
-    /// A vanished holder counts as an attempt, because it may have started the handler.
+    /// For a suspect, the holders that vanished without a recorded start count as one attempt,
+    /// because one of them may have started the handler.
     pub fn attempt(&self, group: Group) -> u32 {
         self.tried(group) + u32::from(self.state.is_suspect()) + 1
     }

@@ -111,8 +111,8 @@ impl Drain {
 
     /// Returns the step after a start that did not settle its delivery.
     ///
-    /// The delivery's waits are added up, and their sum is limited for each class of failure. The
-    /// longer of `wait` and `counted` is added.
+    /// A retry follows after `wait`, or later if the source has a rate. The longer of this wait and
+    /// `counted` is added to the delivery's waits of the same class, whose sum is limited.
     fn unsettled(&self, start: Unsettled<'_>, wait: Duration, counted: Duration) -> Step {
         let Unsettled { class, error, group, source, at, is_started } = start;
         let retries = self.retries(at);
@@ -147,7 +147,8 @@ impl Drain {
 
     /// Returns the retries of the delivery in front.
     ///
-    /// Waits that it inherited from an earlier delivery are limited to its own age.
+    /// Waits that the delivery inherited from an earlier one are limited to its own age plus
+    /// [`ALLOWED_SKEW`].
     fn retries(&self, now: Timestamp) -> Retries {
         let Some(front) = self.front() else { return self.state.retries };
         self.state.retries.at_most(now.since(front.unpacked.head().appended_at()) + ALLOWED_SKEW)
