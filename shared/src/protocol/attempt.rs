@@ -65,8 +65,9 @@ impl Retries {
         Self { crashes: self.crashes.saturating_add(1), ..self }
     }
 
-    /// Returns only the total wait for an unavailable destination, which has reached its limit. If
-    /// a group is split, its deliveries inherit this wait; otherwise the next delivery does.
+    /// Returns only the total wait for an unavailable destination. The caller uses it once that
+    /// wait has reached its limit. The deliveries of a split group inherit it; after a delivery
+    /// that is parked by itself, the next delivery does.
     #[must_use]
     pub fn carried(self) -> Self {
         let class = FailureClass::Unavailable;
@@ -110,7 +111,7 @@ pub struct RetryPolicy {
     /// The wait after the first failure of each class. Each further wait of that class is about
     /// twice the one before.
     pub first: Duration,
-    /// The longest wait after [`FailureClass::Failed`].
+    /// The longest wait after [`FailureClass::Failed`], unless the handler asks for a longer one.
     pub longest: Duration,
     /// The total wait after [`FailureClass::Failed`] at which a delivery's retries end.
     /// `unanswered_for` and `unavailable_for` limit the waits after the other classes.
@@ -123,11 +124,12 @@ pub struct RetryPolicy {
 /// lets operators notice the failure. Meanwhile, the entity's later deliveries wait as well.
 pub const LONGEST_ASKED: Duration = Duration::from_secs(86_400);
 
-/// The longest wait after a handler start without an answer: the longest message delay of SQS.
+/// The longest wait after a handler start without an answer, unless the handler asks for a longer
+/// one: the longest message delay of SQS.
 pub const LONGEST_UNANSWERED: Duration = Duration::from_secs(900);
 
-/// The longest wait for an unavailable destination. A retry is cheap, and a short
-/// wait drains the backlog soon after the destination is back.
+/// The longest wait for an unavailable destination, unless the handler asks for a longer one. A
+/// retry is cheap, and a short wait drains the backlog soon after the destination is back.
 pub const LONGEST_UNAVAILABLE: Duration = Duration::from_secs(300);
 
 impl Default for RetryPolicy {

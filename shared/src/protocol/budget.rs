@@ -60,8 +60,8 @@ pub const FUTILE_WRITES: u64 = 1;
 /// Additional write units of a hand-over: the release, and the acquire of the next drain.
 pub const SLICE_WRITES: u64 = 2;
 
-/// Additional write units of draining a suspected poison delivery: a refused acquire before the
-/// take-over, and the record of the handler start.
+/// Additional write units of draining a suspect: a refused acquire before the take-over, and the
+/// record of the handler start.
 pub const SUSPECT_WRITES: u64 = 2;
 
 /// Write units of postponing a delivery because its source's circuit breaker is open: an acquire

@@ -27,7 +27,7 @@ use crate::{
 pub struct Incoming {
     /// The entity in whose inbox the delivery is stored.
     pub entity: EntityKey,
-    /// The identity of the delivery. Repeats of the delivery have the same identity.
+    /// The identity of the delivery, by which its repeats are recognised.
     pub identity: Identity,
     /// The provider of the delivery's source, such as `shopify`. `None` if an application appended
     /// the delivery.
@@ -76,7 +76,8 @@ pub struct Delivery {
     pub(crate) age: Age,
     pub(crate) superseded: u32,
     pub(crate) run_before: Option<FencingToken>,
-    /// The trace that is stored with the delivery. While a handler runs, the trace of that run.
+    /// The trace that is stored with the delivery. In a delivery that a handler gets, the trace of
+    /// the handler's start.
     pub(crate) trace: Trace,
     parts: Option<Parts>,
     identity_hash: OnceLock<IdentityHash>,
@@ -150,7 +151,8 @@ impl Delivery {
         self.incoming.provider.as_deref()
     }
 
-    /// Returns the sender's delivery id. Repeats of the delivery have the same id.
+    /// Returns the sender's delivery id, which repeats of the delivery share. If the sender gives
+    /// no id, the body's hash and the period of arrival replace it.
     pub fn delivery_id(&self) -> &DeliveryId {
         &self.incoming.identity.delivery_id
     }
@@ -160,7 +162,7 @@ impl Delivery {
         self.incoming.identity.redrive
     }
 
-    /// Returns the delivery's identity. Repeats of the delivery have the same identity.
+    /// Returns the delivery's identity, by which its repeats are recognised.
     pub fn identity(&self) -> &Identity {
         &self.incoming.identity
     }
@@ -243,12 +245,16 @@ impl Delivery {
         self.superseded
     }
 
-    /// Returns a token that identifies this run, if a rewind runs the delivery again.
+    /// Returns the token that tells the runs of a rewound delivery apart. `None` if the delivery
+    /// was not rewound.
     ///
-    /// It is the fencing token in the delivery's receipt: that of the run before, or of the lease
-    /// under which an operator rewound the order once more or ended a rewind. All attempts of a
-    /// run have the same token, and each later run has another. A receiver that remembers
+    /// A rewind lets the handler run again for a delivery that was applied before. All attempts of
+    /// a run have the same token, and each later run has another. A receiver that remembers
     /// delivery ids recognises a run by the delivery id and this token.
+    ///
+    /// The token is the one in the receipt that the delivery had when the run began. It belongs to
+    /// the lease under which the delivery was applied before. If an operator meanwhile rewound the
+    /// order once more, or ended a rewind, it can belong to the operator's lease instead.
     pub fn run_before(&self) -> Option<FencingToken> {
         self.run_before
     }

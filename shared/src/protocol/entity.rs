@@ -187,7 +187,7 @@ const HASH_LETTERS: usize = 43;
 /// The separator between a body's hash and the number of the period in which the body was received.
 const PERIOD: char = '~';
 
-/// The separator between a body's hash and the time of the body's receipt in milliseconds.
+/// The separator between a body's hash and the time in milliseconds at which the body was received.
 const MOMENT: char = '@';
 
 fn ends_with_hash(id: &str) -> bool {
@@ -272,7 +272,8 @@ impl fmt::Display for DeliveryId {
     }
 }
 
-/// The identity of a delivery. All repeats of the delivery have the same identity.
+/// The identity of a delivery. Repeats of the delivery have the same identity. Only if the sender
+/// gives no id, and the body arrives again in an adjacent period, a repeat has another identity.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity {
     /// The source that received the delivery.

@@ -129,9 +129,9 @@ pub(crate) fn check_format(row: &Row) -> Result<(), CorruptRow> {
     }
 }
 
-/// Escapes control characters, except line feed and tab, and characters that change the text
-/// direction, as `\uXXXX`. So a sender's text can neither control a terminal nor disguise itself.
-/// Within a JSON string, an escaped text keeps its meaning.
+/// Escapes control characters, and characters that change the text direction, as `\uXXXX`. Line
+/// feeds, tabs and Windows line endings stay as they are. So a sender's text can neither control a
+/// terminal nor disguise itself. Within a JSON string, an escaped text keeps its meaning.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let is_hidden = |c: char| match c {
         '\n' | '\t' => false,

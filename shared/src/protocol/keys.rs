@@ -158,8 +158,8 @@ pub fn is_parked(row: &Row) -> bool {
     row.text(a::ITEM).is_some_and(|item| item.starts_with(PARKED))
 }
 
-/// Returns the key of a row of the protocol's own tables. The key attributes of a handler's own
-/// table are unknown.
+/// Returns the key of a row of the protocol's own tables. Returns `None` if the row has no
+/// attribute `entity`, which the rows of a handler's own table may lack.
 pub fn key_of(table: &TableName, row: &Row) -> Option<Key> {
     let partition = (a::ENTITY.into(), row.get(a::ENTITY)?.clone());
     let sort = row.get(a::ITEM).map(|item| (a::ITEM.into(), item.clone()));

@@ -58,7 +58,7 @@ pub struct Receipt {
     pub identity: Option<IdentityHash>,
     pub settlement: Settlement,
     /// The fencing token under which the sequence was settled. The handler start, if there was one,
-    /// had the same token.
+    /// had the same token, unless a rewind or the end of one has replaced the token since.
     pub token: FencingToken,
     /// The number of attempts; the entity's row stores at most 255.
     pub attempts: u32,
@@ -68,8 +68,8 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Returns the identity that keys the receipt's own row, once it has left the entity's row.
-    /// `None` for repeats and tombstones, which need no such row.
+    /// Returns the identity in the key of the receipt's own row, to which the receipt moves when it
+    /// leaves the entity's row. `None` for repeats and tombstones, which need no such row.
     pub fn spills(&self) -> Option<IdentityHash> {
         self.identity.filter(|_| self.settlement != Settlement::Repeat)
     }

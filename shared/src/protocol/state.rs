@@ -17,7 +17,7 @@ use crate::time::{CLOCKS_APART, Nonce, Timestamp};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaseKind {
-    /// The lease of a worker, which must empty the inbox.
+    /// The lease of a worker that drains the inbox.
     Drain,
     /// The lease of any other holder, such as a request, a job or a script.
     Exclusive,
@@ -66,7 +66,7 @@ pub enum BlockReason {
     /// have ended.
     Expired,
     /// [`VANISHED_BEFORE_START`] consecutive lease holders vanished with the delivery at `head + 1`
-    /// before they could start its handler.
+    /// without a recorded handler start.
     Vanished,
 }
 
@@ -173,12 +173,11 @@ pub struct EntityState {
     /// Set if older receipts have left this row and have rows of their own.
     pub spilled: bool,
     /// The number of failed attempts of the delivery at `head + 1`. If `has_attempts_of_latest`
-    /// returns true, the attempts are those of the latest waiting delivery, which was started in
-    /// place of all earlier ones.
+    /// returns true, the attempts are those of a whole `latest` group.
     pub attempts: u32,
     /// Greater than 0 if the delivery at `head + 1` is a suspect: the number of consecutive lease
-    /// holders that vanished without a recorded handler start. A holder that does not vanish resets
-    /// the number to 1.
+    /// holders that vanished without a recorded handler start. A recorded start, a failure and a
+    /// hand-over set the number of a suspect to 1; a settle sets it to 0.
     pub suspect: u32,
     /// The fencing token of the newest recorded handler start.
     pub started: Option<FencingToken>,
@@ -220,8 +219,8 @@ pub(crate) const CARRIED_OVER: &str = "the previous delivery did not reach the d
 
 pub const LARGEST_GROUP: u8 = 25;
 
-/// The number of consecutive lease holders that vanished with a delivery before its handler
-/// started, after which the entity is blocked.
+/// The number of consecutive lease holders that may vanish with a delivery, without a recorded
+/// handler start, before the entity is blocked.
 pub const VANISHED_BEFORE_START: u32 = 10;
 
 /// The value of the attribute `handover` while a drain that will hand over still has the lease.
@@ -325,8 +324,8 @@ impl EntityState {
         self.is_suspect() || self.one_by_one.is_some_and(|last| self.head < last)
     }
 
-    /// Returns whether `attempts` count for the latest waiting delivery, which was started in place
-    /// of all earlier ones.
+    /// Returns whether `attempts` are those of a whole `latest` group, whose last delivery was
+    /// started in place of the others.
     pub fn has_attempts_of_latest(&self) -> bool {
         self.one_by_one == Some(self.head)
     }

@@ -37,8 +37,8 @@ const COMPRESSION_LEVEL: i32 = 3;
 /// The most bytes stored of a topic, a topic family, a provider or a content type.
 pub(crate) const TOPIC_BYTES: usize = 128;
 
-/// The longest time by which an event's time may be later than the delivery's receipt. An event
-/// time further ahead is not stored.
+/// The longest time by which an event's time may be later than the time at which its delivery was
+/// received. An event time further ahead is not stored.
 const SENDER_AHEAD: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone)]
@@ -128,8 +128,8 @@ impl Envelope {
         Self { entity: incoming.entity.clone(), nonce: nonce.clone(), row, parts }
     }
 
-    /// Records the token of the delivery's run before a rewind. A redriven delivery inherits it
-    /// from the parked delivery.
+    /// Records the token that the handler gets as [`Delivery::run_before`]. A redriven delivery has
+    /// the token of the parked delivery.
     #[must_use]
     pub(crate) fn run_before(mut self, token: Option<FencingToken>) -> Self {
         if let Some(token) = token {
@@ -295,9 +295,10 @@ impl Unpacked {
     }
 }
 
-/// Returns the row of a parked delivery: a copy of its delivery row, with the error. The parameter
-/// `run_before` is the token of the delivery's run before a rewind. `until` is the end of the row's
-/// retention; `None` keeps the row forever.
+/// Returns the row of a parked delivery: a copy of its delivery row, with the error. If the
+/// delivery was rewound, the copy also records `run_before`, the token that its handler got as
+/// [`Delivery::run_before`]. `until` is the end of the row's retention; `None` keeps the row
+/// forever.
 pub(crate) fn parked_copy(
     delivery_row: &Row,
     run_before: Option<FencingToken>,

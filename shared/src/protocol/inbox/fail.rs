@@ -40,7 +40,7 @@ impl Operation for MarkStart<'_> {
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// Need not recognise an earlier try of this write. A second try also meets the condition, and
+    /// Needs to recognise no earlier try of this write: a second try also meets the condition, and
     /// changes nothing.
     fn judge(&self, reply: Written) -> Result<Marked, CorruptRow> {
         Ok(match reply {
@@ -65,9 +65,8 @@ pub struct Fail<'a> {
     /// True if an earlier lease holder vanished with the delivery. This holder did not vanish, so
     /// the count of vanished holders restarts.
     pub suspected: bool,
-    /// The last sequence of a failed group. Deliveries up to this sequence start one at a time. If
-    /// the value equals `head`, `attempts` belong to the latest waiting delivery instead of the
-    /// next one.
+    /// Deliveries up to this sequence start one at a time. If the value equals `head`, `attempts`
+    /// are those of a whole `latest` group. `None` leaves the row's value unchanged.
     pub one_by_one: Option<Sequence>,
     /// The time of the retry; `None` blocks the entity.
     pub retry_at: Option<Timestamp>,
@@ -163,8 +162,8 @@ impl Operation for Block<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unblock<'a> {
     pub entity: &'a EntityKey,
-    /// The token of the row that shows the block. The write demands this token, so a write that
-    /// lands late cannot end a later block, after whose end no wake-up would follow.
+    /// The token of the row that shows the block. The write demands this token. So a late write
+    /// cannot end a later block, after which no wake-up would be sent.
     pub seen: FencingToken,
 }
 
@@ -195,10 +194,10 @@ impl Operation for Unblock<'_> {
         }
     }
 
-    /// Does not recognise an earlier try of this write that landed: the next try is refused, and
-    /// the entity is not blocked. A refusal can also mean that the token has changed under the same
-    /// block, or that the entity was blocked again. The caller decides by the returned row, and
-    /// sends a wake-up in any case.
+    /// Does not recognise an earlier try of this write. If that try landed, the second one is
+    /// refused, and the outcome is [`Unblocked::NotBlocked`] with a row that shows no block. A
+    /// refusal can also mean that the token has changed under the same block, or that the entity
+    /// was blocked again. The caller decides by the returned row, and sends a wake-up in any case.
     fn judge(&self, reply: Written) -> Result<Unblocked, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Unblocked::Unblocked(updated_state(row)?),

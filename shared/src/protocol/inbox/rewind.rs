@@ -15,9 +15,9 @@ use crate::{
 /// Moves `head` back to just before the sequence `from`, under an exclusive lease, and ends a
 /// block.
 ///
-/// Before, the caller must copy the receipts of `from` and all later sequences to rows of their
-/// own. Such a receipt records a delivery's earlier run. Because the receipt has the delivery's own
-/// sequence, it does not make the delivery a repeat.
+/// The caller must first copy the receipts of the sequences from `from` to `head` to rows of their
+/// own. Such a row has the delivery's own sequence. So it shows that the delivery was rewound, and
+/// does not make the delivery a repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind<'a> {
     pub lease: &'a Lease,

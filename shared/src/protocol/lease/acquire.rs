@@ -45,8 +45,8 @@ pub enum Acquired {
     Waiting {
         /// The end of the wait, by the clock of the process that set it.
         until: Timestamp,
-        /// The token in the wake-up that the last holder sent for `until`; `None` if the holder
-        /// sent no wake-up.
+        /// The token in the wake-up that the last holder sent for `until`. `None` if the holder
+        /// sent no wake-up, or if the request was for an exclusive lease.
         awaited: Option<FencingToken>,
     },
     /// The entity is blocked or on hold. No drain is granted the lease until an operator lets the
@@ -154,7 +154,11 @@ pub struct TakeOver {
 impl TakeOver {
     /// Returns the changes that count a vanished drain against the delivery at `head + 1`. If the
     /// drain had recorded a handler start, the changes count an attempt. Otherwise the delivery
-    /// becomes a suspect, because the drain may have vanished before the handler started.
+    /// becomes a suspect: it may have crashed the drain, but nothing shows that its handler had
+    /// started.
+    ///
+    /// There are no changes if the inbox is empty, the lease was exclusive, or the drain had marked
+    /// the hand-over.
     fn charge(&self) -> Vec<Change> {
         let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
         // A holder that marked the hand-over did not vanish: it could not send its wake-up.

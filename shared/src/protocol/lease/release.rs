@@ -118,8 +118,8 @@ impl Operation for MarkHandOver<'_> {
 /// Ends a drain's lease while deliveries wait. The drain has already sent a wake-up with the
 /// lease's token. Until the next grant, only that wake-up counts.
 ///
-/// Claims see the hand-over in the row and send no wake-ups of their own. Such wake-ups would only
-/// find the entity leased, and would be requeued until the inbox is empty.
+/// Claims see the hand-over in the row and send no wake-ups of their own. Such wake-ups would find
+/// the entity leased to the next drain, and would be requeued until the inbox is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver<'a> {
     pub lease: &'a Lease,

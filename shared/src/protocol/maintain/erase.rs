@@ -74,7 +74,7 @@ impl Operation for Forget<'_> {
         }
     }
 
-    /// Need not recognise an earlier try of this write. A second try also meets the condition, and
+    /// Needs to recognise no earlier try of this write: a second try also meets the condition, and
     /// changes nothing.
     fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {
         Ok(match reply {
@@ -118,7 +118,8 @@ impl Operation for Remove {
         Write { key: self.key.clone(), condition: self.condition.clone(), action: Action::Delete }
     }
 
-    /// Treats a missing row as success: an earlier try of this write deleted it.
+    /// Treats a missing row as success: an earlier try of this write deleted the row, or its
+    /// retention has ended.
     fn judge(&self, reply: Written) -> Result<Removed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) | Written::Refused(None) => Removed::Gone,

@@ -46,7 +46,8 @@ pub struct RestoreRecord {
     pub begun: Timestamp,
     /// The time at which the restore had finished every row; `None` before that time.
     pub ended: Option<Timestamp>,
-    /// The findings of the restore's runs so far, for the operator's report.
+    /// The findings so far, for the operator's report. A restore that is killed and continued adds
+    /// to them.
     pub found: Option<String>,
 }
 

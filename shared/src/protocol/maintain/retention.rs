@@ -1,6 +1,6 @@
 //! Changes how long rows are kept. Waiting deliveries are kept for longer, parked ones for longer
-//! or forever. If a delivery with a parked copy was settled differently, the parts of its body
-//! expire again.
+//! or forever. If a delivery has a parked copy but was settled otherwise than as parked, the parts
+//! of its body expire again.
 
 use crate::{
     protocol::{
@@ -15,7 +15,7 @@ use crate::{
 /// forever stays so, because its delivery may have been parked in the meantime.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExtendRetention {
-    /// The row of a delivery or of a part of its body.
+    /// The row of a waiting or parked delivery, of a part of its body, or of its receipt.
     pub row: Key,
     pub until: Timestamp,
 }

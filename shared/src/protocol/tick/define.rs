@@ -77,7 +77,8 @@ impl Operation for RequestRun<'_> {
         }
     }
 
-    /// Need not recognise an earlier try of this write: one start serves all earlier requests.
+    /// Does not recognise an earlier try of this write. One start serves all earlier requests, so a
+    /// second try causes a second run only if a start came between the two.
     fn judge(&self, reply: Written) -> Result<Option<JobState>, CorruptRow> {
         match reply {
             Written::Landed(row) => job_of(row),

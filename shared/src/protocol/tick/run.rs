@@ -43,8 +43,9 @@ pub enum Started {
     Granted(Lease, JobState),
     Held(JobState),
     Recorded(JobState),
-    /// The job has become free since its row was read. The caller must decide again, based on this
-    /// row.
+    /// The tick was not started, although the job is free or has no row, because the row has
+    /// changed since it was read. The caller must decide again, based on this row; `None` if there
+    /// is none.
     Free(Option<JobState>),
 }
 
