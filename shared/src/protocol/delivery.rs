@@ -187,7 +187,8 @@ impl Delivery {
         &self.incoming.family
     }
 
-    /// Returns the time of the event by the sender's clock.
+    /// Returns the time of the event by the sender's clock. `None` if the sender gave no time, or a
+    /// time too far ahead.
     pub fn event_time(&self) -> Option<Timestamp> {
         self.incoming.event_time
     }

@@ -310,8 +310,8 @@ impl Identity {
         adjacent.into_iter().flatten().map(hash).collect::<Vec<_>>().into_iter()
     }
 
-    /// Returns a name of 22 characters that is unique across all entities: 128 bits of the
-    /// identity's hash.
+    /// Returns a name of 22 characters: 128 bits of the identity's hash, enough to be unique among
+    /// the deliveries of all entities.
     #[doc(hidden)]
     pub fn name(&self) -> String {
         URL_SAFE_NO_PAD.encode(&self.digest()[..16])

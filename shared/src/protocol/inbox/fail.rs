@@ -50,9 +50,9 @@ impl Operation for MarkStart<'_> {
     }
 }
 
-/// Records a failed handler start of the delivery at `head + 1`, and ends the lease. The delivery
-/// is retried later, or it blocks the entity. For a retry, the caller has already sent a wake-up
-/// that carries the lease's token.
+/// Records that a handler start did not settle the delivery at `head + 1`, or that a breaker
+/// refused the start, and ends the lease. The delivery is retried later, or it blocks the entity.
+/// For a retry, the caller has already sent a wake-up that carries the lease's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fail<'a> {
     pub lease: &'a Lease,

@@ -51,7 +51,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// The longest stored operator's name or reason, in bytes. Longer texts are cut.
+    /// The most bytes stored of an operator's name or reason. Longer texts are cut.
     pub const MAX_BYTES: usize = 500;
 
     pub fn new(by: &str, why: &str) -> Self {

@@ -3,7 +3,7 @@
 //!
 //! The restore advances `head`, `tail` and `token` of each entity's row beyond every sequence and
 //! token that can have been issued since the backup. Before that, it parks waiting deliveries,
-//! under a lease whose token also exceeds all of these. In a finished row, `last_claim` is the
+//! under a lease whose token also exceeds every such token. In a finished row, `last_claim` is the
 //! restore's nonce. So a restore that was killed can continue where it stopped.
 
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub struct RestoreRecord {
     /// The time of the backup.
     pub as_of: Timestamp,
     pub begun: Timestamp,
-    /// The time at which the restore had finished every row; `None` before that time.
+    /// The time at which the restore finished its last row; `None` before that time.
     pub ended: Option<Timestamp>,
     /// The findings so far, for the operator's report. A restore that is killed and continued adds
     /// to them.
@@ -327,8 +327,9 @@ pub enum NumbersAdvanced {
 }
 
 impl AdvanceNumbers<'_> {
-    /// Returns the change that puts a blocked entity on hold. The delivery that blocks the entity
-    /// is parked, but the entity must stay stopped.
+    /// Returns the change that puts a blocked entity on hold. `None` if the entity is not blocked,
+    /// or is on hold already. The delivery that blocks the entity is parked, but the entity must
+    /// stay stopped.
     fn hold(&self) -> Option<Change> {
         let begins = self.seen.blocked.is_some() && !self.seen.is_on_hold();
         begins.then(|| self.seen.hold.begun(self.now).change())
